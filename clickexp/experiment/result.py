@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 from flax import nnx
+from pydantic import BaseModel
 
 from clickexp.data import Dataset
 from clickexp.data.seen import lists_seen
@@ -162,7 +163,7 @@ def _shared_intervals(parts: Parts) -> _Part:
             for each in propensity(parts.model, posterior, parts.dataset.test)
         )
         return {
-            "shared": [each._asdict() for each in shared],
+            "shared": _dumped(shared),
             "propensity": _dumped(RelativeExamination.known(points)),
         }
     except Exception as error:  # a training is not lost for them
@@ -171,8 +172,8 @@ def _shared_intervals(parts: Parts) -> _Part:
         return {}
 
 
-def _dumped(ratios: Sequence[RelativeExamination]) -> list[_Part]:
-    return [each.model_dump() for each in ratios]
+def _dumped(documents: Sequence[BaseModel]) -> list[_Part]:
+    return [each.model_dump() for each in documents]
 
 
 def _best_validation(report: FitReport) -> dict[str, float]:

@@ -10,10 +10,10 @@ from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
 from clickexp.posteriors.documents import ROLES, tower_of
-from clickexp.posteriors.intervals import SharedInterval
 from clickexp.posteriors.policy_prior import with_policy_prior
 from clickexp.posteriors.rows import settled, with_shared_errors
 from clickexp.posteriors.shared import SharedPosterior
+from clickexp.runs.result import SharedParameter
 
 
 class Exported(NamedTuple):
@@ -57,7 +57,7 @@ def exported(
     return Exported(effective, probabilities, intervals)
 
 
-def open_documents(train: Sessions, intervals: Iterable[SharedInterval], rows: int) -> np.ndarray:
+def open_documents(train: Sessions, intervals: Iterable[SharedParameter], rows: int) -> np.ndarray:
     """Returns which documents training shows at positions alone whose examination the log leaves open, by id.
 
     Their attraction is open, too, up to the same factor. One that is also shown at another position links the two.

@@ -219,7 +219,10 @@ def shared_bounds(user: str, model: ClickModel, known: SharedPosterior) -> np.nd
     }
     if user not in keys:
         return None
-    found = {each[:3]: each for each in shared_intervals(model, known)}
+    found = {
+        (each.parameter, each.position, each.last_click): each
+        for each in shared_intervals(model, known)
+    }
     bounds = np.full((len(keys[user]), 2), np.nan)
     for row, key in enumerate(keys[user]):
         if (each := found.get(key)) is not None:
