@@ -227,7 +227,7 @@ def test_predictions_of_new_sessions(pbm):
 def with_posteriors(log, tmp_path_factory):
     """A run whose tables have posteriors, exported with the order of a draw.
 
-    They are not settled: they have nothing to do with the log.
+    They are not refined: they have nothing to do with the log.
     """
     overrides = ["model=pbm", "attraction.posterior=normal_by_rank"]
     run, _ = untrained(tmp_path_factory.mktemp("posteriors"), log, *overrides)
