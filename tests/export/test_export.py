@@ -41,7 +41,7 @@ from clickexp.export import sessions as sessions_module
 from clickexp.export.fitted import fitted
 from clickexp.export.tables import _write_predictions, export
 from clickexp.export.trust import check_targets
-from clickexp.report.tables import write_figures
+from clickexp.results.figures.log import write_figures
 from clickexp.training.intervals.posterior import SharedPosterior
 
 CONF = ROOT / "conf"
