@@ -45,6 +45,7 @@ FLOORS = (
     ("models", "loggers"),
     ("simulation", "evaluation"),
     ("training",),
+    ("posteriors",),
     ("experiment",),
     ("export", "sweeps"),
     ("online",),
@@ -178,10 +179,10 @@ def test_few_modules_stand_at_the_root():
         (("onnx",), {"clickexp/export/onnx_graph.py"}),
         (("ray",), {"clickexp/sweeps/backends/ray.py"}),
         (("submitit",), {"clickexp/sweeps/backends/slurm.py"}),
-        (("wandb",), {"clickexp/loggers/wandb.py", "clickexp/results/wandb/workspace.py"}),
+        (("wandb",), {"clickexp/loggers/wandb.py", "clickexp/results/dashboard/workspace.py"}),
         (
             ("wandb_workspaces",),
-            {"clickexp/results/wandb/workspace.py", "clickexp/results/wandb/panels.py"},
+            {"clickexp/results/dashboard/workspace.py", "clickexp/results/dashboard/panels.py"},
         ),
         (("torch", "clax"), set()),
     ],
@@ -197,8 +198,8 @@ BEHIND_EXTRAS = {
     "clickexp/export/onnx_graph.py": "onnx",
     "clickexp/sweeps/backends/slurm.py": "slurm",
     "clickexp/sweeps/backends/ray.py": "ray",
-    "clickexp/results/wandb/workspace.py": "dashboard",
-    "clickexp/results/wandb/panels.py": "dashboard",
+    "clickexp/results/dashboard/workspace.py": "dashboard",
+    "clickexp/results/dashboard/panels.py": "dashboard",
 }
 
 

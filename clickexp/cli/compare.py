@@ -121,7 +121,7 @@ def _wandb() -> argparse.ArgumentParser:
     )
     text = "write the specification as JSON instead, without an account and without a network"
     parser.add_argument("--dry-run", action="store_true", help=text)
-    parser.set_defaults(run="clickexp.results.wandb.workspace:dashboard")
+    parser.set_defaults(run="clickexp.results.dashboard.workspace:dashboard")
     return parser
 
 

@@ -32,7 +32,7 @@ ROOMS = {
     "evaluation": (
         "Evaluation",
         "Test figures, draws from posteriors.",
-        ["clickexp.evaluation.draws"],
+        ["clickexp.posteriors.draws"],
     ),
     "online": ("Online", "Rankers judged by users.", ["clickexp.online"]),
     "sweeps": (

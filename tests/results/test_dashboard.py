@@ -21,7 +21,7 @@ with warnings.catch_warnings():
 
 from clickexp.cli.compare import main
 from clickexp.results import find_runs
-from clickexp.results.wandb.workspace import offline_runs, outline, specification
+from clickexp.results.dashboard.workspace import offline_runs, outline, specification
 
 SWEEP = "trainer=counting max_sessions=200 dataset.sessions=600 dataset.queries=20 model=rctr seed=1,2".split()
 SWEEP += [

@@ -11,10 +11,10 @@ from flax import nnx
 from posteriors import NORMAL, filled
 from small_runs import write_json, write_run
 
-from clickexp.evaluation.draws import as_result, evaluate_draws
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.model_evaluator import click_metrics
 from clickexp.models import PositionBasedModel
+from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.results import find_runs
 from clickexp.results.comparison import comparisons
 from clickexp.results.pages.comparison import page as page_of

@@ -29,9 +29,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from clickexp.data import Sessions
-from clickexp.export.posteriors import ROLES, tower_of
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows, Table
+from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.types import Array
 
 LEAST_DOCUMENTS = 200

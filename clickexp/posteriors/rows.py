@@ -11,9 +11,9 @@ from flax import nnx
 from clickexp.data.sessions import Sessions
 from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table
-from clickexp.training.intervals.information import ROOM, prepared
-from clickexp.training.intervals.posterior import WORK, SharedPosterior
-from clickexp.training.intervals.probabilities import of_first_positions
+from clickexp.posteriors.information import ROOM, prepared
+from clickexp.posteriors.intervals import of_first_positions
+from clickexp.posteriors.shared import WORK, SharedPosterior
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.results.conclusion import conclusion
-from clickexp.results.leaderboard import differences
-from clickexp.results.comparison import comparisons
-from clickexp.utils.tables.table import markdown
 from clickexp.errors import UserError, install
 from clickexp.results import metric_names
+from clickexp.results.comparison import comparisons
+from clickexp.results.conclusion import conclusion
 from clickexp.results.groups import varying
+from clickexp.results.leaderboard import differences
 from clickexp.runs.run import Run
+from clickexp.utils.tables.table import markdown
 
 try:
     import wandb_workspaces.reports.v2 as wr

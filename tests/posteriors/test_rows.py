@@ -13,9 +13,9 @@ from scipy.special import expit
 from clickexp.data import Sessions
 from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
+from clickexp.posteriors import rows as settling
+from clickexp.posteriors.rows import settled
 from clickexp.training import Trainer
-from clickexp.training.intervals import rows as settling
-from clickexp.training.intervals.rows import settled
 
 IMPRESSIONS, CLICKS = np.array([0, 1, 20, 200]), np.array([0, 1, 3, 0])
 """Of ids 0 to 3."""

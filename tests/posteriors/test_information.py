@@ -11,14 +11,14 @@ from clickexp.data import Sessions
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig, Rows
 from clickexp.parameters.table import Prior
+from clickexp.posteriors import information as module
+from clickexp.posteriors import rows as rows_module
+from clickexp.posteriors import shared as posterior_module
+from clickexp.posteriors.information import information
+from clickexp.posteriors.intervals import shared_intervals
+from clickexp.posteriors.rows import with_shared_errors
+from clickexp.posteriors.shared import shared_posterior
 from clickexp.training import Trainer
-from clickexp.training.intervals import information as module
-from clickexp.training.intervals import posterior as posterior_module
-from clickexp.training.intervals import rows as rows_module
-from clickexp.training.intervals.information import information
-from clickexp.training.intervals.posterior import shared_posterior
-from clickexp.training.intervals.probabilities import shared_intervals
-from clickexp.training.intervals.rows import with_shared_errors
 
 POSITIONS = 3
 PRECISION, MEAN = 0.7, -1.0

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clickexp.results.wandb.panels import EXPERIMENT, MOST_LINES, TESTED, known, sections
 from clickexp.errors import UserError, install
+from clickexp.results.dashboard.panels import EXPERIMENT, MOST_LINES, TESTED, known, sections
 from clickexp.results.loading import find_runs
 from clickexp.runs.run import Run
 
