@@ -40,8 +40,9 @@ def uses(file: Path, *packages: str) -> set[str]:
 
 FLOORS = (
     ("types", "numerics", "errors", "utils"),
-    ("data", "parameters", "metrics", "runs"),
-    ("loggers", "propensities"),
+    ("data", "metrics", "runs"),
+    ("parameters", "loggers"),
+    ("propensities",),
     ("models", "report"),
     ("simulation", "evaluation"),
     ("training",),

@@ -10,9 +10,9 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import PlainValidator
 
-from clickexp.data.context import are_apart, new_sessions
-from clickexp.data.schema import DataError
+from clickexp.data.search_sessions import has_interleaved_sessions, new_sessions
 from clickexp.data.sessions import Sessions
+from clickexp.errors import DataError
 
 _PARTS = ("train_sessions", "val_sessions", "test_sessions")
 _HASHED = 2**53
@@ -73,7 +73,7 @@ class Dataset:
 
     @property
     def columns(self) -> Mapping[str, int]:
-        """Largest value of each further column of whole numbers, found when it is asked for."""
+        """Largest value of each further column of whole numbers, or derived one, found when it is asked for."""
         return _Largest(self)
 
     @property
@@ -131,11 +131,12 @@ class _Largest(Mapping[str, int]):
     def __init__(self, dataset: Dataset):
         self._parts = list(dataset.parts.values())
         known = ("query_doc_ids", "clicks", "lengths", "positions")
-        present = {*dataset.train.columns, *dataset.train.derived}
+        packed, derived = dataset.train.columns, dataset.train.derived
         self._names = [
             name
             for name, column in dataset.train.schema.items()
-            if name not in known and np.dtype(column.dtype).kind in "biu" and name in present
+            if name not in known
+            and (name in derived or (name in packed and np.dtype(column.dtype).kind in "biu"))
         ]
 
     def __getitem__(self, name: str) -> int:
@@ -186,7 +187,7 @@ def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Ses
         return [sessions.slice(part.start, part.stop) for part in ranges.values()]
     ids = sessions.column("session_ids")
     new = new_sessions(ids)
-    if are_apart(ids, new):
+    if has_interleaved_sessions(ids, new):
         _, first, number, lists = np.unique(
             ids, return_index=True, return_inverse=True, return_counts=True
         )

@@ -305,6 +305,13 @@ def checked(
     return packed
 
 
+def bounds(columns: Columns) -> tuple[int, int]:
+    """The largest id and the largest position; without positions, the rank is the position."""
+    ids, ranks = columns["query_doc_ids"], columns["query_doc_ids"].shape[1]
+    positions = columns["positions"].max(initial=0) if "positions" in columns else ranks
+    return int(ids.max(initial=0)), int(positions)
+
+
 def check_ids(ids: np.ndarray, query_doc_pairs: int, location: SourceLocation) -> None:
     """DataError for the first id that a table of query_doc_pairs pairs has no row for."""
     remedy = (

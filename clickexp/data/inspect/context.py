@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clickexp.data.context import SEEN
 from clickexp.data.dataset import Dataset
 from clickexp.data.sessions import Sessions
 
@@ -56,8 +55,8 @@ def _summary(part: Sessions) -> ContextSummary:
             "later": chunk["session_index"] > 0,
             "list_repeated": chunk["list_repeated"],
             "query_repeated": chunk["query_repeated"] if "query_repeated" in chunk else np.zeros(0),
-            "seen": chunk.shown & (chunk[SEEN.name] > 0),
-            "clicked": chunk.shown & (chunk[SEEN.name] > 1),
+            "seen": chunk.shown & (chunk["document_seen"] > 0),
+            "clicked": chunk.shown & (chunk["document_seen"] > 1),
         }
         sums = {name: total + int(np.count_nonzero(found[name])) for name, total in sums.items()}
         here = np.bincount(chunk["session_index"])

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from clickexp.data.context import new_sessions
 from clickexp.data.id_table import mixed
+from clickexp.data.search_sessions import new_sessions
 from clickexp.data.sessions import Sessions
 
 _FAR_APART = 0.1

@@ -14,7 +14,8 @@ from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, DataError, SourceLocation
+from clickexp.data.schema import COLUMNS, SourceLocation
+from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
 FILES = {
