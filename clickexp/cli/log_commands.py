@@ -52,10 +52,10 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
         target: The new folder.
         options: KEY=VALUE, as the reader of the format takes them.
     """
-    opener, given = _opener(format), parsed(options)
-    _check(opener, given, [*_names(opener.read), "name"], format)
+    opener, settings = _opener(format), parsed(options)
+    _check(opener, settings, [*_names(opener.read), "name"], format)
     with Steps(f"reading {Path(source).name}") as progress:
-        log = prepare(opener.read, opener.format, source, target, **given, progress=progress)
+        log = prepare(opener.read, opener.format, source, target, **settings, progress=progress)
     _show(
         f"{target}: {log.name}, prepared from {log.format}",
         report.parts(log),
@@ -82,7 +82,7 @@ def inspect_log(
         identifiability(dataset.train),
         context_summaries(dataset),
     )
-    found = list(doubts(dataset))
+    warnings = list(doubts(dataset))
     folder = (
         Path(output)
         if output
@@ -93,7 +93,7 @@ def inspect_log(
     except OSError as error:
         drawn = f"not written ({reason(error)}); choose another folder with --output"
     if json:
-        described = report.as_json(dataset, counts, links, contexts, found)
+        described = report.as_json(dataset, counts, links, contexts, warnings)
         print(dumps({"path": path, **described, "figures": drawn}, indent=2))  # noqa: T201  # output
         return
     train = counts["train"]
@@ -109,7 +109,7 @@ def inspect_log(
         *grades,
         report.features(dataset),
         report.notes(dataset.notes),
-        *(f"warning: {doubt}" for doubt in found),
+        *(f"warning: {doubt}" for doubt in warnings),
         links.describe(),
         f"figures: {drawn}",
     )

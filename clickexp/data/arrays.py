@@ -43,7 +43,7 @@ class GrowingArray:
         self.rows += len(values)
 
     def view(self) -> np.ndarray:
-        """What has been written so far, mapped."""
+        """The rows written so far, mapped."""
         self._file.flush()
         return np.memmap(self.path, self.dtype, "r", self._start, (self.rows, *self.shape))
 

@@ -177,9 +177,9 @@ def document_seen(lists: SessionLists) -> np.ndarray:
     session, document = lists.session[number], lists.documents.reshape(-1)[places]
     of_document = _changes(session) | _changes(document)
     of_list = of_document | _changes(number)  # a list may show a document twice
-    here = np.arange(len(places))
-    first_of_document = np.maximum.accumulate(np.where(of_document, here, 0))
-    first_of_list = np.maximum.accumulate(np.where(of_list, here, 0))
+    place = np.arange(len(places))
+    first_of_document = np.maximum.accumulate(np.where(of_document, place, 0))
+    first_of_list = np.maximum.accumulate(np.where(of_list, place, 0))
     clicked = lists.clicks.reshape(-1)[places].astype(np.int64)
     before = np.cumsum(clicked) - clicked
     shown_before = number > number[first_of_document]

@@ -1,11 +1,20 @@
 """log.json: what a prepared log holds, with the checksums of all its files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    NonNegativeInt,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
 from clickexp.data.arrays import UNREADABLE, array_bytes, map_array
 from clickexp.data.checksums import REMEDY, DamagedError, Stored, sealed, unsealed
@@ -14,13 +23,24 @@ from clickexp.errors import reason
 
 LOG, FEATURES, NAMES = "log.json", "features.npy", "names.parquet"
 SPLIT = ("train", "val", "test")
-_VERSION = 1
-_PARTS = ("sessions", *SPLIT, "ranking")
-_SIZES = ("count", "ranks", "query_doc_pairs", "positions")
 
 
-@dataclass(frozen=True)
-class PartDescription:
+def _stated(column: Column) -> dict[str, Any]:
+    """Returns a declaration in types of JSON."""
+    stated = {key: getattr(column, key) for key in ("name", "per", "fill", "least", "rule")}
+    return {**stated, "dtype": np.dtype(column.dtype).name, "shape": list(column.shape)}
+
+
+def _declared(stated: Column | Mapping[str, Any]) -> Column:
+    if isinstance(stated, Column):
+        return stated
+    return Column(**{**stated, "shape": tuple(stated["shape"])})
+
+
+_Column = Annotated[Column, PlainValidator(_declared), PlainSerializer(_stated)]
+
+
+class PartDescription(BaseModel):
     """A part of a prepared log: a folder with a .npy file per column.
 
     Attributes:
@@ -28,47 +48,39 @@ class PartDescription:
         ranks: Documents that a list has room for.
         query_doc_pairs: Largest id of a document.
         positions: Largest position.
-        schema: Declaration of each column by name.
+        declared: Columns that the package does not know.
         crc32: Checksum of each column.
     """
 
-    count: int
-    ranks: int
-    query_doc_pairs: int
-    positions: int
-    schema: Mapping[str, Column]
-    crc32: Mapping[str, int]
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    @classmethod
-    def read(cls, stated: Mapping[str, Any]) -> "PartDescription":
-        """Reads what `stated` returned; it raises one of UNREADABLE for anything else."""
-        declared = {
-            name: Column(name, **{**options, "shape": tuple(options["shape"])})
-            for name, options in stated["columns"].items()
-        }
-        crc32 = {name: int(crc) for name, crc in stated["crc32"].items()}
-        schema = {name: declared[name] if name in declared else COLUMNS[name] for name in crc32}
-        if missing := {*REQUIRED} - crc32.keys():
-            raise ValueError(f"it lacks the columns {sorted(missing)}")
-        return cls(*(int(stated[key]) for key in _SIZES), schema=schema, crc32=crc32)
+    count: NonNegativeInt
+    ranks: NonNegativeInt
+    query_doc_pairs: NonNegativeInt
+    positions: NonNegativeInt
+    declared: list[_Column]
+    crc32: dict[str, int]
 
-    def stated(self) -> dict[str, Any]:
-        """Returns it in types of JSON."""
-        declared = {name: column for name, column in self.schema.items() if name not in COLUMNS}
-        sizes = {key: getattr(self, key) for key in _SIZES}
-        columns = {name: _options(column) for name, column in declared.items()}
-        return {**sizes, "columns": columns, "crc32": dict(self.crc32)}
+    @cached_property
+    def columns(self) -> dict[str, Column]:
+        """The declaration of each column."""
+        known = COLUMNS | {column.name: column for column in self.declared}
+        return {name: known[name] for name in self.crc32}
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        known = {*COLUMNS, *(column.name for column in self.declared)}
+        if wrong := (self.crc32.keys() - known) | ({*REQUIRED} - self.crc32.keys()):
+            raise ValueError(f"it lists, or lacks, the columns {sorted(wrong)}")
+        return self
 
     def files(self, folder: Path) -> list[Stored]:
         """Returns the files of the part in its folder."""
-        return [
-            Stored(
-                folder / f"{name}.npy",
-                array_bytes(column.dtype, column.shape_of(self.count, self.ranks)),
-                self.crc32[name],
-            )
-            for name, column in self.schema.items()
-        ]
+        files = []
+        for name, column in self.columns.items():
+            size = array_bytes(column.dtype, column.shape_of(self.count, self.ranks))
+            files.append(Stored(folder / f"{name}.npy", size, self.crc32[name]))
+        return files
 
     def map_columns(self, folder: Path) -> dict[str, np.ndarray]:
         """Maps the columns of the part in its folder.
@@ -77,7 +89,7 @@ class PartDescription:
             DamagedError: A file cannot be read, or has another size, shape or type.
         """
         columns = {}
-        for name, column in self.schema.items():
+        for name, column in self.columns.items():
             file = folder / f"{name}.npy"
             values, shape = map_array(file), column.shape_of(self.count, self.ranks)
             if values.shape != shape or values.dtype != column.dtype:
@@ -87,23 +99,32 @@ class PartDescription:
         return columns
 
 
-@dataclass(frozen=True)
-class Description:
+class Description(BaseModel):
     """A prepared log.
 
     Attributes:
+        version: Of the format.
         name: Name in results.
         format: Name of the reader.
         notes: Counts that the reader reports.
-        parts: "sessions", or "train", "val" and "test"; "ranking".
+        parts: "sessions", or "train", "val" and "test"; "ranking" for labelled lists.
         files: Size and checksum of each further file.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
     name: str
     format: str
-    notes: Mapping[str, int | str]
-    parts: Mapping[str, PartDescription]
-    files: Mapping[str, tuple[int, int]]
+    notes: dict[str, int | str]
+    parts: dict[Literal["sessions", "train", "val", "test", "ranking"], PartDescription]
+    files: dict[Literal["features.npy", "names.parquet"], tuple[NonNegativeInt, int]]
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        if "sessions" not in self.parts and not {*SPLIT} <= self.parts.keys():
+            raise ValueError(f"parts is {sorted(self.parts)}")
+        return self
 
     @classmethod
     def read(cls, folder: Path) -> "Description":
@@ -112,34 +133,21 @@ class Description:
         Raises:
             DamagedError: There is none, or it is damaged.
         """
-        file = folder / LOG
         if not is_log(folder):
             what = f"{folder}: not a prepared log, {LOG} is missing"
             raise DamagedError(what, "Run clickexp-data prepare.")
         try:
-            stated = unsealed(file.read_text())
-            if stated["version"] != _VERSION:
-                raise ValueError(f"version {stated['version']} instead of {_VERSION}")
-            names = {*stated["parts"]}
-            if not (names <= {*_PARTS} and (names >= {"sessions"} or names >= {*SPLIT})):
-                raise ValueError(f"parts is {sorted(names)}")
-            return cls(
-                str(stated["name"]),
-                str(stated["format"]),
-                dict(stated["notes"]),
-                {name: PartDescription.read(part) for name, part in stated["parts"].items()},
-                {name: (int(size), int(crc)) for name, (size, crc) in stated["files"].items()},
-            )
+            return cls.model_validate(unsealed((folder / LOG).read_text()))
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            why = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
         except UNREADABLE as error:
             why = reason(error, context=False)
-            raise DamagedError(f"{file}: cannot be read ({why})", REMEDY) from error
+        raise DamagedError(f"{folder / LOG}: cannot be read ({why})", REMEDY)
 
     def write(self, folder: Path) -> None:
         """Writes log.json."""
-        content = {"version": _VERSION, "name": self.name, "format": self.format}
-        parts = {name: part.stated() for name, part in self.parts.items()}
-        content |= {"notes": dict(self.notes), "parts": parts, "files": dict(self.files)}
-        (folder / LOG).write_text(sealed(content))
+        (folder / LOG).write_text(sealed(self.model_dump(mode="json")))
 
     def check_sizes(self, folder: Path) -> None:
         """Checks the sizes of the further files; those of arrays are checked where they are mapped.
@@ -163,9 +171,3 @@ class Description:
 def is_log(folder: Path) -> bool:
     """Returns whether a completed log lies there."""
     return (folder / LOG).is_file()
-
-
-def _options(column: Column) -> dict[str, Any]:
-    """Returns a declaration without its name, in types of JSON."""
-    options = {key: getattr(column, key) for key in ("per", "fill", "least", "rule")}
-    return {**options, "dtype": np.dtype(column.dtype).name, "shape": list(column.shape)}

@@ -49,8 +49,8 @@ class Features:
         """
         values = np.full((rows, self.values.shape[1]), np.nan, self.values.dtype)
         values[0] = self.values[0]
-        own = np.flatnonzero(ids)
-        values[ids[own]] = self.values[own]
+        kept = np.flatnonzero(ids)
+        values[ids[kept]] = self.values[kept]
         return Features(values, self.location)
 
     @cached_property

@@ -63,9 +63,9 @@ class LogFormat:
         splits = [
             p for p in shared if p.name != "ids" and not (comes_split and "sessions" in p.name)
         ]
-        own = inspect.signature(LogFormat.__call__).parameters
+        reading = inspect.signature(LogFormat.__call__).parameters
         # Hydra's configurations and the command's options are checked against these
-        parameters = [path, *self._options, *splits, own["cache"], own["progress"]]
+        parameters = [path, *self._options, *splits, reading["cache"], reading["progress"]]
         self.__signature__ = inspect.Signature(parameters, return_annotation=Dataset)
         self.__annotations__ = {p.name: p.annotation for p in parameters}
 
@@ -76,7 +76,7 @@ class LogFormat:
         cache: str | Path | None = None,
         progress: Progress | None = None,
         ids: Path | None = None,
-        **given: Any,
+        **arguments: Any,
     ) -> Dataset:
         """Opens the dataset in a source of the format, or in a prepared log.
 
@@ -85,26 +85,26 @@ class LogFormat:
             cache: Folder that keeps what was read.
             progress: Called with what is done and the total.
             ids: File that names the ids of another log; see `Log.open`. No option of a configuration.
-            given: Options of the reader, and arguments of `Log.dataset`.
+            arguments: Options of the reader, and arguments of `Log.dataset`.
 
         Raises:
             DataError: The source cannot be read; it names file, row and remedy.
         """
-        self.__signature__.bind(path, **given)
+        self.__signature__.bind(path, **arguments)
         source, defaults = Path(path).expanduser(), {p.name: p.default for p in self._options}
-        options = {name: given.pop(name) for name in defaults if name in given}
+        options = {name: arguments.pop(name) for name in defaults if name in arguments}
         if is_log(source):
-            return open_prepared(source, ids=ids, **given)
+            return open_prepared(source, ids=ids, **arguments)
         check_source(source, _REMEDY)
         read = functools.partial(_read, self.read, self.format, source, progress=progress, ids=ids)
         chosen = {**defaults, **options}
         if cache is None:
             with temporary() as folder:  # mapped files stay readable when it is gone
                 log = read(folder / "log", durable=False, **options)
-                return self._with_truth(log.dataset(**given), chosen)
+                return self._with_truth(log.dataset(**arguments), chosen)
         folder = Path(cache).expanduser() / self._cache_name(source, chosen)
         log = _reused(folder, source, ids) or read(folder, **options)
-        return self._with_truth(log.dataset(**given), chosen)
+        return self._with_truth(log.dataset(**arguments), chosen)
 
     def _cache_name(self, source: Path, options: Mapping[str, Any]) -> str:
         """Returns a name that changes with the names and contents of the files, the options and the reader."""
@@ -189,7 +189,7 @@ def _read(
 
 
 def _reused(folder: Path, source: Path, ids: Path | None) -> Log | None:
-    """What a cache keeps of a source; None where that is nothing, or damaged and therefore removed."""
+    """Opens the log that a cache keeps of a source; None without one, or where it is damaged and therefore removed."""
     if folder.parent.is_dir():
         remove_stale(folder.parent)
     if not folder.exists():

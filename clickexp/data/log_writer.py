@@ -71,9 +71,14 @@ class PartWriter:
 
     def description(self) -> PartDescription:
         """Returns what was written."""
-        crc32 = {name: array.crc for name, array in self._arrays.items()}
-        sizes = self.written, self.ranks, self.query_doc_pairs, self.positions
-        return PartDescription(*sizes, schema=self.schema, crc32=crc32)
+        return PartDescription(
+            count=self.written,
+            ranks=self.ranks,
+            query_doc_pairs=self.query_doc_pairs,
+            positions=self.positions,
+            declared=[column for name, column in self.schema.items() if name not in COLUMNS],
+            crc32={name: array.crc for name, array in self._arrays.items()},
+        )
 
 
 class LogWriter:
@@ -160,8 +165,15 @@ class LogWriter:
             files[FEATURES] = size, features.crc
         if (names := folder / NAMES).exists():
             files[NAMES] = names.stat().st_size, checksum(names)
-        parts = {name: part.description() for name, part in self._parts.items()}
-        Description(self.name, self.format, self.notes, parts, files).write(folder)
+        Description.model_validate(
+            {
+                "name": self.name,
+                "format": self.format,
+                "notes": self.notes,
+                "parts": {name: part.description() for name, part in self._parts.items()},
+                "files": files,
+            }
+        ).write(folder)
         if self.durable:
             self._new.flush()
         self._new.complete(is_log)

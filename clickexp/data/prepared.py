@@ -61,7 +61,7 @@ class Log:
                 part.query_doc_pairs,
                 part.positions,
                 folder=folder / name,
-                schema=part.schema,
+                schema=part.columns,
                 checksums=part.crc32,
             )
         pairs = max(part.query_doc_pairs for part in parts.values())
@@ -126,33 +126,35 @@ class Log:
 
 
 def _renumbered(
-    parts: Mapping[str, Sessions], pairs: int, names: np.ndarray, known: np.ndarray
+    parts: Mapping[str, Sessions], pairs: int, names: np.ndarray, other_names: np.ndarray
 ) -> tuple[dict[str, Sessions], np.ndarray]:
     """Returns parts of a log whose documents have the ids of their names in another log, and the names of that."""
-    if np.array_equal(names, known):
+    if np.array_equal(names, other_names):
         return dict(parts), names
     # Here, because it needs Arrow, which a run that opens a prepared log does without.
     from clickexp.data.names import read_names, renumbering
 
-    other = read_names(known)
-    ids = renumbering(read_names(names, pairs), other)
+    named = read_names(other_names)
+    ids = renumbering(read_names(names, pairs), named)
     renumbered = {}
     for name, part in parts.items():
-        features = None if part.features is None else part.features.renumbered(ids, len(other) + 1)
+        features = None if part.features is None else part.features.renumbered(ids, len(named) + 1)
         renumbered[name] = (
-            part.with_features(None).renumbered(ids, len(other)).with_features(features)
+            part.with_features(None).renumbered(ids, len(named)).with_features(features)
         )
-    return renumbered, known
+    return renumbered, other_names
 
 
 def _warn_of_shared_sessions(train: Sessions, held_out: Sequence[Sessions]) -> None:
     """Points out parts of a source that cut a search session: the context of its later lists lacks the earlier ones."""
     if "session_ids" not in train.columns:
         return
-    known = np.unique(train.column("session_ids"))
+    trained = np.unique(train.column("session_ids"))
     for part in held_out:
-        ids = np.asarray(part.column("session_ids")) if "session_ids" in part.columns else known[:0]
-        if shared := int(np.isin(ids, known).sum()):
+        ids = (
+            np.asarray(part.column("session_ids")) if "session_ids" in part.columns else trained[:0]
+        )
+        if shared := int(np.isin(ids, trained).sum()):
             _messages.warning(
                 "%s lists of validation or test belong to search sessions of training, as the source numbers them: "
                 "their context lacks what came before there",

@@ -100,13 +100,13 @@ class Sessions(ColumnsView):
         """
         if lengths is None:
             lengths = np.full(np.shape(query_doc_ids)[:1], np.shape(query_doc_ids)[-1], np.int32)
-        given = {"query_doc_ids": query_doc_ids, "clicks": clicks, "lengths": lengths}
-        given |= {"query_ids": query_ids, "session_ids": session_ids, "times": times}
-        given |= {"positions": positions, "labels": labels}
-        given = {name: values for name, values in given.items() if values is not None}
-        schema = declared([*given, *(extra or {})])
-        given |= {column.name: values for column, values in (extra or {}).items()}
-        columns = checked(given, location, schema=schema)
+        arrays = {"query_doc_ids": query_doc_ids, "clicks": clicks, "lengths": lengths}
+        arrays |= {"query_ids": query_ids, "session_ids": session_ids, "times": times}
+        arrays |= {"positions": positions, "labels": labels}
+        arrays = {name: values for name, values in arrays.items() if values is not None}
+        schema = declared([*arrays, *(extra or {})])
+        arrays |= {column.name: values for column, values in (extra or {}).items()}
+        columns = checked(arrays, location, schema=schema)
         sessions = cls(columns, *bounds(columns), schema=schema).with_context()
         return (
             sessions if query_doc_pairs is None else sessions.with_pairs(query_doc_pairs, location)
@@ -114,7 +114,7 @@ class Sessions(ColumnsView):
 
     @property
     def batch_columns(self) -> dict[str, Column]:
-        """What batches carry: what is always there, and what `carrying` chose, or all packed of at most 32 bits."""
+        """Columns of batches: the required ones, and those that `carrying` chose, or all packed of at most 32 bits."""
         if self.carried is None:
             chosen = {
                 name for name in self.columns if np.dtype(self.schema[name].dtype).itemsize < 8
@@ -144,11 +144,11 @@ class Sessions(ColumnsView):
 
     def bounds(self, name: str) -> tuple[int, int]:
         """No value of a key of batches lies outside; (0, 0) of one that these sessions do not have."""
-        known = {"query_doc_ids": (0, self.query_doc_pairs), "positions": (1, self.positions)}
+        stated = {"query_doc_ids": (0, self.query_doc_pairs), "positions": (1, self.positions)}
         if name in self.derived:
             return self.derived[name].bounds()
-        if name in known or name not in self.columns:
-            return known.get(name, (0, 0))
+        if name in stated or name not in self.columns:
+            return stated.get(name, (0, 0))
         chunks = [chunk[name] for chunk in self.chunks()]
         return min(int(chunk.min()) for chunk in chunks), max(int(chunk.max()) for chunk in chunks)
 
@@ -178,9 +178,11 @@ class Sessions(ColumnsView):
 
     def deriving(self, *derived: DerivedColumn) -> "Sessions":
         """The same sessions with further columns, but for those that they have already."""
-        known = self.columns.keys() | self.derived.keys()
-        new = {each.column.name: each for each in derived if each.column.name not in known}
-        schema = {**self.schema, **{name: each.column for name, each in new.items()}}
+        present = self.columns.keys() | self.derived.keys()
+        new = {
+            column.column.name: column for column in derived if column.column.name not in present
+        }
+        schema = {**self.schema, **{name: column.column for name, column in new.items()}}
         return replace(self, derived={**self.derived, **new}, schema=schema)
 
     def with_context(self) -> "Sessions":

@@ -172,10 +172,10 @@ def test_names_that_lack_documents_are_found_where_they_are_read(folder, table):
 
 
 WRONG = {
-    "name": (dict(name=None), "'name' is missing"),
+    "name": (dict(name=None), "name: "),
     "parts": (dict(parts=7), ""),
     "no parts": (dict(parts={}), "parts is []"),
-    "outside": (dict(parts={"sessions": {}, "../other": {}}), "parts is"),
+    "outside": (dict(parts={"sessions": {}, "../other": {}}), "parts."),
     "notes": (dict(notes=["x"]), ""),
 }
 

@@ -170,8 +170,8 @@ DAMAGES = {
     "digit": (_other_digit, META, "the checksum differs"),
     "description empty": (lambda folder: (folder / "log.json").write_text(""), META, "Expecting"),
     "description a list": (lambda folder: (folder / "log.json").write_text("[]"), META, "it holds"),
-    "version": (lambda folder: reseal(folder, {"version": 0}), META, "version 0 instead of 1"),
-    "key": (_other_key(ranks=None), META, "'ranks' is missing"),
+    "version": (lambda folder: reseal(folder, {"version": 0}), META, "version"),
+    "key": (_other_key(ranks=None), META, "parts.sessions.ranks"),
     "sums": (_other_key(crc32=[]), META),
     "columns": (_other_key(crc32={"../../clicks": 1}), META, "../../clicks"),
 }
