@@ -40,8 +40,9 @@ def uses(file: Path, *packages: str) -> set[str]:
 
 FLOORS = (
     ("types", "numerics", "errors", "utils"),
-    ("data", "parameters", "metrics", "runs"),
-    ("results", "propensities"),
+    ("data", "metrics", "runs"),
+    ("parameters", "results"),
+    ("propensities",),
     ("models", "loggers"),
     ("simulation", "evaluation"),
     ("training",),

@@ -20,6 +20,7 @@ from refusals import refuses
 from scipy import stats
 
 from clickexp.data import Dataset, Features, Sessions
+from clickexp.data.context import CONTEXT
 from clickexp.data.names import read_names
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import CONF
@@ -29,7 +30,7 @@ from clickexp.export.ranker import described
 from clickexp.export.tables import export
 from clickexp.loggers import RunInfo
 from clickexp.models import PositionBasedModel, UserBrowsingModel
-from clickexp.parameters import Rows
+from clickexp.parameters import Rows, Sizes
 from clickexp.propensities import Propensities
 from clickexp.runs.result import RunResult
 from clickexp.simulation import simulate
@@ -77,6 +78,7 @@ SHORT = {
     "scan/context_tower.py": 35,
     "stream/streamed_pages.py": 45,
     "tower/factorization.py": 45,
+    "session/pauses.py": 25,
 }
 
 
@@ -174,6 +176,57 @@ def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path, monkeyp
     assert len(predictions) == data.test.count
 
 
+def searches(rng):
+    """A log of 60 search sessions of several lists, in any order, whose times are seconds."""
+    session = rng.integers(0, 60, 200)
+    ids = rng.integers(1, 20, (200, 3))
+    return dict(
+        query_doc_ids=ids,
+        clicks=rng.random((200, 3)) < 0.4,
+        session_ids=session,
+        times=rng.permutation(200) * 7.0,
+    )
+
+
+def test_a_column_of_context_of_the_user_against_a_loop(monkeypatch):
+    on_the_path(monkeypatch, "session")
+    monkeypatch.delitem(CONTEXT, "pause", raising=False)
+    import pauses
+
+    columns = searches(np.random.default_rng(0))
+    log = Sessions.from_arrays(**columns)
+    last, expected = {}, np.zeros(200)
+    for row in np.argsort(columns["times"]):
+        session, time = columns["session_ids"][row], columns["times"][row]
+        expected[row] = time - last.get(session, time)
+        last[session] = time
+    np.testing.assert_allclose(log.column("pause"), expected)
+    assert log.bounds("pause") == (0, expected.max())
+    without = {name: values for name, values in columns.items() if name != "times"}
+    assert "pause" not in Sessions.from_arrays(**without).derived
+
+    tower = pauses.ContextParameterConfig(columns=["pause"]).build(Sizes(), rngs=nnx.Rngs(0))
+    tower.weight.set_value(jnp.array([1.0, 2.0]))
+    offset = tower({"pause": expected[:, None].astype(np.float32)})[:, 0]
+    np.testing.assert_allclose(offset, (expected > 0) + 2 * np.log1p(expected), rtol=1e-6)
+
+
+@pytest.mark.nightly
+def test_a_column_of_context_of_the_user_in_a_run_and_its_predictions(tmp_path):
+    columns = searches(np.random.default_rng(0))
+    listed = {name: values.tolist() for name, values in columns.items()}
+    table = pl.DataFrame(listed).rename({"session_ids": "search_session", "times": "time"})
+    table.write_parquet(tmp_path / "log.parquet")
+    log = ["dataset=parquet", "dataset.path=log.parquet", "dataset.columns.time=time"]
+    options = [*log, "model=pbm", "+context=pause", *TINY[2:], "hydra.run.dir=run"]
+    result_of(clickexp(tmp_path, "session", *options), tmp_path)
+    path = {**os.environ, "PYTHONPATH": f"{ROOT}:{EXAMPLES / 'session'}", "JAX_PLATFORMS": "cpu"}
+    export = "from clickexp.cli.export import main; main()"
+    command = [sys.executable, "-c", export, "run", "--trust", "--predict", "log.parquet"]
+    done = subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_padded_sessions_do_not_count_in_a_listwise_loss(monkeypatch):
     on_the_path(monkeypatch, "listwise")
     from listwise_ranker import ListwiseRanker
@@ -201,6 +254,7 @@ def test_configurations_of_examples_are_complete(monkeypatch):
         ("propensity", "model=ranker", "debias=ips", "propensity=power_law", "propensity.eta=0.7"),
         ("stream", "dataset=stream", "dataset.path=pages.jsonl.gz"),
         ("logger", "logger=[jsonl,sqlite]"),
+        ("session", "model=ubm", "+context=pause", "dataset=tiangong_st", "dataset.path=."),
     ):
         checked(monkeypatch, example, *overrides)
 
