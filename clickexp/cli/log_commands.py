@@ -25,7 +25,7 @@ from clickexp.data.schema import DataError
 from clickexp.errors import ConfigError, reason
 from clickexp.experiment.formats import FORMATS
 from clickexp.loggers.progress import Steps
-from clickexp.report.tables import write_figures
+from clickexp.results.figures.log import write_figures
 from clickexp.utils.escape import slug
 from clickexp.utils.options import parsed
 from clickexp.utils.paths import display_path
