@@ -71,7 +71,8 @@ def relevance_scores(
 
     def predict(sessions: Sessions) -> Iterator[np.ndarray]:
         done = 0
-        for lengths, values in compute(checked(sessions, model, model.predict_relevance)):
+        checked(sessions, model, model.predict_relevance)
+        for lengths, values in compute(sessions):
             yield values["score"]
             done += len(lengths)
             if progress is not None:
