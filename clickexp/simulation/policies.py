@@ -117,13 +117,9 @@ def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray
         what = f"it reads {ranker.width} features, and documents have {features.shape[1]}"
     elif ranker.width is not None and ranker.description["transform"] != transform:
         what = f"it reads features with transform={ranker.description['transform']}, and these have {transform}"
-    sizes = {
-        len(ranker.arrays[each["values"]])
-        for each in ranker.description["towers"]
-        if each["kind"] == "table"
-    }
-    if sizes - {rows}:
-        what = f"it knows {sizes.pop() - 1:,} documents by their ids, and there are {rows - 1:,}"
+    if ranker.rows - {rows}:
+        known = max(ranker.rows) - 1
+        what = f"it knows {known:,} documents by their ids, and there are {rows - 1:,}"
     if what:
         raise location.error(
             what, "choose a run on the same files, with the same features and transform"
