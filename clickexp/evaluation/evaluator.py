@@ -11,12 +11,12 @@ from clickexp.data import Sessions
 from clickexp.data.batches import at_step, with_mask
 from clickexp.data.feed import Compiled, Data, feed, session_count
 from clickexp.data.schema import COLUMNS, MADE
-from clickexp.evaluation.inputs import Carrying
+from clickexp.evaluation.inputs import ColumnSelection
 from clickexp.evaluation.outputs import Outputs, click_outputs
 from clickexp.loggers.base import Logger, Phase
 from clickexp.metrics import Metric, MultiMetric
 from clickexp.models.base import Model
-from clickexp.types import SHOWN_FIRST, Array, Count, turned
+from clickexp.types import SHOWN_FIRST, Array, Count, swap_list_and_rank
 from clickexp.utils.checks import missing
 
 _MOST_NUMBERS = 1 << 25
@@ -61,7 +61,7 @@ class Evaluator:
             self._graphdefs.append(structure)
             self._truth.append((state,))
         self._outputs = outputs
-        self._carrying = Carrying(
+        self._select_columns = ColumnSelection(
             lambda *given: self.metrics.statistics(**self._arguments(*given)), *self._graphdefs
         )
         self._sizes = batch_size, steps_per_execution
@@ -79,7 +79,7 @@ class Evaluator:
         metrics = self.metrics.empty()
         done, total = 0, session_count(data)
         states = state, *self._truth
-        data = self._carrying(data, *states)
+        data = self._select_columns(data, *states)
         for batch in feed(data, *self._sizes_for(data)):
             metrics.add(self.run(states, batch.arrays), stacked=True)
             done += batch.sessions
@@ -127,11 +127,11 @@ class Evaluator:
                 raise missing(error, batch) from error
             distinct = {id(leaf): leaf for leaf in leaves}
             places = [list(distinct).index(id(leaf)) for leaf in leaves]
-            return [turned(leaf) for leaf in distinct.values()]
+            return [swap_list_and_rank(leaf) for leaf in distinct.values()]
 
         def statistics(predicted: list[Array]) -> dict[str, dict[str, Any]]:
             return self.metrics.statistics(
-                **structure.unflatten([turned(predicted[place]) for place in places])
+                **structure.unflatten([swap_list_and_rank(predicted[place]) for place in places])
             )
 
         predicted = jax.lax.map(predict, jnp.arange(len(arrays["mask"])))

@@ -43,7 +43,7 @@ def checked(data: Data, model: Model, compute: _Compute, *required: str) -> Data
             )
             raise DataError(f"the sessions have no {key}. Add them to the source{clicks}.")
     if data.count and not all(_fits(data.bounds(key), largest) for key, largest, _ in limits):
-        carried = data.carrying({*data.batch_columns, *(key for key, *_ in limits)})
+        carried = data.with_batch_columns({*data.batch_columns, *(key for key, *_ in limits)})
         first = at_step(with_mask(next(feed(carried.slice(0, 1), 1, 1)).arrays), 0)
         for chunk in data.chunks():
             batch = {
@@ -57,7 +57,7 @@ def _fits(bounds: tuple[int, int], largest: int) -> bool:
     return bounds[0] >= 0 and bounds[1] <= largest
 
 
-class Carrying:
+class ColumnSelection:
     """Packed sessions of which batches carry the columns that a computation reads, found by tracing it once per data.
 
     Args:
@@ -79,7 +79,7 @@ class Carrying:
                 read = keys_read(lambda batch: self._compute(*self._models(states), batch), batch)
             except KeyError as error:
                 raise missing(error, batch) from error
-            self._latest = data, data.carrying(read)
+            self._latest = data, data.with_batch_columns(read)
         return self._latest[1]
 
     def _models(self, states: Iterable[Iterable[nnx.State]]) -> list[Any]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from clickexp.metrics import Metric
 from clickexp.models.base import ClickModel, IndependentModel, Model
 from clickexp.numerics import LogPair
-from clickexp.types import Array, Batch, ByRank, as_shown, turned
+from clickexp.types import Array, Batch, ByRank, as_shown, swap_list_and_rank
 
 Outputs = Callable[..., dict[str, Any]]
 """From one or several models and a batch to the arguments of `MultiMetric.statistics`."""
@@ -20,7 +20,7 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array | LogPair]
 
     def by_list(log_probs: Array | LogPair) -> Any:
         return jax.tree.map(
-            lambda each: jnp.broadcast_to(turned(each), batch["mask"].shape), log_probs
+            lambda each: jnp.broadcast_to(swap_list_and_rank(each), batch["mask"].shape), log_probs
         )
 
     by_rank = ByRank(as_shown(batch))

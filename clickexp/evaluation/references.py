@@ -91,13 +91,13 @@ def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
     edges = [*ColdStart().edges]
     by_range = np.zeros((2, len(edges) + 1))
     for chunk in test.chunks():
-        shown = chunk.shown
-        observed = np.where(shown, log_probs[chunk["clicks"].astype(np.int8), chunk.positions], 0)
+        mask = chunk.shown
+        observed = np.where(mask, log_probs[chunk["clicks"].astype(np.int8), chunk.positions], 0)
         sums += observed.sum(axis=0)
-        documents += shown.sum(axis=0)
-        place = np.searchsorted(edges, chunk[IMPRESSIONS.name][shown], side="right")
+        documents += mask.sum(axis=0)
+        place = np.searchsorted(edges, chunk[IMPRESSIONS.name][mask], side="right")
         by_range += [
-            np.bincount(place, each, len(edges) + 1) for each in (observed[shown], shown[shown])
+            np.bincount(place, each, len(edges) + 1) for each in (observed[mask], mask[mask])
         ]
     seen = documents > 0
     per_rank = sums[seen] / documents[seen]

@@ -9,7 +9,7 @@ from flax import nnx
 from clickexp.data.batches import at_step, with_mask
 from clickexp.data.feed import feed
 from clickexp.data.sessions import Sessions
-from clickexp.evaluation.inputs import Carrying, checked
+from clickexp.evaluation.inputs import ColumnSelection, checked
 from clickexp.models.base import Model
 from clickexp.types import Array, Batch
 
@@ -34,7 +34,7 @@ def relevance_scores(
     def scores(model: Model, batch: Batch) -> Array:
         return model.predict_relevance(batch)
 
-    carrying = Carrying(scores, graphdef)
+    selection = ColumnSelection(scores, graphdef)
 
     @jax.jit
     def run(state: list[nnx.State], arrays: Mapping[str, Array]) -> Array:
@@ -42,7 +42,7 @@ def relevance_scores(
 
     def predict(sessions: Sessions) -> Iterator[np.ndarray]:
         done, lists = 0, checked(sessions, model, model.predict_relevance)
-        for batch in feed(carrying(lists, state), min(_BATCH, sessions.count), 1):
+        for batch in feed(selection(lists, state), min(_BATCH, sessions.count), 1):
             yield np.asarray(run(state, batch.arrays))[: batch.sessions]
             done += batch.sessions
             if progress is not None:

@@ -70,7 +70,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
         "per_rank_val": fit.per_rank,
         **evaluation.result(),
         **(
-            {"marginals": model.how_marginal(dataset.test.ranks)}
+            {"marginals": model.marginal_method(dataset.test.ranks)}
             if isinstance(model, ClickModel)
             else {}
         ),

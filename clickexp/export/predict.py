@@ -11,7 +11,7 @@ from clickexp.data import Dataset, Sessions
 from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
 from clickexp.data.derived import LookedUp
 from clickexp.data.feed import feed
-from clickexp.evaluation.inputs import Carrying
+from clickexp.evaluation.inputs import ColumnSelection
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters.context import CONTEXT, HISTORY, new_session
@@ -112,7 +112,7 @@ def predictor(model: Model, outputs: _Outputs) -> Predict:
         A function of sessions that yields what is predicted in batches of one size, the last one cut to its sessions.
     """
     graphdef, *state = nnx.split(model)
-    carrying = Carrying(outputs, graphdef)
+    selection = ColumnSelection(outputs, graphdef)
 
     @jax.jit
     def run(state: list[nnx.State], arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -123,7 +123,7 @@ def predictor(model: Model, outputs: _Outputs) -> Predict:
         }
 
     def predict(sessions: Sessions) -> _Batches:
-        for batch in feed(carrying(sessions, state), min(_BATCH, sessions.count), 1):
+        for batch in feed(selection(sessions, state), min(_BATCH, sessions.count), 1):
             count = batch.sessions
             values = {
                 name: np.asarray(array)[:count] for name, array in run(state, batch.arrays).items()

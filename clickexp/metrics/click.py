@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Shaped
 from clickexp.metrics.base import Metric, PerList, or_nan, pick
 from clickexp.metrics.exact import exact_sum, ranks_first, sum_and_count
 from clickexp.numerics import LogPair, as_pair
-from clickexp.types import Array, turned
+from clickexp.types import Array, swap_list_and_rank
 from clickexp.utils.bounds import OneOf
 from clickexp.utils.checks import check_events
 
@@ -215,7 +215,7 @@ def _list_sums(of: str, *read: Any) -> dict[str, Any]:
 def _per_document(*read: Any) -> Float[Array, "list rank"]:
     """Log P(observed), NaN where no document was shown."""
     log_probs, counted = _observed("all", *read)
-    return turned(jnp.where(counted, log_probs, jnp.nan))
+    return swap_list_and_rank(jnp.where(counted, log_probs, jnp.nan))
 
 
 def _observed(

@@ -93,8 +93,8 @@ class ColdStart(ClickMetric):
             self.total(name) if self.batches else np.zeros(number)
             for name in ("documents", "clicks", "log_prob", "marginal")
         )
-        shown = or_nan(documents)
-        values = {"ll": log_prob / shown, "ppl": perplexity(marginal / shown)}
+        counts = or_nan(documents)
+        values = {"ll": log_prob / counts, "ppl": perplexity(marginal / counts)}
         return {
             "from": np.array([0, *self.edges]),
             "documents": documents,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Integer, Shaped
 
-from clickexp.types import Array, turned
+from clickexp.types import Array, swap_list_and_rank
 
 _UNITS = (2.0**1, 2.0**-20, 2.0**-41)
 """What the integers of an exact sum count, the coarsest first."""
@@ -86,7 +86,7 @@ def exact_sum(values: Float[Array, "*lists n"]) -> ExactSum:
 
 def ranks_first(values: Shaped[Array, "*lists n"]) -> Shaped[Array, "n list"]:
     """The same in the orientation of models and sums: XLA vectorises over lists better than over ranks."""
-    return turned(values.reshape(-1, values.shape[-1]))
+    return swap_list_and_rank(values.reshape(-1, values.shape[-1]))
 
 
 def sum_and_count(

@@ -150,9 +150,9 @@ def open_letor(
                 pack.append(_with_scores(chunk, kept, scores), SourceLocation(str(source)))
                 log.progress(done + pack.written, sum(counts.values()))
         done += count
-    ids, there = truth.candidates(queries["test"])  # whole lists
+    ids, mask = truth.candidates(queries["test"])  # whole lists
     with log.part("ranking", ranks, [*_COLUMNS, *kept]) as pack:
-        ranking = truth.labelled(np.where(there, ids, 0)[:, :ranks], queries["test"])
+        ranking = truth.labelled(np.where(mask, ids, 0)[:, :ranks], queries["test"])
         pack.append(_with_scores(ranking, kept, scores), SourceLocation(str(source)))
 
 

@@ -133,7 +133,7 @@ class GroundTruth:
             query = queries[
                 np.minimum(np.searchsorted(cumulative, rng.random(count)), len(queries) - 1)
             ]
-            candidates, there = self.candidates(query)
+            candidates, mask = self.candidates(query)
             scores = self.policy[candidates] + noise * rng.standard_normal(
                 candidates.shape, np.float32
             )
@@ -145,12 +145,12 @@ class GroundTruth:
                     rng.random(candidates.shape, np.float32),
                     scores,
                 )
-            order = np.argsort(np.where(there, -scores, np.inf), axis=1, kind="stable")[
+            order = np.argsort(np.where(mask, -scores, np.inf), axis=1, kind="stable")[
                 :, :positions
             ]
             shown = np.zeros((size, positions), np.int32)
             shown[:count, : order.shape[1]] = np.take_along_axis(
-                np.where(there, candidates, 0), order, axis=1
+                np.where(mask, candidates, 0), order, axis=1
             )
             clicks = np.asarray(clicks_of(shown, jax.random.fold_in(key, number)))[:count]
             yield {

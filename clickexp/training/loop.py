@@ -66,14 +66,14 @@ class Learner:
 
     Attributes:
         passes: Passes at most.
-        unsettled: The first passes, whose states are kept only until a later one: not everything is learned yet.
+        warmup_passes: The first passes, whose states are kept only until a later one: not everything is learned yet.
         state: Everything that passes change, a pytree of arrays: what a checkpoint holds.
         programs: What is compiled, for the report.
         settings: What else has to be the same where a training continues, by name.
     """
 
     passes: int
-    unsettled: int = 0
+    warmup_passes: int = 0
     state: Any
     programs: Sequence[Compiled] = ()
     settings: Mapping[str, Any] = {}
@@ -213,7 +213,7 @@ class Loop:
         values = evaluation.values()
         if math.isnan(values["loss"]) and not any(evaluation.per_rank().get("sessions", [True])):
             raise ConfigError(_NO_SESSIONS.format("validation"))
-        if self.stopping and epoch <= self.learner.unsettled + 1:
+        if self.stopping and epoch <= self.learner.warmup_passes + 1:
             self.stopping.reset()
         improved = self.stopping is None or self.stopping.update(values)
         spent = {name: seconds - before[name] for name, seconds in self.times().items()}

@@ -35,7 +35,7 @@ def _compare(ranked: RankedLists) -> _Pairs:
     position = jnp.arange(ranked.where.shape[1], dtype=jnp.int32)
 
     def add(i: Count, pairs: _Pairs) -> _Pairs:
-        label, start, shown = (
+        label, start, where = (
             jax.lax.dynamic_index_in_dim(x, i, axis=1)
             for x in (ranked.labels, ranked.start, ranked.where)
         )
@@ -44,7 +44,7 @@ def _compare(ranked: RankedLists) -> _Pairs:
         equal = ~higher & ~lower
         agreement = jnp.where(higher, score, jnp.where(lower, -score, 0))
         own = agreement, higher | (equal & (i < position)), equal, agreement != 0
-        counts = (jnp.where(shown, new.astype(jnp.int32), 0) for new in own)
+        counts = (jnp.where(where, new.astype(jnp.int32), 0) for new in own)
         return jax.tree.map(jnp.add, pairs, _Pairs(*counts))
 
     nothing = jnp.zeros(ranked.where.shape, jnp.int32)

@@ -97,12 +97,12 @@ class DualLearning(Debias):
         if learned.deterministic:
             return SoftmaxLoss()(scores + logits, clicks, mask)
         of_rank = jnp.exp(jnp.minimum(learned.values[1] - logits, jnp.log(self.max_weight)))
-        shown = jnp.where(mask, scores, LOG_ZERO)
+        masked = jnp.where(mask, scores, LOG_ZERO)
         places = jnp.where(
             mask, jnp.broadcast_to(batch["positions"], mask.shape), np.iinfo(np.int32).max
         )
         first = jnp.take_along_axis(scores, jnp.argmin(places, axis=1)[:, None], axis=1)
-        of_score = jnp.exp(jnp.minimum(first - shown, jnp.log(self.max_weight)))
+        of_score = jnp.exp(jnp.minimum(first - masked, jnp.log(self.max_weight)))
         of_rank, of_score = jax.lax.stop_gradient((of_rank, of_score))
         return loss(scores, clicks, mask, of_rank, key) + SoftmaxLoss()(
             logits, clicks, mask, of_score
@@ -164,9 +164,9 @@ class RegressionEM(Debias):
             )
         examined = jnp.where(clicks, 1.0, examination * (1 - relevance) / neither)
         old, largest = learned.values[...], learned.values.shape[0] - 1
-        shown = _sums(jnp.ones_like(examined), batch, largest)
-        new = _sums(examined, batch, largest) / jnp.maximum(shown, 1)
-        learned.values[...] = jnp.where(shown > 0, (1 - self.step) * old + self.step * new, old)
+        documents = _sums(jnp.ones_like(examined), batch, largest)
+        new = _sums(examined, batch, largest) / jnp.maximum(documents, 1)
+        learned.values[...] = jnp.where(documents > 0, (1 - self.step) * old + self.step * new, old)
         return loss(scores, relevant, batch["mask"])
 
     def examination(self, learned: Any) -> Array:

@@ -100,8 +100,8 @@ class Ranker(Model):
         mask = batch["mask"].astype(bool)
         scores = jnp.broadcast_to(self.relevance(batch), mask.shape)
         key = self.noise() if self.noise else None
-        shown = {**batch, "mask": mask, "clicks": batch["clicks"].astype(bool) & mask}
-        losses = self.debias.loss(self.loss, scores, shown, self.learned, key)
+        masked = {**batch, "mask": mask, "clicks": batch["clicks"].astype(bool) & mask}
+        losses = self.debias.loss(self.loss, scores, masked, self.learned, key)
         return (
             jnp.sum(losses) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
             if aggregate

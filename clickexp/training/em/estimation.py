@@ -157,8 +157,8 @@ class _Counting(Learner):
             many: dict[str, Array], index: Integer[Array, ""]
         ) -> tuple[dict[str, Array], _Sums]:
             given = at_step(arrays, index)
-            shown = given["mask"].astype(bool)
-            batch = ByRank({**given, "mask": shown, "clicks": given["clicks"] & shown})
+            mask = given["mask"].astype(bool)
+            batch = ByRank({**given, "mask": mask, "clicks": given["clicks"] & mask})
             rows = self._towers.rows(batch)
             taken = {
                 role: jnp.broadcast_to(logits[role][r], batch.shape) for role, r in rows.items()
