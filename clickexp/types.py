@@ -130,3 +130,8 @@ def swap_list_and_rank(array: Array) -> Array:
     have ranks first. In a compiled program this moves nothing.
     """
     return array.swapaxes(0, 1) if array.ndim > 1 else array
+
+
+def ranks_first(values: Shaped[Array, "*lists rank"]) -> Shaped[Array, "rank list"]:
+    """Returns numbers of lists along any leading axes with ranks first, as sums of metrics are taken."""
+    return swap_list_and_rank(values.reshape(-1, values.shape[-1]))

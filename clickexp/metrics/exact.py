@@ -10,9 +10,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Integer, Shaped
+from jaxtyping import Bool, Float, Integer
 
-from clickexp.types import Array, swap_list_and_rank
+from clickexp.types import Array, ranks_first
 
 _UNITS = (2.0**1, 2.0**-20, 2.0**-41)
 """What the integers of an exact sum count, the coarsest first."""
@@ -45,20 +45,13 @@ class ExactSum(NamedTuple):
     integers: Array
     beyond: Array
 
-    @classmethod
-    def of(cls, sums: Float[np.ndarray, " n"]) -> "ExactSum":
-        """Given sums, on the host."""
-        return cls(np.zeros((len(_UNITS), len(sums)), np.int64), np.asarray(sums, np.float64))
-
     def on_host(self, *, stacked: bool = False) -> "ExactSum":
         """The sum on the host, over the leading axis too where several are stacked."""
         integers = np.asarray(self.integers).sum(axis=-1, dtype=np.int64)
         beyond = np.asarray(self.beyond, np.float64)
-        return (
-            ExactSum(integers.sum(axis=0), beyond.sum(axis=0))
-            if stacked
-            else ExactSum(integers, beyond)
-        )
+        if stacked:
+            return ExactSum(integers.sum(axis=0), beyond.sum(axis=0))
+        return ExactSum(integers, beyond)
 
     def value(self) -> Float[np.ndarray, " n"]:
         """The sums of a host in float64."""
@@ -82,11 +75,6 @@ def exact_sum(values: Float[Array, "*lists n"]) -> ExactSum:
         n sums.
     """
     return sum_and_count(ranks_first(values))[0]
-
-
-def ranks_first(values: Shaped[Array, "*lists n"]) -> Shaped[Array, "n list"]:
-    """The same in the orientation of models and sums: XLA vectorises over lists better than over ranks."""
-    return swap_list_and_rank(values.reshape(-1, values.shape[-1]))
 
 
 def sum_and_count(

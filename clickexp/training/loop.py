@@ -14,8 +14,8 @@ import numpy as np
 from clickexp.data import Sessions
 from clickexp.data.feed import Compiled, Data, fingerprint
 from clickexp.errors import ConfigError, DivergedError
-from clickexp.evaluation.evaluate import HeldOutEvaluator, RankVectors
-from clickexp.evaluation.evaluator import ModelState
+from clickexp.evaluation.evaluation import RankVectors
+from clickexp.evaluation.evaluator import CompiledEvaluation, ModelState
 from clickexp.loggers.base import Logger
 from clickexp.models.base import Model
 from clickexp.training.checkpoint import check_same, load_training, save_training
@@ -62,7 +62,7 @@ class FitReport:
 
 
 class Learner:
-    """What a trainer does to a model in one pass over the training data.
+    """The part of a trainer that changes a model in one pass over the training data.
 
     Attributes:
         passes: Passes at most.
@@ -156,17 +156,13 @@ class Loop:
     def __init__(
         self,
         learner: Learner,
-        validation: HeldOutEvaluator,
+        validation: CompiledEvaluation,
         stopping: EarlyStopping | None,
         logger: Logger,
         checkpoint: Checkpoint,
     ):
-        self.learner, self.validation, self.logger, self.checkpoint = (
-            learner,
-            validation,
-            logger,
-            checkpoint,
-        )
+        self.learner, self.validation = learner, validation
+        self.logger, self.checkpoint = logger, checkpoint
         self.stopping = stopping and dataclasses.replace(stopping)
         self.snapshot = Compiled(learner.snapshot, donate_argnums=1, keep_unused=True)
         self.best: Any = None
@@ -219,14 +215,8 @@ class Loop:
         spent = {name: seconds - before[name] for name, seconds in self.times().items()}
         losses = {} if loss is None else {"train/loss": loss}
         validated = {f"val/{name}": value for name, value in values.items()}
-        record = {
-            "epoch": epoch,
-            **losses,
-            **validated,
-            **spent,
-            "sessions": sessions,
-            "improved": improved,
-        }
+        passed = {"sessions": sessions, "improved": improved}
+        record = {"epoch": epoch, **losses, **validated, **spent, **passed}
         self.history.append(record)
         self.logger.epoch(record)
         if loss is not None and not math.isfinite(loss):

@@ -25,7 +25,7 @@ from clickexp.data import (
 )
 from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
 from clickexp.evaluation import evaluator
-from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.evaluation.evaluator import Evaluator
 from clickexp.metrics import LogLikelihood, Metric
 from clickexp.models import GlobalCTRModel, PositionBasedModel
 from clickexp.parameters import (
@@ -369,7 +369,7 @@ def test_nothing_travels_that_nobody_reads(monkeypatch):
         )
         metrics = {"ll": LogLikelihood()}
         evaluated = columns_fed(
-            monkeypatch, evaluator, lambda: ModelEvaluator().clicks(model, sessions, metrics)
+            monkeypatch, evaluator, lambda: Evaluator().clicks(model, sessions, metrics)
         )
         assert trained == evaluated == always | read
 
@@ -401,7 +401,7 @@ class MeanDwell(Metric):
 def test_a_metric_reads_a_column():
     given = arrays()
     model = GlobalCTRModel(rngs=nnx.Rngs(0))
-    metrics = ModelEvaluator().clicks(
+    metrics = Evaluator().clicks(
         model, sessions_of(given), {"ll": LogLikelihood(), "dwell": MeanDwell()}
     )
     shown = np.arange(RANKS) < given["lengths"][:, None]

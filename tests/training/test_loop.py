@@ -13,7 +13,7 @@ from small_logs import packed, ragged_log, shown
 
 from clickexp.data import Features
 from clickexp.errors import ConfigError, DivergedError
-from clickexp.evaluation.evaluate import HeldOutEvaluator
+from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.loggers.base import Logger
 from clickexp.training import EarlyStopping, loop
 from clickexp.training.loop import Checkpoint, Learner, Loop
@@ -52,7 +52,7 @@ class Counting(Learner):
         return (self.state,)
 
 
-class Validation(HeldOutEvaluator):
+class Validation(CompiledEvaluation):
     """A validation whose loss follows from the number of passes."""
 
     names, programs = ("loss", "ll"), ()

@@ -63,7 +63,7 @@ class PairMetric(RankingMetric):
     cutoffs: Cutoffs = field(default=None, init=False)
     no_relevant: Annotated[str, OneOf("skip", "zero")] = "skip"
 
-    def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
+    def has_relevant(self, ranked: RankedLists) -> Bool[Array, "list"]:
         """Whether there are two documents with labels that differ."""
         lowest = jnp.min(jnp.where(ranked.where, ranked.labels, jnp.inf), axis=1)
         return ranked.ideal[:, 0] > lowest
@@ -88,11 +88,15 @@ class ConcordantPairs(PairMetric):
 
     ties: Annotated[str, OneOf("half", "skip")] = "half"
 
-    def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
+    def has_relevant(self, ranked: RankedLists) -> Bool[Array, "list"]:
         """Whether there is a pair that counts."""
-        judged = super().judged(ranked)
+        has_relevant = super().has_relevant(ranked)
         # with two different scores and two different labels some pair differs in both
-        return judged if self.ties == "half" else judged & (ranked.size[:, 0] < ranked.lengths)
+        return (
+            has_relevant
+            if self.ties == "half"
+            else has_relevant & (ranked.size[:, 0] < ranked.lengths)
+        )
 
     def per_list(self, ranked: RankedLists) -> Values:
         """The share of each list, [list, 1]."""
