@@ -135,12 +135,12 @@ class CompiledEvaluation:
 
     @property
     def data(self) -> list[Data]:
-        """What is evaluated on, as it is iterated."""
+        """The data of each group, as it is iterated."""
         return [program.data for program in self.groups.values()]
 
     @property
     def programs(self) -> list[Compiled]:
-        """What is compiled."""
+        """The compiled programs."""
         return [program.run for program in self.groups.values()]
 
 
@@ -200,7 +200,7 @@ class Program:
         return metrics
 
     def _arguments(self, models: Any, batch: Batch) -> dict[str, Any]:
-        """What metrics receive: the outputs, and the columns of the batch that readers declare."""
+        """Arguments of metrics: the outputs, and the columns of the batch that readers declare."""
         by_rank = ByRank(batch)
         columns = {name: by_rank[name] for name in batch if name not in _KNOWN}
         model, *truth = models

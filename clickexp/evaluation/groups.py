@@ -72,7 +72,7 @@ class MetricGroup(MultiMetric):
     needs_truth: ClassVar[bool] = False
 
     def outputs(self, model: Any, batch: ByRank, truth: Any = None) -> dict[str, Any]:
-        """What the metrics read, with ranks first; compilers drop what no metric does.
+        """Arguments of the metrics, with ranks first; compilers drop what no metric reads.
 
         Args:
             model: The model.

@@ -95,7 +95,7 @@ def paired_test(run: str | Path, other: str | Path, metric: str, **options: Any)
 
 
 def samples(run: str | Path, metric: str) -> Samples:
-    """What each query of the test set adds to a metric of the run in this folder.
+    """Samples of a metric of the run in this folder, one per query of the test set.
 
     Of a metric of clicks, what each search session adds where the log has them: the lists of one user are not
     independent of each other.

@@ -1,4 +1,4 @@
-"""What a result is held against: click rates by rank, which know no document; the true user; random order."""
+"""References of a result: click rates by rank, which know no document; the true user; random order."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def references(
     """
     if not isinstance(model, ClickModel):
         ranking = metric_groups(groups or {}).get("ranking")
-        if dataset.ranking is None or ranking is None:
+        if dataset.ranking is None or ranking is None or not ranking.metrics:
             return {}
         values = evaluator.ranking(_Unordered(), dataset.ranking, ranking.metrics).compute()
         scores = {name: value for name, value in values.items() if not isinstance(value, int)}
@@ -97,7 +97,7 @@ def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
         documents += mask.sum(axis=0)
         place = np.searchsorted(edges, chunk[IMPRESSIONS.name][mask], side="right")
         by_range += [
-            np.bincount(place, each, len(edges) + 1) for each in (observed[mask], mask[mask])
+            np.bincount(place, weights, len(edges) + 1) for weights in (observed[mask], mask[mask])
         ]
     seen = documents > 0
     per_rank = sums[seen] / documents[seen]

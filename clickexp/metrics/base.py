@@ -1,4 +1,4 @@
-"""What every metric is: sums that add up over batches and devices, and a value computed from them."""
+"""Base of all metrics: sums that add up over batches and devices, and a value computed from them."""
 
 import copy
 from collections.abc import Mapping

@@ -116,8 +116,8 @@ class LogLikelihood(_Likelihood):
 
     def compute(self) -> float:
         """The mean in nats per document; nan before the first document."""
-        own = self.rank_normalization == "own"
-        total, count = ("log_prob", "documents") if own else ("list_mean", "lists")
+        by_rank = self.rank_normalization == "own"
+        total, count = ("log_prob", "documents") if by_rank else ("list_mean", "lists")
         return float(self.total(total).sum() / or_nan(self.total(count).sum()))
 
     def compute_per_rank(self) -> np.ndarray:

@@ -82,9 +82,9 @@ class ColdStart(ClickMetric):
 
     def compute(self) -> np.ndarray:
         """The values in the order of `suffixes`."""
-        found = self.curve()
-        documents = found["documents"]
-        return np.concatenate([found["ll"], found["ppl"], documents / or_nan(documents.sum())])
+        curve = self.curve()
+        documents = curve["documents"]
+        return np.concatenate([curve["ll"], curve["ppl"], documents / or_nan(documents.sum())])
 
     def curve(self) -> dict[str, np.ndarray]:
         """By range documents, clicks, ll and ppl; the fewest impressions of each, `from`."""

@@ -15,13 +15,13 @@ from jaxtyping import Bool, Float, Integer
 from clickexp.types import Array, ranks_first
 
 _UNITS = (2.0**1, 2.0**-20, 2.0**-41)
-"""What the integers of an exact sum count, the coarsest first."""
+"""Units that the integers of an exact sum count, the coarsest first."""
 
 FRACTIONS = _UNITS[1:]
 """The units that numbers from 0 to 1 need."""
 
 _LARGEST = 1.5 * 2**20
-"""What an integer counts at most. Larger values and NaN are added up as floats."""
+"""The largest count of an integer. Larger values and NaN are added up as floats."""
 
 _GROUP = 1024
 """Values that one int32 adds up, to 1.5 * 2**30 at most."""

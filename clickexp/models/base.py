@@ -1,4 +1,4 @@
-"""What every model shares: loss, predictions and sampling, written once."""
+"""Base of all models: loss, predictions and sampling, written once."""
 
 from collections.abc import Callable
 from functools import wraps

@@ -1,4 +1,4 @@
-"""What definitions of click models draw events with, and how a state passes ranks that show no document."""
+"""Draws of events in definitions of click models, and the state behind ranks that show no document."""
 
 from functools import partial
 from typing import Any

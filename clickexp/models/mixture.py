@@ -99,9 +99,11 @@ class MixtureModel(ClickModel):
         if isinstance(source, ClickModel):
             return source
         constructor = getattr(source, "func", source)  # a shared tower replaces that of a partial
-        given = getattr(source, "keywords", {}).items()
+        keywords = getattr(source, "keywords", {}).items()
         named = {
-            name: towers[role] for name, role in given if isinstance(role, str) and role in towers
+            name: towers[role]
+            for name, role in keywords
+            if isinstance(role, str) and role in towers
         }
         common = accepted(constructor, towers) | named
         model = source(**accepted(source, vars(sizes)), **common, rngs=rngs)

@@ -42,7 +42,7 @@ class SequentialClickModel(ClickModel):
 
     @abc.abstractmethod
     def inputs(self, batch: ByRank) -> Any:
-        """Returns what `step` reads at each rank: a pytree of arrays `[rank, batch, ...]`."""
+        """Returns the inputs of `step` at each rank: a pytree of arrays `[rank, batch, ...]`."""
 
     @abc.abstractmethod
     def start(self, batch: ByRank) -> State:

@@ -72,8 +72,8 @@ class UserBrowsingModel(ClickModel):
             lambda x: jnp.broadcast_to(x, batch.shape), self.attraction.log_pair(batch)
         )
         start = jnp.full((ranks + 1, sessions), NEVER.log, jnp.float32).at[0].set(0.0)
-        each = self._examination_by_last_click(batch), attraction, batch.mask, jnp.arange(ranks)
-        return jax.lax.scan(step, start, each)[1]
+        by_rank = self._examination_by_last_click(batch), attraction, batch.mask, jnp.arange(ranks)
+        return jax.lax.scan(step, start, by_rank)[1]
 
     def draw(self, batch: ByRank, key: Array) -> Sample:
         """Walks down the list: examined, after the last click? attracted?"""

@@ -113,7 +113,7 @@ def interleaving_test(
         )
     else:
         settings["freedom"] = max(count - 1, 1)
-    own = estimate(value, error, count, **settings)
-    bounds = {name: min(max(getattr(own, name), -1.0), 1.0) for name in _BOUNDS}
-    own = replace(own, **bounds)
-    return Interleaving(sessions, *wins, sessions - sum(wins), own)
+    preference = estimate(value, error, count, **settings)
+    bounds = {name: min(max(getattr(preference, name), -1.0), 1.0) for name in _BOUNDS}
+    preference = replace(preference, **bounds)
+    return Interleaving(sessions, *wins, sessions - sum(wins), preference)

@@ -93,21 +93,21 @@ class GroundTruth:
             **behavior.towers(positions),
         }
         sizes = {"positions": positions, "query_doc_pairs": self.query_doc_pairs}
-        known = accepted(
+        arguments = accepted(
             model, {**towers, **sizes, "shared": towers}
         )  # of the components of a mixture
         name = getattr(getattr(model, "func", model), "__name__", str(model))
-        if known.keys() <= sizes.keys():
+        if arguments.keys() <= sizes.keys():
             raise ConfigError(
                 f"dataset.user={name}: it takes none of the true towers ({', '.join(towers)}), so that its clicks "
                 "would say nothing about documents. Choose another click model."
             )
-        behavior.check_read(known, name)
-        if lacking := missing(model, {*known, "rngs"}):
+        behavior.check_read(arguments, name)
+        if lacking := missing(model, {*arguments, "rngs"}):
             raise ConfigError(
                 f"dataset.user={name}: it needs {', '.join(lacking)}. Give it below dataset.user."
             )
-        return model(**known, rngs=nnx.Rngs(0))
+        return model(**arguments, rngs=nnx.Rngs(0))
 
     def browse(
         self,

@@ -1,4 +1,4 @@
-"""What trainers share: their settings, one training from start to report, and evaluation."""
+"""Common parts of trainers: their settings, one training from start to report, and evaluation."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -98,7 +98,7 @@ class BaseTrainer:
         return getattr(self, "early_stopping", None)
 
     def learner(self, model: Model) -> Learner:
-        """What passes do to the model.
+        """The passes over the model.
 
         Raises:
             ConfigError: The model cannot be fitted in this way.

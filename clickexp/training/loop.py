@@ -98,7 +98,7 @@ class Learner:
         raise NotImplementedError
 
     def snapshot(self, state: Any, old: Any) -> Any:
-        """What `restore` needs of the state, in separate arrays; pure, so that it is compiled.
+        """The part of the state that `restore` needs, in separate arrays; pure, so that it is compiled.
 
         Args:
             state: That of the learner.
@@ -139,7 +139,7 @@ _LARGE_FEATURE = 1e15
 _NO_SESSIONS = "there are no {} sessions; batches must come again each time they are iterated"
 
 _COURSE = ("best_epoch", "per_rank", "history")
-"""What checkpoints keep of a loop besides arrays and times."""
+"""Attributes of a loop that checkpoints keep besides arrays and times."""
 
 
 class Loop:
@@ -242,7 +242,7 @@ class Loop:
         )
 
     def _same(self, train: Data, val: Data) -> dict[str, Mapping[str, Any]]:
-        """What has to be the same where training continues, besides the structure of its arrays."""
+        """Facts that have to be the same where training continues, besides the structure of its arrays."""
         data = {"training data": fingerprint(train), "validation data": fingerprint(val)}
         return {"settings": self.checkpoint.settings, "of": {**self.learner.settings, **data}}
 
@@ -301,7 +301,7 @@ class Loop:
 
 
 def _remedy(train: Data) -> str:
-    """Returns what to do where a loss is no number."""
+    """Returns the remedy where a loss is no number."""
     features = train.features if isinstance(train, Sessions) else None
     if features is not None:
         largest = np.nanmax(np.abs(features.values[:_MANY_FEATURES]), initial=0.0)

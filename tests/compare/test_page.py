@@ -15,7 +15,7 @@ from clickexp.compare import find_runs
 from clickexp.compare.page import page as page_of
 from clickexp.compare.summary import comparisons
 from clickexp.evaluation.evaluate import evaluate
-from clickexp.evaluation.model_evaluator import click_metrics
+from clickexp.evaluation.groups import click_metrics
 from clickexp.models import PositionBasedModel
 from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.simulation import simulate

@@ -82,7 +82,7 @@ def test_the_true_user_is_evaluated_as_a_model(simulated, of_simulated):
 
 def test_rankers_without_metrics_or_labels_have_none(simulated, log):
     assert references(Model.__new__(Model), simulated, Evaluator()) == {}
-    assert references(Model.__new__(Model), log, Evaluator(), {"ndcg": NDCG(3)}) == {}
+    assert references(Model.__new__(Model), log, Evaluator(), {"ranking": {"ndcg": NDCG(3)}}) == {}
 
 
 def test_rankers_are_held_against_the_mean_over_all_orders(simulated):
@@ -94,7 +94,8 @@ def test_rankers_are_held_against_the_mean_over_all_orders(simulated):
     lists = Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 99, lengths=lengths, labels=labels)
     dataset = dataclasses.replace(simulated, ranking=lists)
     ranker = Ranker(query_doc_pairs=12, rngs=nnx.Rngs(0))
-    found = references(ranker, dataset, Evaluator(), {"ndcg": NDCG(3), "mrr": MRR(2)})
+    groups = {"ranking": {"ndcg": NDCG(3), "mrr": MRR(2)}}
+    found = references(ranker, dataset, Evaluator(), groups)
     ndcg, mrr = [], []
     for list_, length in zip(labels, lengths, strict=True):
         orders = np.array(list(itertools.permutations(list_[:length])))

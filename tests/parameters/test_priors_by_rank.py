@@ -12,8 +12,8 @@ from clickexp.evaluation.groups import ClickMetrics
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig, HashEmbedding, QREmbedding, RobeDEmbedding
 from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, new_table
-from clickexp.types import ByRank, swap_list_and_rank
 from clickexp.training import Trainer, natural_gradient
+from clickexp.types import ByRank, swap_list_and_rank
 
 PRECISION, MEAN, SLOPE, BASELINE = 0.8, 0.2, -0.7, -1.0
 LINE = (-1.1, 0.8)

@@ -12,7 +12,7 @@ from small_logs import packed, ragged_log, shown, sigmoid
 
 from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluate import evaluate, validation_metrics
-from clickexp.evaluation.model_evaluator import click_metrics
+from clickexp.evaluation.groups import click_metrics
 from clickexp.metrics import AUC, Correlation, LogLikelihood, Perplexity, ranking_metrics
 from clickexp.models import DocumentCTRModel, PositionBasedModel
 from clickexp.models.base import Model

@@ -43,8 +43,8 @@ def _compare(ranked: RankedLists) -> _Pairs:
         higher, lower = label > ranked.labels, label < ranked.labels
         equal = ~higher & ~lower
         agreement = jnp.where(higher, score, jnp.where(lower, -score, 0))
-        own = agreement, higher | (equal & (i < position)), equal, agreement != 0
-        counts = (jnp.where(where, new.astype(jnp.int32), 0) for new in own)
+        comparisons = agreement, higher | (equal & (i < position)), equal, agreement != 0
+        counts = (jnp.where(where, new.astype(jnp.int32), 0) for new in comparisons)
         return jax.tree.map(jnp.add, pairs, _Pairs(*counts))
 
     nothing = jnp.zeros(ranked.where.shape, jnp.int32)

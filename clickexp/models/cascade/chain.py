@@ -71,8 +71,8 @@ class CascadeFamily(ClickModel):
             return skip_hidden_ranks(mask, after, gone), pair
 
         start = jnp.full(batch.shape[1], NEVER.log, jnp.float32)
-        each = probs.attraction, probs.clicked, probs.skipped, batch["clicks"], batch.mask
-        return jax.lax.scan(step, start, _every_rank(each, batch.shape[0]))[1]
+        by_rank = probs.attraction, probs.clicked, probs.skipped, batch["clicks"], batch.mask
+        return jax.lax.scan(step, start, _every_rank(by_rank, batch.shape[0]))[1]
 
     def marginal(self, batch: ByRank) -> LogPair:
         """Returns P(click at r): e' = e (a c1 + (1 - a) c0), carried together with 1 - e.
@@ -117,8 +117,11 @@ class CascadeFamily(ClickModel):
                 satisfied,
             )
 
-        start, each = jnp.ones(batch.shape[1], bool), (attracted, satisfied, *goes_on, batch.mask)
-        clicks, examined, satisfied = jax.lax.scan(step, start, each)[1]
+        start, by_rank = (
+            jnp.ones(batch.shape[1], bool),
+            (attracted, satisfied, *goes_on, batch.mask),
+        )
+        clicks, examined, satisfied = jax.lax.scan(step, start, by_rank)[1]
         return Sample(clicks, examined, attracted, satisfied)
 
 

@@ -23,7 +23,7 @@ from clickexp.utils.checks import Limit
 
 
 class _Document(NamedTuple):
-    """What a step reads: log P(relevant), and what examination reads of the position and the session, projected."""
+    """Inputs of a step: log P(relevant), and what examination reads of the position and the session, projected."""
 
     relevance: LogPair
     read: Array

@@ -21,7 +21,7 @@ from clickexp.utils.checks import Limit
 
 
 class _Document(NamedTuple):
-    """What a step reads: attraction, and the position."""
+    """Inputs of a step: attraction, and the position."""
 
     attraction: LogPair
     position: Array

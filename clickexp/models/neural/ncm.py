@@ -19,7 +19,7 @@ from clickexp.utils.bounds import PositiveInt
 
 
 class _Document(NamedTuple):
-    """What a step reads: the vector of the document, projected, and the offset to the logit of a click.
+    """Inputs of a step: the vector of the document, projected, and the offset to the logit of a click.
 
     The variance is that of the offset, where a table knows it.
     """
@@ -67,7 +67,7 @@ class NeuralClickModel(NetworkClickModel):
         self.output = nnx.data(nnx.Linear(self.hidden, 1, bias_init=start, rngs=rngs))
 
     def inputs(self, batch: ByRank) -> _Document:
-        """Returns what the network reads of documents, projected, and offsets."""
+        """Returns the inputs of the network by document, projected, and offsets."""
         vectors = self.drop(cast(Vectors, self.documents)(batch.lists))
         read = swap_list_and_rank(
             self.recurrent.project(vectors, cast(Vectors, self.queries).dim + 1)

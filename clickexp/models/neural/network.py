@@ -1,4 +1,4 @@
-"""What click models that read vectors of documents and queries share."""
+"""Common parts of click models that read vectors of documents and queries."""
 
 import abc
 from typing import cast
@@ -25,8 +25,8 @@ def query_place(mask: Observed, numbers: Array | None) -> Array:
         mask: Which documents are shown.
         numbers: Those of queries per document, 0 at documents that the log does not have; None where there are none.
     """
-    known = mask if numbers is None else mask & (numbers > 0)
-    return jnp.argmax(mask.astype(int) + known.astype(int), axis=1)[:, None]
+    has_query = mask if numbers is None else mask & (numbers > 0)
+    return jnp.argmax(mask.astype(int) + has_query.astype(int), axis=1)[:, None]
 
 
 class NetworkClickModel(SequentialClickModel):

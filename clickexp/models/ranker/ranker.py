@@ -110,8 +110,8 @@ class Ranker(Model):
 
     def examination(self) -> Array | None:
         """Returns the learned examination by position from 1, relative to the first; None where none is learned."""
-        found = self.debias.examination(self.learned)
-        return None if found is None else found / found[0]
+        examination = self.debias.examination(self.learned)
+        return None if examination is None else examination / examination[0]
 
     def limits(self) -> list[Limit]:
         """Returns the largest ids and positions that the ranker has parameters for."""

@@ -20,6 +20,8 @@ class OrderMetrics(MetricGroup):
 class SameOrder(Metric):
     """Share of neighbours in the log's lists of which the model scores the upper one higher."""
 
+    higher_is_better = True
+
     def statistics(self, *, scores, where, **_):
         pairs = where[1:] & where[:-1]  # with ranks first
         same = pairs & (scores[:-1] > scores[1:])
