@@ -83,10 +83,13 @@ class Model(HasRoles):
         name: Name in results and tables.
         separates_examination: Whether the model separates a tower of positions from one of documents, which takes a
             log that shows documents at several positions.
+        follows_click_vectors: Whether marginals take a thousand times as long as conditionals, so that validations
+            leave them out.
     """
 
     name = ""
     separates_examination = False
+    follows_click_vectors = False
 
     @classmethod
     def name_with(cls, **settings: Any) -> str:

@@ -32,10 +32,6 @@ class SequentialClickModel(ClickModel):
     A subclass defines `inputs`, `start` and `step`. The conditional and draws are scans over ranks. The marginal
     follows the tree of all click vectors for lists of up to ten ranks, and is a mean over draws beyond.
     An undisplayed document changes nothing: the next one shown follows the one before.
-
-    Attributes:
-        follows_click_vectors: Whether marginals take a thousand times as long as conditionals, so that validations
-            leave them out.
     """
 
     follows_click_vectors = True

@@ -82,7 +82,7 @@ class BaseTrainer:
 
     def _validated(self, model: Model) -> dict[str, MetricGroup]:
         """Metrics of a validation: without marginals that take all click vectors, unless they are watched."""
-        if not getattr(model, "follows_click_vectors", False):
+        if not model.follows_click_vectors:
             return self.groups
         watched = None if self.stopping is None else self.stopping.metric
         kept = {

@@ -33,6 +33,7 @@ ROOMS = {
         "Evaluation",
         "Test figures, values per query, tests of significance, draws from posteriors.",
         [
+            "clickexp.evaluation.groups",
             "clickexp.evaluation.per_query",
             "clickexp.posteriors.draws",
             "clickexp.evaluation.significance",
