@@ -34,7 +34,7 @@ class HeldOut:
         truth: The click model that clicked, where it is known.
     """
 
-    sessions: Data | None = None
+    sessions: Data
     lists: Data | None = None
     truth: ClickModel | None = None
 

@@ -102,7 +102,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     _check_features(model, config.reads, dataset)
     check_lists(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
-    validated = {key: metrics[key] for key in config.trainer.groups if key != "click"}
+    validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
     more = {"groups": validated, "logger": logger, "settings": identified, **files}
     trainer = config.new_trainer(**accepted(config.new_trainer.func, more))
     weighting = _weighting(model, dataset)
@@ -161,8 +161,8 @@ def _with_propensities(
     weightings: dict[str, Weighting] = {}
     resolved: dict[str, MetricGroup] = {}
     for key, group in groups.items():
-        metrics = dict(group.metrics)
-        for name, metric in group.metrics.items():
+        metrics: dict[str, Any] = dict(group.metrics)
+        for name, metric in tuple(metrics.items()):
             source = getattr(metric, "propensity", None)
             if isinstance(source, PropensitySource):
                 propensities = source(dataset).of_relevant()

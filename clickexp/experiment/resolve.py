@@ -246,7 +246,7 @@ def _reported(config: Config) -> dict[str, list[str]]:
         kept = [group for group in groups.values() if clicks or not group.of_clicks]
         return [name for group in kept for name in group.names]
 
-    val = [*names_in(config.trainer.groups), "loss"]
+    val = [*names_in(config.trainer.metric_groups), "loss"]
     return {"val": val, "test": list(dict.fromkeys([*val, *names_in(config.metrics)]))}
 
 

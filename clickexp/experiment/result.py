@@ -58,7 +58,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
         parts.trainer,
         parts.config.settings,
     )
-    groups = {**parts.metrics, "click": trainer.groups["click"]}
+    groups = {**parts.metrics, "click": trainer.metric_groups["click"]}
     evaluation = evaluate(
         model, dataset, groups, trainer.evaluator, keep_values=settings.keep_values
     )

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -16,6 +16,9 @@ NAN = "nan"
 
 VALUE = "value"
 """Name of the sum, or of the values per list, that are the metric's own, one for each of its suffixes."""
+
+
+_Kind = TypeVar("_Kind", bound="Metric")
 
 
 class PerList(NamedTuple):
@@ -142,13 +145,13 @@ class Metric:
         self.kept: dict[str, list[np.ndarray]] = {}
         self.batches = 0
 
-    def empty(self) -> Self:
+    def empty(self: _Kind) -> _Kind:
         """A new metric with the same settings."""
         fresh = copy.copy(self)
         fresh.reset()
         return fresh
 
-    def merge(self, other: "Metric") -> Self:
+    def merge(self: _Kind, other: "Metric") -> _Kind:
         """A new metric over the batches of both; TypeError unless both have the same type and settings."""
         if type(self) is not type(other) or self._settings() != other._settings():
             raise TypeError(f"cannot merge {self!r} with {other!r}: type or settings differ")

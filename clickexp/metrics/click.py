@@ -50,10 +50,10 @@ class ClickMetric(Metric):
         clicks = jnp.asarray(pick(self, outputs, "clicks"))
         where = outputs.get("where")
         where = jnp.ones(clicks.shape, bool) if where is None else jnp.asarray(where, bool)
-        shapes = [np.shape(array) for array in (*jax.tree.leaves(log_probs), clicks, where)]
+        shapes = [np.shape(array)[::-1] for array in (*jax.tree.leaves(log_probs), clicks, where)]
         if len(set(shapes)) > 1:
             raise ValueError(
-                f"{self!r}: shapes [rank, list] of log-probabilities, clicks and where differ: {shapes}"
+                f"{self!r}: shapes [list, rank] of log-probabilities, clicks and where differ: {shapes}"
             )
         check_events(clicks, where)
         return log_probs, clicks, where

@@ -1,12 +1,14 @@
 """Several metrics updated by one call."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import numpy as np
 
 from clickexp.errors import ConfigError
 from clickexp.metrics.base import VALUE, Metric, outputs_by_rank
+
+_Kind = TypeVar("_Kind", bound="MultiMetric")
 
 
 class MultiMetric:
@@ -44,7 +46,7 @@ class MultiMetric:
             for suffix in metric.suffixes
         }
 
-    def keep_values(self) -> Self:
+    def keep_values(self: _Kind) -> _Kind:
         """New metrics with the same names and settings that keep values per list."""
         fresh = self.empty()
         for metric in fresh.metrics.values():
@@ -99,11 +101,11 @@ class MultiMetric:
         for metric in self.metrics.values():
             metric.reset()
 
-    def empty(self) -> Self:
+    def empty(self: _Kind) -> _Kind:
         """New metrics with the same names and settings."""
         return type(self)({name: metric.empty() for name, metric in self.metrics.items()})
 
-    def merge(self, other: "MultiMetric") -> Self:
+    def merge(self: _Kind, other: "MultiMetric") -> _Kind:
         """New metrics over the batches of both; TypeError unless names and settings agree."""
         if self.metrics.keys() != other.metrics.keys():
             raise TypeError(f"cannot merge metrics {list(self.metrics)} with {list(other.metrics)}")

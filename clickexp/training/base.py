@@ -63,7 +63,7 @@ class BaseTrainer:
     def __post_init__(self) -> None:
         check_numbers(type(self).__init__, vars(self))
         self.metrics = {"ll": LogLikelihood(), **(self.metrics or click_metrics())}
-        self.groups: dict[str, MetricGroup] = metric_groups({**self.groups, "click": self.metrics})
+        self.metric_groups = metric_groups({**self.groups, "click": self.metrics})
         self.evaluator = Evaluator(self.eval_batch_size, self.steps_per_execution, self.logger)
         if self.checkpoint_minutes is None:
             self.checkpoint = None
@@ -74,7 +74,7 @@ class BaseTrainer:
         if rule is None:
             return None
         directions = {"loss": False}
-        for group in self.groups.values():
+        for group in self.metric_groups.values():
             directions |= group.higher_is_better
         if rule.metric not in directions:
             raise ConfigError(_no_metric(rule.metric, directions))
@@ -83,14 +83,14 @@ class BaseTrainer:
     def _validated(self, model: Model) -> dict[str, MetricGroup]:
         """Metrics of a validation: without marginals that take all click vectors, unless they are watched."""
         if not model.follows_click_vectors:
-            return self.groups
+            return self.metric_groups
         watched = None if self.stopping is None else self.stopping.metric
         kept = {
             name: metric
-            for name, metric in self.groups["click"].metrics.items()
+            for name, metric in self.metric_groups["click"].metrics.items()
             if getattr(metric, "reads", None) != MARGINAL or name == watched
         }
-        return {**self.groups, "click": ClickMetrics(kept)}
+        return {**self.metric_groups, "click": ClickMetrics(kept)}
 
     @property
     def stopping(self) -> EarlyStopping | None:
@@ -160,13 +160,13 @@ class BaseTrainer:
         self, model: ClickModel, data: Data, metrics: Metrics | None = None
     ) -> MultiMetric:
         """Click metrics of a model, by default those of the validation; see `Evaluator.clicks`."""
-        return self.evaluator.clicks(model, data, metrics or self.groups["click"].metrics)
+        return self.evaluator.clicks(model, data, metrics or self.metric_groups["click"].metrics)
 
     def evaluate_ranking(
         self, model: Model, data: Data, metrics: Metrics | None = None
     ) -> MultiMetric:
         """Ranking metrics of a model, by default those of the validation or the usual ones; see `Evaluator.ranking`."""
-        validated = self.groups.get("ranking")
+        validated = self.metric_groups.get("ranking")
         metrics = metrics or (validated.metrics if validated else ranking_metrics())
         return self.evaluator.ranking(model, data, metrics)
 

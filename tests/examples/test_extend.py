@@ -237,7 +237,7 @@ def test_a_group_of_the_user_against_a_loop(monkeypatch):
     config = checked(
         monkeypatch, "group", "metric=[click,order]", "trainer.early_stopping.metric=same_order"
     )
-    group = config.trainer.groups["order"]
+    group = config.trainer.metric_groups["order"]
     model = DocumentCTRModel(9, rngs=nnx.Rngs(0))
     values = np.random.default_rng(0).normal(size=(10, 1)).astype(np.float32)
     model.ctr.table.set_value(Rows(jnp.asarray(values), 1))

@@ -115,9 +115,9 @@ class RankingMetric(Metric):
         where = outputs.get("where")
         where = jnp.ones(scores.shape, bool) if where is None else jnp.asarray(where, bool)
         if not scores.shape == labels.shape == where.shape:
-            shapes = f"{scores.shape}, {labels.shape}, {where.shape}"
+            shapes = ", ".join(str(array.shape[::-1]) for array in (scores, labels, where))
             raise ValueError(
-                f"{self!r}: shapes [rank, list] of scores, labels and where differ: {shapes}"
+                f"{self!r}: shapes [list, rank] of scores, labels and where differ: {shapes}"
             )
         settings = tuple(sorted(self._settings().items()))
         return _statistics(type(self), settings, self.keep_values, scores, labels, where)
