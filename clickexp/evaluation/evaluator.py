@@ -166,15 +166,17 @@ class Program:
         data: Data,
         truth: ClickModel | None = None,
     ):
+        self.group, self.run, self._evaluator = group, Compiled(self._statistics), evaluator
         models = [model] if truth is None else [model, truth]
-        for checks in models:
-            checks.eval()
-            data = checked(
-                data, checks, lambda batch: self._arguments(models, batch), *group.required
-            )
-        self.group, self.data, self.run = group, data, Compiled(self._statistics)
-        self._evaluator = evaluator
-        self._graphdefs = [nnx.graphdef(each) for each in models]
+
+        def arguments(batch: Batch) -> dict[str, Any]:
+            return self._arguments(models, batch)
+
+        for checked_model in models:
+            checked_model.eval()
+            data = checked(data, checked_model, arguments, *group.required)
+        self.data = data
+        self._graphdefs = [nnx.graphdef(one) for one in models]
         self._truth = [] if truth is None else [(nnx.state(truth),)]
         self._select_columns = ColumnSelection(
             lambda *inputs: group.statistics(**self._arguments(inputs[:-1], inputs[-1])),

@@ -91,9 +91,11 @@ class MultiMetric:
         """Values per list, [lists] or [lists, rank], in the order of the lists."""
         kept: dict[str, np.ndarray] = {}
         for name, metric in self.metrics.items():
-            for what, values in metric.values().items():
-                own = enumerate(metric.suffixes) if what == VALUE else ()
-                kept |= {name + suffix: values[:, place] for place, suffix in own} or {what: values}
+            for statistic, values in metric.values().items():
+                if statistic == VALUE:
+                    kept |= {name + end: values[:, at] for at, end in enumerate(metric.suffixes)}
+                else:
+                    kept[statistic] = values
         return kept
 
     def reset(self) -> None:

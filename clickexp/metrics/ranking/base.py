@@ -61,11 +61,11 @@ class RankingMetric(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.cutoffs, Sequence):
-            self.cutoffs = tuple(self.cutoffs)
+        cutoffs = self.cutoffs
+        self.cutoffs = tuple(cutoffs) if isinstance(cutoffs, Sequence) else cutoffs
         if not all(cutoff is None or cutoff >= 1 for cutoff in self._cutoffs) or not self._cutoffs:
             raise ConfigError(
-                f"cutoffs={self.cutoffs!r}: give numbers of documents from 1, such as [1, 3, 10]"
+                f"cutoffs={cutoffs!r}: give numbers of documents from 1, such as [1, 3, 10]"
             )
 
     @property
