@@ -30,8 +30,9 @@ class Evaluation:
         values: dict[str, float | int] = {}
         for group in self.groups.values():
             values |= group.compute()
-        loss = values.pop("loss") if "loss" in values else -values["ll"]
-        return {**values, "loss": loss}
+        if "loss" not in values:
+            values["loss"] = -values["ll"]
+        return values
 
     def per_rank(self) -> RankVectors:
         """The vectors of click metrics; none where there are no click metrics."""

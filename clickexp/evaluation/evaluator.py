@@ -16,7 +16,6 @@ from clickexp.evaluation.evaluation import Evaluation
 from clickexp.evaluation.groups import (
     ClickMetrics,
     HeldOut,
-    LossMetrics,
     MeanLoss,
     MetricGroup,
     Metrics,
@@ -93,7 +92,7 @@ class Evaluator:
         Raises:
             DataError: Ids, positions or clicks do not fit the model.
         """
-        built = {**metric_groups(groups), "loss": LossMetrics(loss=MeanLoss())}
+        built = metric_groups({**groups, "loss": {"loss": MeanLoss()}})
         # groups of one kind are computed from the same predictions
         merged: dict[type[MetricGroup], tuple[str, dict[str, Metric]]] = {}
         for key, group in built.items():

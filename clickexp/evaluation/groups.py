@@ -206,11 +206,13 @@ class MeanLoss(Metric):
 GROUPS: Mapping[str, type[MetricGroup]] = {
     "click": ClickMetrics,
     "test": ClickMetrics,
+    "loss": LossMetrics,
     "ranking": RankingMetrics,
     "counterfactual": CounterfactualMetrics,
     "truth": TruthMetrics,
 }
-"""Groups by their keys in configurations; `test` are metrics of clicks that validations leave out."""
+"""Groups by their keys in configurations; `test` are metrics of clicks that validations leave out, and every evaluation
+adds `loss`."""
 
 HEADINGS = (
     "clicks",
