@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from clickexp.data import Dataset
 from clickexp.data.dataset import check_split
-from clickexp.data.prepared import is_log
+from clickexp.data.description import is_log
 from clickexp.errors import ConfigError
 from clickexp.evaluation.groups import MetricGroup
 from clickexp.experiment.conf import TOWERS, presets

@@ -9,12 +9,14 @@ from flax import nnx
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
+from clickexp.data.context import CONTEXT
 from clickexp.data.derived import LookedUp
 from clickexp.data.feed import feed
+from clickexp.data.history import HISTORY
 from clickexp.evaluation.inputs import ColumnSelection
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
-from clickexp.parameters.context import CONTEXT, HISTORY, new_session
+from clickexp.parameters.context import new_session
 from clickexp.types import Array, Batch
 
 _BATCH = 8192

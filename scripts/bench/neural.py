@@ -29,6 +29,7 @@ from report import machine, print_table
 
 from clickexp.data import Dataset, Superbatch, superbatches
 from clickexp.data.feed import Compiled
+from clickexp.data.history import HISTORY
 from clickexp.experiment.build import build_model
 from clickexp.models import (
     CACMMinusModel,
@@ -38,7 +39,6 @@ from clickexp.models import (
     NeuralClickModel,
 )
 from clickexp.parameters import EmbeddingParameterConfig
-from clickexp.parameters.context import HISTORY
 from clickexp.simulation import simulate
 from clickexp.training import lazy_adam
 from clickexp.training.step import TrainStep, split_model

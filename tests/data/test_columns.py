@@ -1,7 +1,5 @@
 """Columns that a reader declares: packed, checked, viewed and fed like those of the package."""
 
-import json
-
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
@@ -9,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 from flax import nnx
 from refusals import refuses
+from stored_logs import stored
 
 from clickexp.data import (
     Column,
-    DataError,
+    Log,
     LogWriter,
-    PackWriter,
     Sessions,
     SourceLocation,
     open_csv,
@@ -24,6 +22,7 @@ from clickexp.data import (
     superbatches,
 )
 from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
+from clickexp.errors import DataError
 from clickexp.evaluation import evaluator
 from clickexp.evaluation.evaluator import Evaluator
 from clickexp.metrics import LogLikelihood, Metric
@@ -94,7 +93,7 @@ def test_positions_that_are_the_ranks_do_not_travel():
 
 def test_extra_columns_are_packed_and_opened(tmp_path):
     given = arrays()
-    sessions = sessions_of(given).save(tmp_path / "pack")
+    sessions = stored(sessions_of(given), tmp_path / "log")
     assert {name: column for name, column in sessions.schema.items() if column in EXTRA} == {
         column.name: column for column in EXTRA
     }
@@ -112,20 +111,6 @@ def test_extra_columns_are_packed_and_opened(tmp_path):
         assert np.array_equal(view.column(name), values[order[1:6]])
     assert sessions.feature_lengths == {"bias": 2}
     assert sessions.fingerprint != sessions_of({**given, "device": 2 - given["device"]}).fingerprint
-
-
-def test_packs_without_extra_columns_are_as_they_were(tmp_path):
-    """What earlier versions wrote, and read: the keys of meta.json name no declarations."""
-    given = {
-        name: values
-        for name, values in arrays().items()
-        if name in ("query_doc_ids", "clicks", "lengths")
-    }
-    Sessions.from_arrays(**given).save(tmp_path / "pack")
-    meta = json.loads((tmp_path / "pack/meta.json").read_text())
-    assert meta.keys() == {
-        *("format", "count", "ranks", "query_doc_pairs", "positions", "info", "crc32", "seal")
-    }
 
 
 def test_batches_carry_what_was_chosen_with_its_padding():
@@ -280,7 +265,9 @@ def test_a_source_of_a_type_that_does_not_hold_the_fill(source, values, fill, dt
         )
     first, second, third = (fill if value is None else value for value in values)
     expected = np.array([[first, second], [third, fill]], dtype)
-    np.testing.assert_array_equal(Sessions.open(tmp_path / "log/sessions").column("h"), expected)
+    np.testing.assert_array_equal(
+        Log.open(tmp_path / "log").parts["sessions"].column("h"), expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -301,13 +288,14 @@ def test_a_tower_looks_rows_up_by_integers_only(config):
 
 
 def test_names_are_declared_once(tmp_path):
+    log = LogWriter(tmp_path / "log", "log", "none")
     for columns, *parts in (
         (["query_doc_ids", "clicks", "dwell"], "no column 'dwell'", "Declare it"),
         ([DWELL, Column("dwell", "int8")], "dwell", "twice"),
         ([Column("labels", "int8")], "labels", "twice"),
     ):
         with refuses(DataError, *parts):
-            PackWriter(tmp_path / "pack", 3, columns)
+            log.part("sessions", 3, columns)
 
 
 def test_a_reader_writes_them_into_a_prepared_log(tmp_path):
@@ -452,7 +440,7 @@ def test_readers_take_columns_by_option(name, tmp_path):
     source = write(tmp_path)
     with LogWriter(tmp_path / "log", "log", name) as log:
         opener.read(source, log, columns=columns, **options)
-    sessions = Sessions.open(tmp_path / "log/sessions")
+    sessions = Log.open(tmp_path / "log").parts["sessions"]
     assert sessions.column("dwell").tolist() == [[-1.0, 2.5], [4.0, -1.0]]
     assert (
         sessions.column("device").tolist() == [1, 0] and sessions.column("device").dtype == np.int8

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from refusals import refuses
+from stored_logs import stored
 
 from clickexp.data import Column, Sessions, open_impressions, open_parquet
 from clickexp.data.batches import at_step, batch_like, with_mask
@@ -69,7 +70,7 @@ def test_models_see_that_it_is_there(sessions):
 def test_it_is_not_packed_and_tells_no_logs_apart(sessions, tmp_path):
     alone = Sessions(sessions.columns, sessions.query_doc_pairs, sessions.positions)
     assert (alone.digest(), alone.fingerprint) == (sessions.digest(), sessions.fingerprint)
-    assert sessions.save(tmp_path / "log").columns.keys() == alone.columns.keys()
+    assert stored(sessions, tmp_path / "log").columns.keys() == alone.columns.keys()
 
 
 def test_a_column_that_sessions_have_is_not_replaced(sessions):

@@ -42,7 +42,7 @@ from clickexp.export.fitted import fitted
 from clickexp.export.tables import _write_predictions, export
 from clickexp.export.trust import check_targets
 from clickexp.posteriors.shared import SharedPosterior
-from clickexp.report.tables import write_figures
+from clickexp.results.figures.log import write_figures
 
 CONF = ROOT / "conf"
 RANKS, PAIRS, SESSIONS = 4, 30, 200
@@ -765,7 +765,7 @@ def test_only_what_runs_leave_is_built(capfd):
             check_targets(node | change, "dataset")
     for target in (
         "clickexp.data.prepare",
-        "clickexp.data.pack.GrowingArray",
+        "clickexp.data.arrays.GrowingArray",
         "clickexp.export.tables.export",
         "clickexp.__main__.main",
         "clickexp.nothing",

@@ -10,6 +10,7 @@ import pytest
 from flax.training import early_stopping as flax_stopping
 from refusals import refuses
 from small_logs import packed, ragged_log, shown
+from stored_logs import stored
 
 from clickexp.data import Features
 from clickexp.errors import ConfigError, DivergedError
@@ -463,10 +464,10 @@ def test_a_checkpoint_to_continue_from_is_only_read(tmp_path):
         assert earlier.read_bytes() == before and file.exists() is (own is not None)
 
 
-def test_fingerprints_of_packed_folders(tmp_path):
-    """The pack, its copy and its whole slice are one; other clicks, a part and features are not."""
+def test_fingerprints_of_stored_logs(tmp_path):
+    """The log, its copy and its whole slice are one; other clicks, a part and features are not."""
     logs = ((TRAIN, "a"), (TRAIN, "b"), (CLICKED_ELSEWHERE, "c"))
-    same, copy, other = (each.save(tmp_path / name) for each, name in logs)
+    same, copy, other = (stored(each, tmp_path / name) for each, name in logs)
     assert same.fingerprint == copy.fingerprint == same.slice(0, 99).fingerprint
     parts = [other, same.slice(0, SESSIONS - 1), same.slice(1, SESSIONS)]
     features = [Features(np.full((PAIRS + 1, 2), value, np.float32)) for value in (0, 1)]
