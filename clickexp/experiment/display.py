@@ -7,7 +7,6 @@ import yaml
 from rich import get_console
 
 from clickexp.data.inspect.doubts import doubts
-from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
 from clickexp.data.seen import shows_any
 from clickexp.experiment.build import Parts
 from clickexp.experiment.conf import default_groups
@@ -94,11 +93,10 @@ def note(parts: Parts) -> None:
 def _note_identifiability(parts: Parts) -> None:
     """Reports which positions the log compares, where that decides what the model learns."""
     if parts.model.separates_examination:
-        links = identifiability(parts.dataset.train, ENOUGH_SESSIONS)
-        if links.warns:
-            parts.logger.warning(links.describe())
+        if parts.links.warns:
+            parts.logger.warning(parts.links.describe())
         elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
-            parts.logger.message(links.describe())
+            parts.logger.message(parts.links.describe())
 
 
 def _note_unseen(parts: Parts) -> None:

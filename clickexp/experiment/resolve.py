@@ -2,14 +2,14 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
 from clickexp.data import Dataset
 from clickexp.data.dataset import check_split
@@ -17,14 +17,16 @@ from clickexp.data.prepared import is_log
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import TOWERS, presets
 from clickexp.experiment.instantiate import (
+    CONTEXT,
     TEST_PARTS,
     build_metrics,
     build_trainer,
     constructor,
     instantiate,
+    model_constructor,
 )
 from clickexp.experiment.overrides import CHOSEN, DESCRIBED, SEVERAL, parsed
-from clickexp.experiment.values import CONTEXT, Composition, compose_values, plain, walk
+from clickexp.experiment.values import Composition, compose_values, walk
 from clickexp.loggers import Logger
 from clickexp.metrics import MultiMetric
 from clickexp.models import ClickModel, Model
@@ -76,7 +78,6 @@ class Config:
         loggers: By name, not yet started.
         metrics: By group (click, test, ranking, counterfactual, truth), metrics by name.
         trainer: With optimizer and metrics, and without logger and files.
-        new_trainer: Builds it with these.
         open_dataset: Reads the dataset; takes `progress`, if it reports it.
         new_model: Builds the model; takes the sizes of the dataset.
         reads: The features that towers read, with the key of the first that does: model.attraction.use_feature.
@@ -89,7 +90,6 @@ class Config:
     loggers: Mapping[str, Logger]
     metrics: Mapping[str, Any]
     trainer: BaseTrainer
-    new_trainer: partial[BaseTrainer]
     open_dataset: partial[Dataset]
     new_model: partial[Model]
     reads: Mapping[str, str]
@@ -109,19 +109,17 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
     """
     composition = compose_values(cfg, overrides)
     _check_parts(composition)
-    _check_added(cfg, composition, overrides)
+    _check_added(composition, overrides)
     values = composition.values
     metrics = build_metrics(values["metric"])
-    trainer, new_trainer = build_trainer(values, metrics)
     config = Config(
         values=values,
         settings=Settings(**accepted(Settings, values)),
         loggers=instantiate(values.get("logger") or {}, "logger"),
         metrics=metrics,
-        trainer=trainer,
-        new_trainer=new_trainer,
+        trainer=build_trainer(values, metrics),
         open_dataset=constructor(values["dataset"], "dataset"),
-        new_model=constructor(values["model"], "model"),
+        new_model=model_constructor(values),
         reads=_features_read(values["model"]),
         overrides=tuple(overrides),
         without_effect=tuple(_without_effect(composition, overrides)),
@@ -162,30 +160,30 @@ def _check_parts(composition: Composition) -> None:
             )
 
 
-def _check_added(cfg: DictConfig, composition: Composition, overrides: Sequence[str]) -> None:
-    """ConfigError for a key that +KEY=VALUE added at the root and without which all others are the same."""
-    added = {
-        override.key_or_group.partition(".")[0]: override
-        for override in parsed(overrides)
-        if override.is_add() or override.is_force_add()
-    }
+def _check_added(composition: Composition, overrides: Sequence[str]) -> None:
+    """ConfigError for a key that +KEY=VALUE added at the root and that is neither ours nor read by another."""
     unresolved = composition.unresolved
-    for key in added.keys() & unresolved.keys() - {*Settings.__dataclass_fields__, *_PARTS}:
-        if is_tower(key, unresolved[key]) or _is_read(key, cfg):
+    places = [name for name, _ in walk(unresolved)]
+    for override in parsed(overrides):
+        key = override.key_or_group.partition(".")[0]
+        is_added = override.is_add() or override.is_force_add()
+        if not is_added or key in _PARTS or key in Settings.__dataclass_fields__:
             continue
-        places = [name for name, _ in walk(unresolved) if name.partition(".")[0] != key]
-        meant = did_you_mean(added[key].key_or_group, [*places, *presets()])
-        raise ConfigError(f"{added[key].input_line}: nothing reads it.{meant}")
+        if key not in unresolved or is_tower(key, unresolved[key]) or _is_read(key, unresolved):
+            continue
+        others = [name for name in places if name.partition(".")[0] != key]
+        meant = did_you_mean(override.key_or_group, [*others, *presets()])
+        raise ConfigError(f"{override.input_line}: nothing reads it.{meant}")
 
 
-def _is_read(key: str, cfg: DictConfig) -> bool:
-    """Whether an interpolation refers to a key at the root."""
-    others = [str(name) for name in cfg if name != key]
-    try:
-        without = plain(OmegaConf.masked_copy(cfg, others))
-        return without != {name: value for name, value in plain(cfg).items() if name != key}
-    except OmegaConfBaseException:
-        return True
+def _is_read(key: str, unresolved: Mapping[str, Any]) -> bool:
+    """Whether an interpolation at another place refers to a key at the root."""
+    reference = re.compile(rf"\$\{{.*(?<![\w.]){re.escape(key)}(?!\w)")
+    return any(
+        isinstance(value, str) and reference.search(value)
+        for name, value in walk(unresolved)
+        if name.partition(".")[0] != key
+    )
 
 
 def _features_read(node: Any) -> dict[str, str]:

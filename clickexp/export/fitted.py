@@ -12,7 +12,7 @@ from clickexp.data.log_format import LogFormat
 from clickexp.data.prepared import open_prepared
 from clickexp.errors import OF_SYSTEM, UserError
 from clickexp.experiment.build import build_model, share_compilations
-from clickexp.experiment.instantiate import constructor
+from clickexp.experiment.instantiate import CONTEXT, constructor, model_constructor
 from clickexp.experiment.values import default_value
 from clickexp.export.trust import check_targets
 from clickexp.loggers.progress import Steps
@@ -58,7 +58,7 @@ def fitted(
         raise UserError(f"{run}: there is no {MODEL}. Run again with save_model=true.")
     origin = _origin(run)
     node = _dataset_node(run, config, origin, path, trust)
-    read, new_model = constructor(node, "dataset"), constructor(config["model"], "model")
+    read, new_model = constructor(node, "dataset"), model_constructor(config)
     ids = run / IDS if (run / IDS).is_file() else None
     named = None if ids is None else content_of(ids)
     opened, key = {} if opened is None else opened, repr((node, config["max_sessions"], named))
@@ -110,8 +110,8 @@ def _dataset_node(
     """
     node = dict(config["dataset"])
     if not trust:
-        for part in ("dataset", "model"):  # all that is built of the configuration
-            check_targets(config[part], f"{run / CONFIG}: {part}")
+        for part in ("dataset", "model", CONTEXT):  # all that is built of the configuration
+            check_targets(config.get(part), f"{run / CONFIG}: {part}")
         if "cache" in node and node["cache"] != default_value("cache_dir"):
             node["cache"] = None  # a folder of someone else does not choose where to write
     for key in origin.sources:

@@ -9,7 +9,7 @@ from flax import nnx
 
 from clickexp.errors import ConfigError
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
-from clickexp.parameters.sum import SumParameter
+from clickexp.parameters.sum import SumParameter, SumParameterConfig
 from clickexp.types import Array, Batch, Logits
 from clickexp.utils.bounds import PositiveInt
 
@@ -41,10 +41,12 @@ class ContextParameterConfig(ParameterConfig):
     Attributes:
         columns: What it reads; see `clickexp.data.context`.
         hidden_units: Units of each hidden layer; none for a linear offset.
+        role: The role of a model whose logit it is added to; None: examination where the model has it, else attraction.
     """
 
     columns: Sequence[str] = CONTEXT
     hidden_units: Sequence[PositiveInt] = ()
+    role: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,6 +106,11 @@ class ContextParameter(Parameter):
         if self.hidden is not None:
             x = self.hidden(x) - self.hidden(jnp.zeros(x.shape[-1]))
         return x @ self.weight[...]
+
+
+def add_context(tower: ParameterConfig, context: ContextParameterConfig) -> SumParameterConfig:
+    """Returns settings of the sum of a tower and of an offset for context."""
+    return SumParameterConfig({"tower": tower, "context": context})
 
 
 def new_session(batch: Any) -> Any:

@@ -52,7 +52,7 @@ def main() -> None:
             settings = values([*log, f"model={name}"])
             dataset = constructor(settings["dataset"], "dataset")()
             model = build_model(constructor(settings["model"], "model"), dataset, 0)
-            trained = build_trainer(settings, {})[0].train(model, dataset.train, dataset.val)
+            trained = build_trainer(settings, {}).train(model, dataset.train, dataset.val)
             found = [log_likelihood(model, part) for part in (dataset.test, elsewhere)]
             base = base or found
             seconds = sum(epoch["seconds"] for epoch in trained.history)

@@ -82,7 +82,8 @@ class Ranker(Model):
         (debias or NoDebias()).check(loss or SoftmaxLoss())
 
     def prepare(self, dataset: Dataset) -> Dataset:
-        """Returns the dataset with the columns that the correction reads."""
+        """Resolves the correction, and returns the dataset with the columns that it reads."""
+        self.debias = self.debias.resolved(dataset)
         return self.debias.prepare(dataset)
 
     def relevance(self, batch: Batch) -> Logits:
