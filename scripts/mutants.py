@@ -69,17 +69,11 @@ AREAS = {
         ("tests/training", "tests/parameters", "tests/experiment"),
     ),
     "posteriors and intervals": Area(
-        (
-            "training/intervals/*.py",
-            "evaluation/draws.py",
-            "export/policy_prior.py",
-            "export/intervals.py",
-            "export/posteriors.py",
-        ),
-        ("tests/training", "tests/export", "tests/evaluation", "tests/parameters"),
+        ("posteriors/*.py",),
+        ("tests/posteriors", "tests/training", "tests/export", "tests/parameters"),
     ),
     "metrics": Area(
-        ("metrics/**/*.py", "evaluation/[!d]*.py"),
+        ("metrics/**/*.py", "evaluation/*.py"),
         ("tests/metrics", "tests/evaluation", "tests/compare"),
     ),
     "readers and packing": Area(("data/**/*.py",), ("tests/data", "tests/experiment", "tests/cli")),

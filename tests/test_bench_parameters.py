@@ -9,9 +9,9 @@ from places import ROOT
 from scipy.special import logit
 
 from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.posteriors.shared import SharedPosterior
 from clickexp.simulation.towers import FixedParameter
 from clickexp.training import Trainer
-from clickexp.training.intervals.posterior import SharedPosterior
 
 pytestmark = pytest.mark.nightly
 ALL = ("PBM", "UBM", "TrustBias", "DBN", "DCM", "CCM", "DCTR", "DRCTR")

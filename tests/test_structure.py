@@ -45,6 +45,7 @@ FLOORS = (
     ("models", "report"),
     ("simulation", "evaluation"),
     ("training",),
+    ("posteriors",),
     ("experiment",),
     ("compare", "export", "sweeps"),
     ("online",),

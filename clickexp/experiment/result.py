@@ -11,25 +11,26 @@ from typing import Any
 
 import jax
 from flax import nnx
+from pydantic import BaseModel
 
 from clickexp.data import Dataset
 from clickexp.data.seen import lists_seen
-from clickexp.evaluation.draws import as_result, evaluate_draws
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.references import references
 from clickexp.experiment.build import Parts
 from clickexp.loggers.jsonl import plain
 from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
+from clickexp.posteriors.draws import as_result, evaluate_draws
+from clickexp.posteriors.intervals import propensity, shared_intervals
+from clickexp.posteriors.shared import shared_posterior
+from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.result import FORMAT, RelativeExamination, RunResult
 from clickexp.runs.store import IDS, MODEL, SHARED
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
-from clickexp.training.intervals.posterior import shared_posterior
-from clickexp.training.intervals.probabilities import propensity, shared_intervals
-from clickexp.training.intervals.unlinked import with_open_factors
 from clickexp.training.memory import peak_memory
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
@@ -163,7 +164,7 @@ def _shared_intervals(parts: Parts) -> _Part:
             for each in propensity(parts.model, posterior, parts.dataset.test)
         )
         return {
-            "shared": [each._asdict() for each in shared],
+            "shared": _dumped(shared),
             "propensity": _dumped(RelativeExamination.known(points)),
         }
     except Exception as error:  # a training is not lost for them
@@ -172,8 +173,8 @@ def _shared_intervals(parts: Parts) -> _Part:
         return {}
 
 
-def _dumped(ratios: Sequence[RelativeExamination]) -> list[_Part]:
-    return [each.model_dump() for each in ratios]
+def _dumped(documents: Sequence[BaseModel]) -> list[_Part]:
+    return [each.model_dump() for each in documents]
 
 
 def _best_validation(report: FitReport) -> dict[str, float]:

@@ -9,9 +9,9 @@ from clickexp.models import ClickModel
 from clickexp.numerics import QUANTILE
 from clickexp.parameters import PositionParameter
 from clickexp.parameters.context import in_new_session
+from clickexp.posteriors.intervals import propensity
+from clickexp.posteriors.shared import SharedPosterior
 from clickexp.propensities.base import clicks_by_position
-from clickexp.training.intervals.posterior import SharedPosterior
-from clickexp.training.intervals.probabilities import propensity
 
 
 def examination(

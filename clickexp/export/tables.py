@@ -18,8 +18,6 @@ from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.fitted import configuration, fitted, is_own_log
-from clickexp.export.intervals import exported, open_documents
-from clickexp.export.posteriors import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.export.predict import (
     Predict,
     click_outputs,
@@ -38,9 +36,12 @@ from clickexp.export.sessions import Piece, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model, Ranker
+from clickexp.posteriors.documents import EFFECTIVE, ROLES, effective_outputs, interval_outputs
+from clickexp.posteriors.exported import exported, open_documents
+from clickexp.posteriors.intervals import shared_intervals
+from clickexp.posteriors.shared import SharedPosterior
+from clickexp.runs.result import SharedParameter
 from clickexp.runs.store import SHARED
-from clickexp.training.intervals.posterior import SharedPosterior
-from clickexp.training.intervals.probabilities import SharedInterval, shared_intervals
 from clickexp.types import Array, Batch
 from clickexp.utils.files import check_inside, whole
 from clickexp.utils.options import parsed
@@ -120,9 +121,8 @@ def export(
     intervals = [] if posterior is None else shared_intervals(model, posterior)
     if intervals:
         with _whole(folder / SHARED_TABLE) as file:
-            pl.DataFrame(
-                intervals, SharedInterval._fields, orient="row", infer_schema_length=None
-            ).write_csv(file)
+            rows = [each.model_dump() for each in intervals]
+            pl.DataFrame(rows, infer_schema_length=None).write_csv(file)
     _warn_of_examination(model, log.train, posterior is None)
     with _whole(folder / "documents.parquet") as file:
         is_own = is_own_log(run, log)
@@ -206,7 +206,7 @@ def _write_documents(
     posterior: SharedPosterior | None,
     file: Path,
     *,
-    intervals: Sequence[SharedInterval] = (),
+    intervals: Sequence[SharedParameter] = (),
     has_intervals: bool = True,
 ) -> None:
     """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.

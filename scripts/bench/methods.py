@@ -16,14 +16,14 @@ from users import POSITIONS, Parameters, Part, SimulatedLog
 
 from clickexp import models
 from clickexp.data import Sessions
-from clickexp.export.intervals import exported
 from clickexp.models import ClickModel
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
 from clickexp.parameters.base import Parameter
+from clickexp.posteriors.exported import exported
+from clickexp.posteriors.intervals import shared_intervals
+from clickexp.posteriors.shared import SharedPosterior, shared_posterior
 from clickexp.training import CountingTrainer, EMTrainer, Trainer, lazy_adagrad
 from clickexp.training.base import BaseTrainer
-from clickexp.training.intervals.posterior import SharedPosterior, shared_posterior
-from clickexp.training.intervals.probabilities import shared_intervals
 
 MODELS: dict[str, type[ClickModel]] = {
     "PBM": models.PositionBasedModel,
@@ -219,7 +219,10 @@ def shared_bounds(user: str, model: ClickModel, known: SharedPosterior) -> np.nd
     }
     if user not in keys:
         return None
-    found = {each[:3]: each for each in shared_intervals(model, known)}
+    found = {
+        (each.parameter, each.position, each.last_click): each
+        for each in shared_intervals(model, known)
+    }
     bounds = np.full((len(keys[user]), 2), np.nan)
     for row, key in enumerate(keys[user]):
         if (each := found.get(key)) is not None:

@@ -34,7 +34,7 @@ ROOMS = {
         "Test figures, values per query, tests of significance, draws from posteriors.",
         [
             "clickexp.evaluation.per_query",
-            "clickexp.evaluation.draws",
+            "clickexp.posteriors.draws",
             "clickexp.evaluation.significance",
         ],
     ),

@@ -14,10 +14,10 @@ from small_runs import write_json, write_run
 from clickexp.compare import find_runs
 from clickexp.compare.page import page as page_of
 from clickexp.compare.summary import comparisons
-from clickexp.evaluation.draws import as_result, evaluate_draws
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.model_evaluator import click_metrics
 from clickexp.models import PositionBasedModel
+from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.simulation import simulate
 
 pytestmark = pytest.mark.nightly

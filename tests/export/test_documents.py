@@ -7,11 +7,11 @@ import polars as pl
 from flax import nnx
 
 from clickexp.data import Column, Dataset, Sessions
-from clickexp.export.intervals import open_documents
 from clickexp.export.tables import _write_documents
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
-from clickexp.training.intervals.probabilities import SharedInterval
+from clickexp.posteriors.exported import open_documents
+from clickexp.runs.result import SharedParameter
 
 IDS = np.array([[1, 2], [2, 3], [1, 3]], np.int32)
 CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)
@@ -52,8 +52,14 @@ def test_other_models_are_not_concerned(tmp_path, caplog):
 
 
 def interval(position, low, relative=1.0, last_click=None):
-    return SharedInterval(
-        "examination", position, last_click, 0.5, 1.0, relative=relative, relative_low=low
+    return SharedParameter(
+        parameter="examination",
+        position=position,
+        last_click=last_click,
+        value=0.5,
+        sd=1.0,
+        relative=relative,
+        relative_low=low,
     )
 
 

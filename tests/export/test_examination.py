@@ -11,7 +11,7 @@ from clickexp.data.schema import Column
 from clickexp.export.examination import examination
 from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import ContextParameterConfig, PositionParameterConfig, SumParameterConfig
-from clickexp.training.intervals.posterior import SharedPosterior
+from clickexp.posteriors.shared import SharedPosterior
 
 CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)
 AT = np.array([[3, 6], [3, 6], [6, 3]], np.int32)

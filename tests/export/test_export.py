@@ -41,8 +41,8 @@ from clickexp.export import sessions as sessions_module
 from clickexp.export.fitted import fitted
 from clickexp.export.tables import _write_predictions, export
 from clickexp.export.trust import check_targets
+from clickexp.posteriors.shared import SharedPosterior
 from clickexp.report.tables import write_figures
-from clickexp.training.intervals.posterior import SharedPosterior
 
 CONF = ROOT / "conf"
 RANKS, PAIRS, SESSIONS = 4, 30, 200
@@ -227,7 +227,7 @@ def test_predictions_of_new_sessions(pbm):
 def with_posteriors(log, tmp_path_factory):
     """A run whose tables have posteriors, exported with the order of a draw.
 
-    They are not settled: they have nothing to do with the log.
+    They are not refined: they have nothing to do with the log.
     """
     overrides = ["model=pbm", "attraction.posterior=normal_by_rank"]
     run, _ = untrained(tmp_path_factory.mktemp("posteriors"), log, *overrides)
@@ -243,7 +243,7 @@ def with_posteriors(log, tmp_path_factory):
     }
     np.savez(run / "model.npz", **parameters)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clickexp.training.intervals.rows._MOST_SESSIONS", 0)
+        patch.setattr("clickexp.posteriors.rows._MOST_SESSIONS", 0)
         export(run, thompson=5)
     return run, parameters
 
@@ -902,7 +902,7 @@ def test_export_reads_the_log_that_runs_here_have_packed(pbm, tmp_path, monkeypa
 
 
 def test_ratios_that_the_log_leaves_open_are_said_to_be(pbm, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("clickexp.training.intervals.probabilities._OPEN", 0)
+    monkeypatch.setattr("clickexp.posteriors.intervals._OPEN", 0)
     monkeypatch.setattr(drawn, "_figures", lambda *_: ())
     main([str(pbm[0]), "--output", str(tmp_path)])
     printed = capsys.readouterr().out

@@ -106,6 +106,12 @@ def test_position(batch, rows):
     close(np.exp(pair.complement), sigmoid(-expected))
 
 
+def test_probabilities_of_positions_start_at_the_first():
+    tower = built(PositionParameterConfig())
+    weights = f64(tower.weight)
+    np.testing.assert_allclose(tower.probabilities(4), sigmoid(weights[1:5]), rtol=1e-5)
+
+
 @pytest.mark.parametrize("dim", [1, 8])
 @pytest.mark.parametrize("add_baseline", [True, False])
 def test_embedding(batch, dim, add_baseline):

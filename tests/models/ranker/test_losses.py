@@ -7,10 +7,12 @@ import jax
 import numpy as np
 import pytest
 import rax
+from flax import nnx
 from refusals import refuses
 from scipy.stats import rankdata
 
 from clickexp.errors import ConfigError
+from clickexp.models import Ranker
 from clickexp.models.ranker.losses import (
     ApproxNDCGLoss,
     GumbelNDCGLoss,
@@ -334,3 +336,17 @@ def test_linear_losses_take_the_mean_of_labels_to_the_mean_of_losses(name):
     ]
     linear = np.allclose(losses[2], (losses[0] + losses[1]) / 2, rtol=1e-4, atol=1e-5)
     assert linear == LOSSES[name].linear
+
+
+@pytest.mark.parametrize("documents", [1, 3])
+def test_the_loss_of_a_batch_is_the_mean_over_its_documents(documents):
+    """All scores start at 0, where the logistic loss is log 2; a batch of one document is no exception."""
+    ranker = Ranker(loss=PointwiseLoss(), query_doc_pairs=3, rngs=nnx.Rngs(0))
+    mask = np.arange(3)[None] < documents
+    batch = {
+        "query_doc_ids": np.array([[1, 2, 3]], np.int32),
+        "positions": np.array([[1, 2, 3]], np.int32),
+        "clicks": np.array([[True, False, False]]) & mask,
+        "mask": mask,
+    }
+    np.testing.assert_allclose(ranker.compute_loss(batch), np.log(2), rtol=1e-6)

@@ -12,12 +12,12 @@ from hydra import compose, initialize_config_dir
 from places import ROOT
 from posteriors import MEAN, NORMAL, PRECISION, SLOPE, filled
 
-from clickexp.evaluation.draws import as_result, evaluate_draws
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
 from clickexp.experiment.run import run_experiment
 from clickexp.metrics import LogLikelihood, ranking_metrics
 from clickexp.models import DocumentCTRModel, PositionBasedModel
+from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.simulation import simulate
 
 SIZES = dict(sessions=600, queries=20, documents_per_query=6, positions=5)

@@ -16,8 +16,8 @@ from scipy.special import expit
 from clickexp.models import Model, TrustBiasModel, TwoTowersModel
 from clickexp.parameters import EmbeddingParameter, PositionParameter, Table
 from clickexp.parameters.context import in_new_session
-from clickexp.training.intervals.posterior import SharedPosterior
-from clickexp.training.intervals.probabilities import positions_of, towers
+from clickexp.posteriors.intervals import positions_of, towers
+from clickexp.posteriors.shared import SharedPosterior
 
 _UNKNOWN = 100.0
 """Deviation of the logarithm of a factor that a log leaves open."""

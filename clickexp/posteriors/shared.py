@@ -15,7 +15,7 @@ from clickexp.data import Sessions
 from clickexp.data.feed import Data
 from clickexp.errors import UserError
 from clickexp.models import ClickModel, Model
-from clickexp.training.intervals.information import Information, information
+from clickexp.posteriors.information import Information, information
 from clickexp.types import Array
 from clickexp.utils.files import whole
 
@@ -112,7 +112,7 @@ def shared_posterior(
     """Returns how sure the shared parameters of a fitted model are.
 
     The covariance is the inverse of the observed information, with rows of tables and precisions of learned priors
-    integrated out; see `clickexp.training.intervals.information`. Rows take off at most .98 of the information that
+    integrated out; see `clickexp.posteriors.information`. Rows take off at most .98 of the information that
     there is with rows known, in any direction: the estimate of what they leave may be below 0. To the inverse comes the
     square of the Newton step that is left, at most a deviation in each direction: how far from the optimum training
     has ended.

@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from clickexp.data import Sessions
-from clickexp.export.policy_prior import with_policy_prior
-from clickexp.export.posteriors import ROLES, tower_of
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
-from clickexp.training.intervals.posterior import SharedPosterior
-from clickexp.training.intervals.probabilities import SharedInterval
-from clickexp.training.intervals.rows import settled, with_shared_errors
+from clickexp.posteriors.documents import ROLES, tower_of
+from clickexp.posteriors.policy_prior import with_policy_prior
+from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
+from clickexp.posteriors.shared import SharedPosterior
+from clickexp.runs.result import SharedParameter
 
 
 class Exported(NamedTuple):
@@ -46,18 +46,18 @@ def exported(
     if not _tables(model):
         return Exported(model, model, model)
     with Steps("posteriors of documents") as progress:
-        effective = settled(model, _tables(model), train, progress)
+        effective = newton_refined(model, _tables(model), train, progress)
     with Steps("lists of queries") as progress:
         probabilities, intervals = with_policy_prior(effective, model, train, impressions, progress)
     if posterior is not None:
         with Steps("errors of shared parameters") as progress:
-            intervals = with_shared_errors(
+            intervals = with_shared_uncertainty(
                 intervals, _tables(intervals), posterior, train, progress
             )
     return Exported(effective, probabilities, intervals)
 
 
-def open_documents(train: Sessions, intervals: Iterable[SharedInterval], rows: int) -> np.ndarray:
+def open_documents(train: Sessions, intervals: Iterable[SharedParameter], rows: int) -> np.ndarray:
     """Returns which documents training shows at positions alone whose examination the log leaves open, by id.
 
     Their attraction is open, too, up to the same factor. One that is also shown at another position links the two.

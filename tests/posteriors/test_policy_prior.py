@@ -8,7 +8,10 @@ from scipy import stats
 from small_logs import sigmoid
 
 from clickexp.data import Dataset, Sessions
-from clickexp.export.policy_prior import (
+from clickexp.export.tables import _write_documents
+from clickexp.models import PositionBasedModel
+from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.posteriors.policy_prior import (
     LEAST_DOCUMENTS,
     PolicyPrior,
     Shown,
@@ -17,11 +20,8 @@ from clickexp.export.policy_prior import (
     recombined,
     with_policy_prior,
 )
-from clickexp.export.tables import _write_documents
-from clickexp.models import PositionBasedModel
-from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.posteriors.shared import shared_posterior
 from clickexp.training import Trainer
-from clickexp.training.intervals.posterior import shared_posterior
 
 Z = np.linspace(-14, 14, 701)
 SLOPES = 0.5, -0.4, 0.2, 0.3
@@ -166,7 +166,7 @@ def test_lists_link_the_documents_of_a_query(monkeypatch):
         query_doc_pairs=10,
     )
     for links in (1, 1 << 25):
-        monkeypatch.setattr("clickexp.export.policy_prior._LINKS", links)
+        monkeypatch.setattr("clickexp.posteriors.policy_prior._LINKS", links)
         read = []
         found = lists_of_queries(sessions, 11, lambda done, total: read.append((done, total)))
         assert found.tolist() == [0, 3, 3, 3, 3, 3, 0, 2, 1, 1, 0] and read[-1] == (6, 6)
@@ -175,7 +175,7 @@ def test_lists_link_the_documents_of_a_query(monkeypatch):
 def test_lists_link_as_a_search_through_them_does(monkeypatch):
     """Of random lists, in chunks, against sets that are joined one list at a time."""
     monkeypatch.setattr("clickexp.data.view._CHUNK", 7)
-    monkeypatch.setattr("clickexp.export.policy_prior._LINKS", 9)
+    monkeypatch.setattr("clickexp.posteriors.policy_prior._LINKS", 9)
     rng = np.random.default_rng(0)
     ids = rng.integers(1, 60, (50, 1)) // 4 * 4 + rng.integers(0, 6, (50, 3))
     sessions = Sessions.from_arrays(

@@ -17,9 +17,9 @@ from clickexp.models import (
     UserBrowsingModel,
 )
 from clickexp.parameters import EmbeddingParameterConfig, HashEmbedding, PositionParameter, Table
-from clickexp.training.intervals.posterior import SharedPosterior
-from clickexp.training.intervals.probabilities import shared_intervals
-from clickexp.training.intervals.unlinked import with_open_factors
+from clickexp.posteriors.intervals import shared_intervals
+from clickexp.posteriors.shared import SharedPosterior
+from clickexp.posteriors.unlinked import with_open_factors
 
 PAIRS, RANKS = 8, 4
 APART = [[1, 2, 5, 6], [2, 1, 6, 5], [3, 4, 7, 8], [4, 3, 8, 7]]

@@ -26,7 +26,7 @@ from clickexp.data.feed import Data
 from clickexp.evaluation.inputs import Carrying
 from clickexp.models.base import Model
 from clickexp.parameters.table import Table
-from clickexp.training.intervals.passes import Done, Passes, State, Sums, ravelled
+from clickexp.posteriors.derivatives import Done, Passes, State, Sums, ravelled
 from clickexp.training.sparse import packing
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array

@@ -15,7 +15,8 @@ from clickexp.numerics import QUANTILE
 from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
 from clickexp.parameters.context import in_new_session
-from clickexp.training.intervals.posterior import SharedPosterior
+from clickexp.posteriors.shared import SharedPosterior
+from clickexp.runs.result import SharedParameter
 from clickexp.types import Array
 
 _LEAST_SLOPE = 1e-6
@@ -24,35 +25,7 @@ _OPEN = 3.5
 _BY_POSITION = ("examination", "slope")
 
 
-class SharedInterval(NamedTuple):
-    """A shared probability with its 95% interval.
-
-    Attributes:
-        parameter: The role, such as continuation; that of a component of a mixture is models/0/continuation.
-        position: The position that it belongs to; None for all.
-        last_click: Position of the last click above, 0 for none; None where it does not depend on that.
-        value: The probability.
-        sd: Standard deviation of its logit, or of the logarithm of the ratio.
-        low: Lower bound; None where clicks determine probabilities up to a factor only.
-        high: Upper bound.
-        relative: The probability over that of the first position; None where it is not needed.
-        relative_low: Lower bound; None where the log leaves it open.
-        relative_high: Upper bound.
-    """
-
-    parameter: str
-    position: int | None
-    last_click: int | None
-    value: float
-    sd: float
-    low: float | None = None
-    high: float | None = None
-    relative: float | None = None
-    relative_low: float | None = None
-    relative_high: float | None = None
-
-
-def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedInterval]:
+def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedParameter]:
     """Returns the shared probabilities that the log says something about, with 95% intervals.
 
     Those of towers of one number or one per position; with context of search sessions those in a new one. Intervals of
@@ -81,7 +54,7 @@ def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedInt
 
 def propensity(
     model: Model, posterior: SharedPosterior, sessions: Sessions
-) -> list[SharedInterval]:
+) -> list[SharedParameter]:
     """Returns examination relative to the first position, by position, of models that separate it from attraction.
 
     That of UBM is the mean over the sessions, given the clicks above each document; of the trust-bias model, the slope.
@@ -238,14 +211,23 @@ def _log_slopes(places: np.ndarray, part: Any) -> Array:
 
 def _probabilities(
     curve: _Curve, logits: np.ndarray, covariance: np.ndarray
-) -> Iterator[SharedInterval]:
+) -> Iterator[SharedParameter]:
     for key, logit, variance in zip(curve.keys, logits, np.diag(covariance), strict=True):
         sd = variance**0.5
         low, high = (float(expit(logit + sign * QUANTILE * sd)) for sign in (-1, 1))
-        yield SharedInterval(curve.parameter, *key, float(expit(logit)), float(sd), low, high)
+        position, last_click = key
+        yield SharedParameter(
+            parameter=curve.parameter,
+            position=position,
+            last_click=last_click,
+            value=float(expit(logit)),
+            sd=float(sd),
+            low=low,
+            high=high,
+        )
 
 
-def _ratios(curve: _Curve, logs: np.ndarray, covariance: np.ndarray) -> Iterator[SharedInterval]:
+def _ratios(curve: _Curve, logs: np.ndarray, covariance: np.ndarray) -> Iterator[SharedParameter]:
     to_first = np.eye(len(logs))
     to_first[:, 0] -= 1
     ratios = to_first @ logs
@@ -256,11 +238,13 @@ def _ratios(curve: _Curve, logs: np.ndarray, covariance: np.ndarray) -> Iterator
             float(np.exp(ratio + sign * QUANTILE * sd)) if sd < _OPEN else None for sign in (-1, 1)
         )
         value, relative = float(np.exp(log)), float(np.exp(ratio))
-        yield SharedInterval(
-            curve.parameter,
-            *key,
-            value,
-            float(sd),
+        position, last_click = key
+        yield SharedParameter(
+            parameter=curve.parameter,
+            position=position,
+            last_click=last_click,
+            value=value,
+            sd=float(sd),
             relative=relative,
             relative_low=low,
             relative_high=high,

@@ -15,8 +15,6 @@ from small_logs import sigmoid
 
 from clickexp.data import Dataset, Sessions
 from clickexp.export.examination import examination
-from clickexp.export.intervals import exported
-from clickexp.export.posteriors import posterior_outputs
 from clickexp.export.predict import predictor
 from clickexp.export.tables import _write_documents
 from clickexp.models import (
@@ -33,7 +31,9 @@ from clickexp.parameters import (
     Rows,
     SumParameterConfig,
 )
-from clickexp.training.intervals.posterior import SharedPosterior
+from clickexp.posteriors.documents import posterior_outputs
+from clickexp.posteriors.exported import exported
+from clickexp.posteriors.shared import SharedPosterior
 
 IDS = np.array([[1, 2], [2, 3], [1, 3]], np.int32)
 CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)

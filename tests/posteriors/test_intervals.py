@@ -24,14 +24,14 @@ from clickexp.parameters import (
     PositionParameterConfig,
     SumParameterConfig,
 )
-from clickexp.training.intervals import posterior as posterior_module
-from clickexp.training.intervals.information import Information
-from clickexp.training.intervals.posterior import SharedPosterior, shared_posterior
-from clickexp.training.intervals.probabilities import (
+from clickexp.posteriors import shared as posterior_module
+from clickexp.posteriors.information import Information
+from clickexp.posteriors.intervals import (
     of_first_positions,
     propensity,
     shared_intervals,
 )
+from clickexp.posteriors.shared import SharedPosterior, shared_posterior
 
 SIZES = {"positions": 3, "query_doc_pairs": 4}
 IDS = np.array([[1, 2, 3], [2, 4, 1], [3, 1, 2]], np.int32)

@@ -11,14 +11,14 @@ from clickexp.data import Sessions
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig, Rows
 from clickexp.parameters.table import Prior
+from clickexp.posteriors import information as module
+from clickexp.posteriors import rows as rows_module
+from clickexp.posteriors import shared as posterior_module
+from clickexp.posteriors.information import information
+from clickexp.posteriors.intervals import shared_intervals
+from clickexp.posteriors.rows import with_shared_uncertainty
+from clickexp.posteriors.shared import shared_posterior
 from clickexp.training import Trainer
-from clickexp.training.intervals import information as module
-from clickexp.training.intervals import posterior as posterior_module
-from clickexp.training.intervals import rows as rows_module
-from clickexp.training.intervals.information import information
-from clickexp.training.intervals.posterior import shared_posterior
-from clickexp.training.intervals.probabilities import shared_intervals
-from clickexp.training.intervals.rows import with_shared_errors
 
 POSITIONS = 3
 PRECISION, MEAN = 0.7, -1.0
@@ -207,7 +207,7 @@ def test_rows_have_the_errors_of_shared_parameters(pairs, impressions, monkeypat
         ids = np.arange(1, pairs + 1, dtype=np.int32)[None]
         return np.asarray(changed.attraction.posterior({"query_doc_ids": ids})[1][0], np.float64)
 
-    found = variances(with_shared_errors(model, [model.attraction.table], posterior, data))
+    found = variances(with_shared_uncertainty(model, [model.attraction.table], posterior, data))
     exact = -hessian(lambda theta: log_likelihood(theta, counts), theta)
     free = [1, 2, 4]
     # the error of the precision of the prior is left out
@@ -229,13 +229,13 @@ def test_rows_have_the_errors_of_shared_parameters(pairs, impressions, monkeypat
         patch.setattr(rows_module, "WORK", len(log[0]) * 2 // 3 + 2)
         order = np.argsort(log[0][:, 0], kind="stable")
         data_in_order = sessions(*(each[order] for each in log), pairs)
-        changed = with_shared_errors(model, [model.attraction.table], posterior, data_in_order)
+        changed = with_shared_uncertainty(model, [model.attraction.table], posterior, data_in_order)
         part = variances(changed)
         np.testing.assert_allclose((part - own).mean(), (found - own).mean(), rtol=0.25)
         assert (part - own != found - own).all()
 
     monkeypatch.setattr(rows_module, "ROOM", 2 * 6)  # of two rows
-    some = variances(with_shared_errors(model, [model.attraction.table], posterior, data))
+    some = variances(with_shared_uncertainty(model, [model.attraction.table], posterior, data))
     surest = np.argsort(own)[:2]
     np.testing.assert_allclose(some[surest], found[surest], rtol=1e-5)
     np.testing.assert_allclose(np.delete(some, surest), np.delete(own, surest), rtol=1e-4)

@@ -1,0 +1,1 @@
+"""How sure a fitted model is: of shared parameters, of each document, and of what follows from them."""
