@@ -11,9 +11,10 @@ from compositions import CONF, options, parsed, values, with_hydra
 from places import ROOT
 
 from clickexp.experiment.instantiate import build_metrics, build_trainer, constructor, instantiate
-from clickexp.experiment.overrides import CHOSEN, canonical
+from clickexp.experiment.overrides import canonical
 from clickexp.experiment.values import plain, walk
 from clickexp.loggers import Logger
+from clickexp.runs.settings import CHOSEN
 
 
 def commands(text):

@@ -16,12 +16,10 @@ from clickexp.loggers import RunInfo
 from clickexp.models import Ranker, TwoTowersModel
 from clickexp.parameters import EmbeddingParameter
 from clickexp.parameters.context import in_new_session
-from clickexp.runs.hashing import NOT_HASHED
+from clickexp.runs.settings import VARYING
 from clickexp.runs.store import values
 from clickexp.training import Trainer
 
-_NOT_NAMED = {*NOT_HASHED, "seed", "keep_values", "draws"}
-"""Keys at the root that the name of an experiment leaves out: they repeat it, or say where it reports to."""
 _TITLE = ("optimizer", "trainer", "seed")
 """Overrides that the title of a run has."""
 _SHORTENED = ("dataset", "trainer", "optimizer")
@@ -46,7 +44,7 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
     named = {
         key: value
         for key, value in overrides.items()
-        if key.partition(".")[0] not in _NOT_NAMED and key not in _NAMED_BY_DATA
+        if key.partition(".")[0] not in VARYING and key not in _NAMED_BY_DATA
     }
     return RunInfo(
         folder=parts.folder,

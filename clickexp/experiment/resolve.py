@@ -6,18 +6,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from annotated_types import Interval
 from omegaconf import DictConfig
 
 from clickexp.data import Dataset
 from clickexp.data.dataset import check_split
 from clickexp.data.prepared import is_log
 from clickexp.errors import ConfigError
-from clickexp.experiment.conf import TOWERS, presets
+from clickexp.experiment.conf import presets
 from clickexp.experiment.instantiate import (
-    CONTEXT,
     TEST_PARTS,
     build_metrics,
     build_trainer,
@@ -25,47 +23,17 @@ from clickexp.experiment.instantiate import (
     instantiate,
     model_constructor,
 )
-from clickexp.experiment.overrides import CHOSEN, DESCRIBED, SEVERAL, parsed
+from clickexp.experiment.overrides import parsed
 from clickexp.experiment.values import Composition, compose_values, walk
 from clickexp.loggers import Logger
 from clickexp.metrics import MultiMetric
 from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
+from clickexp.runs.settings import CHOSEN, GROUPS, ROOT, TOWERS, Settings
 from clickexp.training.base import BaseTrainer
 from clickexp.training.em.estimation import EstimatingTrainer
-from clickexp.utils.bounds import PositiveInt, Seed
-from clickexp.utils.signatures import accepted, check_arguments
+from clickexp.utils.signatures import accepted
 from clickexp.utils.suggest import did_you_mean
-
-_PARTS = (*DESCRIBED, *SEVERAL, *CHOSEN, CONTEXT, "search", "reproduction")
-"""Groups of keys at the root besides the towers of roles."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """The single keys at the root of a configuration; conf/config.yaml explains each."""
-
-    seed: Seed
-    progress: Literal["auto", "bar", "plain", "off"]
-    max_sessions: PositiveInt | None
-    report: bool
-    verbose: bool
-    save_model: bool
-    keep_values: bool
-    draws: Annotated[int, Interval(ge=0, le=10_000)]
-    shared_intervals: bool
-    resume: bool
-    continue_from: str | None
-    sweeps_dir: str
-    cache_dir: str
-    optimized_metric: str
-    project: str
-    group: str | None
-    tags: list[str]
-    notes: str | None
-
-    def __post_init__(self) -> None:
-        check_arguments(type(self), vars(self), "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,13 +100,13 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
 
 def is_tower(key: str, node: Any) -> bool:
     """Whether a key at the root is the tower of a role, whose place is where the model takes it."""
-    return key not in _PARTS and isinstance(node, Mapping) and "_target_" in node
+    return key not in ROOT and isinstance(node, Mapping) and "_target_" in node
 
 
 def _check_parts(composition: Composition) -> None:
     """ConfigError where a part that every run needs is missing or describes nothing."""
     values = composition.values
-    for part in DESCRIBED:
+    for part in (name for name, group in GROUPS.items() if group.is_described):
         node = values.get(part)
         if node is None:
             raise ConfigError(
@@ -167,7 +135,7 @@ def _check_added(composition: Composition, overrides: Sequence[str]) -> None:
     for override in parsed(overrides):
         key = override.key_or_group.partition(".")[0]
         is_added = override.is_add() or override.is_force_add()
-        if not is_added or key in _PARTS or key in Settings.__dataclass_fields__:
+        if not is_added or key in ROOT:
             continue
         if key not in unresolved or is_tower(key, unresolved[key]) or _is_read(key, unresolved):
             continue

@@ -11,7 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import CONF
-from clickexp.experiment.overrides import CHOSEN, line_of, parsed
+from clickexp.experiment.overrides import line_of, parsed
+from clickexp.runs.settings import CHOSEN
 
 _Node = dict[str, Any]
 """A group of keys."""

@@ -22,7 +22,8 @@ from optuna.trial import TrialState
 from sqlalchemy.pool import NullPool
 
 from clickexp.errors import ConfigError, UserError
-from clickexp.runs.store import BEST, HOW
+from clickexp.runs.settings import LAUNCHING
+from clickexp.runs.store import BEST
 from clickexp.sweeps.space import Space, overrides
 from clickexp.sweeps.view import print_plain
 from clickexp.utils.bounds import PositiveInt
@@ -212,7 +213,11 @@ def report_best(study: optuna.Study, fixed: Sequence[str], metric: str, folder: 
         return
     trial = study.best_trial
     given = overrides(trial.params)
-    words = ["clickexp", *(each for each in fixed if not each.startswith((*HOW, _SWEEP))), *given]
+    words = [
+        "clickexp",
+        *(each for each in fixed if not each.startswith((*LAUNCHING, _SWEEP))),
+        *given,
+    ]
     best = {
         "metric": metric,
         "value": trial.value,

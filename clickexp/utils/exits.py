@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from typing import Any, TextIO
 
 from clickexp import __version__
 from clickexp.errors import OF_SYSTEM, UserError, reason
@@ -14,8 +15,6 @@ VERSION = f"clickexp {__version__}"
 
 STOPPED = 128 + signal.SIGINT
 """Exit code after Ctrl-C."""
-_UNREAD = 128 + signal.SIGPIPE
-"""Exit code of a command whose output nobody reads any more."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
 """Environment variable of Hydra: 1 shows the trace of every error."""
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
@@ -31,18 +30,16 @@ def complain(command: str, text: str) -> None:
 def ending(command: str, stopped: str | None = "stopped") -> Iterator[None]:
     """Ends a command: one line for what the user can mend, the rest with its trace.
 
-    HYDRA_FULL_ERROR=1 shows the trace of all. A command whose output nobody reads any more, as in `--help | head`, ends
-    without a message.
+    HYDRA_FULL_ERROR=1 shows the trace of all. A command whose output nobody reads any more, as in `--help | head`, goes
+    on without it.
 
     Args:
         command: Its name, at the head of messages.
         stopped: The message after Ctrl-C; None for none.
     """
     try:
-        with _flushed():
+        with _piped():
             yield
-    except BrokenPipeError:
-        sys.exit(_UNREAD)
     except (UserError, *OF_SYSTEM) as error:
         if SHOW_TRACE:
             raise
@@ -55,8 +52,11 @@ def ending(command: str, stopped: str | None = "stopped") -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _flushed() -> Iterator[None]:
-    """Writes what is buffered at the end. What cannot be written is discarded, lest the interpreter try once more."""
+def _piped() -> Iterator[None]:
+    """Replaces standard output and standard error, and writes what is buffered at the end."""
+    before = sys.stdout, sys.stderr
+    # a stream is None that was closed from the start
+    sys.stdout, sys.stderr = (stream and _Piped(stream) for stream in before)  # pyright: ignore[reportAttributeAccessIssue]  # it answers as a stream does
     try:
         yield
     finally:
@@ -64,7 +64,37 @@ def _flushed() -> Iterator[None]:
             if sys.stdout is not None:
                 sys.stdout.flush()
         except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
+            _discard(before[0])  # lest the interpreter try once more
             raise
+        finally:
+            sys.stdout, sys.stderr = before
+
+
+class _Piped:
+    """A stream whose text is discarded once nobody reads it any more."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write(text)
+        except BrokenPipeError:
+            _discard(self._stream)
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            _discard(self._stream)
+
+
+def _discard(stream: TextIO) -> None:
+    """Discards the text of a stream, what is buffered and what follows."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

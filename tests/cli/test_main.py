@@ -8,7 +8,6 @@ import importlib.metadata
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -249,6 +248,33 @@ def test_what_another_process_has_half_written_is_compiled_in_silence(tmp_path):
     )
 
 
+@pytest.mark.nightly
+def test_a_run_whose_output_nobody_reads_comes_to_its_result(tmp_path):
+    end, target = os.pipe()
+    os.close(end)
+    words = [*SMALL, "metric=click", "logger=console", "hydra.run.dir=out"]
+    done = subprocess.run(
+        [sys.executable, "-m", "clickexp", *words],
+        cwd=tmp_path,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        stdout=target,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(target)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads((tmp_path / "out/result.json").read_text())["train"]["epochs"] == 2
+
+
+def test_other_commands_go_on_without_their_output(tmp_path):
+    code = "from clickexp.utils.exits import ending\nwith ending('x'):\n  print('y' * 10**6); open('done', 'w')"
+    pipe = '"$0" -c "$1" | head -c 1 > /dev/null; exit ${PIPESTATUS[0]}'
+    line = ["bash", "-c", pipe, sys.executable, code]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "done").exists()
+
+
 WRONG = {
     "model=ubmm": ["model ubmm", "Did you mean ubm?", "cacm, cacm_minus, ccm, cm, "],
     "modle=pbm": ["modle", "Did you mean model?"],
@@ -422,20 +448,16 @@ def shown(tmp_path_factory):
     return done.stdout
 
 
-def test_help_names_groups_with_a_word_for_each_option(shown):
+def test_help_names_groups_with_their_options(shown):
     words = " ".join(shown.split())
-    models = "model the click model: cacm (sessions), cacm_minus (recurrent), "
-    for text in (models, "simulated (known user)", "=deep"):
+    for text in ("model the click model: cacm, cacm_minus, ccm, ", "=deep", "method as +method"):
         assert text in words
     lines = shown.splitlines()
     assert len(lines) <= 60 and max(map(len, lines)) <= 80
-    explained = {
-        line.split()[0] for line in lines if line[:2] == "  " != line[1:3] and len(line.split()) > 1
-    }
-    assert {file.name for file in CONF.iterdir() if file.is_dir()} - {
-        "hydra",
-        "reproduction",
-    } <= explained
+    groups = {file.name: sorted(file.glob("*.yaml")) for file in CONF.iterdir() if file.is_dir()}
+    for group in groups.keys() - {"hydra", "reproduction", "local"}:
+        named = ", ".join(file.stem for file in groups[group])
+        assert (named if len(groups[group]) <= 20 else f"see --help {group}") in words, group
 
 
 def test_help_of_a_group_has_a_line_for_each_option_and_keys_with_their_comments(tmp_path):
@@ -446,7 +468,6 @@ def test_help_of_a_group_has_a_line_for_each_option_and_keys_with_their_comments
     assert any(
         line.startswith("  cm ") and "click the first attractive document" in line for line in lines
     )
-    assert max(map(len, lines)) <= 80 and "…" not in done.stdout
     assert "documents of the top ranks that do not attract them." in " ".join(done.stdout.split())
     done = clickexp(tmp_path, "--help", "trainer", "trainer=em", COLUMNS="80")
     assert (
@@ -455,23 +476,6 @@ def test_help_of_a_group_has_a_line_for_each_option_and_keys_with_their_comments
     )
     done = clickexp(tmp_path, "--help", "modle")
     assert done.returncode == 1 and "Did you mean model?" in done.stderr
-
-
-def test_the_help_has_a_word_for_every_option_but_those_of_others(shown):
-    """Presets with long names, and many of them, are listed by --help GROUP alone."""
-    words = " ".join(shown.split())
-    groups = {file.name: sorted(file.glob("*.yaml")) for file in CONF.iterdir() if file.is_dir()}
-    for group in groups.keys() - {"hydra", "reproduction", "local"}:
-        if group in ("experiment", "method"):
-            assert (
-                f"OPTION{', of rankers' * (group == 'method')}: {len(groups[group])}, see --help {group}"
-                in words
-            )
-            continue
-        for file in groups[group]:
-            assert f"{file.stem} (" in words, file
-    chosen = re.findall(r"- (optimizer): (\w+)", (CONF / "config.yaml").read_text())
-    assert all(f"{option} (default)" in words for _, option in chosen)
 
 
 def test_every_option_opens_with_a_sentence_that_the_help_of_its_group_shows():
@@ -504,14 +508,13 @@ def test_the_help_of_other_commands_fits_80_columns(words, monkeypatch, capsys):
     assert len(lines) > 5 and max(map(len, lines)) <= 80
 
 
-def test_help_shows_what_overrides_and_a_folder_of_ones_own_change(tmp_path):
+def test_help_shows_keys_and_a_folder_of_ones_own(tmp_path):
     (tmp_path / "conf/model").mkdir(parents=True)
     (tmp_path / "conf/model/mine.yaml").write_text("_target_: my.Model\n")
-    done = clickexp(tmp_path, "--help", "keys", "--config-dir", "conf", "seed=77", COLUMNS="80")
-    assert done.returncode == 0 and "seed: 77\n    # fixes initial values" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    done = clickexp(tmp_path, "--help", "keys")
+    assert done.returncode == 0 and "seed: 0 # fixes initial values" in done.stdout
     done = clickexp(tmp_path, "--help", "--config-dir", "conf")
-    assert "mine, mixture (of models)" in " ".join(done.stdout.split())
+    assert "mine, mixture, ncm" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("command", ["main", "data", "compare", "export"])
@@ -546,15 +549,14 @@ def first(count, commands):
 
 @pytest.mark.parametrize("command, words", first(2, PRINTS))
 def test_what_only_prints_ends_quietly_when_nobody_reads_on(command, words, tmp_path):
-    """As in `clickexp --info | head -1`: as SIGPIPE ends programs, which shells show as 141."""
+    """As in `clickexp --info | head -1`."""
     reads, writes = os.pipe()
     os.close(reads)
     code = f"from clickexp.cli.{command} import main; main()"
     line = [sys.executable, "-c", code, *words.split()]
-    options = {"cwd": tmp_path, "env": BUFFERED, "stderr": subprocess.PIPE, "text": True}
-    done = subprocess.run(line, stdout=writes, **options)
+    done = subprocess.run(line, cwd=tmp_path, stdout=writes, stderr=subprocess.PIPE, text=True)
     os.close(writes)
-    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("command, words", [*first(1, PRINTS), *first(1, WORKS_BEFORE)])

@@ -67,7 +67,8 @@ def sums(settings):
     for name, tower in settings.items():
         if isinstance(tower, SumParameterConfig) and "context" in tower.terms:
             yield name
-    yield from (f"shared.{role}" for role in sums(dict(settings.get("shared", {}))))
+    if isinstance(settings.get("shared"), dict):
+        yield from (f"shared.{role}" for role in sums(settings["shared"]))
     for number, model in enumerate(settings.get("models", ())):
         yield from (f"models.{number}.{name}" for name in sums(getattr(model, "keywords", {})))
 
