@@ -11,7 +11,7 @@ import numpy as np
 
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Column
-from clickexp.utils.checks import from_lengths
+from clickexp.utils.batches import from_lengths
 
 LIST_COLUMNS = (
     Column("session_index", np.uint16, "session"),

@@ -9,7 +9,7 @@ import numpy as np
 from clickexp.data.context import SessionOrder, lists_at
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Column
-from clickexp.utils.checks import from_lengths
+from clickexp.utils.batches import from_lengths
 
 EARLIER = 10
 """Numbers that a column of a list has room for."""

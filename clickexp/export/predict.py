@@ -12,10 +12,10 @@ from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
 from clickexp.data.derived import LookedUp
 from clickexp.data.feed import feed
 from clickexp.evaluation.inputs import Carrying
-from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters.context import CONTEXT, HISTORY, new_session
 from clickexp.types import Array, Batch
+from clickexp.utils.progress import Steps
 
 _BATCH = 8192
 """Sessions, or documents, that are predicted at a time."""

@@ -17,7 +17,7 @@ from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiabili
 from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
-from clickexp.export.fitted import configuration, fitted, is_own_log
+from clickexp.export.fitted import configuration, fitted
 from clickexp.export.predict import (
     Predict,
     click_outputs,
@@ -34,7 +34,6 @@ from clickexp.export.ranker import described, onnx_writer, transform_of, write_r
 from clickexp.export.ranking import ranked
 from clickexp.export.sessions import Piece, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
-from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model, Ranker
 from clickexp.posteriors.documents import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.posteriors.exported import exported, open_documents
@@ -44,7 +43,8 @@ from clickexp.runs.result import SharedParameter
 from clickexp.runs.store import SHARED
 from clickexp.types import Array, Batch
 from clickexp.utils.files import check_inside, whole
-from clickexp.utils.options import parsed
+from clickexp.utils.progress import Steps
+from clickexp.utils.signatures import parsed_options
 
 _messages = logging.getLogger(__name__)
 _PROBABILITIES = (
@@ -96,7 +96,7 @@ def export(
         check_inside(folder, run)  # a link may have come with the folder
     columns = _column_names(options, predict or rank)
     write_onnx = None if onnx is None else onnx_writer()
-    model, log = fitted(run, dataset, trust)
+    model, log, is_own = fitted(run, dataset, trust)
     id_names = None if log.names is None else read_names(log.names, log.query_doc_pairs)
     ordered = (
         None
@@ -125,7 +125,6 @@ def export(
             pl.DataFrame(rows, infer_schema_length=None).write_csv(file)
     _warn_of_examination(model, log.train, posterior is None)
     with _whole(folder / "documents.parquet") as file:
-        is_own = is_own_log(run, log)
         _write_documents(
             model, log, id_names, posterior, file, intervals=intervals, has_intervals=is_own
         )
@@ -325,7 +324,7 @@ def _write_ranking(table: pl.DataFrame, scores: np.ndarray | None, folder: Path)
 
 
 def _column_names(options: Sequence[str], given_file: str | Path | None) -> dict[str, str]:
-    given = parsed(options)
+    given = parsed_options(options)
     if (options and not given_file) or given.keys() - {"columns"}:
         raise UserError(
             f"{' '.join(options)}: options are columns.KEY=NAME, for --predict FILE or --rank LISTS"

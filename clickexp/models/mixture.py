@@ -17,8 +17,8 @@ from clickexp.parameters import Parameter, Sizes, build_parameter
 from clickexp.parameters.base import Columns, Features, Source
 from clickexp.parameters.context import ContextParameterConfig, add_context
 from clickexp.types import Array, ByRank, LogitsByRank
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import Pairs, PositiveFloat, PositiveInt, Probability, bounded
-from clickexp.utils.checks import Limit
 from clickexp.utils.signatures import accepted
 
 _Tree = TypeVar("_Tree")

@@ -20,8 +20,8 @@ from clickexp.parameters.base import (
     build_parameter,
 )
 from clickexp.parameters.context import ContextParameterConfig, add_context
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import MOST_IDS, Pairs, PositiveInt, Probability, check_numbers
-from clickexp.utils.checks import Limit
 
 
 class Role:

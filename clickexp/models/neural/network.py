@@ -13,8 +13,8 @@ from clickexp.parameters.base import Columns, Features, Parameter, Sizes
 from clickexp.parameters.context import ContextParameterConfig
 from clickexp.parameters.vectors import Vectors, VectorsConfig
 from clickexp.types import Array, ByRank, Observed
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import Decay, Pairs, PositiveInt, Probability
-from clickexp.utils.checks import Limit
 
 _Source = VectorsConfig | Vectors
 

@@ -20,8 +20,8 @@ from clickexp.parameters import (
 )
 from clickexp.parameters.base import Columns, Features, Sizes
 from clickexp.types import Array, Batch, Logits, Scalar
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import Probability
-from clickexp.utils.checks import Limit
 
 
 class Ranker(Model):
