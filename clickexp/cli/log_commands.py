@@ -24,7 +24,7 @@ from clickexp.data.prepared import is_log, open_prepared, verify_log
 from clickexp.data.schema import DataError
 from clickexp.errors import ConfigError, reason
 from clickexp.experiment.formats import FORMATS
-from clickexp.report.tables import write_figures
+from clickexp.results.figures.log import write_figures
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
