@@ -13,6 +13,7 @@ from clickexp.evaluation.evaluate import validation_metrics
 from clickexp.experiment.conf import metric_options
 from clickexp.metrics import Metric, MultiMetric
 from clickexp.models import Model
+from clickexp.parameters import ContextParameterConfig
 from clickexp.training import Optimizer, with_rate
 from clickexp.training.base import BaseTrainer
 from clickexp.utils.signatures import accepted, check_arguments, located
@@ -110,6 +111,8 @@ def model_constructor(values: Mapping[str, Any]) -> partial[Model]:
     if node is None:
         return new_model
     context = instantiate(node, CONTEXT)
+    if not isinstance(context, ContextParameterConfig):
+        raise ConfigError(f"{CONTEXT}={node!r}: choose an option, as in +context=both")
     with_context = getattr(new_model.func, "with_context", None)
     if with_context is None:
         raise ConfigError(
