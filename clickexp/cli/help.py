@@ -134,7 +134,7 @@ def _keys_of(given: CommandLine, options: Mapping[str, Sequence[str]]) -> Iterat
     """Keys of the option that the configuration has, of all where models choose it, as the files have them."""
     group = str(given.topic)
     chosen = {each.key_or_group: each.value() for each in parsed(given.overrides)}
-    option = chosen.get(group, default_options().get(group))
+    option = str(chosen.get(group, default_options().get(group)))
     several = options if group in GROUPS and GROUPS[group].chosen else ()
     for name in [option] if option in options else several:
         keys = [line for line in options[name] if not line.startswith(("#", "_target_"))]

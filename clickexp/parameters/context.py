@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from clickexp.errors import ConfigError
-from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
+from clickexp.parameters.base import Parameter, ParameterConfig, Sizes, Source
 from clickexp.parameters.sum import SumParameter, SumParameterConfig
 from clickexp.types import Array, Batch, Logits
 from clickexp.utils.bounds import PositiveInt
@@ -108,8 +108,16 @@ class ContextParameter(Parameter):
         return x @ self.weight[...]
 
 
-def add_context(tower: ParameterConfig, context: ContextParameterConfig) -> SumParameterConfig:
-    """Returns settings of the sum of a tower and of an offset for context."""
+def add_context(tower: Source, context: ContextParameterConfig) -> SumParameterConfig:
+    """Returns settings of the sum of a tower and of an offset for context.
+
+    Raises:
+        ConfigError: The tower has no settings, such as one that has been built.
+    """
+    if not isinstance(tower, ParameterConfig):
+        raise ConfigError(
+            f"context cannot be added to {tower!r}: give the settings of a tower, such as attraction=embedding"
+        )
     return SumParameterConfig({"tower": tower, "context": context})
 
 
