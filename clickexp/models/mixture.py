@@ -157,10 +157,11 @@ class MixtureModel(ClickModel):
         """Returns the mean of the components' marginals under pi."""
         return self._expected([model.marginal(batch) for model in self.models], batch)
 
-    def how_marginal(self, ranks: int) -> str:
+    def marginal_method(self, ranks: int) -> str:
         """Returns "exact" where it is for all components."""
         return next(
-            (how for model in self.models if (how := model.how_marginal(ranks)) != "exact"), "exact"
+            (how for model in self.models if (how := model.marginal_method(ranks)) != "exact"),
+            "exact",
         )
 
     def relevance(self, batch: ByRank) -> LogitsByRank:
