@@ -80,9 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect.set_defaults(run="inspect_log")
     text = "read every file of a prepared folder, or of all in a cache, against its checksum"
     verify = commands.add_parser("verify", help=text, description=text, formatter_class=raw)
-    verify.add_argument(
-        "path", metavar="PATH", help="prepared folder, packed sessions, or a cache of these"
-    )
+    verify.add_argument("path", metavar="PATH", help="prepared folder, or a cache of these")
     verify.set_defaults(run="verify_logs")
     for command in (prepare, inspect):
         command.add_argument("options", metavar="key=value", nargs="*", help=_OPTIONS)

@@ -11,7 +11,7 @@ from flax import nnx
 from clickexp.data.batches import at_step, with_mask
 from clickexp.data.feed import feed
 from clickexp.data.sessions import Sessions
-from clickexp.evaluation.inputs import Carrying, checked
+from clickexp.evaluation.inputs import ColumnSelection, checked
 from clickexp.models.base import Model
 from clickexp.types import Array, Batch
 
@@ -34,7 +34,7 @@ def outputs_by_batch(model: Model, outputs: Outputs) -> Callable[[Sessions], Bat
         A function of sessions that yields the outputs in batches of one size, the last one cut to its sessions.
     """
     graphdef, *state = nnx.split(model)
-    carrying = Carrying(outputs, graphdef)
+    selection = ColumnSelection(outputs, graphdef)
 
     @jax.jit
     def run(state: list[nnx.State], arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -45,7 +45,7 @@ def outputs_by_batch(model: Model, outputs: Outputs) -> Callable[[Sessions], Bat
         }
 
     def compute(sessions: Sessions) -> Batches:
-        for batch in feed(carrying(sessions, state), min(_BATCH, sessions.count), 1):
+        for batch in feed(selection(sessions, state), min(_BATCH, sessions.count), 1):
             found = run(state, batch.arrays)
             values = {name: np.asarray(array)[: batch.sessions] for name, array in found.items()}
             yield np.asarray(batch.arrays["lengths"][0, : batch.sessions]), values

@@ -8,7 +8,7 @@ from rich import get_console
 
 from clickexp.data.inspect.doubts import doubts
 from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
-from clickexp.data.seen import shows_any
+from clickexp.data.seen import has_common_documents
 from clickexp.experiment.build import Parts
 from clickexp.experiment.conf import default_groups
 from clickexp.experiment.differences import chosen_option
@@ -109,7 +109,7 @@ def _note_unseen(parts: Parts) -> None:
         if isinstance(table := in_new_session(tower)[1], EmbeddingParameter)
         and table.config.use_feature == "query_doc_ids"
     ]
-    if tables and not shows_any(parts.dataset.train, parts.dataset.val):
+    if tables and not has_common_documents(parts.dataset.train, parts.dataset.val):
         parts.logger.warning(
             f"training shows no document of the validation sessions, so that the table of {', '.join(tables)} learns "
             f"nothing of them. Take a tower of features: parameter@{tables[0]}=linear"

@@ -7,11 +7,13 @@ import numpy as np
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.batches import batch_like, keys_read
+from clickexp.data.context import CONTEXT
 from clickexp.data.derived import LookedUp
+from clickexp.data.history import HISTORY
 from clickexp.evaluation.scores import Batches, Outputs, outputs_by_batch
 from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
-from clickexp.parameters.context import CONTEXT, HISTORY, new_session
+from clickexp.parameters.context import new_session
 from clickexp.types import Array, Batch
 
 Predict = Callable[[Sessions], Batches]

@@ -20,16 +20,20 @@ from refusals import refuses
 from scipy import stats
 
 from clickexp.data import Dataset, Features, Sessions
+from clickexp.data.context import CONTEXT
 from clickexp.data.names import read_names
 from clickexp.errors import ConfigError
+from clickexp.evaluation.evaluator import Evaluator
+from clickexp.evaluation.groups import HeldOut, metric_groups
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import resolve
 from clickexp.export.ranker import described
 from clickexp.export.tables import export
 from clickexp.loggers import RunInfo
-from clickexp.models import PositionBasedModel, UserBrowsingModel
-from clickexp.parameters import Rows
+from clickexp.metrics import LogLikelihood
+from clickexp.models import DocumentCTRModel, PositionBasedModel, UserBrowsingModel
+from clickexp.parameters import Rows, Sizes
 from clickexp.propensities import Propensities
 from clickexp.runs.result import RunResult
 from clickexp.simulation import simulate
@@ -70,6 +74,7 @@ SHORT = {
     "gru/gru_click_model.py": 60,
     "launcher/ssh_launcher.py": 80,
     "listwise/listwise_ranker.py": 25,
+    "group/order.py": 35,
     "logger/sqlite_logger.py": 30,
     "metric/best_first.py": 15,
     "optimizer/lazy_lion.py": 20,
@@ -77,6 +82,7 @@ SHORT = {
     "scan/context_tower.py": 35,
     "stream/streamed_pages.py": 45,
     "tower/factorization.py": 45,
+    "session/pauses.py": 25,
 }
 
 
@@ -174,6 +180,57 @@ def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path, monkeyp
     assert len(predictions) == data.test.count
 
 
+def searches(rng):
+    """A log of 60 search sessions of several lists, in any order, whose times are seconds."""
+    session = rng.integers(0, 60, 200)
+    ids = rng.integers(1, 20, (200, 3))
+    return dict(
+        query_doc_ids=ids,
+        clicks=rng.random((200, 3)) < 0.4,
+        session_ids=session,
+        times=rng.permutation(200) * 7.0,
+    )
+
+
+def test_a_column_of_context_of_the_user_against_a_loop(monkeypatch):
+    on_the_path(monkeypatch, "session")
+    monkeypatch.delitem(CONTEXT, "pause", raising=False)
+    import pauses
+
+    columns = searches(np.random.default_rng(0))
+    log = Sessions.from_arrays(**columns)
+    last, expected = {}, np.zeros(200)
+    for row in np.argsort(columns["times"]):
+        session, time = columns["session_ids"][row], columns["times"][row]
+        expected[row] = time - last.get(session, time)
+        last[session] = time
+    np.testing.assert_allclose(log.column("pause"), expected)
+    assert log.bounds("pause") == (0, expected.max())
+    without = {name: values for name, values in columns.items() if name != "times"}
+    assert "pause" not in Sessions.from_arrays(**without).derived
+
+    tower = pauses.ContextParameterConfig(columns=["pause"]).build(Sizes(), rngs=nnx.Rngs(0))
+    tower.weight.set_value(jnp.array([1.0, 2.0]))
+    offset = tower({"pause": expected[:, None].astype(np.float32)})[:, 0]
+    np.testing.assert_allclose(offset, (expected > 0) + 2 * np.log1p(expected), rtol=1e-6)
+
+
+@pytest.mark.nightly
+def test_a_column_of_context_of_the_user_in_a_run_and_its_predictions(tmp_path):
+    columns = searches(np.random.default_rng(0))
+    listed = {name: values.tolist() for name, values in columns.items()}
+    table = pl.DataFrame(listed).rename({"session_ids": "search_session", "times": "time"})
+    table.write_parquet(tmp_path / "log.parquet")
+    log = ["dataset=parquet", "dataset.path=log.parquet", "dataset.columns.time=time"]
+    options = [*log, "model=pbm", "+context=pause", *TINY[2:], "hydra.run.dir=run"]
+    result_of(clickexp(tmp_path, "session", *options), tmp_path)
+    path = {**os.environ, "PYTHONPATH": f"{ROOT}:{EXAMPLES / 'session'}", "JAX_PLATFORMS": "cpu"}
+    export = "from clickexp.cli.export import main; main()"
+    command = [sys.executable, "-c", export, "run", "--trust", "--predict", "log.parquet"]
+    done = subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_padded_sessions_do_not_count_in_a_listwise_loss(monkeypatch):
     on_the_path(monkeypatch, "listwise")
     from listwise_ranker import ListwiseRanker
@@ -194,6 +251,7 @@ def test_configurations_of_examples_are_complete(monkeypatch):
         ("gru", "model=gru"),
         ("columns", "dataset=pages", "dataset.path=pages.jsonl", "model=page"),
         ("metric", "metric=[click,best_first]", "optimized_metric=val/best_first@1"),
+        ("group", "metric=[click,order]", "optimized_metric=val/same_order"),
         ("optimizer", "optimizer=lazy_lion", "model=dctr"),
         ("scan", "model=pbm", "attraction=context"),
         ("tower", "model=pbm", "attraction=factorization", "dataset=letor", "dataset.path=lists"),
@@ -201,6 +259,7 @@ def test_configurations_of_examples_are_complete(monkeypatch):
         ("propensity", "model=ranker", "debias=ips", "propensity=power_law", "propensity.eta=0.7"),
         ("stream", "dataset=stream", "dataset.path=pages.jsonl.gz"),
         ("logger", "logger=[jsonl,sqlite]"),
+        ("session", "model=ubm", "+context=pause", "dataset=tiangong_st", "dataset.path=."),
     ):
         checked(monkeypatch, example, *overrides)
 
@@ -242,6 +301,46 @@ def test_the_metric_of_the_user_against_a_loop(monkeypatch):
             for score, label, w in zip(scores, labels, where, strict=True)
         ]
         assert value == pytest.approx(np.mean(hits))
+
+
+def test_a_group_of_the_user_against_a_loop(monkeypatch):
+    """It is validated where it is watched, and results list it under its heading."""
+    config = checked(
+        monkeypatch, "group", "metric=[click,order]", "trainer.early_stopping.metric=same_order"
+    )
+    group = config.trainer.metric_groups["order"]
+    model = DocumentCTRModel(9, rngs=nnx.Rngs(0))
+    values = np.random.default_rng(0).normal(size=(10, 1)).astype(np.float32)
+    model.ctr.table.set_value(Rows(jnp.asarray(values), 1))
+    rng = np.random.default_rng(1)
+    ids, lengths = rng.integers(1, 10, (30, 4)).astype(np.int32), rng.integers(1, 5, 30)
+    sessions = Sessions.from_arrays(
+        query_doc_ids=ids, clicks=ids > 4, lengths=lengths, query_doc_pairs=9
+    )
+    evaluation = Evaluator().compiled(model, HeldOut(sessions), {"order": group})(
+        (nnx.state(model),), "test"
+    )
+    pairs = [
+        values[row[rank], 0] > values[row[rank + 1], 0]
+        for row, length in zip(ids, lengths, strict=True)
+        for rank in range(length - 1)
+    ]
+    assert evaluation.groups["order"].compute() == {"same_order": pytest.approx(np.mean(pairs))}
+    assert group.headings() == {"order of the log": ["same_order"]}
+
+
+def test_metrics_in_no_group_are_refused():
+    with refuses(ConfigError, "metric.novelty", "_target_"):
+        metric_groups({"novelty": {"ll": LogLikelihood()}})
+
+
+@pytest.mark.nightly
+def test_early_stopping_on_a_group_of_the_user(tmp_path):
+    options = ["model=pbm", "metric=[click,order]", "trainer.early_stopping.metric=same_order"]
+    done = clickexp(tmp_path, "group", *options, *TINY, "hydra.run.dir=run")
+    result = result_of(done, tmp_path)
+    assert 0 < result["test"]["same_order"] < 1 and "same_order" in result["val"]
+    assert result["groups"]["order of the log"] == ["same_order"]
 
 
 def test_a_row_optimizer_of_the_user_against_dense_float64(monkeypatch):

@@ -765,7 +765,7 @@ def test_only_what_runs_leave_is_built(capfd):
             check_targets(node | change, "dataset")
     for target in (
         "clickexp.data.prepare",
-        "clickexp.data.pack.GrowingArray",
+        "clickexp.data.arrays.GrowingArray",
         "clickexp.export.tables.export",
         "clickexp.__main__.main",
         "clickexp.nothing",

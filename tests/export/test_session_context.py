@@ -13,6 +13,8 @@ from small_logs import fill_tables, sigmoid
 from untrained import new_run
 
 from clickexp.data import Sessions, open_parquet
+from clickexp.data.context import CONTEXT
+from clickexp.data.history import HISTORY
 from clickexp.data.ingest import tables as ingested
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.names import read_names
@@ -24,7 +26,6 @@ from clickexp.export.sessions import read_sessions
 from clickexp.export.tables import export, write_predictions
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import ContextParameterConfig, EmbeddingParameterConfig, SumParameterConfig
-from clickexp.parameters.context import CONTEXT, HISTORY
 from clickexp.simulation import simulate
 
 QUERIES, DOCUMENTS, LISTS, RANKS = 6, 9, 60, 3
