@@ -326,7 +326,7 @@ def test_a_group_of_the_user_against_a_loop(monkeypatch):
         for rank in range(length - 1)
     ]
     assert evaluation.groups["order"].compute() == {"same_order": pytest.approx(np.mean(pairs))}
-    assert group.headings() == {"order of the log": ["same_order"]}
+    assert group.heading == "order of the log"
 
 
 def test_metrics_in_no_group_are_refused():
