@@ -74,7 +74,7 @@ AREAS = {
     ),
     "metrics": Area(
         ("metrics/**/*.py", "evaluation/*.py"),
-        ("tests/metrics", "tests/evaluation", "tests/compare"),
+        ("tests/metrics", "tests/evaluation", "tests/results"),
     ),
     "readers and packing": Area(("data/**/*.py",), ("tests/data", "tests/experiment", "tests/cli")),
     "resume and sweeps": Area(
@@ -91,12 +91,12 @@ AREAS = {
             "tests/training",
             "tests/experiment",
             "tests/cli",
-            "tests/compare",
+            "tests/results",
         ),
     ),
     "export and comparison": Area(
         ("export/*.py", "compare/*.py"),
-        ("tests/export", "tests/compare", "tests/cli", "tests/examples", "tests/docs"),
+        ("tests/export", "tests/results", "tests/cli", "tests/examples", "tests/docs"),
     ),
 }
 

@@ -41,14 +41,14 @@ def uses(file: Path, *packages: str) -> set[str]:
 FLOORS = (
     ("types", "numerics", "errors", "utils"),
     ("data", "metrics", "runs"),
-    ("parameters", "loggers"),
+    ("parameters", "results"),
     ("propensities",),
-    ("models", "report"),
+    ("models", "loggers"),
     ("simulation", "evaluation"),
     ("training",),
     ("posteriors",),
     ("experiment",),
-    ("compare", "export", "sweeps"),
+    ("export", "sweeps"),
     ("online",),
     ("cli", "plugins"),
 )
@@ -175,15 +175,15 @@ def test_few_modules_stand_at_the_root():
         (
             ("optuna",),
             {f"clickexp/sweeps/{name}.py" for name in ("search", "space", "study")}
-            | {"clickexp/compare/hyperparameters.py"},
+            | {"clickexp/results/hyperparameters.py"},
         ),
         (("onnx",), {"clickexp/export/onnx_graph.py"}),
         (("ray",), {"clickexp/sweeps/backends/ray.py"}),
         (("submitit",), {"clickexp/sweeps/backends/slurm.py"}),
-        (("wandb",), {"clickexp/loggers/wandb.py", "clickexp/compare/dashboard.py"}),
+        (("wandb",), {"clickexp/loggers/wandb.py", "clickexp/results/dashboard/workspace.py"}),
         (
             ("wandb_workspaces",),
-            {"clickexp/compare/dashboard.py", "clickexp/compare/dashboard_panels.py"},
+            {"clickexp/results/dashboard/workspace.py", "clickexp/results/dashboard/panels.py"},
         ),
         (("torch", "clax"), set()),
     ],
@@ -194,13 +194,13 @@ def test_a_package_is_imported_only_where_it_belongs(packages, allowed):
 
 
 BEHIND_EXTRAS = {
-    "clickexp/compare/hyperparameters.py": "search",
+    "clickexp/results/hyperparameters.py": "search",
     **{f"clickexp/sweeps/{name}.py": "search" for name in ("search", "space", "study")},
     "clickexp/export/onnx_graph.py": "onnx",
     "clickexp/sweeps/backends/slurm.py": "slurm",
     "clickexp/sweeps/backends/ray.py": "ray",
-    "clickexp/compare/dashboard.py": "dashboard",
-    "clickexp/compare/dashboard_panels.py": "dashboard",
+    "clickexp/results/dashboard/workspace.py": "dashboard",
+    "clickexp/results/dashboard/panels.py": "dashboard",
 }
 
 

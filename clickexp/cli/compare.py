@@ -82,8 +82,8 @@ def _folders() -> argparse.ArgumentParser:
         "--published",
         dest="run",
         action="store_const",
-        const="clickexp.compare.published:compare_published",
-        default="clickexp.compare.report:compare",
+        const="clickexp.results.commands.published:compare_published",
+        default="clickexp.results.commands.compare:compare",
         help="print and write published figures of experiments beside those of the runs",
     )
     return parser
@@ -121,7 +121,7 @@ def _wandb() -> argparse.ArgumentParser:
     )
     text = "write the specification as JSON instead, without an account and without a network"
     parser.add_argument("--dry-run", action="store_true", help=text)
-    parser.set_defaults(run="clickexp.compare.dashboard:dashboard")
+    parser.set_defaults(run="clickexp.results.dashboard.workspace:dashboard")
     return parser
 
 

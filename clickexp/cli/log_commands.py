@@ -24,7 +24,7 @@ from clickexp.data.prepared import open_prepared, verify_log
 from clickexp.errors import ConfigError, DataError, reason
 from clickexp.experiment.formats import FORMATS
 from clickexp.loggers.progress import Steps
-from clickexp.report.tables import write_figures
+from clickexp.results.figures.log import write_figures
 from clickexp.utils.escape import slug
 from clickexp.utils.options import parsed
 from clickexp.utils.paths import display_path

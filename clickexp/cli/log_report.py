@@ -14,10 +14,10 @@ from clickexp.data.inspect.identifiability import Identifiability
 from clickexp.data.inspect.summary import Summary
 from clickexp.data.prepared import Log
 from clickexp.data.sessions import Sessions
-from clickexp.loggers.tables import console_table, first_ranks
+from clickexp.utils.tables.terminal import console_table, first_ranks
 
 if TYPE_CHECKING:
-    from clickexp.report.drawing import Panel
+    from clickexp.results.figures.drawing import Panel
 
 _Part = TypeVar("_Part")
 
@@ -139,7 +139,10 @@ def figures(
     summaries: Mapping[str, Summary], contexts: Mapping[str, ContextSummary]
 ) -> "dict[str, list[Panel]]":
     """Returns what there is to draw of a log."""
-    from clickexp.report.tables import curves, shares  # here, since Matplotlib takes long to load
+    from clickexp.results.figures.log import (  # here, since Matplotlib takes long to load
+        curves,
+        shares,
+    )
 
     with_clicks = {name: part for name, part in summaries.items() if part.clicks.any()}
     rates = {

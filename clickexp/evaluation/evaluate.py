@@ -155,8 +155,8 @@ class Evaluation:
         Of fewer than six queries or search sessions there are none.
         """
         # here, since only such runs need what these import
-        from clickexp.evaluation.per_query import OBSERVED, samples, write_values
-        from clickexp.evaluation.significance import bootstrap_interval
+        from clickexp.results.per_query import OBSERVED, samples, write_values
+        from clickexp.utils.statistics.bootstrap import bootstrap_interval
 
         nothing = MultiMetric()
         clicks, lists = self.parts.get("click", nothing), self.parts.get("ranking", nothing)

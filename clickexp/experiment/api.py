@@ -108,8 +108,8 @@ class FittedRun:
         Raises:
             UserError: The run has no such figure.
         """
-        from clickexp.report.drawing import drawing
-        from clickexp.report.run_figures import run_figures
+        from clickexp.results.figures.drawing import drawing
+        from clickexp.results.figures.run import run_figures
 
         figures = run_figures(self.run)
         for name in names:

@@ -101,13 +101,15 @@ def _finish(parts: Parts, result: RunResult, fit: FitReport) -> None:
 def _import_report() -> None:
     """Loads what draws while XLA compiles, which leaves a core free; what fails here fails again later."""
     with contextlib.suppress(Exception):
-        importlib.import_module("clickexp.report.write")
+        importlib.import_module("clickexp.results.pages.write")
 
 
 def _report(parts: Parts, result: RunResult, fit: FitReport) -> None:
     """Writes the page and figures of a finished run, and reports its path, or why there is none."""
     try:
-        from clickexp.report.write import write_report  # here, since what it imports takes long
+        from clickexp.results.pages.write import (
+            write_report,  # here, since what it imports takes long
+        )
         from clickexp.runs.run import Run
 
         overrides = parts.config.overrides

@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from clickexp.export.tables import SHARED_TABLE, export
-from clickexp.loggers.tables import MOST_ROWS, console_table, number
-from clickexp.report.drawing import Panel
-from clickexp.report.tables import banded, histogram, write_figures
+from clickexp.results.figures.drawing import Panel
+from clickexp.results.figures.log import banded, histogram, write_figures
 from clickexp.runs.store import FIGURES
 from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
+from clickexp.utils.tables.terminal import MOST_ROWS, console_table, number
 
 _BINS = 40
 _PROBABILITIES = ("attraction", "satisfaction")

@@ -9,10 +9,10 @@ from rich.text import Text
 
 from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.live import LiveLine
-from clickexp.loggers.results import result_blocks
-from clickexp.loggers.tables import EpochTable, count, folded, number
+from clickexp.results.run_tables import result_blocks
 from clickexp.runs.result import RunResult, Training
 from clickexp.utils.paths import display_path
+from clickexp.utils.tables.terminal import EpochTable, count, folded, number
 
 _FIRST = ("ll", "ppl", "cond_ppl", "ndcg@10", "loss")
 """Metrics of the line on a job, as far as it has them."""

@@ -1,6 +1,6 @@
 """Rankers judged by users: A/B tests and interleaving, with any click model as the user.
 
-Comparisons on labels and logged clicks are in `clickexp.compare`. Names load on first use.
+Comparisons on labels and logged clicks are in `clickexp.results`. Names load on first use.
 """
 
 import lazy_loader

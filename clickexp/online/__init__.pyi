@@ -1,5 +1,6 @@
 from .ab import ABTest as ABTest
 from .ab import Difference as Difference
+from .ab import Estimate as Estimate
 from .ab import ab_test as ab_test
 from .assignment import assign as assign
 from .comparison import Day as Day
@@ -8,6 +9,5 @@ from .comparison import compare_rankers as compare_rankers
 from .interleaving import Interleaving as Interleaving
 from .interleaving import interleaving_test as interleaving_test
 from .interleaving import team_draft as team_draft
-from .intervals import Estimate as Estimate
 from .runs import compare_runs as compare_runs
 from .users import User as User

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clickexp.errors import DataError
-from clickexp.online.intervals import Estimate, estimate
+from clickexp.utils.statistics.sequential import Estimate, estimate
 
 METRICS = {
     "click_rate": ("clicks", "documents", True),

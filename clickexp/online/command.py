@@ -13,17 +13,17 @@ from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.table import Table
 
-from clickexp.loggers.tables import console_table, fits
 from clickexp.online.comparison import OnlineComparison
-from clickexp.online.intervals import Estimate
 from clickexp.online.runs import compare_runs
-from clickexp.report.drawing import BLACK, Panel
-from clickexp.report.figures import look
-from clickexp.report.tables import write_figures
+from clickexp.results.figures.drawing import BLACK, Panel
+from clickexp.results.figures.log import write_figures
+from clickexp.results.figures.panels import look
 from clickexp.runs.store import FIGURES, ONLINE, ONLINE_FILE, read_object, write_json
 from clickexp.utils.escape import printable, slug
 from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
+from clickexp.utils.statistics.sequential import Estimate
+from clickexp.utils.tables.terminal import console_table, fits
 
 _PREFERENCE = "preference"
 _LEAST_P = 0.001

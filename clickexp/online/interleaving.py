@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from clickexp.online.intervals import Estimate, estimate
+from clickexp.utils.statistics.sequential import Estimate, estimate
 
 _BOUNDS = ("low", "high", "anytime_low", "anytime_high")
 

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float
 
-from clickexp.errors import ConfigError, DataError
+from clickexp.errors import ConfigError, DataError, UserError
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair, mean_log_sigmoid_pair
+from clickexp.parameters.formula import Formula
 from clickexp.types import Array, Batch, ByRank, Logits, turned
 from clickexp.utils.bounds import Pairs, PositiveInt, Probability, check_numbers
 
@@ -126,6 +127,20 @@ class Parameter(nnx.Module):
     def limits(self) -> dict[str, int]:
         """Returns the largest value that the tower has a row for, by the key of the batch that it looks up."""
         return {}
+
+    def describe(self, formula: Formula) -> str:
+        """Writes the logit down for scorers without JAX; needless for a tower of ids alone, which becomes a table.
+
+        Args:
+            formula: Receives the steps from features and ids to the logit.
+
+        Returns:
+            The name of the logit.
+
+        Raises:
+            UserError: The tower has no description.
+        """
+        raise UserError(f"{type(self).__name__} has no method describe")
 
     def __call__(self, batch: Batch | ByRank) -> _Oriented:
         """Returns the logits."""

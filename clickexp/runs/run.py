@@ -159,7 +159,7 @@ class Run:
         return self.experiment, self.test_set, self.seed
 
     def rows(self) -> Iterator[tuple]:
-        """Yields the rows of the tidy frame; see `clickexp.runs.load.load`."""
+        """Yields the rows of the tidy frame; see `clickexp.results.load`."""
         own = str(self.folder), self.model, self.dataset, self.seed, self.description
         for part, numbers in self.result.parts().items():
             for name, value in numbers.items():

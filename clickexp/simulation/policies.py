@@ -8,7 +8,7 @@ import numpy as np
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
-from clickexp.runs.scorer import Scorer
+from clickexp.models.ranker.scorer import Scorer
 from clickexp.runs.store import RANKER
 
 _POLICIES = ("trained", "random", "scores", "oracle", "feature", "ranker")

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from clickexp.errors import UserError
-from clickexp.loggers.tables import console_table, number, widest
 from clickexp.runs.objective import higher_is_better, stated_by
 from clickexp.runs.result import RunResult, Training
 from clickexp.runs.store import (
@@ -29,6 +28,7 @@ from clickexp.sweeps.view import print_plain, see_log
 from clickexp.utils.escape import csv_text
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
+from clickexp.utils.tables.terminal import console_table, number, widest
 
 _SEED = "seed"
 _STATES = {KEPT: "kept (the same settings had a result)"}

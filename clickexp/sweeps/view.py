@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.text import Text
 
 from clickexp.loggers.console import is_terminal
-from clickexp.loggers.tables import console_table, folded, number
 from clickexp.runs.store import CHECKPOINT, KEPT, PRUNED, Record, describe_overrides, read_epochs
 from clickexp.sweeps.backends.base import LOG
 from clickexp.utils.paths import display_path
+from clickexp.utils.tables.terminal import console_table, folded, number
 
 
 class View:

@@ -21,11 +21,11 @@ import yaml
 from hydra import compose, initialize_config_dir
 
 from clickexp.data import Dataset
-from clickexp.evaluation.per_query import samples
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.values import resolved_values
 from clickexp.propensities import SimulatedPropensities
-from clickexp.runs.load import find_runs
+from clickexp.results.loading import find_runs
+from clickexp.results.per_query import samples
 from clickexp.runs.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent.parent

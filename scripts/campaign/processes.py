@@ -29,7 +29,7 @@ MODULES = {
 _IMPORTED = [
     *MODULES.values(),
     "clickexp.cli.log_commands",
-    "clickexp.compare.report",
+    "clickexp.results.commands.compare",
     "clickexp.experiment.run",
     "clickexp.export.drawn",
     "clickexp.sweeps.launcher",

@@ -31,12 +31,8 @@ ROOMS = {
     "simulation": ("Simulation", "Logs of simulated users.", ["clickexp.simulation"]),
     "evaluation": (
         "Evaluation",
-        "Test figures, values per query, tests of significance, draws from posteriors.",
-        [
-            "clickexp.evaluation.per_query",
-            "clickexp.posteriors.draws",
-            "clickexp.evaluation.significance",
-        ],
+        "Test figures, draws from posteriors.",
+        ["clickexp.posteriors.draws"],
     ),
     "online": ("Online", "Rankers judged by users.", ["clickexp.online"]),
     "sweeps": (
@@ -49,9 +45,13 @@ ROOMS = {
     ),
     "results": (
         "Results",
-        "Reading and comparing runs, logging.",
+        "Reading and comparing runs, values per query, tests of significance, logging.",
         [
-            *(f"clickexp.compare{name}" for name in ("", ".report", ".summary")),
+            *(
+                f"clickexp.results{name}"
+                for name in ("", ".commands.compare", ".comparison", ".per_query")
+            ),
+            "clickexp.utils.statistics.bootstrap",
             "clickexp.runs.result",
             "clickexp.loggers",
             "clickexp.export.fitted",

@@ -160,7 +160,7 @@ def test_a_run_leaves_a_page_with_references(run):
 
 def test_a_report_that_cannot_be_written_fails_no_run(tmp_path, monkeypatch, capsys):
     """The result is there already."""
-    monkeypatch.setitem(sys.modules, "clickexp.report.write", None)
+    monkeypatch.setitem(sys.modules, "clickexp.results.pages.write", None)
     run_in(
         tmp_path / "out",
         *SMALL,

@@ -1,9 +1,12 @@
 """The programs in examples/extend run through the command, and stay as short as the README states."""
 
+import gzip
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +19,19 @@ from places import ROOT
 from refusals import refuses
 from scipy import stats
 
-from clickexp.data import Sessions
+from clickexp.data import Dataset, Features, Sessions
 from clickexp.data.context import CONTEXT
+from clickexp.data.names import read_names
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import resolve
+from clickexp.export.ranker import described
 from clickexp.export.tables import export
-from clickexp.models import UserBrowsingModel
+from clickexp.loggers import RunInfo
+from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import Rows, Sizes
+from clickexp.propensities import Propensities
 from clickexp.runs.result import RunResult
 from clickexp.simulation import simulate
 from clickexp.sweeps.backends.remote import Call
@@ -60,12 +67,17 @@ def clickexp(folder, example, *arguments):
 
 
 SHORT = {
+    "debias/tempered_hinge.py": 40,
     "gru/gru_click_model.py": 60,
     "launcher/ssh_launcher.py": 80,
     "listwise/listwise_ranker.py": 25,
+    "logger/sqlite_logger.py": 30,
     "metric/best_first.py": 15,
     "optimizer/lazy_lion.py": 20,
+    "propensity/power_law.py": 25,
     "scan/context_tower.py": 35,
+    "stream/streamed_pages.py": 45,
+    "tower/factorization.py": 45,
     "session/pauses.py": 25,
 }
 
@@ -237,6 +249,11 @@ def test_configurations_of_examples_are_complete(monkeypatch):
         ("metric", "metric=[click,best_first]", "optimized_metric=val/best_first@1"),
         ("optimizer", "optimizer=lazy_lion", "model=dctr"),
         ("scan", "model=pbm", "attraction=context"),
+        ("tower", "model=pbm", "attraction=factorization", "dataset=letor", "dataset.path=lists"),
+        ("debias", "model=ranker", "loss=hinge", "debias=tempered"),
+        ("propensity", "model=ranker", "debias=ips", "propensity=power_law", "propensity.eta=0.7"),
+        ("stream", "dataset=stream", "dataset.path=pages.jsonl.gz"),
+        ("logger", "logger=[jsonl,sqlite]"),
         ("session", "model=ubm", "+context=pause", "dataset=tiangong_st", "dataset.path=."),
     ):
         checked(monkeypatch, example, *overrides)
@@ -438,3 +455,130 @@ def test_columns_of_a_reader_reach_the_model(tmp_path):
     np.testing.assert_allclose(device[1] - device[0], -1.5, atol=0.2)
     np.testing.assert_allclose(slope, 0.8, atol=0.15)
     np.testing.assert_allclose(np.diff(positions[1:]), [-1.0, -0.5, -0.5], atol=0.3)
+
+
+def test_a_tower_of_the_user_is_served(monkeypatch):
+    """Its logit is a sum over pairs of features; NumPy and ONNX compute the same."""
+    on_the_path(monkeypatch, "tower")
+    from factorization import FactorizationConfig
+
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(21, 4)).astype(np.float32)
+    ids = rng.integers(1, 21, (30, 5)).astype(np.int32)
+    clicks = rng.random(ids.shape) < 0.3
+    log = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=20)
+    log = log.with_features(Features(features))
+    dataset = Dataset("log", log, log, log, 20, 5)
+    tower = FactorizationConfig(factors=3)
+    settings = dict(positions=5, query_doc_pairs=20, features=log.feature_lengths)
+    model = PositionBasedModel(attraction=tower, **settings, rngs=nnx.Rngs(0))
+    ranker = described(model, dataset)
+    own = model.attraction
+    factors, kernel = np.asarray(own.factors[...]), np.asarray(own.linear.kernel[...])
+    pairs = factors @ factors.T
+    expected = [
+        x @ kernel[:, 0] + sum(pairs[i, j] * x[i] * x[j] for i in range(4) for j in range(i))
+        for x in features.astype(np.float64)
+    ]
+    expected = -np.logaddexp(0, -np.array(expected))
+    np.testing.assert_allclose(ranker.score(features), expected, atol=1e-6)
+    pytest.importorskip("onnx", reason="needs the extra onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    from clickexp.export.onnx_graph import onnx_model
+
+    session = runtime.InferenceSession(onnx_model(ranker).SerializeToString())
+    (scores,) = session.run(None, {"features": features})
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+
+def test_a_loss_and_a_correction_of_the_user_against_a_loop(monkeypatch):
+    on_the_path(monkeypatch, "debias")
+    from tempered_hinge import HingeLoss, TemperedPropensity
+
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(20, 5)).astype(np.float32)
+    clicks, mask = rng.random((20, 5)) < 0.4, np.arange(5) < rng.integers(1, 6, 20)[:, None]
+    curve = [1.0, 0.5, 0.25, 0.01, 0.2]
+    debias = TemperedPropensity(Propensities(tuple(curve)), clip=0.04)
+    positions = np.broadcast_to(np.arange(1, 6, dtype=np.int32), mask.shape)
+    batch = {"clicks": clicks, "mask": mask, "positions": positions}
+    losses = np.asarray(debias.loss(HingeLoss(), scores, batch))
+    for row in range(20):
+        shown = np.flatnonzero(mask[row])
+        skipped = [j for j in shown if not clicks[row, j]]
+        expected = 0.0
+        for i in shown:
+            if clicks[row, i]:
+                weight = max(curve[i], 0.04) ** -0.5
+                margins = [max(0, 1 - scores[row, i] + scores[row, j]) for j in skipped]
+                expected += weight * sum(margins)
+        assert losses[row] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.nightly
+def test_a_loss_and_a_correction_of_the_user_train(tmp_path):
+    options = "model=ranker loss=hinge debias=tempered hydra.run.dir=run".split()
+    result = result_of(clickexp(tmp_path, "debias", *options, *TINY), tmp_path)
+    assert result["model"] == "Ranker" and np.isfinite(result["test"]["loss"])
+    assert result["weighting"]["clip"] == 0.05
+
+
+def test_a_source_of_propensities_is_relative_to_the_first_position(monkeypatch):
+    on_the_path(monkeypatch, "propensity")
+    from power_law import PowerLaw
+
+    found = PowerLaw(0.5)(SimpleNamespace(positions=4))
+    np.testing.assert_allclose(found.values, [1, 2**-0.5, 3**-0.5, 0.5])
+    assert found.source == "1 / k^0.5"
+
+
+def test_a_source_without_offsets_is_refused_where_they_are_needed(monkeypatch):
+    affine = ["model=ranker", "debias=affine", "propensity=power_law"]
+    with refuses(ConfigError, "debias=affine", "PowerLaw", "debias=ips"):
+        checked(monkeypatch, "propensity", *affine)
+
+
+def test_a_reader_of_portions_numbers_text_across_them(tmp_path, monkeypatch):
+    on_the_path(monkeypatch, "stream")
+    import streamed_pages
+
+    monkeypatch.setattr(streamed_pages, "LINES", 4)
+    rng = np.random.default_rng(0)
+    pages = []
+    for _ in range(30):
+        urls = rng.permutation(6)[: rng.integers(1, 5)]
+        results = [{"url": f"u{url}", "clicked": bool(rng.random() < 0.5)} for url in urls]
+        pages.append({"query": f"q{rng.integers(3)}", "results": results})
+    with gzip.open(tmp_path / "pages.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(page) + "\n" for page in pages)
+    parts = {"train_sessions": [0, 28], "val_sessions": [28, 29], "test_sessions": [29, None]}
+    dataset = streamed_pages.open_stream(tmp_path / "pages.jsonl.gz", ranks=3, **parts)
+    numbers = {}
+    for row, page in enumerate(pages[:28]):
+        shown = page["results"][:3]
+        keys = [(page["query"], result["url"]) for result in shown]
+        ids = [numbers.setdefault(key, len(numbers) + 1) for key in keys]
+        assert dataset.train.column("query_doc_ids")[row, : len(ids)].tolist() == ids
+        clicks = [result["clicked"] for result in shown]
+        assert dataset.train.column("clicks")[row, : len(ids)].tolist() == clicks
+    names = read_names(dataset.names, dataset.query_doc_pairs)
+    assert names.select("query", "document").rows()[: len(numbers)] == [*numbers]
+    assert dataset.notes["cut_lists"] == sum(len(page["results"]) > 3 for page in pages)
+
+
+def test_a_logger_of_the_user_writes_rows(tmp_path, monkeypatch):
+    on_the_path(monkeypatch, "logger")
+    from sqlite_logger import SqliteLogger
+
+    file = tmp_path / "runs.sqlite"
+    for name in ("a", "b"):
+        logger = SqliteLogger(str(file))
+        logger.start(RunInfo(tmp_path / name, {}, name, "project"))
+        logger.epoch({"epoch": 1, "val/loss": np.float32(0.5)})
+        logger.result(RunResult(model="PBM", dataset="log", test_set="0", test={"ll": -0.3}))
+    with sqlite3.connect(file) as database:
+        epochs = database.execute("SELECT * FROM epochs").fetchall()
+        results = database.execute("SELECT * FROM results").fetchall()
+    assert [row[:2] for row in epochs] == [(str(tmp_path / name), 1) for name in "ab"]
+    assert json.loads(epochs[0][2]) == {"epoch": 1, "val/loss": 0.5}
+    assert results[1][1] == "PBM" and json.loads(results[1][2]) == {"ll": -0.3}

@@ -8,10 +8,10 @@ from refusals import refuses
 from small_runs import write_run
 
 import clickexp
-from clickexp.compare import load
 from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.api import FittedRun
-from clickexp.runs.load import find_runs
+from clickexp.results import load
+from clickexp.results.loading import find_runs
 
 SMALL = {"debug": "fast", "logger": [], "progress": "off", "metric": ["click", "calibration"]}
 LOG = {"dataset.sessions": 2000, "dataset.queries": 50, "max_sessions": 500}

@@ -15,10 +15,6 @@ from places import ROOT
 from refusals import refuses
 from small_runs import result_of
 
-from clickexp.compare.latex import latex
-from clickexp.compare.published import as_csv, compare_published, table
-from clickexp.compare.reproductions import other_data, reproductions
-from clickexp.compare.tables import markdown
 from clickexp.data import Sessions, open_parquet, open_yandex
 from clickexp.data.dataset import Dataset
 from clickexp.data.features import Features
@@ -27,9 +23,13 @@ from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import build_optimizer, constructor
 from clickexp.experiment.values import plain
 from clickexp.loggers import Logger
+from clickexp.results.commands.published import as_csv, compare_published, table
+from clickexp.results.reproductions import other_data, reproductions
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.run import Run
 from clickexp.utils.signatures import accepted
+from clickexp.utils.tables.latex import latex
+from clickexp.utils.tables.table import markdown
 
 EXPERIMENTS = [name for name in options("experiment") if name.startswith("clax2025_")]
 REFERENCE = "CLAX"

@@ -42,7 +42,7 @@ from clickexp.export.fitted import fitted
 from clickexp.export.tables import _write_predictions, export
 from clickexp.export.trust import check_targets
 from clickexp.posteriors.shared import SharedPosterior
-from clickexp.report.tables import write_figures
+from clickexp.results.figures.log import write_figures
 
 CONF = ROOT / "conf"
 RANKS, PAIRS, SESSIONS = 4, 30, 200

@@ -14,9 +14,16 @@ from small_runs import result_of
 from clickexp.experiment.build import open_loggers
 from clickexp.loggers import ConsoleLogger, RunInfo
 from clickexp.loggers import live as live_module
-from clickexp.loggers.tables import EpochTable, console_table, count, fits, number, rank_table
 from clickexp.metrics import ranking_metrics
 from clickexp.training import EarlyStopping, Trainer
+from clickexp.utils.tables.terminal import (
+    EpochTable,
+    console_table,
+    count,
+    fits,
+    number,
+    rank_table,
+)
 
 RECORD = {
     "epoch": 1,

@@ -8,7 +8,7 @@ from scipy import optimize, stats
 from clickexp.errors import UserError
 from clickexp.online import ab_test, assign, interleaving_test
 from clickexp.online.ab import METRICS, session_sums
-from clickexp.online.intervals import anytime_radius, minimum_detectable_effect
+from clickexp.utils.statistics.sequential import anytime_radius, minimum_detectable_effect
 
 EXPERIMENTS, SESSIONS, RANKS, DAYS = 1000, 2000, 4, 14
 RATES = np.array([0.4, 0.25, 0.15, 0.1])

@@ -1,5 +1,7 @@
 """Observed information of shared parameters against the exact marginal log-likelihood."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -142,6 +144,20 @@ def test_information_is_that_of_exact_integration_over_rows(pairs, impressions):
     slopes = sigmoid(-THETA[:POSITIONS])
     moved = [slopes[1:] * step[1:3] - slopes[0] * step[0] for step in steps]
     np.testing.assert_allclose(*moved, atol=0.3 * exact_sd.max())
+
+
+def test_the_score_expects_rows_to_follow():
+    """The likelihood of shared parameters does not depend on rows: one that is off its optimum returns to it."""
+    log = simulated(150, 60)
+    counts = counted(*log, 150)
+    at_optimum = model_at(THETA, counts)
+    above = nnx.clone(at_optimum)
+    rows = above.attraction.table.get_value()
+    values = rows.values.at[:, 0].add(0.1 * rows.deviations(rows.values)[:, 0])
+    above.attraction.table.set_value(dataclasses.replace(rows, values=values))
+    before, after = (information(model, sessions(*log, 150)) for model in (at_optimum, above))
+    deviations = np.sqrt(np.diag(before.complete))
+    np.testing.assert_allclose(after.score / deviations, before.score / deviations, atol=0.1)
 
 
 def test_rows_that_represent_others_count_as_often(monkeypatch):

@@ -9,11 +9,11 @@ import pytest
 from refusals import refuses
 from small_runs import write_json, write_run
 
-from clickexp.compare import find_runs, load
-from clickexp.compare.hyperparameters import commands
-from clickexp.compare.judged import judged
-from clickexp.compare.summary import comparisons
 from clickexp.errors import ConfigError
+from clickexp.results import find_runs, load
+from clickexp.results.comparison import comparisons
+from clickexp.results.hyperparameters import commands
+from clickexp.results.online_results import online_results
 from clickexp.runs.claims import claim_named, claim_sweep
 from clickexp.runs.store import Record, finished, natural, read_epochs, records, unfinished
 
@@ -128,7 +128,7 @@ def test_a_hostile_comparison_by_users_is_skipped(tmp_path):
     run = write_run(tmp_path / "run")
     (run / "online/a").mkdir(parents=True)
     (run / "online/a/online.json").write_text(DEEP)
-    found, skipped = judged(find_runs([tmp_path])[0])
+    found, skipped = online_results(find_runs([tmp_path])[0])
     assert not found and len(skipped) == 1
 
 

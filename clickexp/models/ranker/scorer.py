@@ -1,0 +1,109 @@
+"""Scores documents by a fitted ranker, with NumPy alone. Needs nothing else, so that this file serves by itself.
+
+    scorer = Scorer("ranker.npz")
+    scores = scorer.score(features=vectors)     # towers of features; as in the files that training read
+    scores = scorer.score(ids=query_doc_ids)    # tables of ids
+    order = scorer.rank(features=vectors)       # the best document first
+
+`clickexp-export RUN --numpy` writes this file beside ranker.npz.
+"""
+
+import json
+
+import numpy as np
+
+
+def _layer_norm(x, epsilon):
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon)
+
+
+def _row(table, ids):
+    known = (ids > 0) & (ids < len(table))
+    return table[np.where(known, ids, 0)].astype(np.float64)
+
+
+def _log_sigmoid(x):
+    return -np.logaddexp(0, -x)
+
+
+OPERATIONS = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "matmul": np.matmul,
+    "concatenate": lambda *parts: np.concatenate(parts, axis=-1),
+    "squeeze": lambda x: x[..., 0],
+    "row": _row,
+    "layer_norm": _layer_norm,
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+    "sigmoid": lambda x: np.exp(_log_sigmoid(x)),
+    "silu": lambda x: x * np.exp(_log_sigmoid(x)),
+    "softplus": lambda x: np.logaddexp(0, x),
+    "log_sigmoid": _log_sigmoid,
+}
+"""What a step may compute. A table `row` of ids that it does not know is row 0, which training has not shown."""
+
+
+class Scorer:
+    """The score of a document, computed step by step from its features, its id and the arrays of the ranker.
+
+    Attributes:
+        name: Of the model.
+        width: Features per document; None where no step reads features.
+        reads_ids: Whether a step reads ids.
+        description: The steps, as ranker.npz describes them: operation, names of what it reads, settings. The last
+            one is the score.
+    """
+
+    def __init__(self, file):
+        with np.load(file, allow_pickle=False) as stored:
+            self.description = json.loads(str(stored["description"]))
+            self.arrays = {
+                key: np.asarray(stored[key]) for key in stored.files if key != "description"
+            }
+        self.name, self.width = self.description["model"], self.description["features"]
+        self.reads_ids = any("ids" in inputs for _, inputs, _ in self.description["steps"])
+
+    def score(self, features=None, ids=None, transformed=False):
+        """Scores documents.
+
+        Args:
+            features: Feature vectors, [..., features], as in the files that training read.
+            ids: Ids of query-document pairs, [...].
+            transformed: Whether the features are already transformed as the dataset transforms them.
+
+        Returns:
+            Scores [...]; higher is better.
+
+        Raises:
+            ValueError: What a step reads is missing, or features have another length.
+        """
+        if self.width is not None:
+            features = self._transformed(features, transformed)
+        if self.reads_ids and ids is None:
+            raise ValueError("the ranker has a table of ids: give ids")
+        values = {**self.arrays, "features": features, "ids": np.asarray(ids)}
+        result = None
+        for number, (operation, inputs, settings) in enumerate(self.description["steps"]):
+            result = OPERATIONS[operation](*[values[name] for name in inputs], **settings)
+            values[f"{operation}_{number}"] = result
+        return result
+
+    def rank(self, features=None, ids=None):
+        """Returns the places of documents [n] in the order of their scores, the best first."""
+        return np.argsort(-self.score(features, ids), axis=-1, kind="stable")
+
+    def _transformed(self, features, transformed):
+        if features is None:
+            raise ValueError(f"the ranker reads features: give vectors of {self.width} numbers")
+        features = np.asarray(features, np.float64)
+        if features.shape[-1:] != (self.width,):
+            raise ValueError(
+                f"features have shape {features.shape}, and the ranker reads {self.width} per document"
+            )
+        if not transformed and self.description["transform"] == "log1p":
+            features = np.sign(features) * np.log1p(np.abs(features))
+        return features

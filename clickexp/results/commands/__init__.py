@@ -1,0 +1,1 @@
+"""What `clickexp-compare` writes and prints."""

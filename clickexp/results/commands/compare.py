@@ -1,0 +1,148 @@
+"""The report on a comparison: the conclusion and leaderboard on the terminal; tables, figures and the page in files."""
+
+import shlex
+import textwrap
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from clickexp.errors import UserError
+from clickexp.results.commands.output import say, write_files
+from clickexp.results.comparison import Comparison, comparisons
+from clickexp.results.conclusion import conclusion
+from clickexp.results.leaderboard import leaderboard, significance, tables
+from clickexp.results.loading import find_runs
+from clickexp.results.metric_names import PER_RANK
+from clickexp.utils.escape import slug
+from clickexp.utils.paths import display_path
+from clickexp.utils.tables.table import Cell, ReportTable
+from clickexp.utils.tables.terminal import console_table, widest
+
+_PAGE = "comparison.html"
+_STYLES = ("", "bold", "underline")
+_NAME_WIDTH = 36
+"""Of names in a table that would be too wide."""
+
+
+def compare(
+    folders: Sequence[str | Path],
+    output: str | Path | None = None,
+    baseline: str | None = None,
+    metrics: Sequence[str] | None = None,
+    ranks: Sequence[int] | None = None,
+    title: str | None = None,
+    open_page: bool = False,
+) -> list[Comparison]:
+    """Reads the runs below the folders, prints how they compare, and writes comparison.html, tables/ and figures/.
+
+    Args:
+        folders: Folders of runs.
+        output: Where to write; by default the first folder.
+        baseline: The group, by its name or model, that others are tested against; by default the best.
+        metrics: Columns of the tables; the first orders them.
+        ranks: Columns of the tables per rank; by default all.
+        title: Title of the page; by default the names of folder and datasets.
+        open_page: Whether to open the page in a browser.
+
+    Returns:
+        One comparison for each test set.
+
+    Raises:
+        UserError: Where there are no runs or no figures of a rank, or a file in the way is not one that an earlier
+            comparison wrote.
+    """
+    # here, so that errors in the folders come before the libraries load
+    from clickexp.results.figures.comparison import figures
+    from clickexp.results.pages.comparison import page
+
+    runs, skipped = find_runs(folders)
+    for one in skipped:
+        say(f"skipped {one}")
+    found = comparisons(runs, metrics, baseline)
+    _check_ranks(found, ranks or ())
+    folder = Path(folders[0] if output is None else output)
+    console = Console()
+    made, drawn = {}, {}
+    for comparison in found:
+        _print(comparison, console)
+        label = f"-{slug(comparison.name)}" if len(found) > 1 else ""
+        made |= {f"tables/{name}": text for name, text in tables(comparison, label, ranks).items()}
+        drawn |= {
+            f"figures/{name}": content for name, content in figures(comparison, label).items()
+        }
+    if len(found) > 1:
+        say(
+            f"{len(found)} test sets, one table each: numbers of different test sets cannot be ranked"
+        )
+    command = [
+        "clickexp-compare",
+        *map(str, folders),
+        *(["--baseline", baseline] if baseline else []),
+    ]
+    content = page(found, skipped, folder, title, shlex.join(command))
+    write_files(folder, made | drawn | {_PAGE: content})
+    say(f"{len(made)} tables and {len(drawn)} figures in {display_path(folder)}")
+    say(display_path(folder / _PAGE))
+    if open_page:
+        webbrowser.open((folder / _PAGE).resolve().as_uri())
+    return found
+
+
+def _check_ranks(found: Sequence[Comparison], ranks: Sequence[int]) -> None:
+    spreads = (
+        group.per_rank(metric) for one in found for group in one.groups for metric in PER_RANK
+    )
+    longest = max((len(spread.mean) for spread in spreads if spread), default=0)
+    for rank in ranks:
+        if not 1 <= rank <= longest:
+            known = f"there are those of 1 to {longest}" if longest else "no run has any by rank"
+            raise UserError(f"no run has figures of rank {rank}: {known}")
+
+
+def _print(comparison: Comparison, console: Console) -> None:
+    """Prints the conclusion and the leaderboard, with as many columns as fit."""
+    runs, groups = len(comparison.runs), len(comparison.groups)
+    counted = f"{_count(runs, 'run')} of {_count(groups, 'configuration')}"
+    say(f"{comparison.name}: {counted} on {comparison.describe()}")
+    sentences = [
+        conclusion(comparison),
+        comparison.choice,
+        *comparison.warnings,
+        significance(comparison),
+    ]
+    for sentence in filter(None, sentences):
+        text = sentence if sentence.endswith(".") else f"{sentence}."
+        filled = textwrap.fill(text, console.width, break_long_words=False, break_on_hyphens=False)
+        console.print(Text(filled), soft_wrap=True)  # paths stay whole
+    table = leaderboard(comparison)
+    every, names = len(table.header), max(len(str(row[0])) for row in table.rows)
+    layouts = [(every, True, names), (every, True, _NAME_WIDTH)]
+    layouts += [(count, False, _NAME_WIDTH) for count in range(every, 1, -1)]
+    shown = widest(lambda layout: _console_table(table, *layout), layouts, console)
+    console.print()
+    console.print(_console_table(table, *layouts[-1]) if shown is None else shown)
+    console.print()
+
+
+def _console_table(table: ReportTable, columns: int, uncertainty: bool, names: int) -> Table:
+    def text(cell: str | Cell) -> Text:
+        if isinstance(cell, str):
+            return Text(
+                "\n".join(
+                    textwrap.wrap(cell, names, subsequent_indent="  ", break_on_hyphens=False)
+                )
+            )
+        deviation = f" ± {cell.deviation}" if cell.deviation and uncertainty else ""
+        return Text.assemble((cell.text, _STYLES[cell.place]), cell.stars, deviation)
+
+    return console_table(
+        table.header[:columns], ([text(cell) for cell in row[:columns]] for row in table.rows)
+    )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

@@ -1,0 +1,1 @@
+"""Views on Weights & Biases that compare runs."""

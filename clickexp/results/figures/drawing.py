@@ -1,0 +1,171 @@
+"""Draws panels as figures for a paper: vector PDF, PNG, and SVG for pages."""
+
+import io
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from importlib.resources import as_file, files
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context, rcParams
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+
+from clickexp.results.figures.fonts import further_fonts, without_unknown
+
+BLACK, GRID = "#010101", "#dddddd"
+"""Of text and axes, and of grids, as in paper.mplstyle; pages put their own colours in the place of these."""
+_COLUMN, _ROW, _PAGE = 3.3, 2.5, 7.0
+"""Inches: the width of a column of a paper, the height of a panel, the width of a page."""
+_LETTER, _HANDLE, _LONGEST = 0.065, 0.36, 100
+"""Of a legend: inches of a letter and of a line, letters of the longest label."""
+_FAR, _FARTHER = 4, 10
+"""How far a curve may lie from the middle one: in extents of a curve, and in distances between curves."""
+_METADATA: dict[str, dict[str, Any]] = {
+    "pdf": {"CreationDate": None},
+    "png": {"Software": None},
+    "svg": {"Date": None},
+}
+"""The same content gives the same bytes."""
+Panel = Callable[[Axes], None]
+"""What draws into axes."""
+
+
+def draw(
+    figures: Iterable[tuple[str, Sequence[Panel]]],
+    label: str = "",
+    formats: Sequence[str] = ("pdf", "png"),
+) -> dict[str, bytes]:
+    """Draws figures.
+
+    Args:
+        figures: The name and the panels, side by side, of each.
+        label: A slug for the names of the files.
+        formats: Of pdf, png and svg; text in the last one is text, without a background.
+
+    Returns:
+        Content of each file by its name.
+    """
+    made = {}
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it lists each glyph that a PDF needs
+    with (
+        as_file(files("clickexp.results.figures") / "paper.mplstyle") as style,
+        rc_context(fname=style),
+    ):
+        for name, panels in figures:
+            figure = _drawing(panels)
+            for suffix in formats:
+                made[f"{name}{label}.{suffix}"] = _printed(figure, suffix)
+                figure.set_layout_engine("none")  # laid out by now, which takes most of the time
+    return made
+
+
+def _printed(figure: Figure, suffix: str) -> bytes:
+    """The content of a file, drawn once: `savefig` would draw all twice."""
+    content, metadata = io.BytesIO(), _METADATA[suffix]
+    for place in (figure, *figure.findobj(Axes)):
+        place.patch.set_visible(suffix != "svg")
+    if suffix == "svg":
+        FigureCanvasSVG(figure).print_svg(content, metadata=metadata)
+    elif suffix == "pdf":
+        FigureCanvasPdf(figure).print_pdf(content, metadata=metadata)
+    else:
+        figure.set_dpi(rcParams["savefig.dpi"])
+        FigureCanvasAgg(figure).print_png(content, metadata=metadata)
+    return content.getvalue()
+
+
+class _Drawing(Figure):
+    """A figure that notebooks show."""
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        self.savefig(content, format="png")
+        return content.getvalue()
+
+
+def drawing(panels: Sequence[Panel]) -> _Drawing:
+    """Makes a figure for a paper of panels side by side, with one legend below them."""
+    with (
+        as_file(files("clickexp.results.figures") / "paper.mplstyle") as style,
+        rc_context(fname=style),
+    ):
+        return _drawing(panels)
+
+
+def _drawing(panels: Sequence[Panel]) -> _Drawing:
+    """Makes a figure, again with further fonts where text has letters that the first lacks."""
+    figure = _laid_out(panels)
+    if families := further_fonts(figure):
+        first = rcParams["font.family"]
+        with rc_context({"font.family": [*first, *families]}):
+            figure = _laid_out(panels)
+            without_unknown(figure)
+    else:
+        without_unknown(figure)
+    return figure
+
+
+def _laid_out(panels: Sequence[Panel]) -> _Drawing:
+    figure = _Drawing(
+        figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained"
+    )
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    beyond: set[str] = set()
+    for panel, place in zip(panels, axes, strict=True):
+        panel(place)
+        beyond |= _without_outliers(place)
+    lines = {
+        label: line
+        for place in axes
+        for line, label in zip(*place.get_legend_handles_labels(), strict=True)
+    }
+    if not lines:
+        return figure
+    labels = [
+        _shortened(label + (" (beyond the axis)" if label in beyond else "")) for label in lines
+    ]
+    width = max(figure.get_figwidth(), min(max(map(len, labels)) * _LETTER + _HANDLE, _PAGE))
+    columns = max(1, min(len(lines), int(width / (max(map(len, labels)) * _LETTER + _HANDLE))))
+    figure.set_size_inches(width, _ROW + 0.17 * -(-len(lines) // columns))
+    handles, labels = (_by_row(items, columns) for items in (list(lines.values()), labels))
+    spacing = {"columnspacing": 0.8, "handlelength": 1.8, "handletextpad": 0.5}
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, **spacing)
+    return figure
+
+
+def _by_row(items: Sequence[Any], columns: int) -> list[Any]:
+    """The order that reads row by row in a legend, which Matplotlib fills column by column."""
+    return [item for column in range(columns) for item in items[column::columns]]
+
+
+def _without_outliers(axes: Axes) -> set[str]:
+    """Fits the axis to most of the curves where a few lie far off, and returns the names of these."""
+    ends: dict[str, tuple[float, float]] = {}
+    handles: tuple[list[Any], list[str]] = axes.get_legend_handles_labels()
+    for line, label in zip(*handles, strict=True):
+        data = line.lines[0] if isinstance(line, ErrorbarContainer) else line
+        values = np.asarray(data.get_ydata(), np.float64)
+        if len(values := values[np.isfinite(values)]):
+            ends[label] = values.min(), values.max()
+    if len(ends) < 3:
+        return set()
+    low, high = np.array(list(ends.values())).T
+    middle, extents = np.median((low + high) / 2), (high - low)[high > low]  # a baseline is flat
+    reach = _FAR * np.median(extents if len(extents) else 0.0) + _FARTHER * np.median(
+        np.abs((low + high) / 2 - middle)
+    )
+    far = {label for label, (a, b) in ends.items() if a < middle - reach or b > middle + reach}
+    near = [bounds for label, bounds in ends.items() if label not in far]
+    if far and near:
+        bottom, top = min(a for a, _ in near), max(b for _, b in near)
+        axes.set_ylim(bottom - 0.06 * (top - bottom), top + 0.06 * (top - bottom))
+    return far
+
+
+def _shortened(label: str) -> str:
+    return label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "…"

@@ -1,0 +1,110 @@
+"""Figures of tables: of a log, and of what a fitted model knows."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from clickexp.results.figures.drawing import Panel, draw
+from clickexp.results.figures.panels import MARKERS, look
+from clickexp.runs.store import FIGURES
+from clickexp.utils.files import check_inside, whole
+
+
+def write_figures(figures: Mapping[str, Sequence[Panel]], folder: Path) -> Path:
+    """Writes figures as PDF and PNG.
+
+    Args:
+        figures: Panels by name.
+        folder: Below which the folder of figures is.
+
+    Returns:
+        The folder of figures.
+
+    Raises:
+        UserError: A link leads it elsewhere.
+    """
+    check_inside(folder / FIGURES, folder)
+    (folder / FIGURES).mkdir(parents=True, exist_ok=True)
+    for name, content in draw(figures.items()).items():
+        with whole(folder / FIGURES / name) as part:
+            part.write_bytes(content)
+    return folder / FIGURES
+
+
+def curves(lines: Mapping[str, Sequence[float] | np.ndarray], label: str) -> Panel:
+    """Returns a panel of values by rank, a line for each name."""
+    return partial(_curves, lines, label)
+
+
+def shares(counts: Mapping[str, np.ndarray], label: str) -> Panel:
+    """Returns a panel of the share of each whole number, of which counts[name][n] are n."""
+    return partial(_shares, counts, label)
+
+
+def histogram(counts: np.ndarray, label: str, unit: str) -> Panel:
+    """Returns a panel of how many of a unit are in each of equal bins from 0 to 1."""
+    return partial(_histogram, counts, label, unit)
+
+
+def banded(
+    lines: Mapping[str, Sequence[float] | np.ndarray],
+    low: np.ndarray | None,
+    high: np.ndarray | None,
+    label: str,
+) -> Panel:
+    """Returns a panel of values by rank, the first with intervals, where there are any."""
+    return partial(_banded, lines, low, high, label)
+
+
+def _curves(lines: Mapping[str, Sequence[float] | np.ndarray], label: str, axes: Axes) -> None:
+    for i, (name, values) in enumerate(lines.items()):
+        axes.plot(
+            np.arange(1, len(values) + 1),
+            values,
+            label=name,
+            marker=MARKERS[i],
+            markersize=3,
+            **look(i),
+        )
+    axes.set(xlabel="Rank", ylabel=label, ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _shares(counts: Mapping[str, np.ndarray], label: str, axes: Axes) -> None:
+    for i, (name, of) in enumerate(counts.items()):
+        values, first = of / max(of.sum(), 1), int(of[0] == 0)  # nothing at 0 where 0 cannot be
+        axes.plot(
+            np.arange(first, len(of)),
+            values[first:],
+            label=name,
+            marker=MARKERS[i],
+            markersize=3,
+            **look(i),
+        )
+    axes.set(xlabel=label, ylabel="Share of sessions", ylim=(0, None))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _histogram(counts: np.ndarray, label: str, unit: str, axes: Axes) -> None:
+    middles, color = (np.arange(len(counts)) + 0.5) / len(counts), look(0)["color"]
+    axes.plot(middles, counts, drawstyle="steps-mid", label=unit, color=color)
+    axes.fill_between(middles, counts, step="mid", color=color, alpha=0.2, linewidth=0)
+    axes.set(xlabel=label, ylabel=unit.capitalize(), xlim=(0, 1), ylim=(0, None))
+
+
+def _banded(
+    lines: Mapping[str, Sequence[float] | np.ndarray],
+    low: np.ndarray | None,
+    high: np.ndarray | None,
+    label: str,
+    axes: Axes,
+) -> None:
+    if low is not None and high is not None:
+        ranks = np.arange(1, len(low) + 1)
+        axes.fill_between(ranks, low, high, color=look(0)["color"], alpha=0.2, linewidth=0)
+    _curves(lines, label, axes)

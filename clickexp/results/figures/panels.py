@@ -1,0 +1,223 @@
+"""Panels of figures, of groups of runs."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
+
+from clickexp.results.figures.drawing import BLACK
+from clickexp.results.groups import Group, Spread, nan_if_none
+from clickexp.results.metric_names import axis, uncapitalised
+from clickexp.runs.run import Run
+from clickexp.utils.escape import figure_text
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
+"""Distinct for colour-blind readers (Okabe and Ito 2008); yellow, too light on paper, is darker here."""
+MARKERS = "osD^vP*X"
+_DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
+_NAME, _DECADE = 24, 10
+"""Letters of a line of a name beside an axis, and ratio of costs from which their axis is logarithmic."""
+_FEW = 10
+"""Documents from which a click rate means little."""
+
+
+def look(i: int) -> dict[str, Any]:
+    """The colour and the dashes of a group by its place."""
+    return {"color": COLORS[i], "linestyle": _DASHES[i % len(_DASHES)]}
+
+
+def per_rank(
+    groups: Sequence[Group], metric: str, axes: Axes, baseline: Group | None = None
+) -> None:
+    """Draws a metric, or its difference to a baseline, over ranks: the mean over runs with its 95% interval.
+
+    Models without examination are left out of its curves where others have it.
+    """
+    spreads = [
+        group.per_rank_difference(baseline, metric) if baseline else group.per_rank(metric)
+        for group in groups
+    ]
+    examined = [
+        metric == "examination" and spread is not None and (spread.mean == 1).all()
+        for spread in spreads
+    ]
+    for i, (group, spread) in enumerate(zip(groups, spreads, strict=True)):
+        if spread and (
+            not examined[i] or all(examined)
+        ):  # models without examination would lie over one another
+            ranks = np.arange(1, len(spread.mean) + 1)
+            if metric == "examination":
+                barred(
+                    ranks,
+                    spread.mean,
+                    spread.low,
+                    spread.high,
+                    i,
+                    axes,
+                    label=figure_text(group.name),
+                )
+                continue
+            mark = {"marker": MARKERS[i], "markersize": 3}
+            axes.plot(ranks, spread.mean, label=figure_text(group.name), **mark, **look(i))
+            axes.fill_between(
+                ranks, spread.low, spread.high, color=COLORS[i], alpha=0.15, linewidth=0
+            )
+    ylabel = _lines(figure_text(axis(metric)))
+    axes.set(
+        xlabel="Rank", ylabel=f"Difference in\n{uncapitalised(ylabel)}" if baseline else ylabel
+    )
+    if metric == "examination":
+        axes.set_ylim(0, 1.03)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def barred(
+    x: Any,
+    values: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    place: int,
+    axes: Axes,
+    label: str,
+) -> None:
+    """Draws a curve with intervals, whose ends are wider than the marks and so are seen however short the bars are.
+
+    Args:
+        x: By point.
+        values: By point.
+        low: Lower ends, nan where unknown.
+        high: Upper ends, likewise.
+        place: Of the curve among others, which chooses its look.
+        axes: The panel.
+        label: In the legend.
+    """
+    axes.plot(x, values, label=label, marker=MARKERS[place], markersize=2.2, **look(place))
+    reach = [np.nan_to_num(np.abs(values - np.asarray(bound))) for bound in (low, high)]
+    if np.any(reach):
+        bars: dict[str, Any] = {"elinewidth": 1.0, "capsize": 3.0, "capthick": 0.8}
+        axes.errorbar(x, values, reach, fmt="none", ecolor=COLORS[place], **bars)
+
+
+def forest(
+    rows: Sequence[tuple[str, int, float, float, bool]], xlabel: str, named: bool, axes: Axes
+) -> None:
+    """Draws differences to a baseline with their intervals.
+
+    Args:
+        rows: Name, place among all groups, difference, half its interval (nan without one), and whether to fill the
+            mark, of each group.
+        xlabel: Text below the axis.
+        named: Whether the names are shown.
+        axes: The panel.
+    """
+    axes.axvline(0, color=BLACK, linewidth=0.8)
+    for i, (_, place, value, half, filled) in enumerate(rows):
+        error, color = half if np.isfinite(half) else None, COLORS[place]
+        face = color if filled else "white"
+        axes.errorbar(
+            value, -i, xerr=error, marker="o", color=color, markerfacecolor=face, capsize=2
+        )
+    names = [textwrap.fill(figure_text(name), _NAME) if named else "" for name, *_ in rows]
+    axes.set_yticks([-i for i in range(len(rows))], names)
+    axes.set(xlabel=textwrap.fill(xlabel, _NAME), ylim=(0.6 - len(rows), 0.6))
+    axes.grid(axis="y", visible=False)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+
+
+def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> None:
+    """Draws the mean over the runs of a group and their standard deviation, over epochs or seconds without compilation.
+
+    Where some runs have ended, those that go on have a thin line each.
+    """
+    for i, group in enumerate(groups):
+        runs = [run for run in group.runs if any(metric in epoch for epoch in run.epochs)]
+        curves = [
+            (_along(run, over), [nan_if_none(epoch.get(metric)) for epoch in run.epochs])
+            for run in runs
+        ]
+        if not curves:
+            continue
+        shared = min(len(y) for _, y in curves)
+        x = np.mean(np.stack([x[:shared] for x, _ in curves]), axis=0)
+        spread = Spread.of([y[:shared] for _, y in curves])
+        axes.plot(x, spread.mean, label=figure_text(group.name), **look(i))
+        if len(curves) > 1:
+            band: dict[str, Any] = {"color": COLORS[i], "alpha": 0.15, "linewidth": 0}
+            axes.fill_between(x, spread.mean - spread.sd, spread.mean + spread.sd, **band)
+        for own, y in curves:
+            thin: dict[str, Any] = {**look(i), "linewidth": 0.6, "alpha": 0.6}
+            if len(y) > shared:
+                axes.plot(own[shared - 1 :], y[shared - 1 :], **thin)
+    xlabel = "Epoch" if over == "epoch" else _broken(axis(over))
+    axes.set(xlabel=xlabel, ylabel=_lines(figure_text(axis(metric))))
+    axes.xaxis.set_major_locator(
+        MaxNLocator(10 if over == "epoch" else 4, integer=over == "epoch", min_n_ticks=1)
+    )
+
+
+def _along(run: Run, over: str) -> np.ndarray:
+    seconds = over == "seconds"
+    return (
+        np.cumsum(run.epoch_seconds)
+        if seconds
+        else np.array([nan_if_none(epoch.get(over)) for epoch in run.epochs])
+    )
+
+
+def cost(
+    groups: Sequence[Group], metric: str, over: str, values: Sequence[float], axes: Axes
+) -> None:
+    """Draws a metric against what a group costs."""
+    for i, (group, value) in enumerate(zip(groups, values, strict=True)):
+        spread = group.spread(metric)
+        deviation = spread.sd if spread.count > 1 else 0
+        look: dict[str, Any] = {"marker": MARKERS[i], "color": COLORS[i], "linestyle": "none"}
+        axes.errorbar(value, spread.mean, deviation, label=figure_text(group.name), **look)
+    known = [value for value in values if np.isfinite(value) and value > 0]
+    if known and max(known) > _DECADE * min(known):
+        axes.set_xscale("log")
+    elif over == "parameters":
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set(xlabel=_broken(axis(over)), ylabel=_lines(figure_text(axis(metric))))
+
+
+def calibration(groups: Sequence[Group], axes: Axes) -> None:
+    """Draws the click rate over P(click), bins of all ranks together, and above it the documents of each bin."""
+    largest = 0.0
+    counts = axes.inset_axes((0, 1.04, 1, 0.16))
+    for i, group in enumerate(groups):
+        if curve := group.reliability():
+            documents = curve["documents"].sum(axis=1)
+            filled = documents >= _FEW
+            x, y = (
+                np.nansum(curve[key] * curve["documents"], axis=1)[filled] / documents[filled]
+                for key in ("predicted", "observed")
+            )
+            axes.plot(
+                x, y, label=figure_text(group.name), marker=MARKERS[i], markersize=3, **look(i)
+            )
+            edges = np.linspace(0, 1, len(documents) + 1)
+            counts.stairs(documents, edges, baseline=None, linewidth=0.9, **look(i))
+            largest = max(
+                [largest, *x, *y]
+            )  # bins with few documents are left out, in small test sets all
+    axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
+    axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")
+    counts.set(xlim=axes.get_xlim(), yscale="log", ylim=(1, None))
+    counts.set_title("Documents per bin", fontsize="small", loc="left", pad=2)
+    counts.tick_params(labelbottom=False, labelsize="x-small")
+    counts.yaxis.set_major_locator(LogLocator(numticks=3))
+    counts.minorticks_off()
+
+
+def _lines(text: str) -> str:
+    """The unit on a separate line."""
+    return text.replace(" (", "\n(") if text.endswith(")") else text
+
+
+def _broken(text: str) -> str:
+    """Text that is long for the width of a panel, on two lines."""
+    return text.replace(" compilation", "\ncompilation")

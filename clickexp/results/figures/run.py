@@ -1,0 +1,181 @@
+"""Figures of a single run beside its references."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import pairwise, zip_longest
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from clickexp.results.figures.drawing import Panel
+from clickexp.results.figures.panels import COLORS, MARKERS, barred, calibration, look, per_rank
+from clickexp.results.groups import Group, nan_if_none
+from clickexp.runs.result import RelativeExamination, RunResult
+from clickexp.runs.run import Run
+from clickexp.utils.escape import figure_text
+
+_LOSSES = {"train/loss": "training", "val/loss": "validation"}
+
+
+def run_figures(run: Run) -> dict[str, list[Panel]]:
+    """Chooses the figures that a run has numbers for.
+
+    Args:
+        run: The run.
+
+    Returns:
+        Panels by the name of the figure.
+    """
+    groups = run_groups(run)
+    figures: dict[str, list[Panel]] = {}
+    if run.result.per_rank.get("ppl"):
+        figures["perplexity"] = [partial(per_rank, groups, "ppl")]
+        if len(groups) > 1:
+            figures["perplexity"].append(partial(_gain, groups))
+    points = propensities(run)
+    if set(examined := run.result.per_rank.get("examination") or [1.0]) != {1.0}:
+        figures["examination"] = [partial(per_rank, groups, "examination")]
+        if points:
+            figures["examination"].append(partial(_propensity, points, groups))
+    elif points and len(examined) == 1:
+        figures["propensities"] = [partial(_propensity, points, groups)]
+    if any(name in epoch for epoch in run.epochs for name in _LOSSES):
+        figures["learning"] = [partial(_losses, run)]
+    if groups[0].reliability():
+        figures["calibration"] = [partial(calibration, groups[:1])]
+    if run.result.curves.cold:
+        figures["cold_start"] = [
+            partial(_cold_start, groups),
+            partial(_shares_by_impressions, groups),
+        ]
+    return figures
+
+
+def propensities(run: Run) -> list[RelativeExamination]:
+    """Returns examination relative to the first position, by position, with its 95% interval, where the run has it.
+
+    That of a ranker is what it has learned, or was given to weight clicks by.
+    """
+    result = run.result
+    if result.propensity or result.weighting is None:
+        return result.propensity or _shared_propensities(result)
+    weights = result.weighting
+    points = zip_longest(weights.values, weights.low, weights.high)
+    return RelativeExamination.known((place, *point) for place, point in enumerate(points, 1))
+
+
+def _shared_propensities(result: RunResult) -> list[RelativeExamination]:
+    """Returns those of the model that do not depend on clicks above."""
+    return RelativeExamination.known(
+        (each.position, each.relative, each.relative_low, each.relative_high)
+        for each in result.shared
+        if each.last_click is None and "/" not in each.parameter
+    )
+
+
+def run_groups(run: Run) -> list[Group]:
+    """Returns the run and its references, as groups of one run each."""
+    references = [
+        Run(run.folder, run.result.of_reference(name), {}, {}, ()) for name in run.result.references
+    ]
+    return [Group((each,), each.model, each.model) for each in (run, *references)]
+
+
+def _propensity(points: Sequence[RelativeExamination], groups: Sequence[Group], axes: Axes) -> None:
+    """Draws propensities with their intervals, and those of the true user, if it is known."""
+    ranks, values = [each.position for each in points], np.array([each.relative for each in points])
+    low = np.array([nan_if_none(each.relative_low) for each in points])
+    high = np.array([nan_if_none(each.relative_high) for each in points])
+    barred(ranks, values, low, high, 0, axes, figure_text(groups[0].name))
+    for i, group in enumerate(groups):
+        if i and (truth := group.per_rank("examination")):
+            true = truth.mean / truth.mean[0]
+            mark = {"marker": MARKERS[i], "markersize": 2.2}
+            axes.plot(
+                np.arange(1, len(true) + 1), true, label=figure_text(group.name), **mark, **look(i)
+            )
+    bounds = ", 95% intervals" if np.isfinite(low[1:]).any() else ""
+    axes.set(xlabel="Rank", ylabel=f"Examination relative\nto rank 1{bounds}", ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _gain(groups: Sequence[Group], axes: Axes) -> None:
+    """Draws the share of the first reference's perplexity above 1 that each group saves.
+
+    gain_r = (reference_r - ppl_r) / (reference_r - 1), as Chuklin, Markov and de Rijke (2015) compare click models.
+    """
+    reference = groups[1].per_rank("ppl")
+    for i, group in enumerate(groups):
+        spread = group.per_rank("ppl")
+        if i == 1 or spread is None or reference is None:
+            continue
+        shared = min(len(spread.mean), len(reference.mean))
+        base = reference.mean[:shared]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            gain = 100 * (base - spread.mean[:shared]) / (base - 1)
+        axes.plot(
+            np.arange(1, shared + 1),
+            gain,
+            label=figure_text(group.name),
+            marker=MARKERS[i],
+            **look(i),
+        )
+    axes.axhline(0, color="#888888", linewidth=0.8, zorder=0)
+    axes.set(xlabel="Rank", ylabel=f"Gain over {figure_text(groups[1].name)} (%)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
+    """Draws the perplexity of documents by their impressions in training."""
+    names = _ranges(_cold(groups[0])["from"])
+    for i, group in enumerate(groups):
+        curve = _cold(group)
+        if curve.get("from") == _cold(groups[0])["from"]:
+            values = [nan_if_none(value) for value in curve["ppl"]]
+            axes.plot(names, values, label=figure_text(group.name), marker=MARKERS[i], **look(i))
+    axes.set(xlabel="Impressions in training", ylabel="Perplexity")
+
+
+def _shares_by_impressions(groups: Sequence[Group], axes: Axes) -> None:
+    """Draws which share of the documents, and of the clicks, is of documents with so many impressions in training."""
+    curve = _cold(groups[0])
+    # the panels share a legend, where the first looks are those of the groups
+    for i, what in enumerate(("documents", "clicks"), start=len(groups)):
+        counts = np.array(curve[what], float)
+        axes.plot(
+            _ranges(curve["from"]),
+            counts / max(counts.sum(), 1),
+            label=what,
+            marker=MARKERS[i],
+            **look(i),
+        )
+    axes.set(xlabel="Impressions in training", ylabel="Share of the test set", ylim=(0, None))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+
+
+def _cold(group: Group) -> Mapping[str, Any]:
+    return group.runs[0].result.curves.cold or {}
+
+
+def _ranges(edges: Sequence[int]) -> list[str]:
+    """Names of ranges of impressions by the fewest of each, such as 0, 1 to 5, 6 to 50, 51+."""
+    inner = [str(low) if high == low + 1 else f"{low}–{high - 1}" for low, high in pairwise(edges)]
+    return [*inner, f"{edges[-1]}+"]
+
+
+def _losses(run: Run, axes: Axes) -> None:
+    """Draws the losses over epochs, and marks the best epoch."""
+    best = run.result.train.best_epoch
+    for i, (metric, label) in enumerate(_LOSSES.items()):
+        points = [(epoch.get("epoch"), nan_if_none(epoch.get(metric))) for epoch in run.epochs]
+        if np.isfinite([y for _, y in points]).any():
+            axes.plot(
+                *zip(*points, strict=True), label=label, marker="o", markersize=2.5, color=COLORS[i]
+            )
+            kept = [(x, y) for x, y in points if x == best and metric.startswith("val/")]
+            if kept:
+                axes.plot(*zip(*kept, strict=True), "*", color=COLORS[i], markersize=9, zorder=3)
+    axes.set(xlabel="Epoch", ylabel="Loss\n(per document)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -1,0 +1,248 @@
+"""The tables of a comparison: overall, relative to the baseline, and per rank; for readers and as CSV for programs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clickexp.results.comparison import Comparison
+from clickexp.results.conclusion import difference
+from clickexp.results.differences import SIGNIFICANT
+from clickexp.results.metric_names import ARROWS, PER_RANK, name, short
+from clickexp.utils import escape
+from clickexp.utils.tables.latex import latex
+from clickexp.utils.tables.table import (
+    MISSING,
+    Cell,
+    ReportTable,
+    fixed,
+    markdown,
+    rounded,
+    standing,
+)
+
+_STARS = ((0.01, "**"), (SIGNIFICANT, "*"))
+_MARKS = "Best in bold, second underlined"
+
+
+def tables(
+    comparison: Comparison, label: str = "", ranks: Sequence[int] | None = None
+) -> dict[str, str]:
+    """Content of each file by its name.
+
+    Args:
+        comparison: The groups.
+        label: A slug for the names, where there is more than one test set.
+        ranks: Columns of the tables per rank; by default all.
+    """
+    files = {f"leaderboard{label}.csv": _leaderboard_csv(comparison)}
+    made = {f"leaderboard{label}": leaderboard(comparison)}
+    if len(comparison.groups) > 1:
+        made[f"differences{label}"] = differences(comparison)
+    for metric in PER_RANK:
+        if ranked := per_rank(comparison, metric, ranks):
+            made[f"{metric}_per_rank{label}"] = ranked
+            files[f"{metric}_per_rank{label}.csv"] = _per_rank_csv(comparison, metric)
+    for file, table in made.items():
+        files[f"{file}.md"] = markdown(table)
+        files[f"{file}.tex"] = latex(table, f"tab:{file}")
+    return files
+
+
+def leaderboard(comparison: Comparison) -> ReportTable:
+    """The leading metrics: means over seeds, each with one uncertainty, whose digits it follows."""
+    groups, metrics = comparison.groups, comparison.leading
+    p = _against_baseline(comparison)
+    counts = sorted({len(group.runs) for group in groups})
+    header = ["Model"]
+    columns: list[Sequence[str | Cell]] = [[group.title for group in groups]]
+    for metric in metrics:
+        uncertainties = [group.uncertainty(metric, comparison.uncertainty) for group in groups]
+        values = [float(group.spread(metric).mean) for group in groups]
+        pairs = rounded(values, uncertainties, more=int(comparison.shares_units))
+        texts, deviations = zip(*pairs, strict=True)
+        places = standing(texts, comparison.direction(metric))
+        header.append(short(metric) + ARROWS[comparison.direction(metric)])
+        columns.append(list(map(Cell, texts, deviations, places, map(_stars, p[metric][1]))))
+    if len(counts) > 1:
+        header.append("Runs" if "folds" in comparison.uncertainty else "Seeds")
+        columns.append([Cell(str(len(group.runs))) for group in groups])
+    caption = [f"Test metrics on {comparison.name} ({comparison.describe()})"]
+    if counts[-1] > 1:
+        over = comparison.uncertainty
+        over = (
+            f"over {counts[0]} {over}" if len(counts) == 1 and " " not in over else f"over {over}"
+        )
+        caption[0] += f": mean ± standard deviation {over}"
+    elif comparison.uncertainty:
+        caption[0] += ": value ± half the 95% interval over queries, or search sessions where known"
+    caption += [comparison.choice, _MARKS, significance(comparison)]
+    return _table([*caption, *comparison.warnings], header, columns)
+
+
+def differences(comparison: Comparison) -> ReportTable:
+    """The leading metrics minus those of the baseline, with the 95% interval of each difference."""
+    baseline, metrics = comparison.baseline, comparison.leading
+    others = [group for group in comparison.groups if group is not baseline]
+    header = [
+        "Model",
+        *(short(metric) + ARROWS[comparison.direction(metric)] for metric in metrics),
+    ]
+    columns: list[Sequence[str | Cell]] = [[group.title for group in others]]
+    for metric in metrics:
+        found = [difference(comparison, baseline, group, metric) for group in others]
+        pairs = rounded([value for value, *_ in found], [half for _, half, _ in found], "+")
+        columns.append(
+            [Cell(*pair, stars=_stars(p)) for pair, (*_, p) in zip(pairs, found, strict=True)]
+        )
+    unit = " or ".join(
+        sorted(
+            {
+                comparison.tests[m].unit
+                for m in metrics
+                if np.isfinite(comparison.tests[m].half).any()
+            }
+        )
+    )
+    title = f"Difference to {baseline.name} on {comparison.name}"
+    title += f" ± half its 95% interval over {unit} (Student's t)" if unit else ""
+    return _table([title, significance(comparison)], header, columns)
+
+
+def per_rank(
+    comparison: Comparison, metric: str, ranks: Sequence[int] | None = None
+) -> ReportTable | None:
+    """Means over seeds of each rank; None where no run has the metric at these ranks.
+
+    Args:
+        comparison: The groups.
+        metric: Its name.
+        ranks: From 1; by default all.
+    """
+    means = {
+        group.title: spread.mean
+        for group in comparison.groups
+        if (spread := group.per_rank(metric))
+    }
+    longest = max(map(len, means.values()), default=0)
+    shown = [rank for rank in ranks or range(1, longest + 1) if 1 <= rank <= longest]
+    if not shown:
+        return None
+    texts = [
+        [_decimals(mean[rank - 1]) if rank <= len(mean) else MISSING for rank in shown]
+        for mean in means.values()
+    ]
+    sign = comparison.direction(metric)
+    columns = [
+        [
+            Cell(text, place=place)
+            for text, place in zip(column, standing(column, sign), strict=True)
+        ]
+        for column in zip(*texts, strict=True)
+    ]
+    title = f"{name(metric)} per rank on {comparison.name}"
+    return _table(
+        [title, comparison.choice, _MARKS], ["Model", *map(str, shown)], [list(means), *columns]
+    )
+
+
+def _table(
+    sentences: Sequence[str], header: Sequence[str], columns: Sequence[Sequence[str | Cell]]
+) -> ReportTable:
+    caption = ". ".join(filter(None, sentences)) + "."
+    return ReportTable(
+        caption, header, list(zip(*columns, strict=True)), "l" + "r" * (len(header) - 1)
+    )
+
+
+def significance(comparison: Comparison) -> str:
+    """The meaning of stars; empty where nothing is tested."""
+    tested = [
+        tests.unit
+        for m in comparison.leading
+        if np.isfinite((tests := comparison.tests[m]).p).any()
+    ]
+    if not tested:
+        return ""
+    return (
+        f"* p < 0.05, ** p < 0.01 against {comparison.baseline.name}: paired t-test over "
+        f"{' or '.join(sorted(set(tested)))}, corrected by Holm's method"
+    )
+
+
+def _leaderboard_csv(comparison: Comparison) -> str:
+    """All metrics with their spread, interval and test, unrounded."""
+    p = _against_baseline(comparison)
+    rows = []
+    for i, group in enumerate(comparison.groups):
+        run = group.runs[0]
+        row = {
+            "name": group.name,
+            "model": group.model,
+            "dataset": run.dataset,
+            "tower": group.tower,
+        }
+        row |= {
+            "overrides": run.description,
+            "seeds": len(group.runs),
+            "chosen": str(group.chosen).lower(),
+        }
+        row |= {"parameters": run.parameters, "training_seconds": group.seconds}
+        row |= {"compile_seconds": group.compile_seconds, "baseline": comparison.baseline.name}
+        for metric in comparison.metrics:
+            spread, (low, high, over), (unit, values) = (
+                group.spread(metric),
+                group.interval(metric),
+                p[metric],
+            )
+            row |= {
+                metric: spread.mean,
+                f"{metric}_sd": spread.sd,
+                f"{metric}_low": low,
+                f"{metric}_high": high,
+            }
+            over = unit if (over, unit) == ("queries", "search sessions") else over
+            row |= {f"{metric}_interval_over": over, f"{metric}_p": values[i]}
+            row[f"{metric}_p_over"] = unit if np.isfinite(values[i]) else ""
+            value, half, _ = difference(comparison, comparison.baseline, group, metric)
+            row |= {f"{metric}_difference": value, f"{metric}_difference_half_interval": half}
+        rows.append(row)
+    return escape.csv_text(rows)
+
+
+def _per_rank_csv(comparison: Comparison, metric: str) -> str:
+    """The spread of a metric at each rank, unrounded."""
+    spreads = {
+        group.name: spread for group in comparison.groups if (spread := group.per_rank(metric))
+    }
+    return escape.csv_text(
+        [
+            {
+                "name": name,
+                "rank": rank,
+                metric: mean,
+                "sd": sd,
+                "low": low,
+                "high": high,
+                "seeds": seeds,
+            }
+            for name, s in spreads.items()
+            for rank, (mean, sd, low, high, seeds) in enumerate(
+                zip(s.mean, s.sd, s.low, s.high, s.count, strict=True), start=1
+            )
+        ]
+    )
+
+
+def _against_baseline(comparison: Comparison) -> dict[str, tuple[str, np.ndarray]]:
+    """For each metric what is paired, and the p-value of each group against the baseline."""
+    row = comparison.baselines.index(comparison.groups.index(comparison.baseline))
+    return {metric: (tests.unit, tests.p[row]) for metric, tests in comparison.tests.items()}
+
+
+def _stars(p: float) -> str:
+    return next((stars for limit, stars in _STARS if p < limit), "")
+
+
+def _decimals(value: Any) -> str:
+    return fixed(float(value))

@@ -1,0 +1,1 @@
+"""Pages of HTML that need no network: of one run, and of runs beside each other."""

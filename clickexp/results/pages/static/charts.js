@@ -1,0 +1,261 @@
+// ---- charts ----
+
+function curve(group, x, [mean, low, high], bars = false) {
+  const { color, dash, symbol } = look(group);
+  const own = { legendgroup: String(group.id), name: escaped(label(group)), x };
+  if (bars) { // ends wider than the marks are seen however short the bars are
+    const reach = (bound) => mean.map((value, at) => (known(bound?.[at]) ? Math.abs(value - bound[at]) : 0));
+    const array = reach(high);
+    return [{
+      ...own, y: mean, mode: "lines+markers", line: { color, dash, width: 1.6 }, marker: { color, symbol, size: 4 },
+      error_y: { type: "data", symmetric: false, array, arrayminus: reach(low), visible: array.some((value) => value > 0), color, thickness: 1.4, width: 5 },
+      hovertemplate: `rank %{x}: %{y:.4f}<extra>${escaped(group.name)}</extra>`,
+    }];
+  }
+  const line = {
+    ...own, y: mean, mode: "lines+markers", line: { color, dash, width: 2 }, marker: { color, symbol, size: 6 },
+    hovertemplate: `rank %{x}: %{y:.4f}<extra>${escaped(group.name)}</extra>`,
+  };
+  const banded = x.filter((_, at) => known(low?.[at]) && known(high?.[at]));
+  if (!banded.length) return [line];
+  const at = banded.map((value) => x.indexOf(value));
+  const band = {
+    ...own, x: [...banded, ...[...banded].reverse()], y: [...at.map((i) => high[i]), ...at.reverse().map((i) => low[i])],
+    fill: "toself", fillcolor: translucent(color), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip",
+  };
+  return [band, line];
+}
+
+// mean and standard deviation
+function spread(values) {
+  const mean = values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
+  return [mean, values.length > 1 ? Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1)) : null];
+}
+
+// mean and 95% interval of the difference at each rank, over runs of the same seed on the same test set
+function differences(group, base, name) {
+  const pairs = group.runs.flatMap((run) => base.runs.filter((other) => other.seed === run.seed && other.testSet === run.testSet)
+    .map((other) => [run.perRank[name], other.perRank[name]])).filter(([own, other]) => own && other);
+  const [means] = group.perRank[name];
+  return means.map((mean, at) => {
+    const values = pairs.map(([own, other]) => (known(own[at]) && known(other[at]) ? own[at] - other[at] : null)).filter(known);
+    if (!values.length) return [known(mean) && known(base.perRank[name][0][at]) ? mean - base.perRank[name][0][at] : null, null, null];
+    const [middle, sd] = spread(values);
+    if (!known(sd)) return [middle, null, null];
+    const half = (D.quantiles[values.length - 2] ?? 1.96) * sd / Math.sqrt(values.length);
+    return [middle, middle - half, middle + half];
+  });
+}
+
+function perRank(id, name, difference) {
+  const base = difference && state.baseline?.perRank[name] ? state.baseline : null;
+  const all = drawn().filter((group) => group.perRank[name]?.length);
+  const groups = id === "examination" ? all.filter((group) => group.examines) : all;
+  const traces = groups.flatMap((group) => {
+    const vectors = group.perRank[name];
+    const ranks = vectors[0].map((_, at) => at + 1);
+    const [mean, low, high] = [0, 1, 2].map((part) => (base ? differences(group, base, name).map((values) => values[part]) : vectors[part]));
+    return curve(group, ranks, [mean, low, high], id === "examination");
+  });
+  if (id === "examination") {
+    const without = all.filter((group) => !group.examines).map(label);
+    $("examination-note").textContent = without.length ? ` Not drawn, since all ranks are examined: ${without.join(", ")}.` : "";
+  }
+  const title = base ? `Difference to ${alone(base)}\nin ${metric(name).axis.replace(/^[A-Z](?=[a-z ])/, (sign) => sign.toLowerCase())}` : metric(name).axis;
+  const yaxis = id === "examination" ? { range: [0, 1.03] } : {};
+  chart(id, traces, layout("Rank", title, { xaxis: { dtick: traces.some((trace) => trace.x.length > 50) ? undefined : 1 }, yaxis, uirevision: `${name}${Boolean(base)}` }));
+}
+
+// mean and standard deviation over runs as far as all go, and a thin line for each that goes on
+function learned(group, runs, name, over) {
+  if (!runs.length) return [];
+  const shared = Math.min(...runs.map((run) => run.curves[name].length));
+  const { color, dash } = look(group);
+  const own = { name: escaped(label(group)), legendgroup: String(group.id) };
+  const overRuns = (column) => Array.from({ length: shared }, (_, at) => spread(runs.map((run) => run.curves[column][at]).filter(known)));
+  const x = overRuns(over).map(([mean]) => mean);
+  const points = overRuns(name);
+  const line = {
+    ...own, x, y: points.map(([mean]) => mean), mode: shared > 1 ? "lines" : "markers", line: { color, dash, width: 2 }, marker: { color },
+    customdata: points.map(([, sd]) => (known(sd) ? ` ± ${sd.toPrecision(2)} over ${runs.length} runs` : "")),
+    hovertemplate: `%{x}: %{y:.4f}%{customdata}<extra>${escaped(group.name)}</extra>`,
+  };
+  const rest = runs.filter((run) => run.curves[name].length > shared).map((run) => ({
+    ...own, x: run.curves[over].slice(shared - 1), y: run.curves[name].slice(shared - 1), mode: "lines", line: { color, dash, width: 1 }, opacity: 0.6, showlegend: false,
+    hovertemplate: `%{x}: %{y:.4f}<extra>${escaped(group.name)}, seed ${run.seed}</extra>`,
+  }));
+  const banded = points.map((point, at) => [x[at], ...point]).filter(([, , sd]) => known(sd));
+  if (!banded.length) return [line, ...rest];
+  const band = {
+    ...own, x: [...banded, ...[...banded].reverse()].map(([at]) => at),
+    y: [...banded.map(([, mean, sd]) => mean + sd), ...banded.map(([, mean, sd]) => mean - sd).reverse()],
+    fill: "toself", fillcolor: translucent(color), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip",
+  };
+  return [band, line, ...rest];
+}
+
+function learning() {
+  const [name, over] = [$("learning-metric").value, $("learning-over").value];
+  const traces = drawn().flatMap((group) => learned(group, group.runs.filter((run) => run.curves[name]?.some(known) && run.curves[over]?.length), name, over));
+  const title = { epoch: "Epoch", sessions: "Sessions seen", seconds: metric("seconds").axis }[over];
+  const last = Math.max(0, ...traces.flatMap((trace) => trace.x));
+  const xaxis = over === "epoch" ? { dtick: Math.max(1, Math.round(last / 8)) } : {};
+  chart("learning", traces, layout(title, metric(name).axis, { xaxis, uirevision: name + over }));
+}
+
+function cost() {
+  const [name, over] = [$("cost-metric").value, $("cost-over").value];
+  const points = visible().filter((group) => known(group[over]) && known(group.values[name]?.[0]));
+  const sd = (group) => group.values[name][2] ?? 0;
+  const hover = (group) => `${escaped(group.name)}<br>${escaped(metric(name).short)} ${shown(group.values[name][0])}<br>${over === "seconds" ? `${seconds(group[over])} s, and ${seconds(group.compiling)} s compiling` : `${shown(group[over], 0)} parameters`}`;
+  const scatter = (groups, own) => ({
+    x: groups.map((group) => group[over]), y: groups.map((group) => group.values[name][0]), mode: "markers",
+    text: groups.map(hover), hoverinfo: "text", ...own,
+    error_y: { array: groups.map(sd), thickness: 1, width: 3, color: own.marker.color, visible: groups.some(sd) },
+  });
+  const others = points.filter((group) => !state.slots.has(group));
+  const traces = others.length ? [scatter(others, { name: "others", marker: { color: "#8b949e", size: 6, opacity: 0.6 } })] : [];
+  for (const group of points.filter((one) => state.slots.has(one))) {
+    const { color, symbol } = look(group);
+    traces.push({
+      ...scatter([group], { name: escaped(label(group)), legendgroup: String(group.id), marker: { color, symbol, size: 11 } }),
+      mode: "markers+text", text: [escaped(group.model)], hovertext: [hover(group)], textposition: "top center", textfont: { color, size: 11 }, cliponaxis: false,
+    });
+  }
+  const xaxis = spanning(points.map((group) => group[over]), 3);
+  chart("cost", traces, layout(metric(over).axis, metric(name).axis, { xaxis, uirevision: name + over }), "No row has both numbers.");
+}
+
+function reliability() {
+  const chosen = $("reliability-rank").value;
+  let end = 0;
+  const traces = drawn().filter((group) => group.reliability).flatMap((group) => {
+    const { predicted, observed, documents } = group.reliability;
+    const points = documents.map((counts, bin) => {
+      const ranks = chosen === ALL ? counts.map((_, at) => at) : [Number(chosen)];
+      const count = ranks.reduce((sum, at) => sum + (counts[at] ?? 0), 0);
+      const mean = (curves) => ranks.reduce((sum, at) => sum + (curves[bin][at] ?? 0) * (counts[at] ?? 0), 0) / count;
+      return { count, x: mean(predicted), y: mean(observed) };
+    }).filter(({ count }) => count >= FEW);
+    if (!points.length) return [];
+    end = Math.max(end, ...points.map(({ x, y }) => Math.max(x, y)));
+    const { color, dash, symbol } = look(group);
+    const counts = { // documents of each bin, below
+      x: points.map(({ x }) => x), y: points.map(({ count }) => count), yaxis: "y2", mode: "lines", line: { color, width: 1.2, shape: "hvh" },
+      legendgroup: String(group.id), name: "", showlegend: false, hoverinfo: "skip",
+    };
+    return [{
+      x: points.map(({ x }) => x), y: points.map(({ y }) => y), customdata: points.map(({ count }) => count),
+      mode: "lines+markers", line: { color, dash, width: 1.6 }, marker: { color, symbol, size: 6 },
+      name: escaped(label(group)), legendgroup: String(group.id),
+      hovertemplate: `predicted %{x:.3f}, observed %{y:.3f}, %{customdata:,} documents<extra>${escaped(group.name)}</extra>`,
+    }, counts];
+  });
+  const diagonal = { type: "line", x0: 0, y0: 0, x1: end, y1: end, line: { color: css("--muted"), width: 1, dash: "dot" }, layer: "below" };
+  chart("reliability", traces, layout("Predicted P(click)", "Observed click rate", {
+    shapes: [diagonal], uirevision: chosen, xaxis: { anchor: "y2" }, yaxis: { domain: [0.3, 1] },
+    yaxis2: { domain: [0, 0.2], type: "log", nticks: 3, exponentformat: "power", title: { text: "Documents", standoff: 8 } },
+  }),
+    "None of the rows drawn has a reliability curve (metric=calibration).");
+}
+
+// ---- differences to the baseline ----
+
+// difference of a group's mean to the baseline's, with its test
+function difference(group, name) {
+  const [mean, base] = [group, state.baseline].map((one) => one.values[name]?.[0]);
+  const value = known(mean) && known(base) ? mean - base : null;
+  const tested = known(value) ? pValue(group, name) : null;
+  const sure = tested && tested.p < D.significant;
+  const verdict = !tested ? "not tested" : !sure ? "not significant"
+    : !metric(name).direction ? "different" : value * metric(name).direction > 0 ? "better" : "worse";
+  return { value, tested, sure, verdict, half: tested?.half ?? null };
+}
+
+function against() {
+  const name = $("against-metric").value;
+  const { baseline } = state;
+  const others = baseline ? visible().filter((group) => group !== baseline && group.comparison === baseline.comparison) : [];
+  forest(name, others.filter((group) => known(difference(group, name).value)));
+  const columns = state.columns.map((one) => {
+    const found = others.map((group) => difference(group, one));
+    const digits = columnDecimals(found.map(({ half }) => half));
+    return found.map(({ value, half, tested, verdict }) => {
+      const [text, error] = rounded(value, half, digits, true);
+      return `<td class="number ${verdict}" title="${tested ? escaped(pText(tested.p)) : ""}">${text}<span class="mark">${stars(tested)}</span>
+        <small>${error ? `± ${error} · ` : ""}${verdict}</small></td>`;
+    });
+  });
+  $("against").tHead.innerHTML = baseline ? `<tr><th scope="col">Model</th>${state.columns.map((one) => `<th scope="col" class="number">${escaped(metric(one).short)}${ARROWS[metric(one).direction + 1]}</th>`).join("")}</tr>` : "";
+  $("against").tBodies[0].innerHTML = others.map((group, row) => `<tr><th scope="row">${escaped(group.name)}</th>${columns.map((cells) => cells[row]).join("")}</tr>`).join("");
+  labelled($("against"));
+  const unit = baseline?.comparison.tests[name]?.unit;
+  $("against-about").textContent = !baseline ? "Choose one test set: runs on different ones cannot be compared in pairs."
+    : `Baseline: ${baseline.name}. ${unit
+      ? `Differences ± half their 95% intervals: paired t-test over ${unit}${unit !== "seeds" ? " (jackknife pseudo-values of the metric)" : ""}, p corrected by Holm's method for ${baseline.comparison.groups.length - 1} comparisons. Open marks are not significant.`
+      : "There is nothing to test: runs kept no values per query (keep_values=true) and share fewer than two seeds."}`;
+}
+
+function forest(name, groups) {
+  const found = groups.map((group) => difference(group, name));
+  const broken = (group) => escaped(label(group)).split(" · ").join(narrow() ? "<br>" : " · ");
+  const color = (group) => (isShown(group) ? look(group).color : css("--muted"));
+  const trace = {
+    x: found.map(({ value }) => value), y: groups.map((_, at) => -at), mode: "markers",
+    marker: { size: 9, color: groups.map((group, at) => (found[at].sure || !found[at].tested ? color(group) : css("--card"))), line: { width: 2, color: groups.map(color) } },
+    error_x: { array: found.map(({ half }) => half ?? 0), visible: found.some(({ half }) => half > 0), thickness: 1.6, width: 4, color: css("--muted") },
+    hovertext: groups.map((group, at) => `${escaped(group.name)}<br>${rounded(found[at].value, found[at].half, 4, true).filter(Boolean).join(" ± ")}${found[at].tested ? `, ${escaped(pText(found[at].tested.p))}` : ""}`), hoverinfo: "text",
+  };
+  const way = ["left is better", "", "right is better"][metric(name).direction + 1];
+  const lines = groups.map((group) => broken(group).split("<br>").length);
+  const format = layout(`Difference in ${metric(name).short} to ${state.baseline ? alone(state.baseline) : ""}${way ? `${narrow() ? "\n" : " "}(${way})` : ""}`, "", {
+    yaxis: { tickvals: groups.map((_, at) => -at), ticktext: groups.map(broken), range: [0.6 - groups.length, 0.6], zeroline: false, fixedrange: true },
+    xaxis: { exponentformat: "power", zeroline: true, zerolinecolor: css("--text"), zerolinewidth: 1.5 }, uirevision: name,
+  });
+  format.height = 110 + TOOLBAR + lines.reduce((sum, count) => sum + Math.max(30, 17 * count), 0);
+  chart("forest", groups.length ? [trace] : [], { ...format, showlegend: false }, "No other row has this metric.");
+}
+
+function diff() {
+  const [a, b] = [D.runs[$("diff-a").value], D.runs[$("diff-b").value]];
+  const rows = D.settings.map((key, at) => [key, a.settings[at], b.settings[at]]).filter(([, x, y]) => x !== y);
+  const environment = [...new Set([...Object.keys(a.environment), ...Object.keys(b.environment)])]
+    .map((key) => [`environment.${key}`, a.environment[key], b.environment[key]]).filter(([, x, y]) => x !== y);
+  const cell = (value) => (known(value) ? escaped(value) : "–");
+  const head = (run) => `<th scope="col">${escaped(run.group.name)}<small><a href="${escaped(link(run))}">${escaped(run.folder)}</a></small></th>`;
+  $("diff").tHead.innerHTML = `<tr><th scope="col">Key</th>${head(a)}${head(b)}</tr>`;
+  $("diff").tBodies[0].innerHTML = [...rows, ...environment].map(([key, x, y]) => `<tr><td>${escaped(key)}</td><td>${cell(x)}</td><td>${cell(y)}</td></tr>`).join("")
+    || '<tr><td colspan="3">The configurations are the same.</td></tr>';
+  labelled($("diff"));
+}
+
+const charts = {
+  ranks: () => perRank("ranks", $("ranks-metric").value, $("ranks-difference").checked),
+  examination: () => perRank("examination", "examination", false),
+  learning, cost, reliability, parallel, scatter, search: searched, against, diff, online: onlineResults,
+};
+// the element that is watched for each chart
+const watched = { against: "forest", search: "history" };
+
+const stale = new Set();
+const inView = new Set();
+
+function refresh(name) {
+  stale.delete(name);
+  charts[name]();
+}
+
+// charts out of view are drawn when they come into view
+const watcher = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
+  const name = Object.keys(watched).find((key) => watched[key] === target.id) ?? target.id;
+  inView[isIntersecting ? "add" : "delete"](name);
+  if (isIntersecting && stale.has(name)) refresh(name);
+}), { rootMargin: "200px" });
+
+function all() {
+  leaderboard();
+  for (const name of Object.keys(charts)) {
+    if (inView.has(name)) refresh(name);
+    else stale.add(name);
+  }
+}

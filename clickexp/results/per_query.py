@@ -1,0 +1,162 @@
+"""Values of single sessions and lists, kept beside a result: what intervals and paired tests are made from."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from clickexp.data import Sessions
+from clickexp.errors import UserError
+from clickexp.metrics import MultiMetric
+from clickexp.metrics.click import perplexity, pyclick_ranks
+from clickexp.runs.store import LISTS, SESSIONS
+from clickexp.utils.files import whole
+from clickexp.utils.statistics.bootstrap import Interval, PairedTest, Samples, bootstrap_interval
+from clickexp.utils.statistics.bootstrap import paired_test as paired_test_of
+
+OBSERVED = {
+    "ll": "observed_conditional_log_prob",
+    "cond_ppl": "observed_conditional_log_prob",
+    "ppl": "observed_log_prob",
+}
+_CONVENTION = "rank_normalization"
+_SEARCH_SESSION = "search_session"
+
+
+def write_values(
+    folder: Path, test: Sessions, clicks: MultiMetric, ranking: Sessions | None, lists: MultiMetric
+) -> None:
+    """Writes what the metrics kept, one row per session or list in the order of the data.
+
+    test_sessions.parquet holds query_id and, for each rank, the log-probability of what was observed, marginal
+    (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN beyond a list's end, and
+    `search_session` where the log has it;
+    test_lists.parquet query_id and each ranking metric, null where a list does not count. Without query ids every
+    session is a separate query.
+
+    Args:
+        folder: That of the run.
+        test: The test sessions.
+        clicks: Their metrics, which kept values.
+        ranking: The labelled lists, if there are any.
+        lists: Their metrics.
+    """
+    if clicks.metrics:
+        convention = getattr(clicks.metrics.get("ppl"), _CONVENTION, "own")
+        _write(folder / SESSIONS, test, clicks, {_CONVENTION: convention})
+    if ranking is not None and lists.metrics:
+        _write(folder / LISTS, ranking, lists, {})
+
+
+def _write(file: Path, sessions: Sessions, metrics: MultiMetric, metadata: dict[str, str]) -> None:
+    queries = (
+        sessions.column("query_ids")
+        if "query_ids" in sessions.columns
+        else np.arange(sessions.count)
+    )
+    columns = {"query_id": np.asarray(queries, np.int64)}
+    if "session_ids" in sessions.columns:
+        columns[_SEARCH_SESSION] = sessions.column("session_ids")
+    columns |= {name: values[: sessions.count] for name, values in metrics.values().items()}
+    frame = pl.DataFrame(columns).with_columns(pl.col(pl.Float32, pl.Float64).fill_nan(None))
+    with whole(file) as part:
+        frame.write_parquet(part, metadata=metadata)
+
+
+def interval(run: str | Path, metric: str, **options: Any) -> Interval:
+    """Bootstrap interval of a run's test metric, over queries or search sessions; see `samples`.
+
+    Args:
+        run: Folder of a run with keep_values=true.
+        metric: Its name, such as ll, ppl, cond_ppl or ndcg@10.
+        **options: Those of `bootstrap_interval`.
+
+    Raises:
+        UserError: Values were not kept.
+    """
+    return bootstrap_interval(samples(run, metric), **options)
+
+
+def paired_test(run: str | Path, other: str | Path, metric: str, **options: Any) -> PairedTest:
+    """Whether the first run is better or worse than the other in a metric, on the same test set.
+
+    Args:
+        run: Folder of the first run.
+        other: Folder of the other.
+        metric: Its name, such as ll, ppl, cond_ppl or ndcg@10.
+        **options: Those of `significance.paired_test`.
+
+    Raises:
+        UserError: Values were not kept, or the test sets differ.
+    """
+    return paired_test_of(samples(run, metric), samples(other, metric), **options)
+
+
+def samples(run: str | Path, metric: str) -> Samples:
+    """What each query of the test set adds to a metric of the run in this folder.
+
+    Of a metric of clicks, what each search session adds where the log has them: the lists of one user are not
+    independent of each other.
+
+    Raises:
+        UserError: No such values were kept.
+    """
+    file = Path(run) / (SESSIONS if metric in OBSERVED else LISTS)
+    if not file.is_file():
+        raise UserError(
+            f"{run}: no values of single {file.stem[5:]} were kept. Run again with keep_values=true."
+        )
+    if metric in OBSERVED:
+        convention = pl.read_parquet_metadata(file)[_CONVENTION]
+        by = _SEARCH_SESSION if _SEARCH_SESSION in pl.read_parquet_schema(file) else "query_id"
+        return _of_sessions(
+            pl.read_parquet(file, columns=[by, OBSERVED[metric]]), metric, convention
+        )
+    names = [name for name in pl.read_parquet_schema(file) if name != _SEARCH_SESSION]
+    if metric not in names:
+        raise UserError(
+            f"{file}: there are no values of {metric}; choose from {', '.join([*OBSERVED, *names[1:]])}"
+        )
+    frame = pl.read_parquet(file, columns=["query_id", metric]).drop_nulls()
+    values = frame[metric].to_numpy()
+    return Samples.of_lists(
+        frame["query_id"].to_numpy(), np.stack([values, np.ones(len(values))], axis=1), _mean
+    )
+
+
+def _of_sessions(frame: pl.DataFrame, metric: str, convention: str) -> Samples:
+    """Sums [query, 2 ranks + 2]: log P of what was observed and documents, by rank; lists, and means over lists."""
+    observed = frame[frame.columns[1]].to_numpy()
+    shown = ~np.isnan(observed)
+    log_prob, lengths = np.where(shown, observed, 0), shown.sum(axis=1, keepdims=True)
+    means = log_prob.sum(axis=1, keepdims=True) / np.maximum(lengths, 1)
+    sums = np.concatenate([log_prob, shown, lengths > 0, means], axis=1)
+    value = partial(_log_likelihood if metric == "ll" else _perplexity, convention == "pyclick")
+    unit = "queries" if frame.columns[0] == "query_id" else "search sessions"
+    return Samples.of_lists(frame[frame.columns[0]].to_numpy(), sums, value, unit)
+
+
+def _log_likelihood(pyclick: bool, sums: np.ndarray) -> np.ndarray:
+    log_prob, documents, lists, means = _parts(sums)
+    return means / lists if pyclick else log_prob.sum(axis=-1) / documents.sum(axis=-1)
+
+
+def _perplexity(pyclick: bool, sums: np.ndarray) -> np.ndarray:
+    log_prob, documents, lists, _ = _parts(sums)
+    if pyclick:
+        return perplexity(pyclick_ranks(log_prob) / lists[..., None]).mean(axis=-1)
+    seen = documents > 0
+    return np.where(seen, perplexity(log_prob / np.where(seen, documents, 1)), 0).sum(
+        axis=-1
+    ) / seen.sum(axis=-1)
+
+
+def _parts(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    ranks = sums.shape[-1] // 2 - 1
+    return sums[..., :ranks], sums[..., ranks : 2 * ranks], sums[..., -2], sums[..., -1]
+
+
+def _mean(sums: np.ndarray) -> np.ndarray:
+    return sums[..., 0] / sums[..., 1]

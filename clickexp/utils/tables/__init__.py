@@ -1,0 +1,1 @@
+"""Tables of text and numbers, and the forms that readers get them in."""

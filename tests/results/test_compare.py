@@ -1,0 +1,616 @@
+"""Tables, figures and files of a comparison, against hand-computed numbers; the command."""
+
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+import yaml
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.text import Text
+from refusals import refuses
+from small_runs import write_json, write_run
+
+from clickexp.cli.compare import main
+from clickexp.errors import UserError
+from clickexp.results import find_runs
+from clickexp.results.commands.compare import compare
+from clickexp.results.commands.output import write_files
+from clickexp.results.comparison import comparisons
+from clickexp.results.figures.comparison import figures
+from clickexp.results.leaderboard import tables
+from clickexp.utils.escape import slug
+from clickexp.utils.files import whole
+from clickexp.utils.tables.table import standing
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_plotly():
+    """Which only a browser needs, and takes a third of a second to compress into each page."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clickexp.results.pages.comparison.get_plotlyjs", lambda: "")
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Over seeds 1, 2, 3, ll: UBM -0.3 +- 0.1, PBM -0.4 +- 0.1 (0.1 below UBM in each), DBN_2 -0.35, one run."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in (1, 2, 3):
+        write_run(
+            folder / f"u{seed}",
+            "UBM",
+            seed,
+            {"ll": -0.1 * seed - 0.1, "ppl": 1.5, "ndcg@5": 0.2, "ndcg@10": 0.5},
+        )
+        write_run(
+            folder / f"p{seed}",
+            "PBM",
+            seed,
+            {"ll": -0.1 * seed - 0.2, "ppl": 1.5, "ndcg@5": 0.2, "ndcg@10": 0.6},
+        )
+    write_run(folder / "d", "DBN_2", 1, {"ll": -0.35, "ppl": 1.6, "ndcg@10": None})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(folder):
+    return tables(comparisons(find_runs([folder])[0])[0])
+
+
+def test_markdown_marks_best_second_and_significance(files):
+    lines = files["leaderboard.md"].splitlines()
+    assert lines[0] == "| Model | LL ↑ | PPL ↓ | nDCG@10 ↑ | Seeds |"
+    assert lines[2:5] == [
+        "| UBM | **-0.30** ± 0.10 | **1.5000** | <u>0.5000</u> | 3 |",
+        "| DBN_2 | <u>-0.35</u> | <u>1.6000</u> | – | 1 |",
+        r"| PBM | -0.40\*\* ± 0.10 | **1.5000** | **0.6000**\*\* | 3 |",
+    ]
+    assert "against UBM: paired t-test over seeds, corrected by Holm's method" in lines[-1]
+
+
+def test_latex_has_booktabs_rows_of_one_length_and_balanced_marks(files):
+    text = files["leaderboard.tex"]
+    for mark in (
+        r"\toprule",
+        r"\midrule",
+        r"\bottomrule",
+        r"\begin{tabular}{lrrrr}",
+        r"\label{tab:leaderboard}",
+    ):
+        assert text.count(mark) == 1
+    body = re.search(r"\\midrule(.*)\\bottomrule", text, re.DOTALL)[1]
+    rows = [row.strip() for row in body.split(r"\\") if row.strip()]
+    assert rows[:2] == [  # the uncertainty is below, so that the table fits a column
+        r"UBM & $\mathbf{-0.30}$ & $\mathbf{1.5000}$ & $\underline{0.5000}$ & $3$",
+        r"& {\scriptsize$\pm 0.10$} &  &  &",
+    ]
+    assert rows[2] == r"DBN\_2 & $\underline{-0.35}$ & $\underline{1.6000}$ & -- & $1$"
+    assert rows[3].startswith(r"PBM & $-0.40^{**}$ & ")
+    for content in (text, files["ll_per_rank.tex"]):
+        assert content.count("{") == content.count("}") and content.count("$") % 2 == 0
+        assert content.isascii()
+
+
+def test_csv_holds_unrounded_numbers(files):
+    frame = pl.read_csv(files["leaderboard.csv"].encode())
+    assert frame["name"].to_list() == ["UBM", "DBN_2", "PBM"] and frame["seeds"].to_list() == [
+        3,
+        1,
+        3,
+    ]
+    low, high = frame.row(0, named=True)["ll_low"], frame.row(0, named=True)["ll_high"]
+    assert frame["ll"].to_list() == pytest.approx([-0.3, -0.35, -0.4])
+    t = 4.302653  # of 0.975 with 2 degrees of freedom
+    assert high + 0.3 == pytest.approx(t * 0.1 / 3**0.5) == -0.3 - low
+    assert frame["ndcg@5"].is_null().to_list() == [False, True, False]
+    assert frame["training_seconds"].to_list() == [4, 2, 4]
+    ranks = pl.read_csv(files["ll_per_rank.csv"].encode())
+    assert ranks.filter(pl.col("name") == "UBM")["ll"].to_list() == pytest.approx([-0.36, -0.24])
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Figures, as far as they can be without rendering them, which takes most of the time of a comparison."""
+    made = []
+    monkeypatch.setattr(
+        FigureCanvasPdf, "print_pdf", lambda canvas, *_, **__: made.append(canvas.figure)
+    )
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda *_, **__: None)
+    return made
+
+
+def test_times_are_without_compilation_which_has_a_column(tmp_path, drawn):
+    """PBM trains 1 s and compiles 5, UBM trains 2 s and compiles 1, each in one epoch of two."""
+    for model, training, compiling in (("PBM", 1.0, 5.0), ("UBM", 2.0, 1.0)):
+        folder = write_run(
+            tmp_path / model,
+            model,
+            train={"training_seconds": training, "compile_seconds": compiling},
+        )
+        epochs = [
+            {
+                "epoch": 1,
+                "val/ll": -0.6,
+                "seconds": training / 2 + compiling,
+                "compile_seconds": compiling,
+            },
+            {"epoch": 2, "val/ll": -0.5, "seconds": training / 2, "compile_seconds": 0.0},
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
+    (comparison,) = comparisons(find_runs([tmp_path])[0])
+    frame = pl.read_csv(tables(comparison)["leaderboard.csv"].encode()).sort("training_seconds")
+    columns = frame.select("model", "training_seconds", "compile_seconds").rows()
+    assert columns == [("PBM", 1.0, 5.0), ("UBM", 2.0, 1.0)]
+    figures(comparison)
+    (over_time, cost, compilation) = (
+        axes
+        for figure in drawn
+        for axes in figure.axes
+        if "compilation" in axes.get_xlabel().lower()
+    )
+    curves = {line.get_label(): line.get_xdata().tolist() for line in over_time.lines}
+    assert curves == {"PBM": [0.5, 1.0], "UBM": [1.0, 2.0]}
+    for axes, expected in ((cost, (1.0, 2.0)), (compilation, (5.0, 1.0))):
+        points = {bar.get_label(): float(bar.lines[0].get_xdata()[0]) for bar in axes.containers}
+        assert points == dict(zip(("PBM", "UBM"), expected, strict=True))
+
+
+@pytest.fixture
+def searched(tmp_path):
+    """Four trials of a search by val/loss; test and validation disagree. The chosen one was run before, elsewhere."""
+    losses, lls = [0.4, 0.2, 0.3, 0.5], [-0.1, -0.4, -0.3, -0.2]
+    for trial, (loss, ll) in enumerate(zip(losses, lls, strict=True)):
+        folder = tmp_path / ("earlier/7" if trial == 1 else f"s/{trial}")
+        test = {"ll": ll, "ppl": 1.5 + trial / 10}
+        write_run(folder, test=test, settings=[("rate", trial)], val={"loss": loss, "ll": -loss})
+        status = "kept" if trial == 1 else "finished"
+        write_json(
+            tmp_path / f"s/{trial}/job.json",
+            {"number": trial, "status": status, "result": str(folder)},
+        )
+    best = {"metric": "val/loss", "value": 0.2, "trial": 1}
+    (tmp_path / "s/best.yaml").write_text(yaml.safe_dump(best))
+    return tmp_path
+
+
+def test_a_search_is_ordered_by_what_it_optimised_and_its_choice_is_marked(searched):
+    (one,) = comparisons(find_runs([searched / "s"])[0])
+    assert one.leading == ("val/loss", "ll", "ppl")
+    assert [group.overrides["optimizer.rate"] for group in one.groups] == [1, 2, 0, 3]
+    assert [group.chosen for group in one.groups] == [True, False, False, False]
+    files = tables(one)
+    lines = files["leaderboard.md"].splitlines()
+    assert lines[0] == "| Model | Val. loss ↓ | LL ↑ | PPL ↓ |"
+    assert lines[2] == "| UBM, rate=1 (chosen) | **0.2000** | -0.4000 | <u>1.6000</u> |"
+    assert sum("(chosen) |" in line for line in lines) == 1
+    caption = (
+        "Ordered by validation loss, which the search optimised; (chosen): the trial that it chose."
+    )
+    assert all(
+        caption in text for text in (lines[-1], files["leaderboard.tex"], files["ll_per_rank.md"])
+    )
+    assert "UBM, rate=1 (chosen) & $\\mathbf{0.2000}$" in files["leaderboard.tex"]
+    frame = pl.read_csv(files["leaderboard.csv"].encode())
+    assert frame["chosen"].to_list() == [True, False, False, False]
+    assert frame["val/loss"].to_list() == [0.2, 0.3, 0.4, 0.5]
+
+
+def test_a_choice_is_found_from_any_folder_and_survives_a_repetition(searched):
+    for folders in ([searched], [searched / "earlier", searched / "s"], [searched / "s/1"]):
+        runs, _ = find_runs(folders)
+        assert [run.overrides["optimizer.rate"] for run in runs if run.chosen] == [1]
+    again = write_run(searched / "z", test={"ll": -0.4}, settings=[("rate", 1)], val={"loss": 0.2})
+    os.utime(again / "result.json", (2e9, 2e9))
+    (chosen,) = (run for run in find_runs([searched])[0] if run.chosen)
+    assert chosen.folder == again and chosen.optimized == "val/loss"
+
+
+def test_columns_that_are_asked_for_also_order_a_search(searched):
+    (one,) = comparisons(find_runs([searched / "s"])[0], ["ll", "val/loss"])
+    assert [group.overrides["optimizer.rate"] for group in one.groups] == [0, 3, 2, 1]
+    assert one.leading == ("ll", "val/loss") and one.choice.startswith(
+        "Search was for the best validation loss"
+    )
+
+
+def test_a_search_that_was_killed_is_ordered_without_a_choice(searched):
+    """It left no best.yaml; the configuration of each run has what was optimised."""
+    (searched / "s/best.yaml").unlink()
+    for trial in (0, 2, 3):
+        file = searched / f"s/{trial}/config.yaml"
+        file.write_text(file.read_text() + "search: {study: s}\noptimized_metric: val/loss\n")
+    (one,) = comparisons(find_runs([searched / "s"])[0])
+    assert [group.overrides["optimizer.rate"] for group in one.groups] == [1, 2, 0, 3]
+    assert not any(group.chosen for group in one.groups)
+    assert one.choice == "Ordered by validation loss, which the search optimised"
+
+
+def test_searches_of_different_metrics_have_no_common_order(searched):
+    write_run(
+        searched / "t/0", test={"ll": -0.35}, settings=[("rate", 9)], val={"loss": 0.1, "ll": -0.1}
+    )
+    write_json(searched / "t/0/job.json", {"number": 0, "status": "finished", "result": ""})
+    (searched / "t/best.yaml").write_text(yaml.safe_dump({"metric": "val/ll", "trial": 0}))
+    (one,) = comparisons(find_runs([searched])[0])
+    assert one.leading[0] == "ll" and [group.chosen for group in one.groups] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert one.choice.startswith(
+        "Search was for the best validation loss and validation log-likelihood"
+    )
+
+
+def test_standing_follows_what_is_shown():
+    assert standing(["0.5000", "0.7000", "–", "0.7000", "0.6000"], 1) == [0, 1, 0, 1, 2]
+    assert standing(["0.5000", "0.7000"], -1) == [1, 2]
+    assert standing(["0.5000", "0.5000"], 1) == standing(["0.5000", "0.7000"], 0) == [0, 0]
+
+
+def test_figures_are_vectors_with_text_that_stays_text(folder):
+    made = figures(comparisons(find_runs([folder])[0])[0])
+    names = (
+        "differences",
+        "per_rank",
+        "per_rank_values",
+        "examination",
+        "learning",
+        "cost",
+        "calibration",
+    )
+    assert list(made) == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
+    assert all(
+        made[f"{name}.pdf"].startswith(b"%PDF") and b"/Type3" not in made[f"{name}.pdf"]
+        for name in names
+    )
+    assert all(made[f"{name}.png"].startswith(b"\x89PNG") for name in names)
+
+
+def test_axes_are_named(folder, drawn):
+    figures(comparisons(find_runs([folder])[0])[0])
+    labels = [(axes.get_xlabel(), axes.get_ylabel()) for figure in drawn for axes in figure.axes]
+    assert labels == [
+        *((f"{metric} minus UBM", "") for metric in ("LL", "PPL", "nDCG@10")),
+        ("Rank", "Difference in\nlog-likelihood\n(nats per document)"),
+        ("Rank", "Log-likelihood\n(nats per document)"),
+        ("Rank", "P(examination)"),
+        ("Epoch", "Validation log-likelihood\n(nats per document)"),
+        ("Time without\ncompilation (s)", "Validation log-likelihood\n(nats per document)"),
+        ("Time without\ncompilation (s)", "Log-likelihood\n(nats per document)"),
+        ("Fitted parameters", "Log-likelihood\n(nats per document)"),
+        ("Predicted P(click)", "Observed click rate"),
+    ]
+
+
+def test_differences_are_drawn_as_they_are_tabled(folder, drawn):
+    """To PBM, LL of UBM is +0.1 in each seed; DBN_2 has one run, 0.05 above PBM's mean."""
+    figures(comparisons(find_runs([folder])[0], None, "PBM")[0])
+    forest, ranks = drawn[0].axes[0], drawn[1].axes[0]
+    assert [text.get_text() for text in forest.get_yticklabels()] == ["UBM", "DBN_2"]
+    points = [bar.lines[0].get_xydata()[0].tolist() for bar in forest.containers]
+    assert points == [pytest.approx([0.1, 0]), pytest.approx([0.05, -1])]
+    curves = {line.get_label(): line.get_ydata() for line in ranks.lines}
+    assert curves["PBM"] == pytest.approx([0, 0]) and curves["UBM"] == pytest.approx([0.12, 0.08])
+    assert curves["DBN_2"] == pytest.approx(
+        [-0.42 + 0.36, -0.28 + 0.24]
+    )  # to PBM's run of the same seed
+
+
+def test_a_curve_far_off_leaves_room_to_the_others_and_is_reported(tmp_path, drawn):
+    for i, model in enumerate(("PBM", "UBM", "DBN", "CM")):
+        write_run(tmp_path / model, model, test={"ll": -9 if model == "CM" else -0.3 - 0.01 * i})
+    figures(comparisons(find_runs([tmp_path])[0])[0])
+    figure = next(
+        figure for figure in drawn if figure.axes[0].get_ylabel().startswith("Log-likelihood")
+    )
+    (axes,) = figure.axes
+    assert -0.5 < axes.get_ylim()[0] < axes.get_ylim()[1] < 0
+    assert [text.get_text() for text in figure.legends[0].texts] == [
+        "PBM",
+        "UBM",
+        "DBN",
+        "CM (beyond the axis)",
+    ]
+
+
+def test_a_legend_reads_row_by_row_from_the_best(tmp_path, drawn):
+    models = ("UBM", "PBM", "DBN", "CCM", "DCM", "CM", "RCTR")
+    for i, model in enumerate(models):
+        write_run(tmp_path / model, model, test={"ll": -0.3 - 0.01 * i})
+    figures(comparisons(find_runs([tmp_path])[0])[0])
+    named = {(figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()): figure for figure in drawn}
+    for labels in (("Rank", "P(examination)"), ("Predicted P(click)", "Observed click rate")):
+        figure = named[labels]
+        figure.set_layout_engine("constrained")
+        FigureCanvasAgg(figure).draw()
+        places = {text.get_text(): text.get_window_extent() for text in figure.legends[0].texts}
+        assert len({round(place.y0) for place in places.values()}) > 1
+        assert (
+            tuple(sorted(places, key=lambda name: (-round(places[name].y0), places[name].x0)))
+            == models
+        )
+
+
+def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
+    figure = {"per_rank.pdf": b"%PDF"}
+    monkeypatch.setattr(
+        "clickexp.results.figures.comparison.figures", lambda comparison, label: figure
+    )
+    write_run(tmp_path / "runs/0", "UBM")
+    compare([tmp_path / "runs"])
+    written = {file.name for file in (tmp_path / "runs").rglob("*.*") if file.is_file()}
+    assert {"comparison.html", "leaderboard.tex", "per_rank.pdf"} <= written
+    *_, count, page = capsys.readouterr().out.splitlines()
+    assert count.startswith("6 tables and 1 figures in ") and page == str(
+        tmp_path / "runs/comparison.html"
+    )
+
+    write_run(tmp_path / "runs/1", "PBM", test_set="other")
+    compare([tmp_path / "runs"])
+    names = {file.name for file in (tmp_path / "runs/tables").iterdir()}
+    assert "leaderboard-clicks-2.tex" in names and "leaderboard.tex" not in names
+    assert "cannot be ranked" in capsys.readouterr().out
+
+    edited = tmp_path / "runs/tables/leaderboard-clicks.tex"
+    edited.write_text("mine")
+    before = {
+        file: file.read_bytes() for file in (tmp_path / "runs").rglob("*.*") if file.is_file()
+    }
+    write_run(tmp_path / "runs/2", "CM")
+    with refuses(UserError, str(edited), "was edited", "another --output"):
+        compare([tmp_path / "runs"])
+    assert all(file.read_bytes() == content for file, content in before.items())
+    compare([tmp_path / "runs"], output=tmp_path / "elsewhere", metrics=["ppl"])
+    assert (tmp_path / "elsewhere/comparison.html").is_file()
+
+
+def test_an_interrupted_comparison_is_made_again(tmp_path, monkeypatch):
+    def stop(file):
+        if file.name == "b":
+            raise KeyboardInterrupt
+        return whole(file)
+
+    write_files(tmp_path, dict(a="1", b="1", c="1"))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("clickexp.results.commands.output.whole", stop)
+        write_files(tmp_path, dict(a="2", b="2"))
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["2", "1"]
+    write_files(tmp_path, dict(a="3", b="3"))
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["3", "3"] and not (
+        tmp_path / "c"
+    ).exists()
+
+
+def test_the_command_reports_an_error_in_one_line(tmp_path, capsys):
+    write_json(tmp_path / "0/result.json", {})
+    with pytest.raises(SystemExit, match="1"):
+        main([str(tmp_path)])
+    error = capsys.readouterr().err
+    assert error.startswith("clickexp-compare: no finished runs below") and error.count("\n") == 1
+    assert not list(tmp_path.glob("*.*"))
+
+
+@pytest.mark.parametrize(
+    "ranks, code, parts",
+    [
+        ("3", 1, ["clickexp-compare: ", "rank 3", "1 to 2"]),
+        ("1,x", 2, ["--ranks", "'1,x'", "1,3,10"]),
+    ],
+)
+def test_ranks_that_no_run_has_are_an_error_before_anything_is_written(
+    folder, tmp_path, capsys, ranks, code, parts
+):
+    with pytest.raises(SystemExit, match=str(code)):
+        main([str(folder), "--output", str(tmp_path / "out"), "--ranks", ranks])
+    error = capsys.readouterr().err
+    assert all(part in error for part in parts) and not (tmp_path / "out").exists()
+
+
+def test_help_imports_nothing_heavy():
+    code = """
+import sys
+from clickexp.cli.compare import main
+try: main(["--help"])
+except SystemExit: print(sorted({"jax", "polars", "numpy", "plotly", "matplotlib", "yaml"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--baseline" in done.stdout and done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
+    folder, tmp_path, capsys, monkeypatch, drawn
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "more").mkdir()
+    options = ["--baseline", "PBM", "--output", str(tmp_path / "out"), "--ranks", "2"]
+    main([str(folder), *options, str(tmp_path / "more")])  # folders may follow options
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "clicks: 7 runs of 3 configurations on one test set of 50 sessions"
+    assert lines[1].startswith("UBM is best in LL (+0.1000 on PBM, p < 0.001)")
+    note = (
+        "* p < 0.05, ** p < 0.01 against PBM: paired t-test over seeds, corrected by Holm's method."
+    )
+    assert note in " ".join(lines)
+    assert ["UBM", "-0.30**", "±", "0.10", "1.5000", "0.5000**", "3"] in [
+        line.split() for line in lines
+    ]
+    assert len(lines) < 18 and all(len(line) <= 80 for line in lines[:-2])
+    assert lines[-1] == str(tmp_path / "out/comparison.html")
+    header = (tmp_path / "out/tables/ll_per_rank.md").read_text().splitlines()[0]
+    assert header == "| Model | 2 |"
+
+
+def test_long_names_leave_room_for_numbers(tmp_path, capsys, monkeypatch, drawn):
+    monkeypatch.setenv("COLUMNS", "80")
+    settings = [(f"a_long_setting_{place}", f"value_{place}") for place in range(6)]
+    for run, given in enumerate((settings, settings[:3])):
+        write_run(
+            tmp_path / f"runs/{run}",
+            "DBN",
+            1,
+            {"ll": -0.25 - run, "ppl": 1.5 + run},
+            settings=given,
+        )
+    main([str(tmp_path / "runs"), "--output", str(tmp_path / "out")])
+    printed = capsys.readouterr().out
+    assert (
+        all(value in printed for value in ("-0.2500", "-1.2500", "1.5000", "2.5000"))
+        and "…" not in printed
+    )
+    assert sum("value_5" in line for line in printed.splitlines()[3:]) == 1
+
+
+NAMES = (r"$\write18{id}$", "../../../evil", "=cmd|'/C calc'!A0", r"}\input{x}%&", "</script><img src=x>", "_x",
+         "[1cm] a|b", "\x1b]0;t\x07x\ny", "$x")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """What clickexp-compare writes and prints where names are hostile, in a folder in a folder."""
+    folder = tmp_path_factory.mktemp("hostile")
+    runs = folder / "in/runs"
+    for i, name in enumerate(NAMES):
+        test = {"ll": -0.3 - 0.01 * i, "$\\frac$": 0.5, "=1+1": 0.25}
+        setting = [("rate", "-0.5"), ("$a_b", "=x|y")][i % 2 :]
+        write_run(runs / f"m{i}", name, 1, test, dataset="../../../..", settings=setting)
+    write_run(runs / "other", "UBM", 1, {"ll": -0.5}, dataset="/a/b$c$", test_set="other")
+    before = {*folder.rglob("*")}
+    with pytest.MonkeyPatch.context() as patch:
+        printed = []
+        patch.setattr(
+            "clickexp.results.commands.output.print",
+            lambda text, **_: printed.append(text),
+            raising=False,
+        )
+        compare([runs], output=folder / "out/x")
+    return folder, {*folder.rglob("*")} - before, printed
+
+
+def test_hostile_names_write_nothing_outside(hostile):
+    folder, written, printed = hostile
+    out = folder / "out/x"
+    labels = [slug("../../../.."), slug("/a/b$c$")]
+    assert {file for file in written if not file.is_relative_to(out)} == {folder / "out"}
+    assert {file.relative_to(out).as_posix() for file in written if file.is_relative_to(out / "tables")} == {
+        "tables",
+        *(f"tables/{name}-{label}.{suffix}" for name in ("leaderboard", "ll_per_rank")
+          for label in labels for suffix in ("csv", "md", "tex")),
+        *(f"tables/differences-{labels[0]}.{suffix}" for suffix in ("md", "tex")),
+    }  # fmt: skip
+    assert {file.suffix for file in written if file.parent == out / "figures"} == {".pdf", ".png"}
+    assert not re.search(r"[\x00-\x1f\x7f]", "".join(printed))
+
+
+def test_hostile_names_in_tables_are_text(hostile):
+    folder = hostile[0] / "out/x/tables"
+    label = slug("../../../..")
+    shown = [
+        "".join({"\x1b": "�", "\x07": "�", "\n": " "}.get(sign, sign) for sign in name)
+        for name in NAMES
+    ]
+    text = (folder / f"leaderboard-{label}.csv").read_text()
+    rows = list(csv.reader(io.StringIO(text)))
+    models = [row[rows[0].index("model")] for row in rows[1:]]
+    assert [model.removeprefix("'") for model in models] == shown and models[2].startswith("'=")
+    assert not any(cell.lstrip().startswith(("=", "+", "@")) for row in rows for cell in row)
+    assert {cell for row in rows for cell in row if cell.startswith("-")} >= {"-0.3", "-0.31"}
+    lines = (folder / f"leaderboard-{label}.md").read_text().splitlines()[: 2 + len(NAMES)]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {3} and not re.search(
+        r"(?<!\\)<img", str(lines)
+    )
+    tex = (folder / f"leaderboard-{label}.tex").read_text()
+    assert set(re.findall(r"\\([A-Za-z]+)", tex)) <= {
+        "usepackage", "begin", "end", "centering", "caption", "label", "toprule", "midrule", "bottomrule",
+        "uparrow", "mathbf", "underline", "textbackslash", "small", "setlength", "tabcolsep", "parbox", "raggedright",
+    }  # fmt: skip
+    assert (
+        rf"\label{{tab:leaderboard-{label}}}" in tex and r"\$\textbackslash{}write18\{id\}\$" in tex
+    )
+    assert tex.count(r"\\") == 1 + len(NAMES)
+
+
+def test_hostile_names_in_figures_are_text(hostile, drawn):
+    (comparison, _) = comparisons(find_runs([hostile[0] / "in"])[0], metrics=["$\\frac$"])
+    figures(comparison)
+    texts = [text for figure in drawn for text in figure.findobj(Text)]
+    maths = [text.get_text() for text in texts if text._preprocess_math(text.get_text())[1]]
+    assert all(text.startswith(r"$\mathdefault") for text in maths)  # ticks of a logarithmic axis
+    shown = {text._preprocess_math(text.get_text())[0].strip() for text in texts}
+    names = [group.name for group in comparison.groups[:8]]
+    assert {*names, "$\\frac$"} <= shown and any(name.startswith("_x") for name in names)
+
+
+def test_test_sets_never_share_a_file(tmp_path):
+    """One is called as the second test set of another would be; others differ in what names of files lack."""
+    names = ("clicks", "clicks", "clicks-2", "a/b", "a\\b", slug("a/b"))
+    for i, name in enumerate(names):
+        write_run(tmp_path / str(i), dataset=name, test_set=str(i), settings=[("rate", i)])
+    found = [comparison.name for comparison in comparisons(find_runs([tmp_path])[0])]
+    assert len({slug(name) for name in found}) == len(found) == len(names)
+    assert sorted(found) == sorted({*names, "clicks-3"})
+
+
+@pytest.mark.parametrize("name", ["../mine", "{absolute}", "link/mine"])
+def test_a_record_that_came_with_the_folder_removes_nothing_outside(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("clickexp.results.figures.comparison.figures", lambda comparison, label: {})
+    mine, runs = tmp_path / "mine", tmp_path / "runs"
+    mine.write_text("mine")
+    write_run(runs / "0")
+    (runs / "link").symlink_to(tmp_path)
+    name = name.format(absolute=mine)
+    digest = hashlib.sha256(b"mine").hexdigest()
+    write_json(runs / ".comparison.json", {"files": {name: [digest], "tables": 1}})
+    compare([runs])
+    assert mine.read_text() == "mine" and (runs / "comparison.html").is_file()
+
+
+def test_links_in_the_folder_lead_nothing_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr("clickexp.results.figures.comparison.figures", lambda comparison, label: {})
+    mine, runs = tmp_path / "mine", tmp_path / "runs"
+    mine.write_text("mine")
+    write_run(runs / "0")
+    (runs / "tables").mkdir()
+    for name in ("comparison.html.part", ".comparison.json.part", "tables/leaderboard.csv.part"):
+        (runs / name).symlink_to(mine)
+    compare([runs])
+    assert mine.read_text() == "mine" and "UBM" in (runs / "tables/leaderboard.csv").read_text()
+    other = tmp_path / "other"
+    write_run(other / "0")
+    (other / "tables").symlink_to(tmp_path)
+    with refuses(UserError, str(other / "tables"), f"out of {other}", "--output"):
+        compare([other])
+    assert not (tmp_path / "leaderboard.csv").exists() and not (other / "comparison.html").exists()
+
+
+@pytest.mark.parametrize("part, value", [("model", ""), ("dataset", " "), ("dataset", None)])
+def test_results_without_a_name_are_skipped(part, value, tmp_path):
+    write_run(tmp_path / "0")
+    write_run(tmp_path / "1", **{part: value})
+    runs, skipped = find_runs([tmp_path])
+    assert len(runs) == 1 and f"it names no {part}" in str(skipped[0])
+
+
+def test_a_configuration_that_refers_to_itself_is_skipped(tmp_path):
+    write_run(tmp_path / "0")
+    (write_run(tmp_path / "1") / "config.yaml").write_text("model: &m {of: *m}")
+    runs, skipped = find_runs([tmp_path])
+    assert len(runs) == 1 and str(skipped[0]).endswith("1: its files are nested without end")
+
+
+def test_one_run_is_one_run(tmp_path, capsys, drawn):
+    write_run(tmp_path / "a", per_rank={"ll": [-0.5], "sessions": [1]})
+    compare([tmp_path / "a"])
+    assert capsys.readouterr().out.startswith(
+        "clicks: 1 run of 1 configuration on one test set of 1 session\n"
+    )

@@ -1,0 +1,162 @@
+"""Kept values of single sessions and lists, from a run to intervals and paired tests."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+import zoo
+from flax import nnx
+from refusals import refuses
+from scipy import stats
+
+from clickexp.data import Sessions
+from clickexp.errors import UserError
+from clickexp.evaluation.evaluate import evaluate
+from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
+from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Perplexity, ranking_metrics
+from clickexp.models import PositionBasedModel, RankCTRModel, UserBrowsingModel
+from clickexp.results.per_query import interval, paired_test, samples
+from clickexp.simulation import simulate
+
+METRICS = {
+    "ranking": ranking_metrics(["ndcg"], [3, 5]),
+    "test": {
+        "click_ppl": Perplexity("clicks"),
+        "skip_ppl": Perplexity("skips"),
+    },  # which keep nothing of their own
+}
+
+
+def cut(sessions):
+    """The same lists, of which users saw the first one to five documents."""
+    lengths = np.random.default_rng(2).integers(1, sessions.ranks + 1, sessions.count)
+    shown = np.arange(sessions.ranks) < lengths[:, None]
+    columns = {
+        name: np.where(shown, sessions.column(name), 0) for name in ("query_doc_ids", "clicks")
+    }
+    short = Sessions.from_arrays(**columns, lengths=lengths, query_ids=sessions.column("query_ids"))
+    return short.with_pairs(sessions.query_doc_pairs)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folder, evaluation and intervals of PBM and of the click rate by rank on one log, with random parameters.
+
+    Its test lists have one to five documents.
+    """
+    data = simulate(
+        UserBrowsingModel, sessions=3000, queries=60, documents_per_query=6, positions=5
+    )
+    data = dataclasses.replace(data, test=cut(data.test))
+    sizes = dict(positions=5, rngs=nnx.Rngs(0))
+    models = {
+        "pbm": PositionBasedModel(query_doc_pairs=data.query_doc_pairs, **sizes),
+        "rctr": RankCTRModel(**sizes),
+    }
+    done, rng = {}, np.random.default_rng(0)
+    for name, model in models.items():
+        zoo.fill(model, lambda shape: rng.normal(0, 1, shape))
+        folder = tmp_path_factory.mktemp(name)
+        evaluation = evaluate(
+            model,
+            data,
+            {"click": click_metrics(), **METRICS},
+            ModelEvaluator(128),
+            keep_values=True,
+        )
+        done[name] = folder, evaluation.result(), evaluation.keep(data, folder)
+    return data, done
+
+
+def test_kept_values_come_to_the_same_metric_as_the_sums(runs):
+    for folder, result, intervals in runs[1].values():
+        assert intervals.keys() == {"ll", "ppl", "cond_ppl", "ndcg@3", "ndcg@5"}
+        for metric, (low, high) in intervals.items():
+            value = result["test"][metric]
+            assert samples(folder, metric).total() == pytest.approx(value, rel=1e-5), metric
+            assert low <= value <= high and interval(folder, metric).low == low, metric
+
+
+def test_a_row_a_session_in_the_order_of_the_data(runs):
+    data, done = runs
+    frame = pl.read_parquet(done["pbm"][0] / "test_sessions.parquet")
+    np.testing.assert_array_equal(frame["query_id"], data.test.column("query_ids"))
+    observed = frame["observed_log_prob"].to_numpy()
+    assert observed.shape == (data.test.count, 5)
+    clicked = data.test.column("clicks")[:, 0]
+    first = samples_of_rank_ctr(done["rctr"][0])
+    np.testing.assert_allclose(first[clicked], first[clicked][0], rtol=1e-6)
+    np.testing.assert_allclose(np.exp(first[clicked][0]) + np.exp(first[~clicked]), 1, rtol=1e-6)
+
+
+def samples_of_rank_ctr(folder):
+    """Log-probability of what was observed at the first rank, which all lists share."""
+    return pl.read_parquet(folder / "test_sessions.parquet")["observed_log_prob"].to_numpy()[:, 0]
+
+
+def test_the_paired_test_is_that_of_the_differences_of_queries(runs):
+    (pbm, *_), (rctr, *_) = runs[1].values()
+    result = paired_test(pbm, rctr, "ndcg@5")
+    a, b = (
+        pl.read_parquet(folder / "test_lists.parquet")["ndcg@5"].to_numpy()
+        for folder in (pbm, rctr)
+    )
+    assert result.difference == pytest.approx(a.mean() - b.mean(), abs=1e-7)
+    assert result.p_t == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6)
+    clicks = paired_test(pbm, rctr, "ll")
+    assert clicks.low <= clicks.difference <= clicks.high and clicks.queries <= 60
+
+
+def test_the_convention_of_pyclick_is_kept_with_the_values(runs, tmp_path):
+    data, _ = runs
+    kinds = {"ll": LogLikelihood, "ppl": Perplexity, "cond_ppl": ConditionalPerplexity}
+    groups = {"click": {name: kind(rank_normalization="pyclick") for name, kind in kinds.items()}}
+    evaluation = evaluate(RankCTRModel(5, rngs=nnx.Rngs(0)), data, groups, keep_values=True)
+    evaluation.keep(data, tmp_path)
+    for name in kinds:
+        value = evaluation.result()["test"][name]
+        assert samples(tmp_path, name).total() == pytest.approx(value, rel=1e-5)
+
+
+def test_lists_of_a_search_session_are_one_unit(runs, tmp_path):
+    """Sums over search sessions by hand; metrics of labelled lists stay per query."""
+    test = runs[0].test
+    users = np.random.default_rng(1).integers(0, 40, test.count) - 20
+    values = {
+        name: test.column(name) for name in ("query_doc_ids", "clicks", "lengths", "query_ids")
+    }
+    log = Sessions.from_arrays(**values, session_ids=users).with_pairs(runs[0].query_doc_pairs)
+    data = dataclasses.replace(runs[0], test=log)
+    for name, model in (("a", RankCTRModel), ("b", PositionBasedModel)):
+        sizes = {} if name == "a" else {"query_doc_pairs": data.query_doc_pairs}
+        model = model(positions=5, **sizes, rngs=nnx.Rngs(0))
+        (tmp_path / name).mkdir()
+        evaluation = evaluate(
+            model,
+            data,
+            {"click": click_metrics(), **METRICS},
+            ModelEvaluator(128),
+            keep_values=True,
+        )
+        evaluation.keep(data, tmp_path / name)
+    found = samples(tmp_path / "a", "ll")
+    frame = pl.read_parquet(tmp_path / "a" / "test_sessions.parquet")
+    observed = frame["observed_conditional_log_prob"].to_numpy()
+    np.testing.assert_array_equal(frame["search_session"], users)
+    np.testing.assert_array_equal(found.queries, np.unique(users))
+    expected = [np.nansum(observed[users == user]) for user in np.unique(users)]
+    np.testing.assert_allclose(found.sums[:, :5].sum(axis=1), expected, rtol=1e-6)
+    result = paired_test(tmp_path / "a", tmp_path / "b", "ll")
+    assert (result.unit, result.queries) == ("search sessions", 40)
+    assert paired_test(tmp_path / "a", tmp_path / "b", "ndcg@5").unit == "queries"
+    with refuses(UserError, "search sessions", "of queries"):
+        paired_test(tmp_path / "a", runs[1]["rctr"][0], "ll")
+
+
+def test_missing_values_are_an_error(runs, tmp_path):
+    with refuses(UserError, "keep_values=true"):
+        interval(tmp_path, "ll")
+    folder = runs[1]["pbm"][0]
+    with refuses(UserError, "mrr@3", "ll, cond_ppl, ppl, ndcg@3, ndcg@5"):
+        samples(folder, "mrr@3")

@@ -1,0 +1,214 @@
+"""Numbers follow their uncertainty, conclusions follow the tests, and LaTeX tables fit a page."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextToPath
+from scipy import stats
+from small_runs import write_run
+
+from clickexp.results import find_runs
+from clickexp.results.comparison import comparisons
+from clickexp.results.conclusion import conclusion
+from clickexp.results.leaderboard import differences, leaderboard, tables
+from clickexp.utils.tables.latex import latex
+from clickexp.utils.tables.table import Cell, ReportTable, rounded
+
+PAGE = 345  # points of the text of article without options; a column with twocolumn has 200
+SIZES = {r"\small": 9, r"\footnotesize": 8}
+
+
+def test_digits_follow_the_uncertainty():
+    values = [-0.332881, -0.33412, 1234.6, 0.25, np.nan]
+    assert rounded(values, [0.000031, 0.00142, 37.0, 0.0, 0.1]) == [
+        ("-0.33288", "0.00003"), ("-0.3341", "0.0014"), ("1235", "37"), ("0.25000", ""), ("–", ""),
+    ]  # fmt: skip
+
+
+def test_an_uncertainty_of_nothing_is_not_shown():
+    assert rounded([0.61618, 0.5], [0.0, 1e-9]) == [("0.6162", ""), ("0.5000", "")]
+    assert rounded([0.004, -0.1], [np.nan, np.nan], "+") == [("+0.0040", ""), ("-0.1000", "")]
+
+
+def test_small_numbers_without_an_uncertainty_show_their_first_digit():
+    values = [3e-5, -2e-7, 0.0, 0.12345]
+    assert rounded(values, [np.nan] * 4, "+") == [
+        ("+0.00003", ""), ("-0.0000002", ""), ("+0.0000", ""), ("+0.1235", ""),
+    ]  # fmt: skip
+    assert rounded([2e-6, 0.25], [np.nan, 0.0012]) == [("0.000002", ""), ("0.2500", "0.0012")]
+
+
+def test_intervals_over_one_test_set_leave_a_decimal_for_differences(tmp_path):
+    """Half intervals of .012 round to three decimals; the same queries tell models apart by .002."""
+    log_probs = -np.random.default_rng(0).random((300, 2))
+    for model, gain in (("PBM", 0.0), ("UBM", 0.002)):
+        write_run(
+            tmp_path / model, model, 1, {"ll": log_probs.mean() + gain}, log_probs=log_probs + gain
+        )
+    (comparison,) = comparisons(find_runs([tmp_path])[0])
+    ubm, pbm = (row[1] for row in leaderboard(comparison).rows)
+    assert float(ubm.text) - float(pbm.text) == pytest.approx(0.002, abs=1e-9) and len(
+        ubm.text
+    ) == len("-0.5010")
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    """UBM 0.1 +- 0.01 above PBM in every seed, DBN at PBM's level; nDCG the other way round."""
+    folder, rng = tmp_path_factory.mktemp("tested"), np.random.default_rng(0)
+    values = {
+        model: base + rng.normal(0, 0.01, 5)
+        for model, base in (("UBM", -0.3), ("PBM", -0.4), ("DBN", -0.4))
+    }
+    for model, lls in values.items():
+        for seed, ll in enumerate(lls):
+            write_run(folder / f"{model}{seed}", model, seed, {"ll": ll, "ndcg@10": -ll})
+    return comparisons(find_runs([folder])[0], None, "PBM")[0], values
+
+
+def test_differences_have_the_interval_of_the_paired_test(tested):
+    comparison, values = tested
+    low, high = stats.ttest_rel(values["UBM"], values["PBM"]).confidence_interval()
+    cells = {row[0]: row[1] for row in differences(comparison).rows}
+    assert set(cells) == {"UBM", "DBN"}
+    shown = cells["UBM"]
+    assert float(shown.text) == pytest.approx(np.mean(values["UBM"] - values["PBM"]), abs=1e-3)
+    assert (
+        float(shown.deviation) == pytest.approx((high - low) / 2, rel=0.1) and shown.stars == "**"
+    )
+    assert cells["DBN"].stars == ""
+
+
+def test_the_conclusion_names_the_best_and_how_sure_it_is(tested):
+    comparison, _ = tested
+    text = conclusion(comparison)
+    assert re.fullmatch(
+        r"UBM is best in LL \(\+0\.\d+ on PBM, p < 0.001\); "
+        r"(PBM is best in nDCG@10 \(\+0\.\d+ on DBN|DBN is best in nDCG@10 \(\+0\.\d+), "
+        r"not significant, p = \d\.\d{3}\)\.",
+        text,
+    ), text
+    ubm = next(group for group in comparison.groups if group.name == "UBM")
+    assert re.match(
+        r"UBM is best in LL \(\+0\.\d+ on (DBN|PBM), p < 0.001\)", conclusion(comparison, ubm)
+    )
+
+
+def test_metrics_that_the_baseline_lacks_are_held_against_the_next(tmp_path):
+    """A ranker has no log-likelihood."""
+    write_run(tmp_path / "a", "PBM", 1, {"ndcg@10": 0.5, "ll": -0.3})
+    write_run(tmp_path / "b", "UBM", 1, {"ndcg@10": 0.4, "ll": -0.4})
+    write_run(tmp_path / "c", "Ranker", 1, {"ndcg@10": 0.9})
+    text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
+    assert "Ranker is best in nDCG@10 (+0.4000 on PBM" in text
+    assert "PBM is best in LL (+0.1000 on UBM)" in text and "–" not in text
+
+
+def test_a_single_run_has_no_conclusion_and_two_are_not_tested(tmp_path):
+    write_run(tmp_path / "a", "UBM", 1, {"ll": -0.3})
+    assert conclusion(comparisons(find_runs([tmp_path])[0])[0]) == ""
+    write_run(tmp_path / "b", "PBM", 1, {"ll": -0.4})
+    assert (
+        conclusion(comparisons(find_runs([tmp_path])[0])[0])
+        == "UBM is best in LL (+0.1000 on PBM). Nothing is tested."
+    )
+
+
+def test_the_conclusion_shows_a_small_difference_by_its_first_digit(tmp_path):
+    write_run(tmp_path / "a", "UBM", 1, {"ll": -0.300000})
+    write_run(tmp_path / "b", "PBM", 1, {"ll": -0.300004})
+    text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
+    assert text == "UBM is best in LL (+0.000004 on PBM). Nothing is tested."
+
+
+def test_metrics_over_posterior_draws_have_their_own_interval(tmp_path):
+    for seed, mean in ((1, -0.5), (2, -0.7)):
+        drawn = {"ll": {"mean": mean, "low": mean - 0.03, "high": mean + 0.01}}
+        write_run(tmp_path / str(seed), "UBM", seed, {"ll": -0.4}, test_draws=drawn)
+    (comparison,) = comparisons(find_runs([tmp_path])[0], ["draws/ll", "ll"])
+    assert comparison.groups[0].interval("draws/ll") == pytest.approx(
+        (-0.63, -0.59, "posterior draws")
+    )
+    assert leaderboard(comparison).header == ["Model", "LL of draws ↑", "LL ↑"]
+    assert leaderboard(comparison).rows == [("UBM", Cell("-0.60", "0.02"), Cell("-0.4000"))]
+
+
+def width(tex):
+    """Points of the widest tabular, measured with the fonts of Computer Modern that Matplotlib has."""
+    measure, size = TextToPath(), next(points for name, points in SIZES.items() if name in tex)
+    gap = float(re.search(r"\\tabcolsep\}\{(\d+)pt\}", tex)[1])
+    widest = 0.0
+    for body in re.findall(r"\\toprule(.*?)\\bottomrule", tex, re.DOTALL):
+        rows = [row.split(" & ") for row in re.split(r"\\\\\n|\\midrule", body) if row.strip()]
+        columns = [max(cell_width(measure, cell, size) for cell in column) for column in zip(*rows)]
+        widest = max(widest, sum(columns) + 2 * gap * len(columns))
+    return widest
+
+
+def cell_width(measure, cell, size):
+    cell = cell.strip()
+    if parbox := re.match(r"\\parbox\[t\]\{(\d+)pt\}", cell):
+        return float(parbox[1])
+    if small := re.fullmatch(r"\{\\scriptsize(.*)\}", cell):
+        cell, size = small[1], 7
+    cell = (
+        re.sub(r"\\underline\{(.*?)\}", r"\1", cell)
+        .replace("--", "–")
+        .replace(r"\_", "_")
+        .replace(r"\#", "#")
+    )
+    prop = FontProperties(family="cmr10", size=size, math_fontfamily="cm")
+    return measure.get_text_width_height_descent(cell, prop, "$" in cell)[0] if cell else 0
+
+
+TABLES = {
+    "six metrics": (6, ["UBM", "PBM", "DBN"]),
+    "long names": (
+        4,
+        ["UBM, learning_rate=0.1, batch_size=1000, attraction=deep_cross, dropout=0.25", "PBM"],
+    ),
+    "twenty ranks": (20, ["UBM", "Mixture"]),
+    "two": (2, ["UBM", "PBM"]),
+}
+
+
+def table_of(kind):
+    metrics, names = TABLES[kind]
+    cells = [Cell("-0.33288", "0.00003", 1, "**")] * metrics
+    rows = [(name, *cells) for name in names]
+    return ReportTable("A table.", ["Model", *["nDCG@10 ↑"] * metrics], rows, "l" + "r" * metrics)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_latex_tables_fit_a_page_and_small_ones_a_column(kind):
+    metrics, names = TABLES[kind]
+    tex = latex(table_of(kind), "tab:a")
+    assert width(tex) <= PAGE
+    assert tex.count(r"\begin{tabular}") == (1 if metrics < 10 else tex.count(r"\end{tabular}"))
+    assert tex.count(r"\pm 0.00003") == metrics * len(names)
+    if kind == "two":
+        assert r"\begin{table}" in tex and width(tex) <= 200
+    else:
+        assert r"\begin{table*}" in tex
+
+
+@pytest.mark.parametrize("columns", ["onecolumn", "twocolumn"])
+def test_latex_tables_compile_without_overfull_boxes(columns, tested, tmp_path):
+    if shutil.which("pdflatex") is None:
+        pytest.skip("needs TeX: bash scripts/install_tools.sh")
+    texts = [text for name, text in tables(tested[0]).items() if name.endswith(".tex")]
+    body = "\n".join(
+        [*texts, *(latex(table_of(kind), f"tab:{place}") for place, kind in enumerate(TABLES))]
+    )
+    (tmp_path / "a.tex").write_text(
+        f"\\documentclass[{columns}]{{article}}\n\\usepackage{{booktabs}}\n"
+        f"\\begin{{document}}\n{body}\n\\end{{document}}\n"
+    )
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "Overfull" not in done.stdout
