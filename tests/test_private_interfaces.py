@@ -56,6 +56,11 @@ def test_the_page_lists_every_private_interface():
     assert not missing, f"docs/private.md lacks {missing}: say what it is for, or do without"
 
 
+def test_what_to_check_exists():
+    named = re.findall(r"`((?:tests|scripts)/[\w/.-]+)`", PAGE)
+    assert named and not [path for path in named if not (ROOT / path).exists()]
+
+
 @pytest.mark.parametrize("module", LISTED)
 def test_the_page_lists_nothing_that_is_not_used(module):
     assert any(is_inside(name, module) for name in IMPORTED)

@@ -138,7 +138,7 @@ def test_every_suppression_has_a_reason():
 
 
 def test_batches_turn_at_one_place():
-    """Lists first or ranks first: `clickexp.types.turned` leads from one to the other."""
+    """Lists first or ranks first: `clickexp.types.swap_list_and_rank` leads from one to the other."""
     turns = re.compile(r"\.T\b|swapaxes|moveaxis|transpose")
     rooms = ("models", "parameters", "metrics", "evaluation")
     assert not [file for file in FILES if room_of(file) in rooms and turns.search(file.read_text())]

@@ -114,7 +114,7 @@ class Sessions(ColumnsView):
 
     @property
     def batch_columns(self) -> dict[str, Column]:
-        """Columns of batches: the required ones, and those that `carrying` chose, or all packed of at most 32 bits."""
+        """Columns in batches: the required ones and those of `with_batch_columns`, or all packed of at most 32 bits."""
         if self.carried is None:
             chosen = {
                 name for name in self.columns if np.dtype(self.schema[name].dtype).itemsize < 8
@@ -125,7 +125,7 @@ class Sessions(ColumnsView):
             name: self.schema[name] for name in self.schema if name in chosen or name in REQUIRED
         }
 
-    def carrying(self, names: Iterable[str]) -> "Sessions":
+    def with_batch_columns(self, names: Iterable[str]) -> "Sessions":
         """The same sessions, of which batches carry no optional columns but these, and no positions that are the ranks.
 
         Raises:

@@ -17,9 +17,9 @@ from clickexp.data.batches import batch_like
 from clickexp.data.feed import Compiled
 from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluate import check_lists
+from clickexp.evaluation.groups import MetricGroup
 from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
-from clickexp.metrics import Metric
 from clickexp.models import Model, Ranker
 from clickexp.models.ranker.debias import WithPropensities
 from clickexp.parameters.base import check_click_rate
@@ -49,7 +49,7 @@ class Parts:
         dataset: Sessions for training, validation and test.
         model: As it is before training.
         trainer: Holds the optimizer, the metrics of the validation and the logger.
-        metrics: By group (click, test, ranking, truth), metrics by name.
+        metrics: By group, such as click and ranking.
         logger: Receives what the run reports.
         origin: What the data are, by content.
         weighting: The propensities that a ranker weighs clicks by, estimated before training.
@@ -61,7 +61,7 @@ class Parts:
     dataset: Dataset
     model: Model
     trainer: BaseTrainer
-    metrics: Mapping[str, Mapping[str, Metric]]
+    metrics: Mapping[str, MetricGroup]
     logger: Logger
     origin: Origin
     weighting: Weighting | None = None
@@ -102,10 +102,8 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     _check_features(model, config.reads, dataset)
     check_lists(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
-    judged = (
-        metrics["counterfactual"] if config.trainer.counterfactual_metrics else {}
-    )  # if validation has them
-    more = {"counterfactual_metrics": judged, "logger": logger, "settings": identified, **files}
+    validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
+    more = {"groups": validated, "logger": logger, "settings": identified, **files}
     trainer = config.new_trainer(**accepted(config.new_trainer.func, more))
     weighting = _weighting(model, dataset)
     return Parts(
@@ -153,23 +151,26 @@ def _estimate_propensities(new_model: partial[Model], dataset: Dataset) -> parti
 
 
 def _with_propensities(
-    metrics: Mapping[str, Any], dataset: Dataset
-) -> tuple[dict[str, Any], dict[str, Weighting]]:
+    groups: Mapping[str, MetricGroup], dataset: Dataset
+) -> tuple[dict[str, MetricGroup], dict[str, Weighting]]:
     """Returns the metrics with propensities of the dataset in place of their sources, and what these leave of clicks.
 
     Raises:
         UserError: A source has none.
     """
-    group, judging = dict(metrics.get("counterfactual") or {}), {}
-    for name, metric in group.items():
-        source = getattr(metric, "propensity", None)
-        if isinstance(source, PropensitySource):
-            found = source(dataset).of_relevant()
-            judging[name] = Weighting.of(found, metric.clip, dataset.test)
-            group[name] = dataclasses.replace(
-                metric, propensity=[each or 0.0 for each in found.values]
-            )
-    return {**metrics, "counterfactual": group}, judging
+    weightings: dict[str, Weighting] = {}
+    resolved: dict[str, MetricGroup] = {}
+    for key, group in groups.items():
+        metrics: dict[str, Any] = dict(group.metrics)
+        for name, metric in tuple(metrics.items()):
+            source = getattr(metric, "propensity", None)
+            if isinstance(source, PropensitySource):
+                propensities = source(dataset).of_relevant()
+                weightings[name] = Weighting.of(propensities, metric.clip, dataset.test)
+                values = [value or 0.0 for value in propensities.values]
+                metrics[name] = dataclasses.replace(metric, propensity=values)
+        resolved[key] = type(group)(metrics)
+    return resolved, weightings
 
 
 def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) -> Model:

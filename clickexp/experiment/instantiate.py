@@ -10,14 +10,12 @@ from hydra.errors import InstantiationException
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.evaluation.evaluate import validation_metrics
+from clickexp.evaluation.groups import GROUPS, MetricGroup, metric_groups
 from clickexp.experiment.conf import metric_options
-from clickexp.metrics import Metric, MultiMetric
+from clickexp.metrics import Metric
 from clickexp.training import Optimizer, with_rate
 from clickexp.training.base import BaseTrainer
 from clickexp.utils.signatures import accepted, check_arguments, located
-
-TEST_PARTS = ("test", "ranking", "counterfactual", "truth")
-"""Groups of metrics that only the test set is measured by."""
 
 
 def instantiate(node: Any, where: str) -> Any:
@@ -64,24 +62,30 @@ def build_optimizer(node: Mapping[str, Any]) -> Optimizer | optax.GradientTransf
     )
 
 
-def build_metrics(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Builds the metrics: by group (click and `TEST_PARTS`), metrics by name; and values that they share.
+def build_metrics(node: Mapping[str, Any]) -> dict[str, MetricGroup]:
+    """Builds the metrics by group, without the values that they share.
 
     Raises:
-        ConfigError: Something in a group is no metric.
+        ConfigError: Something in a group is no metric, or metrics are in no group.
     """
-    metrics = instantiate(node, "metric")
-    for part in ("click", *TEST_PARTS):
-        group = metrics.get(part) or {}
-        for name, metric in group.items() if isinstance(group, dict) else [("", group)]:
-            if not isinstance(metric, Metric):
-                key = f"metric.{part}.{name}".rstrip(".")
-                raise ConfigError(f"{key}={metric!r} is no metric; ~{key} leaves it out")
-    return metrics
+    groups = {}
+    for key, group in instantiate(node, "metric").items():
+        if isinstance(group, dict | MetricGroup) or (key in GROUPS and group is not None):
+            groups[key] = group
+            _check_metrics(key, group)
+    return metric_groups(groups)
+
+
+def _check_metrics(key: str, group: Any) -> None:
+    metrics = group.metrics if isinstance(group, MetricGroup) else group
+    for name, metric in metrics.items() if isinstance(metrics, dict) else [("", metrics)]:
+        if not isinstance(metric, Metric):
+            where = f"metric.{key}.{name}".rstrip(".")
+            raise ConfigError(f"{where}={metric!r} is no metric; ~{where} leaves it out")
 
 
 def build_trainer(
-    values: Mapping[str, Any], metrics: Mapping[str, Any]
+    values: Mapping[str, Any], metrics: Mapping[str, MetricGroup]
 ) -> tuple[BaseTrainer, partial[BaseTrainer]]:
     """Returns the trainer with its optimizer and the metrics that validation computes, and what builds it with more."""
     new_trainer, optimizer = (
@@ -100,27 +104,23 @@ def build_trainer(
         raise ConfigError(f"{error}{_added_by(watched[0], metrics)}") from error
 
 
-def _added_by(metric: str | None, metrics: Mapping[str, Any]) -> str:
+def _added_by(metric: str | None, metrics: Mapping[str, MetricGroup]) -> str:
     """Says how a metric is added that validation does not report, where it is known; else nothing."""
     base, _, cutoff = (metric or "").partition("@")
-    if (
-        base in (metrics.get("ranking") or {})
-        and cutoff
-        and metric not in MultiMetric(metrics["ranking"]).names
-    ):
+    ranking = metrics.get("ranking")
+    if ranking and cutoff and base in ranking.metrics and metric not in ranking.names:
         return f". For {metric}, add {cutoff} to metric.cutoffs"
-    there = any(base in group for group in metrics.values() if isinstance(group, dict))
-    options = [] if there else metric_options(base)
+    is_configured = any(base in group.metrics for group in metrics.values())
+    options = [] if is_configured else metric_options(base)
     return f". {metric} comes with metric=[all,{options[0]}]" if options else ""
 
 
 def directions(node: Mapping[str, Any]) -> dict[str, bool | None]:
     """Whether higher is better, by metric, as the metrics that `metric` of a configuration describes state it."""
-    metrics = build_metrics(node)
-    parts = [
-        MultiMetric(metrics.get(part) or {}).higher_is_better for part in ("click", *TEST_PARTS)
-    ]
-    return {name: better for part in parts for name, better in part.items()}
+    directions: dict[str, bool | None] = {}
+    for group in build_metrics(node).values():
+        directions |= group.higher_is_better
+    return directions
 
 
 def check_node(node: Any, where: str, shared: Container[str] = ()) -> None:

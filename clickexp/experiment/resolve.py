@@ -15,9 +15,9 @@ from clickexp.data import Dataset
 from clickexp.data.dataset import check_split
 from clickexp.data.description import is_log
 from clickexp.errors import ConfigError
+from clickexp.evaluation.groups import MetricGroup
 from clickexp.experiment.conf import TOWERS, presets
 from clickexp.experiment.instantiate import (
-    TEST_PARTS,
     build_metrics,
     build_trainer,
     constructor,
@@ -26,7 +26,6 @@ from clickexp.experiment.instantiate import (
 from clickexp.experiment.overrides import CHOSEN, DESCRIBED, SEVERAL, parsed
 from clickexp.experiment.values import CONTEXT, Composition, compose_values, plain, walk
 from clickexp.loggers import Logger
-from clickexp.metrics import MultiMetric
 from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
 from clickexp.training.base import BaseTrainer
@@ -74,7 +73,7 @@ class Config:
         values: Plain values by key, interpolations resolved: what a run records. What follows is made of it.
         settings: The single keys at the root.
         loggers: By name, not yet started.
-        metrics: By group (click, test, ranking, counterfactual, truth), metrics by name.
+        metrics: By group, such as click and ranking.
         trainer: With optimizer and metrics, and without logger and files.
         new_trainer: Builds it with these.
         open_dataset: Reads the dataset; takes `progress`, if it reports it.
@@ -87,7 +86,7 @@ class Config:
     values: dict[str, Any]
     settings: Settings
     loggers: Mapping[str, Logger]
-    metrics: Mapping[str, Any]
+    metrics: Mapping[str, MetricGroup]
     trainer: BaseTrainer
     new_trainer: partial[BaseTrainer]
     open_dataset: partial[Dataset]
@@ -242,11 +241,13 @@ def _reported(config: Config) -> dict[str, list[str]]:
     """Names of the metrics that a run may report for each part of its result; a ranker has none of clicks."""
     model = config.new_model.func
     clicks = not inspect.isclass(model) or issubclass(model, ClickModel)
-    groups = [group for name, group in config.trainer.groups.items() if clicks or name != "click"]
-    parts = TEST_PARTS if clicks else ("ranking", "counterfactual")
-    val = [*(name for group in groups for name in MultiMetric(group).names), "loss"]
-    others = [name for part in parts for name in MultiMetric(config.metrics.get(part, {})).names]
-    return {"val": val, "test": list(dict.fromkeys([*val, *others]))}
+
+    def names_in(groups: Mapping[str, MetricGroup]) -> list[str]:
+        kept = [group for group in groups.values() if clicks or not group.of_clicks]
+        return [name for group in kept for name in group.names]
+
+    val = [*names_in(config.trainer.metric_groups), "loss"]
+    return {"val": val, "test": list(dict.fromkeys([*val, *names_in(config.metrics)]))}
 
 
 def _without_effect(composition: Composition, overrides: Sequence[str]) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """What `clickexp-export` writes, drawn, and as JSON."""
 
-import contextlib
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,11 +36,10 @@ def export_drawn(
         as_json: Print one JSON object with the files, examination and shared parameters instead.
         options: As `export` takes them.
     """
-    console, printed = Console(highlight=False, markup=False), io.StringIO()
+    console, written = Console(highlight=False, markup=False), []
     folder = Path(output) if output is not None else Path(run) / "export"
     check_inside(folder / FIGURES, folder)
-    with contextlib.redirect_stdout(printed) if as_json else contextlib.nullcontext():
-        export(run, output, **options)
+    export(run, output, report=written.append if as_json else print, **options)
     table = folder / "examination.csv"
     examination = pl.read_csv(table) if table.exists() else None
     shared = (
@@ -53,7 +50,7 @@ def export_drawn(
     if as_json:
         rows = None if examination is None else examination.to_dicts()
         content = {
-            "files": printed.getvalue().splitlines(),
+            "files": [str(file) for file in written],
             "examination": rows,
             "shared": shared,
             "figures": drawn,

@@ -1,7 +1,6 @@
 """A described ranker as an ONNX model, which scores documents wherever ONNX runs."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,30 +13,18 @@ from onnx import (  # pyright: ignore[reportMissingImports]  # of an extra
 )
 
 from clickexp.models.ranker.scorer import Scorer
-from clickexp.utils.files import whole
 
 _OPSET, _IR = 17, 9
 """Versions of operators and of the format, which runtimes of 2023 and later read."""
 
 
-def write_onnx(ranker: Scorer, file: Path) -> None:
-    """Writes an ONNX model of a ranker, whole or not at all.
+def onnx_model(ranker: Scorer) -> ModelProto:
+    """Returns the ONNX model of a ranker.
 
     Its inputs are `features` [documents, features] float32, as in the files that training read, and `ids` [documents]
     int64, each where a step reads it; its output is `scores` [documents] float32. In between it computes in float64,
     as the scorer of NumPy does.
-
-    Args:
-        ranker: The ranker.
-        file: Where to.
     """
-    content = onnx_model(ranker).SerializeToString()
-    with whole(file) as part:
-        part.write_bytes(content)
-
-
-def onnx_model(ranker: Scorer) -> ModelProto:
-    """Returns the model that `write_onnx` writes."""
     graph, inputs = _Graph(), []
     names = {"ids": "ids"}
     if ranker.width is not None:
@@ -52,9 +39,9 @@ def onnx_model(ranker: Scorer) -> ModelProto:
     for key, values in ranker.arrays.items():
         names[key] = graph.constant(values.astype(np.float64))
     score = ""
-    for number, (operation, read, settings) in enumerate(ranker.description["steps"]):
-        score = OPERATIONS[operation](graph, *[names[name] for name in read], **settings)
-        names[f"{operation}_{number}"] = score
+    for name, operation, read, settings in ranker.description["steps"]:
+        score = OPERATIONS[operation](graph, *[names[each] for each in read], **settings)
+        names[name] = score
     graph.node("Cast", score, name="scores", to=TensorProto.FLOAT)
     output = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["documents"])
     made = helper.make_graph(graph.nodes, ranker.name, inputs, [output], graph.constants)

@@ -21,7 +21,6 @@ from clickexp.models.ranker import scorer
 from clickexp.models.ranker.scorer import Scorer
 from clickexp.parameters import Formula, Parameter
 from clickexp.runs.store import RANKER
-from clickexp.utils.files import whole
 
 _messages = logging.getLogger(__name__)
 _RANKER, _SCORER = Path(RANKER).name, "ranker.py"
@@ -71,9 +70,7 @@ def described(
         except UserError as error:
             problem = f": {error}"
             continue
-        scores = ranker.score(
-            features=None if ranker.width is None else features, ids=probes, transformed=True
-        )
+        scores = np.asarray(ranker.score(features, probes, transformed=True))
         if np.allclose(scores, expected, rtol=_CLOSE, atol=_CLOSE):
             return ranker
     kinds = "towers of features (linear, deep, deep_cross) or of ids"
@@ -86,33 +83,19 @@ def described(
     return _by_id(model, dataset)
 
 
-def write_ranker(ranker: Scorer, folder: Path) -> list[Path]:
-    """Writes ranker.npz, and ranker.py, which scores with NumPy alone.
-
-    Args:
-        ranker: From `described`.
-        folder: Where to.
-
-    Returns:
-        The files.
-    """
-    made = {
-        _RANKER: _archive(ranker.description, ranker.arrays).getvalue(),
-        _SCORER: Path(scorer.__file__).read_bytes(),
-    }
-    for name, text in made.items():
-        with whole(folder / name) as part:
-            part.write_bytes(text)
-    return [folder / name for name in made]
+def ranker_files(ranker: Scorer) -> dict[str, bytes]:
+    """Returns the content of ranker.npz, and of ranker.py, which scores with NumPy alone, by name."""
+    archive = _archive(ranker.description, ranker.arrays).getvalue()
+    return {_RANKER: archive, _SCORER: Path(scorer.__file__).read_bytes()}
 
 
-def onnx_writer() -> Callable[[Scorer, Path], None]:
-    """Returns what writes an ONNX model of a ranker; a UserError where the package is not installed."""
+def onnx_writer() -> Callable[[Scorer], bytes]:
+    """Returns what makes the file of an ONNX model; a UserError where the package is not installed."""
     try:
-        from clickexp.export.onnx_graph import write_onnx
+        from clickexp.export.onnx_graph import onnx_model
     except ModuleNotFoundError as error:
         raise UserError(f"--onnx needs the package onnx: {install('onnx')}") from error
-    return write_onnx
+    return lambda ranker: onnx_model(ranker).SerializeToString()
 
 
 def _by_id(model: Model, dataset: Dataset) -> Scorer:
@@ -167,7 +150,7 @@ def _blocks(dataset: Dataset) -> Iterator[np.ndarray]:
 
 
 def _scorer(model: Model, formula: Formula, dataset: Dataset, transform: str) -> Scorer:
-    reads_features = any(formula.features in inputs for _, inputs, _ in formula.steps)
+    reads_features = any(formula.features in inputs for _, _, inputs, _ in formula.steps)
     features = dataset.train.features if reads_features else None
     description = {
         "model": model.name or type(model).__name__,

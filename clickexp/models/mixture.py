@@ -99,9 +99,11 @@ class MixtureModel(ClickModel):
         if isinstance(source, ClickModel):
             return source
         constructor = getattr(source, "func", source)  # a shared tower replaces that of a partial
-        given = getattr(source, "keywords", {}).items()
+        keywords = getattr(source, "keywords", {}).items()
         named = {
-            name: towers[role] for name, role in given if isinstance(role, str) and role in towers
+            name: towers[role]
+            for name, role in keywords
+            if isinstance(role, str) and role in towers
         }
         common = accepted(constructor, towers) | named
         model = source(**accepted(source, vars(sizes)), **common, rngs=rngs)
@@ -126,10 +128,11 @@ class MixtureModel(ClickModel):
         """Returns the mean of the components' marginals under pi."""
         return self._expected([model.marginal(batch) for model in self.models], batch)
 
-    def how_marginal(self, ranks: int) -> str:
+    def marginal_method(self, ranks: int) -> str:
         """Returns "exact" where it is for all components."""
         return next(
-            (how for model in self.models if (how := model.how_marginal(ranks)) != "exact"), "exact"
+            (how for model in self.models if (how := model.marginal_method(ranks)) != "exact"),
+            "exact",
         )
 
     def relevance(self, batch: ByRank) -> LogitsByRank:

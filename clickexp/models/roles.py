@@ -127,8 +127,8 @@ class HasRoles(_DeclaresRoles):
         columns: Columns,
         rngs: nnx.Rngs | None,
     ) -> None:
-        given = vars(self)
-        check_numbers(type(self).__init__, given)
+        arguments = vars(self)
+        check_numbers(type(self).__init__, arguments)
         if rngs is None:
             if self.roles or type(self).setup is not HasRoles.setup:
                 raise TypeError(f"{type(self).__name__} needs rngs=nnx.Rngs(SEED)")
@@ -141,7 +141,7 @@ class HasRoles(_DeclaresRoles):
                 )
         sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features, columns, most)
         for role, default in self.roles.items():
-            tower = build_parameter(role, given.get(role), default, sizes, rngs=rngs)
+            tower = build_parameter(role, arguments.get(role), default, sizes, rngs=rngs)
             setattr(self, role, nnx.data(tower))  # data, though the argument was none
         self.setup(rngs)
 

@@ -25,7 +25,7 @@ _MOST_SESSIONS = 1 << 27
 
 @dataclass(frozen=True)
 class Day:
-    """What is known at the end of a day, from its sessions and those of the days before.
+    """Both tests at the end of a day, from its sessions and those of the days before.
 
     Attributes:
         day: From 1.

@@ -50,13 +50,13 @@ def compare_runs(
     if str(user) == _TRUE_USER:
         clicker, name = true_user(folders[0], first), "true user"
     else:
-        clicker, known = fitted(Path(user), dataset, trust, opened)
-        check_same_lists(first, known, (str(folders[0]), str(user)))
+        clicker, users_dataset = fitted(Path(user), dataset, trust, opened)
+        check_same_lists(first, users_dataset, (str(folders[0]), str(user)))
         name = str(user)
     names = (str(a), str(b), name)
     shown = positions or first.positions
-    own = {**settings, "positions": shown, "names": names}
-    result = compare_rankers(ranker_a, ranker_b, clicker, candidate_lists(first), **own)  # pyright: ignore[reportArgumentType]  # User checks it
+    options = {**settings, "positions": shown, "names": names}
+    result = compare_rankers(ranker_a, ranker_b, clicker, candidate_lists(first), **options)  # pyright: ignore[reportArgumentType]  # User checks it
     kinds = [_name_of(folder) for folder in folders]
     caveats = tuple(
         _caveats(folders[0], folders[1], None if str(user) == _TRUE_USER else Path(user))

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from clickexp.errors import ConfigError, DataError, UserError
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair, mean_log_sigmoid_pair
 from clickexp.parameters.formula import Formula
-from clickexp.types import Array, Batch, ByRank, Logits, turned
+from clickexp.types import Array, Batch, ByRank, Logits, swap_list_and_rank
 from clickexp.utils.bounds import Pairs, PositiveInt, Probability, check_numbers
 
 Features = Mapping[str, int] | None
@@ -144,13 +144,20 @@ class Parameter(nnx.Module):
 
     def __call__(self, batch: Batch | ByRank) -> _Oriented:
         """Returns the logits."""
-        return turned(self.logit(batch.lists)) if isinstance(batch, ByRank) else self.logit(batch)
+        return (
+            swap_list_and_rank(self.logit(batch.lists))
+            if isinstance(batch, ByRank)
+            else self.logit(batch)
+        )
 
     def log_pair(self, batch: Batch | ByRank) -> LogPair:
         """Returns (log s(z), log s(-z)); with posteriors (log E[s(z)], log E[s(-z)])."""
         mean, variance = self.posterior(batch.lists if isinstance(batch, ByRank) else batch)
         if isinstance(batch, ByRank):
-            mean, variance = turned(mean), None if variance is None else turned(variance)
+            mean, variance = (
+                swap_list_and_rank(mean),
+                None if variance is None else swap_list_and_rank(variance),
+            )
         return log_sigmoid_pair(mean) if variance is None else mean_log_sigmoid_pair(mean, variance)
 
     def log_prob(self, batch: Batch | ByRank) -> _Oriented:

@@ -34,14 +34,14 @@ class Formula:
     Attributes:
         features: Stands for the feature vectors of documents, [..., features].
         ids: Stands for their ids, [...].
-        steps: Operation, names of what it reads, and settings of each step.
+        steps: Name, operation, names of what it reads, and settings of each step.
         arrays: Arrays that steps read, by name.
     """
 
     features, ids = "features", "ids"
 
     def __init__(self) -> None:
-        self.steps: list[tuple[str, list[str], dict[str, Any]]] = []
+        self.steps: list[tuple[str, str, list[str], dict[str, Any]]] = []
         self.arrays: dict[str, np.ndarray] = {}
 
     def step(self, operation: str, *inputs: str | np.ndarray, **settings: float) -> str:
@@ -62,7 +62,7 @@ class Formula:
                 self.arrays[f"{name}/{place}"] = np.asarray(given)
                 given = f"{name}/{place}"
             names.append(given)
-        self.steps.append((operation, names, settings))
+        self.steps.append((name, operation, names, settings))
         return name
 
     def layers(self, x: str, layers: Sequence[Any]) -> str:

@@ -134,9 +134,9 @@ def is_concrete(batch: Mapping[str, Any]) -> bool:
     return not any(isinstance(values, Tracer) for values in batch.values())
 
 
-def from_lengths(lengths: np.ndarray, ranks: int) -> np.ndarray:
-    """The mask [batch, rank] of lists of these lengths."""
-    return np.arange(ranks) < lengths[:, None]
+def from_lengths(lengths: Any, ranks: int) -> Any:
+    """The mask [..., batch, rank] of lists of these lengths, an array of NumPy or JAX as they are."""
+    return np.arange(ranks, dtype=np.int32) < lengths[..., None]
 
 
 def needs(compute: Callable[[Batch], Any], batch: Batch) -> Callable[[str], bool]:

@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_dir
 from clickexp.data import Dataset, Sessions
 from clickexp.data.context import CONTEXT
 from clickexp.data.schema import Column
-from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.evaluation.evaluator import Evaluator
 from clickexp.experiment.build import build_model
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.instantiate import build_trainer, constructor
@@ -125,7 +125,7 @@ def held_out(log: Sessions, overrides: tuple[str, ...], fold: np.ndarray) -> dic
         model = build_model(constructor(values["model"], "model"), dataset, number)
         build_trainer(values, {})[0].train(model, dataset.train, dataset.val)
         found = (
-            ModelEvaluator()
+            Evaluator()
             .clicks(model, dataset.test, MultiMetric(METRICS).keep_values().metrics)
             .values()
         )

@@ -108,7 +108,7 @@ def time_ours(args: argparse.Namespace) -> dict[str, float]:
 
 def batches_of(name: str, dataset: Dataset, size: int, sessions: int) -> list[Superbatch]:
     """Batches of at most `sessions` lists, with the columns that a model reads."""
-    found = superbatches(dataset.train.carrying(READ[name]), size, STEPS)
+    found = superbatches(dataset.train.with_batch_columns(READ[name]), size, STEPS)
     return list(itertools.islice(found, max(sessions // size // STEPS, 1)))
 
 

@@ -14,7 +14,7 @@ import jax
 from hydra import compose, initialize_config_dir
 
 from clickexp.data import Sessions
-from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.evaluation.evaluator import Evaluator
 from clickexp.experiment.build import build_model
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.instantiate import build_trainer, constructor
@@ -77,7 +77,7 @@ def values(overrides: list[str]) -> dict:
 
 def log_likelihood(model: ClickModel, part: Sessions) -> float:
     """Mean log P(click | clicks above) of the documents."""
-    return ModelEvaluator().clicks(model, part, {"ll": LogLikelihood()}).compute()["ll"]
+    return Evaluator().clicks(model, part, {"ll": LogLikelihood()}).compute()["ll"]
 
 
 if __name__ == "__main__":

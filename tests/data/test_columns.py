@@ -24,7 +24,7 @@ from clickexp.data import (
 from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
 from clickexp.errors import DataError
 from clickexp.evaluation import evaluator
-from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.evaluation.evaluator import Evaluator
 from clickexp.metrics import LogLikelihood, Metric
 from clickexp.models import GlobalCTRModel, PositionBasedModel
 from clickexp.parameters import (
@@ -84,7 +84,7 @@ def test_positions_that_are_the_ranks_do_not_travel():
         (alike, False),
         (Sessions.from_arrays(**given, positions=moved), True),
     ):
-        batch = next(superbatches(sessions.carrying(["positions"]), N, 1))
+        batch = next(superbatches(sessions.with_batch_columns(["positions"]), N, 1))
         assert ("positions" in batch.arrays) == travels
         shown = np.broadcast_to(at_step(with_mask(batch.arrays), 0)["positions"], (N, RANKS))
         there = given["query_doc_ids"] > 0
@@ -125,7 +125,9 @@ def test_batches_carry_what_was_chosen_with_its_padding():
         "device",
         "bias",
     }  # 32 bits at most
-    chosen = next(superbatches(sessions.carrying(["visit", "dwell"]), 16, 2, seed=1)).arrays
+    chosen = next(
+        superbatches(sessions.with_batch_columns(["visit", "dwell"]), 16, 2, seed=1)
+    ).arrays
     assert chosen.keys() == {"query_doc_ids", "clicks", "lengths", "dwell", "visit"}
     assert chosen["visit"].shape == (2, 16, 1) and chosen["visit"].dtype == np.int32
     order = np.random.default_rng((1, 0)).permutation(N)
@@ -140,7 +142,7 @@ def test_integers_beyond_32_bits_are_refused_where_batches_carry_them():
     sessions = sessions_of(given)
     assert list(superbatches(sessions, 8, 1))
     with refuses(DataError, "sessions, row 4", "visit holds 2147483648", "32-bit integers"):
-        sessions.carrying(["visit"])
+        sessions.with_batch_columns(["visit"])
 
 
 def test_whole_numbers_that_batches_round_are_refused_where_they_carry_them():
@@ -151,12 +153,12 @@ def test_whole_numbers_that_batches_round_are_refused_where_they_carry_them():
     assert sizes.max() == 2**24
     fractions = sizes + 2**24 + 0.3
     for values in (sizes, fractions):
-        sessions = Sessions.from_arrays(**given, extra={size: values}).carrying(["size"])
+        sessions = Sessions.from_arrays(**given, extra={size: values}).with_batch_columns(["size"])
         carried = next(superbatches(sessions, N, 1)).arrays["size"].ravel()
         np.testing.assert_array_equal(carried, values.astype(np.float32))
     sizes[7] = 2**24 + 1
     with refuses(DataError, "row 7", "size holds 16777217", "scale them"):
-        Sessions.from_arrays(**given, extra={size: sizes}).carrying(["size"])
+        Sessions.from_arrays(**given, extra={size: sizes}).with_batch_columns(["size"])
 
 
 ROUNDED = [
@@ -354,7 +356,7 @@ def test_nothing_travels_that_nobody_reads(monkeypatch):
         )
         metrics = {"ll": LogLikelihood()}
         evaluated = columns_fed(
-            monkeypatch, evaluator, lambda: ModelEvaluator().clicks(model, sessions, metrics)
+            monkeypatch, evaluator, lambda: Evaluator().clicks(model, sessions, metrics)
         )
         assert trained == evaluated == always | read
 
@@ -386,7 +388,7 @@ class MeanDwell(Metric):
 def test_a_metric_reads_a_column():
     given = arrays()
     model = GlobalCTRModel(rngs=nnx.Rngs(0))
-    metrics = ModelEvaluator().clicks(
+    metrics = Evaluator().clicks(
         model, sessions_of(given), {"ll": LogLikelihood(), "dwell": MeanDwell()}
     )
     shown = np.arange(RANKS) < given["lengths"][:, None]

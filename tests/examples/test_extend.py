@@ -23,13 +23,16 @@ from clickexp.data import Dataset, Features, Sessions
 from clickexp.data.context import CONTEXT
 from clickexp.data.names import read_names
 from clickexp.errors import ConfigError
+from clickexp.evaluation.evaluator import Evaluator
+from clickexp.evaluation.groups import HeldOut, metric_groups
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import resolve
 from clickexp.export.ranker import described
 from clickexp.export.tables import export
 from clickexp.loggers import RunInfo
-from clickexp.models import PositionBasedModel, UserBrowsingModel
+from clickexp.metrics import LogLikelihood
+from clickexp.models import DocumentCTRModel, PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import Rows, Sizes
 from clickexp.propensities import Propensities
 from clickexp.runs.result import RunResult
@@ -71,6 +74,7 @@ SHORT = {
     "gru/gru_click_model.py": 60,
     "launcher/ssh_launcher.py": 80,
     "listwise/listwise_ranker.py": 25,
+    "group/order.py": 35,
     "logger/sqlite_logger.py": 30,
     "metric/best_first.py": 15,
     "optimizer/lazy_lion.py": 20,
@@ -247,6 +251,7 @@ def test_configurations_of_examples_are_complete(monkeypatch):
         ("gru", "model=gru"),
         ("columns", "dataset=pages", "dataset.path=pages.jsonl", "model=page"),
         ("metric", "metric=[click,best_first]", "optimized_metric=val/best_first@1"),
+        ("group", "metric=[click,order]", "optimized_metric=val/same_order"),
         ("optimizer", "optimizer=lazy_lion", "model=dctr"),
         ("scan", "model=pbm", "attraction=context"),
         ("tower", "model=pbm", "attraction=factorization", "dataset=letor", "dataset.path=lists"),
@@ -296,6 +301,46 @@ def test_the_metric_of_the_user_against_a_loop(monkeypatch):
             for score, label, w in zip(scores, labels, where, strict=True)
         ]
         assert value == pytest.approx(np.mean(hits))
+
+
+def test_a_group_of_the_user_against_a_loop(monkeypatch):
+    """It is validated where it is watched, and results list it under its heading."""
+    config = checked(
+        monkeypatch, "group", "metric=[click,order]", "trainer.early_stopping.metric=same_order"
+    )
+    group = config.trainer.metric_groups["order"]
+    model = DocumentCTRModel(9, rngs=nnx.Rngs(0))
+    values = np.random.default_rng(0).normal(size=(10, 1)).astype(np.float32)
+    model.ctr.table.set_value(Rows(jnp.asarray(values), 1))
+    rng = np.random.default_rng(1)
+    ids, lengths = rng.integers(1, 10, (30, 4)).astype(np.int32), rng.integers(1, 5, 30)
+    sessions = Sessions.from_arrays(
+        query_doc_ids=ids, clicks=ids > 4, lengths=lengths, query_doc_pairs=9
+    )
+    evaluation = Evaluator().compiled(model, HeldOut(sessions), {"order": group})(
+        (nnx.state(model),), "test"
+    )
+    pairs = [
+        values[row[rank], 0] > values[row[rank + 1], 0]
+        for row, length in zip(ids, lengths, strict=True)
+        for rank in range(length - 1)
+    ]
+    assert evaluation.groups["order"].compute() == {"same_order": pytest.approx(np.mean(pairs))}
+    assert group.headings() == {"order of the log": ["same_order"]}
+
+
+def test_metrics_in_no_group_are_refused():
+    with refuses(ConfigError, "metric.novelty", "_target_"):
+        metric_groups({"novelty": {"ll": LogLikelihood()}})
+
+
+@pytest.mark.nightly
+def test_early_stopping_on_a_group_of_the_user(tmp_path):
+    options = ["model=pbm", "metric=[click,order]", "trainer.early_stopping.metric=same_order"]
+    done = clickexp(tmp_path, "group", *options, *TINY, "hydra.run.dir=run")
+    result = result_of(done, tmp_path)
+    assert 0 < result["test"]["same_order"] < 1 and "same_order" in result["val"]
+    assert result["groups"]["order of the log"] == ["same_order"]
 
 
 def test_a_row_optimizer_of_the_user_against_dense_float64(monkeypatch):

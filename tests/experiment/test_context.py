@@ -104,7 +104,7 @@ def data():
 def test_context_without_weight_leaves_every_model_as_it_is(name, data):
     """With weight, it changes the predictions of lists that have context, and no relevance."""
     columns = {*data.train.columns, *data.train.derived}
-    batch = at_step(with_mask(next(feed(data.train.carrying(columns), 40, 1)).arrays), 0)
+    batch = at_step(with_mask(next(feed(data.train.with_batch_columns(columns), 40, 1)).arrays), 0)
     found = []
     for overrides in ([], ["+context=both"]):
         model = build_model(constructor(composed(f"model={name}", *overrides), "model"), data, 0)

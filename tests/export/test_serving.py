@@ -180,7 +180,7 @@ def test_each_model_scores_by_its_towers(dataset, kind):
     model = randomised(fill_tables(built(MODELS[kind], dataset, attraction=tower)))
     ranker = described(model, dataset)
     assert_served(ranker, model, dataset)
-    tables = [operation for operation, _, _ in ranker.description["steps"] if operation == "row"]
+    tables = [operation for _, operation, _, _ in ranker.description["steps"] if operation == "row"]
     assert len(tables) == (1 if kind == "DynamicBayesianNetwork" else 0)  # of satisfaction
 
 

@@ -23,7 +23,7 @@ from clickexp.export.context import with_context
 from clickexp.export.fitted import configuration, fitted
 from clickexp.export.predict import document_outputs, predictor, single_documents
 from clickexp.export.sessions import read_sessions
-from clickexp.export.tables import _write_predictions, export
+from clickexp.export.tables import export, write_predictions
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import ContextParameterConfig, EmbeddingParameterConfig, SumParameterConfig
 from clickexp.simulation import simulate
@@ -277,8 +277,8 @@ class Predicting:
 
     def __call__(self, source=None, **columns):
         given = self.log.test if source is None else source
-        arguments = self.model, self.log, given, self.names, columns, self.folder, self.named
-        _write_predictions(*arguments)
+        arguments = self.model, self.log, given, self.names, columns, self.named
+        write_predictions(*arguments, self.folder / "predictions.parquet")
         return pl.read_parquet(self.folder / "predictions.parquet")
 
 

@@ -14,7 +14,7 @@ from stored_logs import stored
 
 from clickexp.data import Features
 from clickexp.errors import ConfigError, DivergedError
-from clickexp.evaluation.evaluate import HeldOutEvaluator
+from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.loggers.base import Logger
 from clickexp.training import EarlyStopping, loop
 from clickexp.training.loop import Checkpoint, Learner, Loop
@@ -29,8 +29,8 @@ FALLS_AND_RISES = (3.0, 2.0, 1.0, 1.5, 2.5, 3.0, 3.5, 4.0)
 class Counting(Learner):
     """A learner whose state is how many passes it has done, and how often its rates fell."""
 
-    def __init__(self, passes, train, *, decays=0, unsettled=0, settings=(), programs=()):
-        self.passes, self.unsettled = passes, unsettled
+    def __init__(self, passes, train, *, decays=0, warmup_passes=0, settings=(), programs=()):
+        self.passes, self.warmup_passes = passes, warmup_passes
         self.settings, self.programs = dict(settings), programs
         self.train, self.most_decays, self.starts = train, decays, 0
         self.state = {"passes": jnp.asarray(0), "decays": jnp.asarray(0)}
@@ -53,7 +53,7 @@ class Counting(Learner):
         return (self.state,)
 
 
-class Validation(HeldOutEvaluator):
+class Validation(CompiledEvaluation):
     """A validation whose loss follows from the number of passes."""
 
     names, programs = ("loss", "ll"), ()
@@ -179,7 +179,7 @@ def test_rates_fall_where_training_would_stop_until_they_may_no_longer():
 def test_epochs_before_everything_is_learned_are_forgotten():
     """Three of them: the best is the fifth, and none before the fourth makes training stop."""
     losses = [1.0, 1.0, 2.0, 5.0, 4.0, 4.5, 3.0]
-    made = ran(losses, EarlyStopping(patience=0), unsettled=3)
+    made = ran(losses, EarlyStopping(patience=0), warmup_passes=3)
     assert [record["improved"] for record in made.history] == [True] * 5 + [False]
     assert (made.best_epoch, int(made.best["passes"])) == (5, 5)
 

@@ -491,7 +491,7 @@ def test_lists_to_rank_need_labels_and_no_clicks():
     for batch in batches:
         del batch["mask"]
         batch["lengths"] = batch.pop("n").astype(np.int32)
-    trainer = Trainer(ranking_metrics=dcg)
+    trainer = Trainer(groups={"ranking": dcg})
     again = trainer.evaluate_ranking(linear_ranker(), iter(batches)).compute("test_")
     assert again == tested
 

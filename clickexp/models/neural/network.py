@@ -1,4 +1,4 @@
-"""What click models that read vectors of documents and queries share."""
+"""Common parts of click models that read vectors of documents and queries."""
 
 import abc
 from typing import cast
@@ -18,15 +18,15 @@ from clickexp.utils.checks import Limit
 _Source = VectorsConfig | Vectors
 
 
-def query_place(shown: Observed, numbers: Array | None) -> Array:
+def query_place(mask: Observed, numbers: Array | None) -> Array:
     """Returns where to read the query of each list, `[batch, 1]`: at the first document shown that has one.
 
     Args:
-        shown: Which documents are shown.
+        mask: Which documents are shown.
         numbers: Those of queries per document, 0 at documents that the log does not have; None where there are none.
     """
-    known = shown if numbers is None else shown & (numbers > 0)
-    return jnp.argmax(shown.astype(int) + known.astype(int), axis=1)[:, None]
+    has_query = mask if numbers is None else mask & (numbers > 0)
+    return jnp.argmax(mask.astype(int) + has_query.astype(int), axis=1)[:, None]
 
 
 class NetworkClickModel(SequentialClickModel):

@@ -54,8 +54,9 @@ class Scorer:
         name: Of the model.
         width: Features per document; None where no step reads features.
         reads_ids: Whether a step reads ids.
-        description: The steps, as ranker.npz describes them: operation, names of what it reads, settings. The last
-            one is the score.
+        rows: Numbers of rows of the tables that steps look ids up in.
+        description: The steps, as ranker.npz describes them: name, operation, names of what it reads, settings. The
+            last one is the score.
     """
 
     def __init__(self, file):
@@ -65,7 +66,11 @@ class Scorer:
                 key: np.asarray(stored[key]) for key in stored.files if key != "description"
             }
         self.name, self.width = self.description["model"], self.description["features"]
-        self.reads_ids = any("ids" in inputs for _, inputs, _ in self.description["steps"])
+        steps = self.description["steps"]
+        self.reads_ids = any("ids" in inputs for _, _, inputs, _ in steps)
+        self.rows = {
+            len(self.arrays[inputs[0]]) for _, operation, inputs, _ in steps if operation == "row"
+        }
 
     def score(self, features=None, ids=None, transformed=False):
         """Scores documents.
@@ -86,11 +91,11 @@ class Scorer:
         if self.reads_ids and ids is None:
             raise ValueError("the ranker has a table of ids: give ids")
         values = {**self.arrays, "features": features, "ids": np.asarray(ids)}
-        result = None
-        for number, (operation, inputs, settings) in enumerate(self.description["steps"]):
-            result = OPERATIONS[operation](*[values[name] for name in inputs], **settings)
-            values[f"{operation}_{number}"] = result
-        return result
+        scores = np.zeros(())
+        for name, operation, inputs, settings in self.description["steps"]:
+            scores = OPERATIONS[operation](*[values[each] for each in inputs], **settings)
+            values[name] = scores
+        return scores
 
     def rank(self, features=None, ids=None):
         """Returns the places of documents [n] in the order of their scores, the best first."""

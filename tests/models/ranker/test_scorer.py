@@ -21,11 +21,11 @@ def scorer(folder, *steps, features=None, transform=None, **arrays):
 def test_steps_read_features_arrays_and_earlier_results(tmp_path):
     k, w = RNG.normal(size=(3, 3)), RNG.normal(size=(6, 1))
     steps = [
-        ("matmul", ["features", "k"], {}),
-        ("multiply", ["features", "matmul_0"], {}),
-        ("concatenate", ["multiply_1", "features"], {}),
-        ("matmul", ["concatenate_2", "w"], {}),
-        ("squeeze", ["matmul_3"], {}),
+        ("mixed", "matmul", ["features", "k"], {}),
+        ("crossed", "multiply", ["features", "mixed"], {}),
+        ("both", "concatenate", ["crossed", "features"], {}),
+        ("column", "matmul", ["both", "w"], {}),
+        ("score", "squeeze", ["column"], {}),
     ]
     found = scorer(tmp_path, *steps, features=3, k=k, w=w)
     expected = (np.concatenate([X * (X @ k), X], axis=1) @ w)[:, 0]
@@ -50,13 +50,13 @@ OPERATIONS = {
 @pytest.mark.parametrize("operation, expected", OPERATIONS.items())
 def test_an_operation(tmp_path, operation, expected):
     settings = {"epsilon": 1e-3} if operation == "layer_norm" else {}
-    found = scorer(tmp_path, (operation, ["features"], settings), features=3)
+    found = scorer(tmp_path, ("z", operation, ["features"], settings), features=3)
     np.testing.assert_allclose(found.score(X), expected)
 
 
 def test_features_are_transformed_once(tmp_path):
     w = RNG.normal(size=(3, 1))
-    steps = [("matmul", ["features", "w"], {})]
+    steps = [("matmul", "matmul", ["features", "w"], {})]
     log = scorer(tmp_path, *steps, features=3, transform="log1p", w=w)
     transformed = np.sign(X) * np.log1p(np.abs(X))
     np.testing.assert_allclose(log.score(X), transformed @ w)
@@ -64,7 +64,7 @@ def test_features_are_transformed_once(tmp_path):
 
 
 def test_ids_that_a_table_does_not_know_have_its_first_row(tmp_path):
-    steps = [("row", ["table", "ids"], {}), ("log_sigmoid", ["row_0"], {})]
+    steps = [("row", "row", ["table", "ids"], {}), ("log_sigmoid", "log_sigmoid", ["row"], {})]
     tables = scorer(tmp_path, *steps, table=TABLE)
     expected = -np.log1p(np.exp(-np.array([0.5, -1.0, 2.0, 0.5, 0.5])))
     np.testing.assert_allclose(tables.score(ids=[0, 1, 2, 3, -1]), expected)
@@ -74,8 +74,8 @@ def test_ids_that_a_table_does_not_know_have_its_first_row(tmp_path):
 
 def test_what_a_step_reads_is_asked_for(tmp_path):
     with pytest.raises(ValueError, match="ids"):
-        scorer(tmp_path, ("row", ["table", "ids"], {}), table=TABLE).score()
-    reads = scorer(tmp_path, ("squeeze", ["features"], {}), features=3)
+        scorer(tmp_path, ("row", "row", ["table", "ids"], {}), table=TABLE).score()
+    reads = scorer(tmp_path, ("squeeze", "squeeze", ["features"], {}), features=3)
     for given, named in ((None, "3 numbers"), (X[:, :2], r"\(5, 2\)")):
         with pytest.raises(ValueError, match=named):
             reads.score(given)
