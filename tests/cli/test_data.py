@@ -343,7 +343,7 @@ ERRORS = [
     (PREPARE, ["log.parquet: no column 'clicks'"]),
     (["inspect", "none"], ["none: no such file or folder"]),
     (["inspect", "dataset.path=none/log"], ["clickexp-data inspect PATH"]),
-    (["verify", "HERE"], ["no packed sessions", "clickexp-data prepare"]),
+    (["verify", "HERE"], ["no prepared log", "clickexp-data prepare"]),
     (["inspect", "HERE"], ["format=", "parquet, "]),
     (["inspect", "SOURCE", "positionz=3"], ["positionz: ", "positions, "]),
 ]

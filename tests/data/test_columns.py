@@ -288,13 +288,12 @@ def test_a_tower_looks_rows_up_by_integers_only(config):
 
 
 def test_names_are_declared_once(tmp_path):
-    log = LogWriter(tmp_path / "log", "log", "none")
     for columns, *parts in (
         (["query_doc_ids", "clicks", "dwell"], "no column 'dwell'", "Declare it"),
         ([DWELL, Column("dwell", "int8")], "dwell", "twice"),
         ([Column("labels", "int8")], "labels", "twice"),
     ):
-        with refuses(DataError, *parts):
+        with refuses(DataError, *parts), LogWriter(tmp_path / "log", "log", "none") as log:
             log.part("sessions", 3, columns)
 
 
