@@ -56,8 +56,12 @@ def compare_runs(
     shown = positions or first.positions
     options = {**settings, "positions": shown, "names": names}
     result = compare_rankers(
-        ranker_a.model, ranker_b.model, clicker, candidate_lists(first), **options
-    )  # pyright: ignore[reportArgumentType]  # User checks it
+        ranker_a.model,
+        ranker_b.model,
+        clicker,  # pyright: ignore[reportArgumentType]  # User checks it
+        candidate_lists(first),
+        **options,
+    )
     kinds = [_name_of(folder) for folder in folders]
     caveats = tuple(
         _caveats(folders[0], folders[1], None if str(user) == _TRUE_USER else Path(user))
