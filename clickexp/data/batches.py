@@ -96,8 +96,6 @@ def keys_read(compute: Callable[[Batch], Any], batch: Mapping[str, Any]) -> set[
     program = jax.make_jaxpr(compute)(batch).jaxpr
     used = {id(value) for value in program.outvars}
     for equation in reversed(program.eqns):
-        # an array that is only turned is not read
-        is_turn = equation.primitive.name == "transpose"
-        if not is_turn or any(id(value) in used for value in equation.outvars):
+        if not used.isdisjoint(map(id, equation.outvars)):  # else nothing depends on it
             used |= {id(value) for value in equation.invars}
     return {name for name, value in zip(names, program.invars, strict=True) if id(value) in used}
