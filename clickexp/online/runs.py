@@ -55,9 +55,8 @@ def compare_runs(
     names = (str(a), str(b), name)
     shown = positions or first.positions
     options = {**settings, "positions": shown, "names": names}
-    result = compare_rankers(
-        ranker_a.model, ranker_b.model, clicker, candidate_lists(first), **options
-    )  # pyright: ignore[reportArgumentType]  # User checks it
+    models = ranker_a.model, ranker_b.model
+    result = compare_rankers(*models, clicker, candidate_lists(first), **options)  # pyright: ignore[reportArgumentType]  # User checks it
     kinds = [_name_of(folder) for folder in folders]
     caveats = tuple(
         _caveats(folders[0], folders[1], None if str(user) == _TRUE_USER else Path(user))
