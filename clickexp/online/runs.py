@@ -55,8 +55,13 @@ def compare_runs(
     names = (str(a), str(b), name)
     shown = positions or first.positions
     options = {**settings, "positions": shown, "names": names}
-    models = ranker_a.model, ranker_b.model
-    result = compare_rankers(*models, clicker, candidate_lists(first), **options)  # pyright: ignore[reportArgumentType]  # User checks it
+    result = compare_rankers(
+        ranker_a.model,
+        ranker_b.model,
+        clicker,  # pyright: ignore[reportArgumentType]  # User checks it
+        candidate_lists(first),
+        **options,
+    )
     kinds = [_name_of(folder) for folder in folders]
     caveats = tuple(
         _caveats(folders[0], folders[1], None if str(user) == _TRUE_USER else Path(user))
