@@ -87,7 +87,7 @@ class ByRank(Mapping[str, Array]):
         self.lists = lists
 
     def __getitem__(self, key: str) -> Array:
-        return turned(self.lists[key])
+        return swap_list_and_rank(self.lists[key])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.lists)
@@ -102,7 +102,7 @@ class ByRank(Mapping[str, Array]):
         return ranks, sessions
 
     @property
-    def shown(self) -> Bool[Array, "rank batch"] | None:
+    def mask(self) -> Bool[Array, "rank batch"] | None:
         """Where a document was shown; None if the mask was made from lengths, so that no hidden one is above another.
 
         Padding behind a list needs no care from top to bottom; with it a training step takes slightly longer.
@@ -113,18 +113,25 @@ class ByRank(Mapping[str, Array]):
     @property
     def clicks(self) -> Bool[Array, "rank batch"]:
         """The clicks on documents that were shown or behind the last of them."""
-        clicks, shown = self["clicks"].astype(bool), self.shown
-        return clicks if shown is None else clicks & shown
+        clicks, mask = self["clicks"].astype(bool), self.mask
+        return clicks if mask is None else clicks & mask
 
     def replace(self, **arrays: Array) -> "ByRank":
         """The batch with other or further arrays, `[rank, batch, ...]`."""
-        return ByRank({**self.lists, **{key: turned(array) for key, array in arrays.items()}})
+        return ByRank(
+            {**self.lists, **{key: swap_list_and_rank(array) for key, array in arrays.items()}}
+        )
 
 
-def turned(array: Array) -> Array:
+def swap_list_and_rank(array: Array) -> Array:
     """Returns an array with its first two axes exchanged: the one place where lists first and ranks first meet.
 
     Users, towers and readers have lists first, `[batch, rank, ...]`; definitions of click models and sums of metrics
     have ranks first. In a compiled program this moves nothing.
     """
     return array.swapaxes(0, 1) if array.ndim > 1 else array
+
+
+def ranks_first(values: Shaped[Array, "*lists rank"]) -> Shaped[Array, "rank list"]:
+    """Returns numbers of lists along any leading axes with ranks first, as sums of metrics are taken."""
+    return swap_list_and_rank(values.reshape(-1, values.shape[-1]))

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from clickexp.utils.exits import VERSION, ending, printing
+from clickexp.utils.exits import VERSION, ending
 
 _DESCRIPTION = """\
 Prepares search logs, describes and draws them, and verifies their files.
@@ -32,15 +32,11 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
-    with printing("clickexp-data"):
+    with ending("clickexp-data", "stopped, nothing half-written is left"):
         chosen = vars(_parsed(arguments))
-    run = chosen.pop("run")
-    with ending(
-        "clickexp-data", "stopped, nothing half-written is left", prints=run != "prepare_log"
-    ):
         from clickexp.cli import log_commands as commands
 
-        getattr(commands, run)(**chosen)
+        getattr(commands, chosen.pop("run"))(**chosen)
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -80,9 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect.set_defaults(run="inspect_log")
     text = "read every file of a prepared folder, or of all in a cache, against its checksum"
     verify = commands.add_parser("verify", help=text, description=text, formatter_class=raw)
-    verify.add_argument(
-        "path", metavar="PATH", help="prepared folder, packed sessions, or a cache of these"
-    )
+    verify.add_argument("path", metavar="PATH", help="prepared folder, or a cache of these")
     verify.set_defaults(run="verify_logs")
     for command in (prepare, inspect):
         command.add_argument("options", metavar="key=value", nargs="*", help=_OPTIONS)

@@ -13,23 +13,21 @@ from rich.console import Console
 
 from clickexp.cli import log_report as report
 from clickexp.data import Dataset
-from clickexp.data.checksums import REMEDY, Stored
+from clickexp.data.checksums import REMEDY
+from clickexp.data.description import is_log
 from clickexp.data.inspect.context import context_summaries
 from clickexp.data.inspect.doubts import doubts
 from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.log_format import prepare
-from clickexp.data.pack import is_pack, verify_pack
-from clickexp.data.prepared import is_log, open_prepared, verify_log
-from clickexp.data.schema import DataError
-from clickexp.errors import ConfigError, reason
+from clickexp.data.prepared import open_prepared, verify_log
+from clickexp.errors import ConfigError, DataError, reason
 from clickexp.experiment.formats import FORMATS
-from clickexp.loggers.progress import Steps
 from clickexp.results.figures.log import write_figures
 from clickexp.utils.escape import slug
-from clickexp.utils.options import parsed
 from clickexp.utils.paths import display_path
-from clickexp.utils.signatures import check_arguments
+from clickexp.utils.progress import Steps
+from clickexp.utils.signatures import check_arguments, parsed_options
 
 _FORMAT_OF_FILES = {
     "train_per_query_quid.txt": "tiangong_st",
@@ -53,10 +51,10 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
         target: The new folder.
         options: KEY=VALUE, as the reader of the format takes them.
     """
-    opener, given = _opener(format), parsed(options)
-    _check(opener, given, [*_names(opener.read), "name"], format)
+    opener, settings = _opener(format), parsed_options(options)
+    _check(opener, settings, [*_names(opener.read), "name"], format)
     with Steps(f"reading {Path(source).name}") as progress:
-        log = prepare(opener.read, opener.format, source, target, **given, progress=progress)
+        log = prepare(opener.read, opener.format, source, target, **settings, progress=progress)
     _show(
         f"{target}: {log.name}, prepared from {log.format}",
         report.parts(log),
@@ -77,13 +75,13 @@ def inspect_log(
         output: Where figures/ goes; by default a folder of the log's name below outputs/inspect.
         json: Print one JSON object instead of tables.
     """
-    dataset = _dataset(Path(path).expanduser(), parsed(options))
+    dataset = _dataset(Path(path).expanduser(), parsed_options(options))
     counts, links, contexts = (
         summaries(dataset),
         identifiability(dataset.train),
         context_summaries(dataset),
     )
-    found = list(doubts(dataset))
+    warnings = list(doubts(dataset))
     folder = (
         Path(output)
         if output
@@ -94,7 +92,7 @@ def inspect_log(
     except OSError as error:
         drawn = f"not written ({reason(error)}); choose another folder with --output"
     if json:
-        described = report.as_json(dataset, counts, links, contexts, found)
+        described = report.as_json(dataset, counts, links, contexts, warnings)
         print(dumps({"path": path, **described, "figures": drawn}, indent=2))  # noqa: T201  # output
         return
     train = counts["train"]
@@ -110,14 +108,14 @@ def inspect_log(
         *grades,
         report.features(dataset),
         report.notes(dataset.notes),
-        *(f"warning: {doubt}" for doubt in found),
+        *(f"warning: {doubt}" for doubt in warnings),
         links.describe(),
         f"figures: {drawn}",
     )
 
 
 def verify_logs(path: str) -> None:
-    """Reads the files of a prepared folder, of packed sessions, or of a folder of these, against their checksums.
+    """Reads the files of a prepared folder, or of a folder of these, against their checksums.
 
     Args:
         path: The folder.
@@ -127,30 +125,28 @@ def verify_logs(path: str) -> None:
         DataError: Files are damaged. It names each, once all have been read.
     """
     folder = Path(path).expanduser()
-    found = [folder] if _is_stored(folder) else sorted(folder.glob("[!.]*"))
-    folders = [*filter(_is_stored, found)]
+    folders = [folder] if is_log(folder) else sorted(folder.glob("[!.]*"))
+    logs = [*filter(is_log, folders)]
     damaged = [
-        f"{other}: not whole: there are arrays, but no log.json or meta.json with their checksums. {REMEDY}"
-        for other in found
-        if _has_arrays_alone(other)
+        f"{other}: not whole: there are arrays, but no log.json with their checksums. {REMEDY}"
+        for other in folders
+        if not is_log(other) and next(other.rglob("*.npy"), None) is not None
     ]
-    if not folders and not damaged:
+    if not logs and not damaged:
         raise ConfigError(
-            f"{path}: no prepared log and no packed sessions. Give a folder that clickexp-data prepare wrote, or one "
-            "of such folders, such as outputs/cache."
+            f"{path}: no prepared log. Give a folder that clickexp-data prepare wrote, or one of such folders, such as "
+            "outputs/cache."
         )
-    for stored in folders:
+    for log in logs:
         try:
-            with Steps(f"verifying {stored.name}") as progress:
-                files = (
-                    verify_log(stored, progress)
-                    if is_log(stored)
-                    else verify_pack(stored, progress)
-                )
+            with Steps(f"verifying {log.name}") as progress:
+                files = verify_log(log, progress)
         except DataError as error:
             damaged.append(str(error))
         else:
-            _show(f"{stored}: {_sound(files)}")
+            megabytes = sum(stored.size for stored in files) / 1e6
+            count = f"{len(files)} files of {megabytes:,.1f} MB"
+            _show(f"{log}: {count} agree with their checksums")
     if damaged:
         raise DataError(" ".join(damaged))
 
@@ -176,28 +172,6 @@ def _show(*blocks: Any) -> None:
         if number:
             console.print()
         console.print(block, soft_wrap=isinstance(block, str) and not console.is_terminal)
-
-
-def _is_stored(folder: Path) -> bool:
-    return is_log(folder) or is_pack(folder)
-
-
-def _has_arrays_alone(folder: Path) -> bool:
-    """Returns whether there are arrays without the file that is written last and has their checksums."""
-    return not _is_stored(folder) and next(folder.rglob("*.npy"), None) is not None
-
-
-def _sound(files: Sequence[Stored]) -> str:
-    """Describes files without damage."""
-    summed = [stored for stored in files if stored.crc32 is not None]
-    others = [
-        stored.file.name
-        for stored in files
-        if stored.crc32 is None and stored.file.suffix != ".json"
-    ]
-    megabytes = sum(stored.size for stored in summed) / 1e6
-    unknown = f"; earlier versions wrote none for {', '.join(others)}" if others else ""
-    return f"{len(summed)} files of {megabytes:,.1f} MB agree with their checksums{unknown}"
 
 
 def _opener(format: str) -> Any:
@@ -227,8 +201,7 @@ def _dataset(path: Path, options: dict[str, Any]) -> Dataset:
     format = options.pop("format", None)
     if is_log(path):
         _check(open_prepared, options, _names(open_prepared), "a prepared log")
-        with Steps(f"verifying {path.name}") as progress:
-            return open_prepared(path, progress=progress, **options)
+        return open_prepared(path, **options)
     if not path.exists():
         keyed = "=" in str(path)
         remedy = (

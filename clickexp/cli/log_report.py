@@ -1,8 +1,8 @@
 """Tables and lines about a log on a terminal."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from rich.bar import Bar
@@ -19,20 +19,22 @@ from clickexp.utils.tables.terminal import console_table, first_ranks
 if TYPE_CHECKING:
     from clickexp.results.figures.drawing import Panel
 
+_Part = TypeVar("_Part")
+
 _BAR_WIDTH = 30
 _MANY_GRADES = 12
 
 
 def parts(log: Log) -> Table:
     """Returns sessions, documents shown, clicks and click rate of each part of a prepared log."""
-    of = list(log.parts.values())
-    rows = {
-        "sessions": [f"{part.count:,}" for part in of],
-        "documents shown": [f"{part.documents:,}" for part in of],
-        "clicks": [f"{part.clicks_total:,}" for part in of],
-        "click rate": [_share(part.clicks_total, part.documents) for part in of],
+    rows: dict[str, Callable[[Sessions], str]] = {
+        "sessions": lambda part: f"{part.count:,}",
+        "documents shown": lambda part: f"{part.documents:,}",
+        "clicks": lambda part: f"{part.clicks_total:,}",
+        "click rate": lambda part: _share(part.clicks_total, part.documents),
     }
-    return _by_part(("all" if name == "sessions" else name for name in log.parts), rows)
+    names = {"sessions": "all"}
+    return _by_part({names.get(name, name): part for name, part in log.parts.items()}, rows)
 
 
 def largest_id(parts: Iterable[Sessions]) -> str:
@@ -42,43 +44,34 @@ def largest_id(parts: Iterable[Sessions]) -> str:
 
 def counts(summaries: Mapping[str, Summary]) -> Table:
     """Returns the counts of each part, and what its pairs have in common with those of training."""
-    of = list(summaries.values())
-    rows = {
-        "sessions": [f"{part.sessions:,}" for part in of],
-        "distinct queries": ["-" if part.queries is None else f"{part.queries:,}" for part in of],
-        "documents shown": [f"{part.shown.sum():,}" for part in of],
-        "distinct query-document pairs": [f"{part.pairs:,}" for part in of],
-        "pairs unseen in training": [_share(part.unseen_pairs, part.pairs) for part in of],
-        "documents shown of such pairs": [
-            _share(part.unseen_shown, part.shown.sum()) for part in of
-        ],
-        "lists that show a document twice": [
-            f"{part.repeated:,}" if part.repeated else "-" for part in of
-        ],
-        "clicks": [f"{part.clicks.sum():,}" for part in of],
-        "click rate": [_share(part.clicks.sum(), part.shown.sum()) for part in of],
+    rows: dict[str, Callable[[Summary], str]] = {
+        "sessions": lambda part: f"{part.sessions:,}",
+        "distinct queries": lambda part: "-" if part.queries is None else f"{part.queries:,}",
+        "documents shown": lambda part: f"{part.shown.sum():,}",
+        "distinct query-document pairs": lambda part: f"{part.pairs:,}",
+        "pairs unseen in training": lambda part: _share(part.unseen_pairs, part.pairs),
+        "documents shown of such pairs": lambda part: _share(part.unseen_shown, part.shown.sum()),
+        "lists that show a document twice": lambda part: (
+            f"{part.repeated:,}" if part.repeated else "-"
+        ),
+        "clicks": lambda part: f"{part.clicks.sum():,}",
+        "click rate": lambda part: _share(part.clicks.sum(), part.shown.sum()),
     }
-    return _by_part(summaries, {name: cells for name, cells in rows.items() if set(cells) != {"-"}})
+    return _by_part(summaries, rows)
 
 
 def context(summaries: Mapping[str, ContextSummary]) -> Table | None:
     """Returns what came before the lists of each part in their search sessions; None of a log without these."""
-    if not summaries:
-        return None
-    of = list(summaries.values())
-    rows = {
-        "search sessions": [f"{part.sessions:,}" for part in of],
-        "lists in a session, mean": [f"{part.lists / max(part.sessions, 1):.2f}" for part in of],
-        "lists after another": [_share(part.later, part.lists) for part in of],
-        "lists of a repeated query": [
-            "-" if part.query_repeated is None else _share(part.query_repeated, part.lists)
-            for part in of
-        ],
-        "lists that repeat the last one": [_share(part.list_repeated, part.lists) for part in of],
-        "documents shown before": [_share(part.seen, part.documents) for part in of],
-        "documents clicked before": [_share(part.clicked, part.documents) for part in of],
+    rows: dict[str, Callable[[ContextSummary], str]] = {
+        "search sessions": lambda part: f"{part.sessions:,}",
+        "lists in a session, mean": lambda part: f"{part.lists / max(part.sessions, 1):.2f}",
+        "lists after another": lambda part: _share(part.later, part.lists),
+        "lists of a repeated query": lambda part: _share(part.query_repeated, part.lists),
+        "lists that repeat the last one": lambda part: _share(part.list_repeated, part.lists),
+        "documents shown before": lambda part: _share(part.seen, part.documents),
+        "documents clicked before": lambda part: _share(part.clicked, part.documents),
     }
-    return _by_part(summaries, {name: cells for name, cells in rows.items() if set(cells) != {"-"}})
+    return _by_part(summaries, rows) if summaries else None
 
 
 def click_rates(train: Summary) -> Table:
@@ -231,5 +224,7 @@ def _share(count: int | None, total: int) -> str:
     return "-" if count is None or not total else f"{count / total:.2%}"
 
 
-def _by_part(names: Iterable[str], rows: Mapping[str, list[str]]) -> Table:
-    return console_table(["", *names], ([name, *cells] for name, cells in rows.items()))
+def _by_part(parts: Mapping[str, _Part], rows: Mapping[str, Callable[[_Part], str]]) -> Table:
+    """Returns a column per part, without the rows that say nothing of any."""
+    lines = [[name, *map(cell, parts.values())] for name, cell in rows.items()]
+    return console_table(["", *parts], [line for line in lines if {*line[1:]} != {"-"}])

@@ -7,7 +7,6 @@ from .loader import superbatches as superbatches
 from .log_format import log_format as log_format
 from .log_format import prepare as prepare
 from .log_writer import LogWriter as LogWriter
-from .pack import PackWriter as PackWriter
 from .prepared import Log as Log
 from .prepared import open_prepared as open_prepared
 from .readers.baidu import open_baidu_ultr_uva as open_baidu_ultr_uva
@@ -17,6 +16,5 @@ from .readers.parquet import open_parquet as open_parquet
 from .readers.tiangong_st import open_tiangong_st as open_tiangong_st
 from .readers.yandex import open_yandex as open_yandex
 from .schema import Column as Column
-from .schema import DataError as DataError
 from .schema import SourceLocation as SourceLocation
 from .sessions import Sessions as Sessions

@@ -10,6 +10,7 @@ import numpy as np
 from clickexp.data.feed import FEATURE_TABLE
 from clickexp.data.sessions import Sessions
 from clickexp.types import SHOWN_FIRST, Array, Batch, Count
+from clickexp.utils.batches import from_lengths
 
 Arrays = Mapping[str, Array]
 """A superbatch: the batch's arrays with a leading axis of steps."""
@@ -26,7 +27,7 @@ def with_mask(arrays: Arrays) -> Arrays:
     lengths = arrays["lengths"]
     return {
         **arrays,
-        "mask": jnp.arange(listed.shape[-1]) < lengths[..., None],
+        "mask": from_lengths(lengths, listed.shape[-1]),
         SHOWN_FIRST: lengths,
     }
 

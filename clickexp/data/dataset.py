@@ -10,9 +10,9 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import PlainValidator
 
-from clickexp.data.context import are_apart, new_sessions
-from clickexp.data.schema import DataError
+from clickexp.data.search_sessions import has_interleaved_sessions, new_sessions
 from clickexp.data.sessions import Sessions
+from clickexp.errors import DataError
 
 _PARTS = ("train_sessions", "val_sessions", "test_sessions")
 _HASHED = 2**53
@@ -73,7 +73,7 @@ class Dataset:
 
     @property
     def columns(self) -> Mapping[str, int]:
-        """Largest value of each further column of whole numbers, found when it is asked for."""
+        """Largest value of each further column of whole numbers, or derived one, found when it is asked for."""
         return _Largest(self)
 
     @property
@@ -131,11 +131,12 @@ class _Largest(Mapping[str, int]):
     def __init__(self, dataset: Dataset):
         self._parts = list(dataset.parts.values())
         known = ("query_doc_ids", "clicks", "lengths", "positions")
-        present = {*dataset.train.columns, *dataset.train.derived}
+        packed, derived = dataset.train.columns, dataset.train.derived
         self._names = [
             name
             for name, column in dataset.train.schema.items()
-            if name not in known and np.dtype(column.dtype).kind in "biu" and name in present
+            if name not in known
+            and (name in derived or (name in packed and np.dtype(column.dtype).kind in "biu"))
         ]
 
     def __getitem__(self, name: str) -> int:
@@ -186,28 +187,14 @@ def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Ses
         return [sessions.slice(part.start, part.stop) for part in ranges.values()]
     ids = sessions.column("session_ids")
     new = new_sessions(ids)
-    if are_apart(ids, new):
-        _, first, number, lists = np.unique(
-            ids, return_index=True, return_inverse=True, return_counts=True
-        )
-        started = (
-            _earliest(sessions.column("times"), number) if "times" in sessions.columns else first
-        )
-        order = np.lexsort((first, started))
-        before = np.empty_like(lists)
-        before[order] = np.cumsum(lists[order]) - lists[order]
-        begun = before[number]
-        parts = [
-            sessions.select(np.flatnonzero((begun >= part.start) & (begun < part.stop)))
-            for part in ranges.values()
-        ]
+    if has_interleaved_sessions(ids, new):
+        begun = _begun(sessions, ids)
+        chosen = [(begun >= part.start) & (begun < part.stop) for part in ranges.values()]
+        parts = [sessions.select(np.flatnonzero(lists)) for lists in chosen]
     else:
         starts = np.append(np.flatnonzero(new), sessions.count)
-        ends = {
-            name: starts[np.searchsorted(starts, [part.start, part.stop])]
-            for name, part in ranges.items()
-        }
-        parts = [sessions.slice(*map(int, each)) for each in ends.values()]
+        edges = [np.searchsorted(starts, [part.start, part.stop]) for part in ranges.values()]
+        parts = [sessions.slice(*starts[edge].tolist()) for edge in edges]
     for (name, part), view in zip(ranges.items(), parts, strict=True):
         if not view.count:
             raise DataError(
@@ -217,10 +204,19 @@ def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Ses
     return parts
 
 
-def _earliest(times: np.ndarray, number: np.ndarray) -> np.ndarray:
-    earliest = np.full(number.max() + 1, np.inf)
-    np.minimum.at(earliest, number, times)
-    return earliest
+def _begun(sessions: Sessions, ids: np.ndarray) -> np.ndarray:
+    """Where the search session of each list would begin if sessions stood one after another."""
+    _, first, number, lists = np.unique(
+        ids, return_index=True, return_inverse=True, return_counts=True
+    )
+    earliest = first
+    if "times" in sessions.columns:
+        earliest = np.full(len(first), np.inf)
+        np.minimum.at(earliest, number, sessions.column("times"))
+    order = np.lexsort((first, earliest))
+    before = np.empty_like(lists)
+    before[order] = np.cumsum(lists[order]) - lists[order]
+    return before[number]
 
 
 def _checked_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Sessions]:
@@ -228,25 +224,25 @@ def _checked_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[S
     parts = [sessions.slice(part.start, part.stop) for part in ranges.values()]
     if "session_ids" not in sessions.columns:
         return parts
-    number = np.unique(sessions.column("session_ids"), return_inverse=True)[1]
-    part_of, own = np.full(sessions.count, -1), np.zeros(number.max(initial=0) + 1, np.int64)
+    ids, number = np.unique(sessions.column("session_ids"), return_inverse=True)
+    part_of = np.full(sessions.count, -1)
     for at, part in enumerate(ranges.values()):
         part_of[part.start : part.stop] = at
-    own[number] = part_of  # of one of its lists each
-    cut = np.flatnonzero(part_of != own[number])
+    part_of_session = np.zeros(len(ids), np.int64)
+    part_of_session[number] = part_of  # of one of its lists each
+    cut = np.flatnonzero(part_of != part_of_session[number])
     if cut.size:
         lists = np.flatnonzero(number == number[cut[0]])
-        session = sessions.rows(lists[:1], ["session_ids"])["session_ids"][0]
-        named = f"search session {session}" if abs(int(session)) < _HASHED else "one search session"
-        *others, last = np.unique(part_of[lists])
-        (name, part), other = (
-            list(ranges.items())[last],
-            list(ranges)[others[-1]] if others[-1] >= 0 else None,
-        )
+        session = int(ids[number[cut[0]]])
+        named = f"search session {session}" if abs(session) < _HASHED else "one search session"
+        sides = [f"{name} {_show(part)}" for name, part in ranges.items()]
+        shared = [side for at, side in enumerate(sides) if at in part_of[lists]]
+        if -1 in part_of[lists]:
+            shared.append("no part")
+        span = f"{lists[0]} to {lists[-1]}"
         raise DataError(
-            f"{name} {_show(part)} has lists of {named}, "
-            f"{f'as {other} has' if other else 'but not all'}. Its lists are {lists[0]} to {lists[-1]}: cut before or "
-            "behind them, or give fractions, which keep sessions whole."
+            f"{named} (lists {span}) is split between {' and '.join(shared)}. Choose boundaries outside {span}, or "
+            "fractions, which keep sessions whole."
         )
     return parts
 
@@ -274,13 +270,11 @@ def keep_queries_seen(train: Sessions, other: Sessions, at_least: int) -> Sessio
     if at_least <= 0:
         return other
     queries, query = np.unique(other.column("query_ids"), return_inverse=True)
-    seen = np.zeros(len(queries) + 1, np.int64)
+    counts = np.zeros(len(queries), np.int64)
     for chunk in train.chunks():
-        found = np.searchsorted(queries, chunk["query_ids"])
-        known = np.append(queries, 0)[found] == chunk["query_ids"]
-        seen += np.bincount(np.where(known, found, len(queries)), minlength=len(seen))
-    seen[-1] = 0
-    return other.select(np.flatnonzero(seen[query] >= at_least))
+        common = chunk["query_ids"][np.isin(chunk["query_ids"], queries)]
+        counts += np.bincount(np.searchsorted(queries, common), minlength=len(queries))
+    return other.select(np.flatnonzero(counts[query] >= at_least))
 
 
 def _fractions(*parts: Split) -> list[float]:

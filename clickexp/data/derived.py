@@ -38,7 +38,7 @@ class DerivedColumn(ABC):
 
 
 class LookedUp(DerivedColumn):
-    """What a table says of each pair, such as its document; 0 where no document is shown.
+    """A number of each pair in a table, such as its document; 0 where no document is shown.
 
     Args:
         column: Declaration, of integers per document.
@@ -52,11 +52,11 @@ class LookedUp(DerivedColumn):
 
     @cached_property
     def table(self) -> np.ndarray:
-        """What the table says of each id of a pair, from 0."""
+        """The number of each id of a pair, from 0."""
         return np.asarray(self._table(), self.column.dtype)
 
     def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
-        """Returns what the table says of the documents."""
+        """Returns the numbers of the documents."""
         return self.table[packed["query_doc_ids"]]
 
     def bounds(self) -> tuple[int, int]:

@@ -6,8 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from clickexp.data.checksums import REMEDY, DamagedError
-from clickexp.data.pack import map_array
+from clickexp.data.arrays import map_array
 from clickexp.data.schema import SourceLocation
 
 _LOCATION = SourceLocation("features")
@@ -33,11 +32,7 @@ class Features:
     @classmethod
     def open(cls, file: str | Path) -> "Features":
         """Maps a .npy file, without reading it."""
-        try:
-            values = map_array(Path(file))
-        except ValueError as error:
-            raise DamagedError(f"{file}: not a readable .npy file ({error})", REMEDY) from error
-        return cls(values, SourceLocation(str(file)))
+        return cls(map_array(Path(file)), SourceLocation(str(file)))
 
     def check_rows(self, rows: int) -> None:
         """DataError unless there are that many rows."""
@@ -54,8 +49,8 @@ class Features:
         """
         values = np.full((rows, self.values.shape[1]), np.nan, self.values.dtype)
         values[0] = self.values[0]
-        own = np.flatnonzero(ids)
-        values[ids[own]] = self.values[own]
+        kept = np.flatnonzero(ids)
+        values[ids[kept]] = self.values[kept]
         return Features(values, self.location)
 
     @cached_property

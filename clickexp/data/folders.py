@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from clickexp.data.schema import DataError
+from clickexp.errors import DataError
 from clickexp.utils.files import claimed, locked
 
 LOCK = ".writing"

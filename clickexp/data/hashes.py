@@ -38,10 +38,10 @@ def fingerprint_of(
         checksums: Those of the packed columns, which make it enough to read the first and last sessions.
         features: Feature vectors of the ids.
     """
-    known = None if checksums is None else dict(checksums)
-    digest = hashlib.sha256(repr((*bounds, known)).encode())
+    sums = None if checksums is None else dict(checksums)
+    digest = hashlib.sha256(repr((*bounds, sums)).encode())
     last = max(view.count - _SAMPLE, 0)
-    starts = range(0, view.count, _SAMPLE) if known is None else sorted({0, last})
+    starts = range(0, view.count, _SAMPLE) if sums is None else sorted({0, last})
     for start in starts:
         for name, values in sorted(view.rows(slice(start, start + _SAMPLE)).items()):
             content = np.ascontiguousarray(values).tobytes()

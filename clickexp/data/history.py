@@ -2,31 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from threading import Lock
 
 import numpy as np
 
-from clickexp.data.context import SessionOrder, lists_at
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Column
-from clickexp.utils.checks import from_lengths
+from clickexp.data.search_sessions import SessionLists, SessionOrder
 
 EARLIER = 10
 """Numbers that a column of a list has room for."""
 CLICKED = "clicked_"
 """Begins the names of what documents had that were clicked earlier in the session: their ids, their positions."""
+DOCUMENTS = ("document_ids", "query_doc_ids")
+"""Columns that identify the documents of earlier clicks."""
 POSITIONS = f"{CLICKED}positions"
 QUERIES = "earlier_query_numbers"
 """Queries of the lists before this one in its session."""
+HISTORY = (*(CLICKED + name for name in DOCUMENTS), POSITIONS, QUERIES)
+"""All columns."""
+_QUERY = "query_numbers"
 
 
-DOCUMENTS = ("document_ids", "query_doc_ids")
-"""Columns that identify the documents of earlier clicks."""
-
-
-def history_columns(
-    order: SessionOrder, ids: Sequence[str], query: str | None
-) -> list[DerivedColumn]:
+def history_columns(order: SessionOrder) -> list[DerivedColumn]:
     """Returns the latest clicks and queries before each list in its search session, the last one last, 0 for none.
 
     The columns are `clicked_ID` for each kind of id and `clicked_positions`, of `EARLIER` clicks, and
@@ -36,73 +33,78 @@ def history_columns(
 
     Args:
         order: Of all lists; their log has clicks and lengths.
-        ids: Columns that identify documents.
-        query: Column that identifies the query, of a list or of its documents, if there is one.
     """
-    clicks = _Sequences(order, (*ids, "positions"), clicks=True)
+    present = order.log.columns.keys() | order.log.derived.keys()
+    clicks = _Clicks(order, [*(name for name in DOCUMENTS if name in present), "positions"])
     columns: list[DerivedColumn] = [_Earlier(CLICKED + name, name, clicks) for name in clicks.names]
-    if query is not None:
-        columns.append(_Earlier(QUERIES, query, _Sequences(order, (query,), clicks=False)))
+    if _QUERY in present:
+        columns.append(_Earlier(QUERIES, _QUERY, _Queries(order, [_QUERY])))
     return columns
 
 
-class _Sequences:
-    """What clicks, or lists, have one after the other, session by session, once it is read.
+class _Clicks:
+    """Values of clicks one after the other, session by session.
 
-    Each list knows where its session begins in them, and where its own values begin.
+    Args:
+        order: Of all lists.
+        names: Columns of the clicked documents; of lists, for each of their documents.
     """
 
-    def __init__(self, order: SessionOrder, names: Sequence[str], *, clicks: bool):
-        self.names, self._order, self._clicks = names, order, clicks
-        self._lock = Lock()  # a separate thread fills batches
+    def __init__(self, order: SessionOrder, names: Sequence[str]):
+        self.names, self._order = names, order
 
-    def read(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        """Returns the values by name, and for each list the number of those before its session, and before itself."""
-        with self._lock:
-            return self._read
+    def chosen(self, lists: SessionLists) -> np.ndarray:
+        """Returns the documents `[lists, ranks]` whose values are kept."""
+        return lists.clicks
 
     @cached_property
-    def _read(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-        log, done = self._order.log, 0
+    def sequences(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """The values by name, and for each list the number of those before its session, and before itself."""
+        count, done = self._order.log.count, 0
         pieces: dict[str, list[np.ndarray]] = {name: [np.zeros(0, np.int32)] for name in self.names}
-        begun, stop = np.zeros((2, log.count), np.int64)
-        ranks = np.arange(log.ranks)
-        known = [name for name in self.names if name != "positions" or name in log.columns]
-        for rows, first in self._order:
-            columns = lists_at(log, rows, known)
-            shown = from_lengths(columns["lengths"], log.ranks)
-            chosen = columns["clicks"] & shown
-            if not self._clicks:  # a list has its query where a document that the log knows has it
-                query = np.broadcast_to(
-                    columns[self.names[0]].reshape(len(chosen), -1), chosen.shape
-                )
-                place = np.argmax(shown & (query > 0), axis=1)
-                chosen = ranks == place[:, None]
-            for name, found in pieces.items():
-                values = columns.get(name, ranks + 1)
-                values = values[:, None] if name in columns and values.ndim == 1 else values
-                found.append(np.broadcast_to(values, chosen.shape)[chosen].astype(np.int32))
+        before_session, before_list = np.zeros((2, count), np.int64)
+        for lists in self._order:
+            chosen = self.chosen(lists)
+            for name, values in pieces.items():
+                values.append(_of_ranks(lists, name)[chosen].astype(np.int32))
             counts = chosen.sum(axis=1)
             before = done + np.cumsum(counts) - counts
-            stop[rows] = before
-            begun[rows] = before[np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))]
+            before_list[lists.rows] = before
+            before_session[lists.rows] = before[lists.begun]
             done += int(counts.sum())
-        return {name: np.concatenate(found) for name, found in pieces.items()}, begun, stop
+        sequences = {name: np.concatenate(values) for name, values in pieces.items()}
+        return sequences, before_session, before_list
+
+
+class _Queries(_Clicks):
+    """Values of lists: the query of the first document of which the log knows it."""
+
+    def chosen(self, lists: SessionLists) -> np.ndarray:
+        known = lists.shown & (_of_ranks(lists, self.names[0]) > 0)
+        return np.arange(known.shape[1]) == known.argmax(axis=1)[:, None]
+
+
+def _of_ranks(lists: SessionLists, name: str) -> np.ndarray:
+    """Returns a column as `[lists, ranks]`."""
+    values = lists.positions if name == "positions" else lists[name]
+    return values if values.ndim == 2 else np.broadcast_to(values[:, None], lists.shown.shape)
 
 
 class _Earlier(DerivedColumn):
     """The latest values of a column before each list."""
 
-    def __init__(self, name: str, of: str, sequences: _Sequences):
+    def __init__(self, name: str, source: str, events: _Clicks):
         self.column = Column(name, np.int32, "session", shape=(EARLIER,))
-        self._of, self._sequences = of, sequences
+        self._source, self._events = source, events
 
     def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
-        values, begun, stop = self._sequences.read()
-        places = stop[rows][:, None] + np.arange(-EARLIER, 0)
-        if not len(values[self._of]):
+        sequences, before_session, before_list = self._events.sequences
+        values = sequences[self._source]
+        places = before_list[rows][:, None] + np.arange(-EARLIER, 0)
+        if not len(values):
             return np.zeros(places.shape, np.int32)
-        return np.where(places >= begun[rows][:, None], values[self._of][np.maximum(places, 0)], 0)
+        in_session = places >= before_session[rows][:, None]
+        return np.where(in_session, values[np.maximum(places, 0)], 0)
 
     def bounds(self) -> tuple[int, int]:
-        return 0, int(self._sequences.read()[0][self._of].max(initial=0))
+        return 0, int(self._events.sequences[0][self._source].max(initial=0))

@@ -29,21 +29,21 @@ class IdTable:
     def ids(self, keys: np.ndarray) -> np.ndarray:
         """The int64 ids of uint64 keys of any shape; keys not seen before get the next ones."""
         flat = np.ascontiguousarray(keys, np.uint64).ravel()
-        found = np.empty(flat.size, np.int64)
+        ids = np.empty(flat.size, np.int64)
         for block in _blocks(flat.size):
-            found[block] = self._ids_of_block(flat[block])
-        return found.reshape(np.shape(keys))
+            ids[block] = self._ids_of_block(flat[block])
+        return ids.reshape(np.shape(keys))
 
     def _ids_of_block(self, keys: np.ndarray) -> np.ndarray:
         self._make_room(keys.size)
         slots = self._slots(keys)
-        found = self._ids[slots]
-        new = np.flatnonzero(found == ~np.arange(keys.size))
+        ids = self._ids[slots]
+        new = np.flatnonzero(ids == ~np.arange(keys.size))
         if new.size:
             self._ids[slots[new]] = np.arange(self._count + 1, self._count + new.size + 1)
             self._count += new.size
-            found = self._ids[slots]
-        return found
+            ids = self._ids[slots]
+        return ids
 
     def _slots(self, keys: np.ndarray) -> np.ndarray:
         """The slot of each key. Slots taken by new keys hold ~i instead of an id, i the key's first index."""

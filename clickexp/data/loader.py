@@ -80,7 +80,7 @@ def _read(sessions: Sessions, rows: Rows, size: int, count: int) -> dict[str, np
     sessions.read_into({name: values[:count] for name, values in flat.items()}, rows)
     for name, values in flat.items():
         values[count:] = columns[name].padding
-    # Sessions.carrying has checked that 64-bit integers fit into 32
+    # Sessions.with_batch_columns has checked that 64-bit integers fit into 32
     return {name: columns[name].in_batch(values) for name, values in flat.items()}
 
 

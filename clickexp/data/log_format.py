@@ -1,7 +1,9 @@
 """Formats of logs: a reader becomes a function that opens a dataset, reading its source once."""
 
 import functools
+import hashlib
 import inspect
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,18 +12,18 @@ from typing import Any
 
 from clickexp.data.checksums import DamagedError, Progress
 from clickexp.data.dataset import Dataset
+from clickexp.data.description import is_log
 from clickexp.data.folders import remove, remove_stale, temporary
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.pack import fingerprint
-from clickexp.data.prepared import Log, is_log, open_prepared
+from clickexp.data.prepared import Log, open_prepared
 from clickexp.errors import DataError, no_room
-from clickexp.utils.content import content_of
+from clickexp.utils.content import content_of, content_of_all
 from clickexp.utils.files import check_source
 
 _messages = logging.getLogger("clickexp.data.prepared")
 
-_READ_AS = 4
-"""Changes with what readers make of a source, so that caches are read again."""
+_READ_AS = 5
+"""Changes with what readers make of a source and how it is stored, so that caches are read again."""
 
 _REMEDY = "Check the path; a configuration has it as dataset.path."
 _Read = Callable[..., None]
@@ -36,10 +38,12 @@ class LogFormat:
     The source is read once for these files and options, into a folder of `cache`, and again where that is damaged;
     without a cache, into a temporary folder. A path that is a prepared log is opened as it is.
 
-    Attributes:
+    Args:
         read: The reader.
         format: Its name.
+        comes_split: Whether the source has parts for training, validation and test.
         has_features: Whether logs of the format come with feature vectors of documents.
+        true_user: Finds the click model that clicked, where clicks are simulated.
     """
 
     def __init__(
@@ -52,22 +56,18 @@ class LogFormat:
         true_user: _TrueUser | None = None,
     ):
         functools.update_wrapper(self, read)
-        self.read, self.format, self.has_features, self.true_user = (
-            read,
-            format,
-            has_features,
-            true_user,
-        )
+        self.read, self.format = read, format
+        self.has_features, self.true_user = has_features, true_user
         self._options = list(inspect.signature(read).parameters.values())[2:]
         path, *shared = inspect.signature(open_prepared).parameters.values()
-        own = [p for p in shared if p.name != "ids" and not (comes_split and "sessions" in p.name)]
+        splits = [
+            p for p in shared if p.name != "ids" and not (comes_split and "sessions" in p.name)
+        ]
+        reading = inspect.signature(LogFormat.__call__).parameters
         # Hydra's configurations and the command's options are checked against these
-        self.__signature__ = inspect.Signature(
-            [path, *self._options, *own], return_annotation=Dataset
-        )
-        self.__annotations__ = {
-            p.name: p.annotation for p in self.__signature__.parameters.values()
-        }
+        parameters = [path, *self._options, *splits, reading["cache"], reading["progress"]]
+        self.__signature__ = inspect.Signature(parameters, return_annotation=Dataset)
+        self.__annotations__ = {p.name: p.annotation for p in parameters}
 
     def __call__(
         self,
@@ -76,7 +76,7 @@ class LogFormat:
         cache: str | Path | None = None,
         progress: Progress | None = None,
         ids: Path | None = None,
-        **given: Any,
+        **arguments: Any,
     ) -> Dataset:
         """Opens the dataset in a source of the format, or in a prepared log.
 
@@ -85,60 +85,47 @@ class LogFormat:
             cache: Folder that keeps what was read.
             progress: Called with what is done and the total.
             ids: File that names the ids of another log; see `Log.open`. No option of a configuration.
-            given: Options of the reader, and arguments of `Log.dataset`.
+            arguments: Options of the reader, and arguments of `Log.dataset`.
 
         Raises:
             DataError: The source cannot be read; it names file, row and remedy.
         """
-        self.__signature__.bind(path, **given)
+        self.__signature__.bind(path, **arguments)
         source, defaults = Path(path).expanduser(), {p.name: p.default for p in self._options}
-        options = {name: given.pop(name) for name in defaults if name in given}
+        options = {name: arguments.pop(name) for name in defaults if name in arguments}
         if is_log(source):
-            return open_prepared(source, cache=cache, progress=progress, ids=ids, **given)
+            return open_prepared(source, ids=ids, **arguments)
         check_source(source, _REMEDY)
+        read = functools.partial(_read, self.read, self.format, source, progress=progress, ids=ids)
         chosen = {**defaults, **options}
         if cache is None:
             with temporary() as folder:  # mapped files stay readable when it is gone
-                settings = {"progress": progress, "ids": ids, "durable": False}
-                log = _read(self.read, self.format, source, folder / "log", **settings, **options)
-                return self._with_truth(log.dataset(**given), chosen)
-        read_as = {"format": self.format, "read_as": _READ_AS, "reader": _reader_source(self.read)}
-        key = fingerprint(_files(source, chosen), {**read_as, **chosen})
-        folder = Path(cache).expanduser() / key
-        log = _reused(folder, source, progress, ids)
-        log = log or _read(
-            self.read, self.format, source, folder, progress=progress, ids=ids, **options
-        )
-        return self._with_truth(log.dataset(**given), chosen)
+                log = read(folder / "log", durable=False, **options)
+                return self._with_truth(log.dataset(**arguments), chosen)
+        folder = Path(cache).expanduser() / self._cache_name(source, chosen)
+        log = _reused(folder, source, ids) or read(folder, **options)
+        return self._with_truth(log.dataset(**arguments), chosen)
+
+    def _cache_name(self, source: Path, options: Mapping[str, Any]) -> str:
+        """Returns a name that changes with the names and contents of the files, the options and the reader."""
+        reader = {"format": self.format, "reader": _reader_source(self.read)}
+        named = [_READ_AS, content_of_all(_files(source, options)), reader, options]
+        text = json.dumps(named, sort_keys=True, default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def _with_truth(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
-        return (
-            dataset
-            if self.true_user is None
-            else replace(dataset, truth=self.true_user(dataset, options))
-        )
+        if self.true_user is None:
+            return dataset
+        return replace(dataset, truth=self.true_user(dataset, options))
 
 
-def log_format(
-    format: str,
-    *,
-    comes_split: bool = False,
-    has_features: bool = False,
-    true_user: _TrueUser | None = None,
-) -> Callable[[_Read], LogFormat]:
+def log_format(format: str, **settings: Any) -> Callable[[_Read], LogFormat]:
     """Returns a decorator that makes a format of a reader (source, log, *, options).
 
     Args:
         format: Name of the format.
-        comes_split: Whether the source has parts for training, validation and test.
-        has_features: Whether it has feature vectors of documents.
-        true_user: Finds the click model that clicked, where clicks are simulated.
+        settings: Keywords of LogFormat.
     """
-    settings: Any = {
-        "comes_split": comes_split,
-        "has_features": has_features,
-        "true_user": true_user,
-    }
     return lambda read: LogFormat(read, format, **settings)
 
 
@@ -201,14 +188,14 @@ def _read(
     return Log.open(folder, ids=ids)
 
 
-def _reused(folder: Path, source: Path, progress: Progress | None, ids: Path | None) -> Log | None:
-    """What a cache keeps of a source; None where that is nothing, or damaged and therefore removed."""
+def _reused(folder: Path, source: Path, ids: Path | None) -> Log | None:
+    """Opens the log that a cache keeps of a source; None without one, or where it is damaged and therefore removed."""
     if folder.parent.is_dir():
         remove_stale(folder.parent)
     if not folder.exists():
         return None
     try:
-        return Log.open(folder, progress=progress, ids=ids)
+        return Log.open(folder, ids=ids)
     except DamagedError as error:
         _messages.warning("%s. Reading %s again.", error.what, source)
         remove(folder)

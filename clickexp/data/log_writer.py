@@ -6,11 +6,79 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from clickexp.data.checksums import Progress, checksum, sealed, stamp
+from clickexp.data.arrays import GrowingArray, array_bytes
+from clickexp.data.checksums import Progress, checksum
+from clickexp.data.description import FEATURES, NAMES, Description, PartDescription, is_log
 from clickexp.data.folders import NewFolder
-from clickexp.data.pack import GrowingArray, PackWriter
-from clickexp.data.prepared import FEATURES, LOG, NAMES, is_log, log_files
-from clickexp.data.schema import Column
+from clickexp.data.schema import COLUMNS, Column, Columns, SourceLocation, bounds, checked, declared
+from clickexp.errors import DataError
+
+
+class PartWriter:
+    """Writes the sessions of a part of a log chunk by chunk.
+
+    Args:
+        folder: The new folder of the part.
+        ranks: Documents that a list has room for.
+        columns: Declarations; names suffice for those of COLUMNS.
+        source: What an error about missing sessions names.
+        max_id: Ids above are an error.
+
+    Attributes:
+        query_doc_pairs: The largest id so far.
+        positions: The largest position so far.
+        written: Sessions so far.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        ranks: int,
+        columns: Iterable[str | Column],
+        source: str | Path,
+        max_id: int | None = None,
+    ):
+        if ranks < 1:
+            raise DataError(f"positions is {ranks}: no rank is left. Set it to at least 1.")
+        self.ranks, self.source, self.max_id = ranks, source, max_id
+        self.query_doc_pairs = self.positions = self.written = 0
+        self.schema = declared(columns)
+        folder.mkdir()
+        self._arrays = {
+            name: GrowingArray(folder / f"{name}.npy", column.dtype, column.shape_of(0, ranks)[1:])
+            for name, column in self.schema.items()
+        }
+
+    def __enter__(self) -> "PartWriter":
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        for array in self._arrays.values():
+            array.close()
+        if kind is None and not self.written:
+            remedy = "Check the path, and what the options leave out"
+            raise DataError(f"{self.source}: there are no sessions to pack. {remedy}.")
+
+    def append(self, columns: Columns, location: SourceLocation) -> None:
+        """Adds the next rows, checked and converted; DataError names the location of the first bad one."""
+        chunk = checked(columns, location, self.max_id, COLUMNS | self.schema)
+        for name, array in self._arrays.items():
+            array.append(chunk[name])
+        pairs, positions = bounds(chunk)
+        self.query_doc_pairs = max(self.query_doc_pairs, pairs)
+        self.positions = max(self.positions, positions)
+        self.written += len(chunk["lengths"])
+
+    def description(self) -> PartDescription:
+        """Returns what was written."""
+        return PartDescription(
+            count=self.written,
+            ranks=self.ranks,
+            query_doc_pairs=self.query_doc_pairs,
+            positions=self.positions,
+            declared=[column for name, column in self.schema.items() if name not in COLUMNS],
+            crc32={name: array.crc for name, array in self._arrays.items()},
+        )
 
 
 class LogWriter:
@@ -21,8 +89,10 @@ class LogWriter:
                 pack.append(chunk, location)
             log.note("cut lists", 3)
 
-    `progress` is for the reader to call, and `names` to name the ids that it numbers. Errors about missing sessions
-    name `source`, by default the folder. A folder for a moment need not be `durable`, safe from power failures.
+    The files grow in a hidden folder beside `folder`, which becomes `folder` when the block ends without an error; a
+    log that another process has completed there meanwhile stays. `progress` is for the reader to call, and `names` to
+    name the ids that it numbers. Errors about missing sessions name `source`, by default the folder. A folder for a
+    moment need not be `durable`, safe from power failures.
     """
 
     def __init__(
@@ -42,7 +112,7 @@ class LogWriter:
         self.progress = progress or (lambda done, total: None)
         self.source, self.durable = source or folder, durable
         self.notes: dict[str, int | str] = {}
-        self._parts: list[str] = []
+        self._parts: dict[str, PartWriter] = {}
         self._features: GrowingArray | None = None
         self._new = NewFolder(self.folder)
         self.names = NamesWriter(self._new.part / NAMES)
@@ -62,16 +132,14 @@ class LogWriter:
 
     def part(
         self, name: str, ranks: int, columns: Iterable[str | Column], max_id: int | None = None
-    ) -> PackWriter:
-        """A pack to append sessions to, with these columns, where names suffice for those of COLUMNS.
+    ) -> PartWriter:
+        """A part to append sessions to, with these columns, where names suffice for those of COLUMNS.
 
         Ids above `max_id` are an error.
         """
-        self._parts.append(name)
         source = self.source if name == "sessions" else f"{self.source}, {name}"
-        return PackWriter(
-            self._new.part / name, ranks, columns, max_id=max_id, source=source, nested=True
-        )
+        self._parts[name] = PartWriter(self._new.part / name, ranks, columns, source, max_id)
+        return self._parts[name]
 
     def note(self, name: str, count: int = 1) -> None:
         """Adds to a count that the reader reports."""
@@ -91,12 +159,21 @@ class LogWriter:
         return self._features.view()
 
     def _finish(self) -> None:
-        keys = {"name": self.name, "format": self.format, "parts": self._parts, "notes": self.notes}
-        part, features, names = self._new.part, self._features, self._new.part / NAMES
-        sums = {} if features is None else {FEATURES: [features.bytes, features.crc]}
-        sums |= {NAMES: [names.stat().st_size, checksum(names)]} if names.exists() else {}
-        (part / LOG).write_text(sealed({**keys, "crc32": sums}))
+        folder, features, files = self._new.part, self._features, {}
+        if features is not None:
+            size = array_bytes(features.dtype, (features.rows, *features.shape))
+            files[FEATURES] = size, features.crc
+        if (names := folder / NAMES).exists():
+            files[NAMES] = names.stat().st_size, checksum(names)
+        Description.model_validate(
+            {
+                "name": self.name,
+                "format": self.format,
+                "notes": self.notes,
+                "parts": {name: part.description() for name, part in self._parts.items()},
+                "files": files,
+            }
+        ).write(folder)
         if self.durable:
             self._new.flush()
-        stamp(part, log_files(part))
         self._new.complete(is_log)

@@ -85,12 +85,12 @@ def read_names(mapped: np.ndarray, ids: int = 0) -> pl.DataFrame:
     return names
 
 
-def renumbering(own: pl.DataFrame, known: pl.DataFrame) -> np.ndarray:
+def renumbering(log: pl.DataFrame, other: pl.DataFrame) -> np.ndarray:
     """Returns the ids that the documents of a log have in another log.
 
     Args:
-        own: The names of the log, from `read_names`.
-        known: The names of the other log.
+        log: The names of the log, from `read_names`.
+        other: The names of the other log.
 
     Returns:
         The id there of each id from 0 of the log; 0 for a document that the other log does not have.
@@ -98,18 +98,18 @@ def renumbering(own: pl.DataFrame, known: pl.DataFrame) -> np.ndarray:
     Raises:
         DataError: Ids are of other kinds in the two logs, or have no document in common.
     """
-    for column in dict.fromkeys([*known.columns, *own.columns]):
-        kinds = [_kind(names, column) for names in (own, known)]
+    for column in dict.fromkeys([*other.columns, *log.columns]):
+        kinds = [_kind(names, column) for names in (log, other)]
         if kinds[0] != kinds[1]:
             raise DataError(
                 f"{column} is {kinds[0]} in this log and {kinds[1]} in the one that the run was fitted to. Write ids "
                 "alike, and read both with the same pair_key."
             )
-    alike = own.with_columns(
-        own[name].cast(kind, strict=False) for name, kind in known.schema.items()
+    alike = log.with_columns(
+        log[name].cast(kind, strict=False) for name, kind in other.schema.items()
     )
-    numbered = known.with_row_index("id", offset=1)
-    ids = alike.join(numbered, on=known.columns, how="left", maintain_order="left")["id"].fill_null(
+    numbered = other.with_row_index("id", offset=1)
+    ids = alike.join(numbered, on=other.columns, how="left", maintain_order="left")["id"].fill_null(
         0
     )
     if not (ids > 0).any():

@@ -50,9 +50,9 @@ def _numbers_of(names: np.ndarray, pairs: int, of: str) -> np.ndarray:
     from clickexp.data.id_table import IdTable
     from clickexp.data.names import keys_of, read_names
 
-    known = read_names(names, pairs)
-    if of not in known.columns:
+    named = read_names(names, pairs)
+    if of not in named.columns:
         raise DataError(
             f"documents are numbered without their {of} in this log. Read it with pair_key=query_document."
         )
-    return np.append(np.int32(0), IdTable().ids(keys_of(known[of])).astype(np.int32))
+    return np.append(np.int32(0), IdTable().ids(keys_of(named[of])).astype(np.int32))

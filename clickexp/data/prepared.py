@@ -2,33 +2,22 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from clickexp.data.checksums import (
-    REMEDY,
-    DamagedError,
-    Progress,
-    Stored,
-    unsealed,
-    verify,
-    verify_once,
-)
+from clickexp.data.checksums import Progress, Stored, verify
 from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
+from clickexp.data.description import FEATURES, NAMES, SPLIT, Description
 from clickexp.data.features import Features
-from clickexp.data.pack import UNREADABLE, stored_files
 from clickexp.data.pairs import named_pairs
+from clickexp.data.schema import SourceLocation, checked
 from clickexp.data.sessions import Sessions
-from clickexp.errors import DataError, reason
+from clickexp.errors import DataError
 from clickexp.utils.bounds import NonNegativeInt
 
-LOG, FEATURES, NAMES = "log.json", "features.npy", "names.parquet"
 _messages = logging.getLogger("clickexp.data.prepared")
-_SPLIT = ("train", "val", "test")
-_PARTS = ("sessions", *_SPLIT, "ranking")
 
 
 @dataclass(frozen=True)
@@ -51,45 +40,43 @@ class Log:
     names: np.ndarray | None = None
 
     @classmethod
-    def open(
-        cls,
-        folder: str | Path,
-        *,
-        cache: str | Path | None = None,
-        progress: Progress | None = None,
-        ids: Path | None = None,
-    ) -> "Log":
-        """Maps a prepared folder, in milliseconds once this machine has verified its checksums.
+    def open(cls, folder: str | Path, *, ids: Path | None = None) -> "Log":
+        """Maps a prepared folder, in milliseconds: sizes of all files are checked, and `verify_log` reads them.
 
         Args:
             folder: What `clickexp-data prepare` or LogWriter wrote.
-            cache: Folder that keeps the note of a verification where `folder` cannot be written.
-            progress: Called during a verification with the bytes read so far and in all.
             ids: File that names the ids of another log; documents get the ids of their names there, and 0 where it
                 has none.
 
         Raises:
-            DataError: The folder is not a prepared log, or damaged; it names the files. Or ids cannot be compared.
+            DataError: The folder is not a prepared log, or damaged; it names the file. Or ids cannot be compared.
         """
         folder = Path(folder).expanduser()
-        verify_once(
-            folder, log_files(folder), None if cache is None else Path(cache).expanduser(), progress
-        )
-        meta = _meta(folder)
-        parts = {name: Sessions.open(folder / name, verified=True) for name in meta["parts"]}
+        description = Description.read(folder)
+        description.check_sizes(folder)
+        parts = {}
+        for name, part in description.parts.items():
+            parts[name] = Sessions(
+                part.map_columns(folder / name),
+                part.query_doc_pairs,
+                part.positions,
+                folder=folder / name,
+                schema=part.columns,
+                checksums=part.crc32,
+            )
         pairs = max(part.query_doc_pairs for part in parts.values())
-        features = Features.open(folder / FEATURES) if (folder / FEATURES).exists() else None
+        features = Features.open(folder / FEATURES) if FEATURES in description.files else None
         parts = {
             name: part.with_pairs(pairs).with_features(features) for name, part in parts.items()
         }
-        names = np.memmap(folder / NAMES, np.uint8, "r") if (folder / NAMES).exists() else None
+        names = np.memmap(folder / NAMES, np.uint8, "r") if NAMES in description.files else None
         if names is not None and ids is not None:
             parts, names = _renumbered(parts, pairs, names, np.memmap(ids, np.uint8, "r"))
         if names is not None:
             derived = named_pairs(names, max(part.query_doc_pairs for part in parts.values()))
             parts = {name: part.deriving(*derived) for name, part in parts.items()}
         parts = {name: part.with_context() for name, part in parts.items()}
-        return cls(meta["name"], meta["format"], parts, meta["notes"], names)
+        return cls(description.name, description.format, parts, description.notes, names)
 
     def dataset(
         self,
@@ -117,7 +104,7 @@ class Log:
                 self.parts["sessions"], train_sessions, val_sessions, test_sessions
             )
         else:
-            train, *held_out = (self.parts[part] for part in _SPLIT)
+            train, *held_out = (self.parts[part] for part in SPLIT)
             _warn_of_shared_sessions(train, held_out)
         val, test = (
             keep_queries_seen(train, part, min_train_sessions_per_query) for part in held_out
@@ -139,33 +126,35 @@ class Log:
 
 
 def _renumbered(
-    parts: Mapping[str, Sessions], pairs: int, names: np.ndarray, known: np.ndarray
+    parts: Mapping[str, Sessions], pairs: int, names: np.ndarray, other_names: np.ndarray
 ) -> tuple[dict[str, Sessions], np.ndarray]:
     """Returns parts of a log whose documents have the ids of their names in another log, and the names of that."""
-    if np.array_equal(names, known):
+    if np.array_equal(names, other_names):
         return dict(parts), names
     # Here, because it needs Arrow, which a run that opens a prepared log does without.
     from clickexp.data.names import read_names, renumbering
 
-    other = read_names(known)
-    ids = renumbering(read_names(names, pairs), other)
+    named = read_names(other_names)
+    ids = renumbering(read_names(names, pairs), named)
     renumbered = {}
     for name, part in parts.items():
-        features = None if part.features is None else part.features.renumbered(ids, len(other) + 1)
+        features = None if part.features is None else part.features.renumbered(ids, len(named) + 1)
         renumbered[name] = (
-            part.with_features(None).renumbered(ids, len(other)).with_features(features)
+            part.with_features(None).renumbered(ids, len(named)).with_features(features)
         )
-    return renumbered, known
+    return renumbered, other_names
 
 
 def _warn_of_shared_sessions(train: Sessions, held_out: Sequence[Sessions]) -> None:
     """Points out parts of a source that cut a search session: the context of its later lists lacks the earlier ones."""
     if "session_ids" not in train.columns:
         return
-    known = np.unique(train.column("session_ids"))
+    trained = np.unique(train.column("session_ids"))
     for part in held_out:
-        ids = np.asarray(part.column("session_ids")) if "session_ids" in part.columns else known[:0]
-        if shared := int(np.isin(ids, known).sum()):
+        ids = (
+            np.asarray(part.column("session_ids")) if "session_ids" in part.columns else trained[:0]
+        )
+        if shared := int(np.isin(ids, trained).sum()):
             _messages.warning(
                 "%s lists of validation or test belong to search sessions of training, as the source numbers them: "
                 "their context lacks what came before there",
@@ -181,8 +170,6 @@ def open_prepared(
     test_sessions: Split = 0.1,
     min_train_sessions_per_query: NonNegativeInt = 0,
     name: str | None = None,
-    cache: str | Path | None = None,
-    progress: Progress | None = None,
     ids: Path | None = None,
 ) -> Dataset:
     """The dataset in a prepared folder, whatever format it came from.
@@ -194,60 +181,35 @@ def open_prepared(
         test_sessions: Sessions to test on.
         min_train_sessions_per_query: Least training sessions of a held-out query.
         name: Name in results.
-        cache: See `Log.open`, as for `progress` and `ids`.
-        progress: Called with what is done and the total.
-        ids: File that names the ids of another log.
+        ids: File that names the ids of another log; see `Log.open`.
 
     Raises:
         DataError: The folder is not a prepared log or damaged, or the splits do not fit it.
     """
-    log = Log.open(path, cache=cache, progress=progress, ids=ids)
+    log = Log.open(path, ids=ids)
     return log.dataset(
         name, train_sessions, val_sessions, test_sessions, min_train_sessions_per_query
     )
 
 
-def is_log(folder: Path) -> bool:
-    """Whether a completed log lies there."""
-    return (folder / LOG).is_file()
+def verify_log(folder: Path, progress: Progress | None = None) -> list[Stored]:
+    """Reads a prepared log against its checksums, and checks its numbers as when they were written.
 
+    Args:
+        folder: The log.
+        progress: Called with the bytes read so far and in all.
 
-def verify_log(folder: Path, progress: Progress | None = None) -> Sequence[Stored]:
-    """Reads a prepared log against its checksums and returns its files; DamagedError names those that differ."""
-    return verify(folder, log_files(folder), progress=progress)
+    Returns:
+        Its files but for the description.
 
-
-def log_files(folder: Path) -> list[Stored]:
-    """The files of a prepared log, with their checksums; features and names of earlier versions have none."""
-    meta = _meta(folder)
-    sums = meta["crc32"]
-    own = [name for name in (FEATURES, NAMES) if name in sums or (folder / name).exists()]
-    files = [Stored(folder / LOG), *(Stored(folder / name, *sums.get(name, ())) for name in own)]
-    return files + [file for part in meta["parts"] for file in stored_files(folder / part)]
-
-
-def _meta(folder: Path) -> dict[str, Any]:
-    """log.json, its keys and types checked."""
-    file = folder / LOG
-    if not is_log(folder):
-        raise DamagedError(
-            f"{folder}: not a prepared log, {LOG} is missing", "Run clickexp-data prepare."
-        )
-    try:
-        meta = unsealed(file.read_text())
-        for key, kind in {"name": str, "format": str, "parts": list, "notes": dict}.items():
-            if not isinstance(meta[key], kind):
-                raise ValueError(f"{key} is {meta[key]!r}")
-        parts = set(meta["parts"])
-        if not (parts <= set(_PARTS) and (parts >= {"sessions"} or parts >= set(_SPLIT))):
-            raise ValueError(f"parts is {meta['parts']}")
-        if not all(isinstance(note, (int, str)) for note in meta["notes"].values()):
-            raise ValueError(f"notes is {meta['notes']}")
-        meta["crc32"] = {
-            name: (int(size), int(crc)) for name, (size, crc) in meta.get("crc32", {}).items()
-        }
-        return meta
-    except UNREADABLE as error:
-        raise DamagedError(
-            f"{file}: cannot be read ({reason(error, context=False)})", REMEDY
-        ) from error
+    Raises:
+        DataError: Files are damaged; it names all of them. Or it names the first number that no log has.
+    """
+    files = Description.read(folder).stored(folder)
+    verify(folder, files, progress)
+    for part in Log.open(folder).parts.values():
+        location = SourceLocation(str(part.folder))
+        for chunk in part.chunks():
+            checked(dict(chunk), location, part.query_doc_pairs, part.schema)
+            location = replace(location, first=location.first + chunk.count)
+    return files

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from clickexp.errors import DataError
-from clickexp.utils.checks import from_lengths
+from clickexp.utils.batches import from_lengths
 
 Columns = Mapping[str, np.ndarray]
 
@@ -214,15 +214,15 @@ def declared(columns: Iterable[str | Column]) -> dict[str, Column]:
     Raises:
         DataError: A name that is unknown, given twice, or declared otherwise than the package does.
     """
-    found: dict[str, Column] = {}
+    by_name: dict[str, Column] = {}
     for column in columns:
         name = column if isinstance(column, str) else column.name
         if isinstance(column, str) and name not in COLUMNS:
             raise DataError(f"there is no column {name!r}. Declare it: Column({name!r}, ...).")
-        if name in found or column not in (name, COLUMNS.get(name, column)):
+        if name in by_name or column not in (name, COLUMNS.get(name, column)):
             raise DataError(f"column {name} is declared twice. Give one of the two another name.")
-        found[name] = COLUMNS[name] if isinstance(column, str) else column
-    return found
+        by_name[name] = COLUMNS[name] if isinstance(column, str) else column
+    return by_name
 
 
 @dataclass(frozen=True)
@@ -295,14 +295,21 @@ def checked(
         column = schema[name]
         if not column.per_document:
             continue
-        there = shown.reshape(*shown.shape, *[1] * len(column.shape))
+        is_shown = shown.reshape(*shown.shape, *[1] * len(column.shape))
         remedy = f"beyond the length of a list everything is {column.padding}"
-        location.reject(~there & (values != column.padding), values, name, remedy)
+        location.reject(~is_shown & (values != column.padding), values, name, remedy)
         if column.least is not None:
-            location.reject(there & (values < column.least), values, name, column.rule)
+            location.reject(is_shown & (values < column.least), values, name, column.rule)
     if max_id is not None:
         check_ids(packed["query_doc_ids"], max_id, location)
     return packed
+
+
+def bounds(columns: Columns) -> tuple[int, int]:
+    """The largest id and the largest position; without positions, the rank is the position."""
+    ids, ranks = columns["query_doc_ids"], columns["query_doc_ids"].shape[1]
+    positions = columns["positions"].max(initial=0) if "positions" in columns else ranks
+    return int(ids.max(initial=0)), int(positions)
 
 
 def check_ids(ids: np.ndarray, query_doc_pairs: int, location: SourceLocation) -> None:

@@ -47,12 +47,12 @@ class Impressions(DerivedColumn):
 
     def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
         """Returns the impressions of the documents."""
-        counts, known = self._counts
+        counts, trained = self._counts
         ids = packed["query_doc_ids"]
-        if known is None:
+        if trained is None:
             return np.where(ids < len(counts), counts[np.minimum(ids, len(counts) - 1)], 0)
-        place = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-        return np.where(known[place] == ids, counts[place], 0)
+        place = _places(trained, ids)
+        return np.where(trained[place] == ids, counts[place], 0)
 
     def bounds(self) -> tuple[int, int]:
         """Returns 0 and the most impressions."""
@@ -70,21 +70,26 @@ def lists_seen(train: Sessions, lists: Sessions) -> float:
         return float("nan")
     wanted = np.concatenate([_keys(chunk) for chunk in lists.chunks()])
     distinct = np.unique(wanted)
-    found = np.zeros(len(distinct), bool)
+    is_seen = np.zeros(len(distinct), bool)
     for chunk in train.chunks():
         keys = _keys(chunk)
-        place = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
-        found[place[distinct[place] == keys]] = True
-    return float(found[np.searchsorted(distinct, wanted)].mean())
+        place = _places(distinct, keys)
+        is_seen[place[distinct[place] == keys]] = True
+    return float(is_seen[np.searchsorted(distinct, wanted)].mean())
 
 
-def shows_any(train: Sessions, held_out: Sessions) -> bool:
-    """Returns whether training shows a document of held-out sessions; it reads no further than the first of them."""
-    for part in (held_out.slice(0, _FEW), held_out):  # of most logs a few sessions are enough
+def has_common_documents(train: Sessions, held_out: Sessions) -> bool:
+    """Returns whether training shows a document of held-out sessions; of most logs it reads a few of them."""
+    for part in (held_out.slice(0, _FEW), held_out):
         wanted = np.unique(np.concatenate([*_ids(part), np.zeros(0, np.int32)]))
         if any(np.isin(ids, wanted).any() for ids in _ids(train)):
             return True
     return False
+
+
+def _places(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Returns where each value is among others, if it is there."""
+    return np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
 
 
 def _ids(sessions: Sessions) -> Iterator[np.ndarray]:

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import numpy as np
 
-from clickexp.data.checksums import verify_once
-from clickexp.data.context import SessionOrder, context_columns
+from clickexp.data.context import context_columns
 from clickexp.data.derived import DerivedColumn
 from clickexp.data.features import Features
 from clickexp.data.hashes import digest_of, fingerprint_of
 from clickexp.data.history import history_columns
-from clickexp.data.pack import PackWriter, bounds, read_pack, stored_files
 from clickexp.data.schema import (
     COLUMNS,
     REQUIRED,
     Column,
     Columns,
     SourceLocation,
+    bounds,
     check_ids,
     checked,
     declared,
 )
+from clickexp.data.search_sessions import SessionOrder
 from clickexp.data.view import ColumnsView
 from clickexp.errors import DataError
 
@@ -32,7 +32,7 @@ _ARRAYS, _SESSIONS = SourceLocation("arrays"), SourceLocation("sessions")
 
 @dataclass(frozen=True, eq=False)
 class Sessions(ColumnsView):
-    """Sessions of up to `ranks` documents, padded with 0. Made by from_arrays or open, never changed.
+    """Sessions of up to `ranks` documents, padded with 0. Made by from_arrays or Log.open, never changed.
 
         query_doc_ids  [count, ranks] int32    0 to query_doc_pairs
         clicks         [count, ranks] bool
@@ -100,51 +100,21 @@ class Sessions(ColumnsView):
         """
         if lengths is None:
             lengths = np.full(np.shape(query_doc_ids)[:1], np.shape(query_doc_ids)[-1], np.int32)
-        given = {"query_doc_ids": query_doc_ids, "clicks": clicks, "lengths": lengths}
-        given |= {"query_ids": query_ids, "session_ids": session_ids, "times": times}
-        given |= {"positions": positions, "labels": labels}
-        given = {name: values for name, values in given.items() if values is not None}
-        schema = declared([*given, *(extra or {})])
-        given |= {column.name: values for column, values in (extra or {}).items()}
-        columns = checked(given, location, schema=schema)
+        arrays = {"query_doc_ids": query_doc_ids, "clicks": clicks, "lengths": lengths}
+        arrays |= {"query_ids": query_ids, "session_ids": session_ids, "times": times}
+        arrays |= {"positions": positions, "labels": labels}
+        arrays = {name: values for name, values in arrays.items() if values is not None}
+        schema = declared([*arrays, *(extra or {})])
+        arrays |= {column.name: values for column, values in (extra or {}).items()}
+        columns = checked(arrays, location, schema=schema)
         sessions = cls(columns, *bounds(columns), schema=schema).with_context()
         return (
             sessions if query_doc_pairs is None else sessions.with_pairs(query_doc_pairs, location)
         )
 
-    @classmethod
-    def open(cls, folder: str | Path, *, verified: bool = False) -> "Sessions":
-        """Maps a packed folder, in milliseconds once this machine has verified its checksums.
-
-        Args:
-            folder: What PackWriter or save wrote.
-            verified: The caller has verified the files.
-
-        Raises:
-            DataError: The folder is not a whole pack; it names the file.
-        """
-        if not verified:
-            verify_once(Path(folder), stored_files(Path(folder)))
-        meta, columns = read_pack(Path(folder))
-        bound = meta["query_doc_pairs"], meta["positions"]
-        return cls(
-            columns, *bound, folder=Path(folder), schema=meta["schema"], checksums=meta["crc32"]
-        )
-
-    def save(self, folder: str | Path) -> "Sessions":
-        """Packs these sessions into a new folder, atomically, and opens it."""
-        if Path(folder).exists():
-            raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
-        columns = [self.schema[name] for name in self.columns]
-        with PackWriter(folder, self.ranks, columns) as pack:
-            pack.query_doc_pairs, pack.positions = self.query_doc_pairs, self.positions
-            for chunk in self.chunks():
-                pack.append(dict(chunk), SourceLocation(str(folder), pack.written))
-        return Sessions.open(folder)
-
     @property
     def batch_columns(self) -> dict[str, Column]:
-        """What batches carry: what is always there, and what `carrying` chose, or all packed of at most 32 bits."""
+        """Columns in batches: the required ones and those of `with_batch_columns`, or all packed of at most 32 bits."""
         if self.carried is None:
             chosen = {
                 name for name in self.columns if np.dtype(self.schema[name].dtype).itemsize < 8
@@ -155,7 +125,7 @@ class Sessions(ColumnsView):
             name: self.schema[name] for name in self.schema if name in chosen or name in REQUIRED
         }
 
-    def carrying(self, names: Iterable[str]) -> "Sessions":
+    def with_batch_columns(self, names: Iterable[str]) -> "Sessions":
         """The same sessions, of which batches carry no optional columns but these, and no positions that are the ranks.
 
         Raises:
@@ -174,11 +144,11 @@ class Sessions(ColumnsView):
 
     def bounds(self, name: str) -> tuple[int, int]:
         """No value of a key of batches lies outside; (0, 0) of one that these sessions do not have."""
-        known = {"query_doc_ids": (0, self.query_doc_pairs), "positions": (1, self.positions)}
+        stated = {"query_doc_ids": (0, self.query_doc_pairs), "positions": (1, self.positions)}
         if name in self.derived:
             return self.derived[name].bounds()
-        if name in known or name not in self.columns:
-            return known.get(name, (0, 0))
+        if name in stated or name not in self.columns:
+            return stated.get(name, (0, 0))
         chunks = [chunk[name] for chunk in self.chunks()]
         return min(int(chunk.min()) for chunk in chunks), max(int(chunk.max()) for chunk in chunks)
 
@@ -208,9 +178,11 @@ class Sessions(ColumnsView):
 
     def deriving(self, *derived: DerivedColumn) -> "Sessions":
         """The same sessions with further columns, but for those that they have already."""
-        known = self.columns.keys() | self.derived.keys()
-        new = {each.column.name: each for each in derived if each.column.name not in known}
-        schema = {**self.schema, **{name: each.column for name, each in new.items()}}
+        present = self.columns.keys() | self.derived.keys()
+        new = {
+            column.column.name: column for column in derived if column.column.name not in present
+        }
+        schema = {**self.schema, **{name: column.column for name, column in new.items()}}
         return replace(self, derived={**self.derived, **new}, schema=schema)
 
     def with_context(self) -> "Sessions":
@@ -225,14 +197,8 @@ class Sessions(ColumnsView):
             raise DataError(
                 "context is derived of whole logs: call with_context before taking a part of the sessions"
             )
-        document = "document_ids" if "document_ids" in self.schema else "query_doc_ids"
-        query = "query_ids" if "query_ids" in self.columns else None
-        ids = dict.fromkeys(["query_doc_ids", document])
-        number = "query_numbers" if "query_numbers" in self.schema else None
         order = SessionOrder(self)
-        return self.deriving(
-            *context_columns(order, document, query), *history_columns(order, [*ids], number)
-        )
+        return self.deriving(*context_columns(order), *history_columns(order))
 
     def digest(self) -> str:
         """A hash of the count, and of lengths, clicks and labels of the first and last sessions.

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Integer
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Columns
 from clickexp.errors import DataError
-from clickexp.utils.checks import from_lengths
+from clickexp.utils.batches import from_lengths
 
 _CHUNK = 1 << 18
 
@@ -130,9 +130,8 @@ class ColumnsView:
         for name, out in target.items():
             if name in self.derived:
                 np.copyto(out, self._derived(name, rows))
-            elif isinstance(
-                rows, np.ndarray
-            ):  # clip: numpy would buffer `out` to raise on a bad row
+            elif isinstance(rows, np.ndarray):
+                # clip: numpy would buffer `out` to raise on a bad row
                 np.take(self.columns[name], rows, axis=0, out=out, mode="clip")
             else:
                 np.copyto(out, self.columns[name][rows])

@@ -1,5 +1,6 @@
-"""Adds up metrics of a model over data, several batches per dispatch."""
+"""Adds up metrics of a model over held-out data, several batches per dispatch."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,13 +12,22 @@ from clickexp.data import Sessions
 from clickexp.data.batches import at_step, with_mask
 from clickexp.data.feed import Compiled, Data, feed, session_count
 from clickexp.data.schema import COLUMNS, MADE
-from clickexp.evaluation.inputs import Carrying
-from clickexp.evaluation.outputs import Outputs, click_outputs
+from clickexp.evaluation.evaluation import Evaluation
+from clickexp.evaluation.groups import (
+    ClickMetrics,
+    HeldOut,
+    MeanLoss,
+    MetricGroup,
+    Metrics,
+    RankingMetrics,
+    metric_groups,
+)
+from clickexp.evaluation.inputs import ColumnSelection, checked
 from clickexp.loggers.base import Logger, Phase
 from clickexp.metrics import Metric, MultiMetric
-from clickexp.models.base import Model
-from clickexp.types import SHOWN_FIRST, Array, Count, turned
-from clickexp.utils.checks import missing
+from clickexp.models.base import ClickModel, Model
+from clickexp.types import SHOWN_FIRST, Array, Batch, ByRank, Count
+from clickexp.utils.batches import missing_key
 
 _MOST_NUMBERS = 1 << 25
 """Features, or documents, that an evaluation step looks up at most; documents per dispatch."""
@@ -25,81 +35,186 @@ _MOST_NUMBERS = 1 << 25
 _KNOWN = {*COLUMNS, *MADE, SHOWN_FIRST}
 """Keys of batches that the package fills; readers declare all others."""
 
-Metrics = Mapping[str, Metric]
+Groups = Mapping[str, Metrics | MetricGroup]
+"""Metrics by group; see `clickexp.evaluation.groups.GROUPS`."""
+
 ModelState = tuple[nnx.State, ...]
 
 
+@dataclasses.dataclass(frozen=True)
 class Evaluator:
-    """The metrics of one structure of model, compiled once per shape of the data.
+    """Evaluates models.
 
     Args:
-        graphdef: Structure of the model.
-        metrics: Metrics by name.
-        outputs: What they read, computed from the model, the true user if there is one, and a batch.
-        truth: The true user.
         batch_size: Sessions, or lists, per step.
         steps_per_execution: Batches per dispatch.
         logger: Receives progress.
     """
 
+    batch_size: int = 8192
+    steps_per_execution: int = 16
+    logger: Logger = dataclasses.field(default_factory=Logger)
+
+    def clicks(self, model: ClickModel, data: Data, metrics: Metrics) -> MultiMetric:
+        """Metrics of click predictions.
+
+        Args:
+            model: A click model.
+            data: Packed sessions or batches, with clicks.
+            metrics: Metrics by name.
+
+        Raises:
+            DataError: Clicks are missing, or ids, positions or clicks do not fit the model.
+        """
+        return self._evaluated(model, data, ClickMetrics(metrics))
+
+    def ranking(self, model: Model, data: Data, metrics: Metrics) -> MultiMetric:
+        """Metrics of rankings.
+
+        Args:
+            model: A ranker or click model.
+            data: Packed sessions, or batches of `labels`, `mask` and what the model ranks by; clicks are not needed.
+            metrics: Metrics by name.
+
+        Raises:
+            DataError: Batches lack labels or mask, or do not fit the model.
+        """
+        return self._evaluated(model, data, RankingMetrics(metrics))
+
+    def compiled(self, model: Model, held_out: HeldOut, groups: Groups) -> "CompiledEvaluation":
+        """The evaluation of any state of one model, each group compiled once.
+
+        Args:
+            model: The model, of which only the structure and the sizes count.
+            held_out: What to evaluate on.
+            groups: Metrics by group; those that the model or the data have nothing for are left out.
+
+        Raises:
+            DataError: Ids, positions or clicks do not fit the model.
+        """
+        built = metric_groups({**groups, "loss": {"loss": MeanLoss()}})
+        # groups of one kind are computed from the same predictions
+        merged: dict[type[MetricGroup], tuple[str, dict[str, Metric]]] = {}
+        for key, group in built.items():
+            merged.setdefault(type(group), (key, {}))[1].update(group.metrics)
+        programs = {}
+        for kind, (key, metrics) in merged.items():
+            group = kind(metrics)
+            data = group.data_of(model, held_out)
+            if data is not None:
+                truth = held_out.truth if group.needs_truth else None
+                programs[key] = Program(self, model, group, data, truth)
+        return CompiledEvaluation(programs)
+
+    def _evaluated(self, model: Model, data: Data, group: MetricGroup) -> MultiMetric:
+        return Program(self, model, group, data)((nnx.state(model),), "test")
+
+
+@dataclasses.dataclass(eq=False)
+class CompiledEvaluation:
+    """Groups of metrics on held-out data, for any state of one model.
+
+    Attributes:
+        groups: What computes the metrics of each group.
+    """
+
+    groups: Mapping[str, "Program"]
+
+    def __call__(self, state: ModelState, phase: Phase, epoch: int = 0) -> Evaluation:
+        """Evaluates the model in a state, in the order in which `nnx.merge` takes it."""
+        return Evaluation(
+            {key: program(state, phase, epoch) for key, program in self.groups.items()}
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the values that evaluations have."""
+        names = [name for program in self.groups.values() for name in program.group.names]
+        return ["loss", *(name for name in names if name != "loss")]
+
+    @property
+    def data(self) -> list[Data]:
+        """The data of each group, as it is iterated."""
+        return [program.data for program in self.groups.values()]
+
+    @property
+    def programs(self) -> list[Compiled]:
+        """The compiled programs."""
+        return [program.run for program in self.groups.values()]
+
+
+class Program:
+    """One group of metrics of states of a model, compiled once per shape of the data.
+
+    Args:
+        evaluator: Sizes of steps, and the logger.
+        model: The model.
+        group: The metrics.
+        data: Packed sessions or batches, which are checked.
+        truth: The true user, if the group needs it.
+
+    Raises:
+        DataError: The data does not fit the model or the true user.
+    """
+
     def __init__(
         self,
-        graphdef: nnx.GraphDef,
-        metrics: Metrics,
-        outputs: Outputs = click_outputs,
-        *,
-        truth: Model | None = None,
-        batch_size: int = 8192,
-        steps_per_execution: int = 16,
-        logger: Logger | None = None,
+        evaluator: Evaluator,
+        model: Model,
+        group: MetricGroup,
+        data: Data,
+        truth: ClickModel | None = None,
     ):
-        self.metrics = MultiMetric(metrics)
-        self.run = Compiled(self._statistics)
-        self._graphdefs, self._truth = [graphdef], []
-        if truth is not None:
-            structure, state = nnx.split(truth)
-            self._graphdefs.append(structure)
-            self._truth.append((state,))
-        self._outputs = outputs
-        self._carrying = Carrying(
-            lambda *given: self.metrics.statistics(**self._arguments(*given)), *self._graphdefs
-        )
-        self._sizes = batch_size, steps_per_execution
-        self._logger = logger or Logger()
+        self.group, self.run, self._evaluator = group, Compiled(self._statistics), evaluator
+        models = [model] if truth is None else [model, truth]
 
-    def __call__(self, state: ModelState, data: Data, phase: Phase, epoch: int = 0) -> MultiMetric:
+        def arguments(batch: Batch) -> dict[str, Any]:
+            return self._arguments(models, batch)
+
+        for checked_model in models:
+            checked_model.eval()
+            data = checked(data, checked_model, arguments, *group.required)
+        self.data = data
+        self._graphdefs = [nnx.graphdef(one) for one in models]
+        self._truth = [] if truth is None else [(nnx.state(truth),)]
+        self._select_columns = ColumnSelection(
+            lambda *inputs: group.statistics(**self._arguments(inputs[:-1], inputs[-1])),
+            *self._graphdefs,
+        )
+
+    def __call__(self, state: ModelState, phase: Phase, epoch: int = 0) -> MetricGroup:
         """The metrics over the data, summed in float64 on the host.
 
         Args:
             state: The model's state, in the order in which `nnx.merge` takes it.
-            data: Packed sessions or batches.
             phase: Phase and epoch that progress is reported for.
             epoch: See `phase`.
         """
-        metrics = self.metrics.empty()
-        done, total = 0, session_count(data)
+        metrics = self.group.empty()
+        done, total = 0, session_count(self.data)
         states = state, *self._truth
-        data = self._carrying(data, *states)
+        data = self._select_columns(self.data, *states)
         for batch in feed(data, *self._sizes_for(data)):
             metrics.add(self.run(states, batch.arrays), stacked=True)
             done += batch.sessions
-            self._logger.progress(phase, epoch, done, total)
+            self._evaluator.logger.progress(phase, epoch, done, total)
         return metrics
 
-    def _arguments(self, *given: Any) -> dict[str, Any]:
-        """What metrics receive: the outputs, and the columns of the batch, which comes last, that readers declare."""
-        extra = {name: values for name, values in given[-1].items() if name not in _KNOWN}
-        return {**extra, **self._outputs(*given)}
+    def _arguments(self, models: Any, batch: Batch) -> dict[str, Any]:
+        """Arguments of metrics: the outputs, and the columns of the batch that readers declare."""
+        by_rank = ByRank(batch)
+        columns = {name: by_rank[name] for name in batch if name not in _KNOWN}
+        model, *truth = models
+        return {**columns, **self.group.outputs(model, by_rank, *truth)}
 
     def _sizes_for(self, data: Data) -> tuple[int, int]:
         """Lists per step and steps per dispatch: fewer where lists are long or have many features, for memory."""
-        size, steps = self._sizes
+        size, steps = self._evaluator.batch_size, self._evaluator.steps_per_execution
         if not isinstance(data, Sessions):
             return size, steps
         numbers = data.ranks * (1 + sum(data.feature_lengths.values()))
-        fitting = (
-            1 << max(data.count - 1, 0).bit_length()
-        )  # a small log is not padded to a whole step
+        # a small log is not padded to a whole step
+        fitting = 1 << max(data.count - 1, 0).bit_length()
         lists = min(size, fitting, max(_MOST_NUMBERS // numbers, 1))
         return lists, min(steps, max(_MOST_NUMBERS // (lists * data.ranks), 1))
 
@@ -109,8 +224,8 @@ class Evaluator:
         """The sums of each batch of a superbatch, stacked.
 
         Predictions are made in a loop apart, and so lie in memory: beside the sums, the compiler would repeat them for
-        each. They lie there with ranks first, as models make them and sums are taken, and an array once that the
-        outputs name twice, as both predictions of a model of independent clicks.
+        each. An array lies there once that the outputs name twice, as both predictions of a model of independent
+        clicks.
         """
         arrays = with_mask(arrays)
         structure, places = jax.tree.structure(None), []
@@ -122,17 +237,16 @@ class Evaluator:
             ]
             batch = at_step(arrays, index)
             try:
-                leaves, structure = jax.tree.flatten(self._arguments(*models, batch))
+                leaves, structure = jax.tree.flatten(self._arguments(models, batch))
             except KeyError as error:
-                raise missing(error, batch) from error
+                raise missing_key(error, batch) from error
             distinct = {id(leaf): leaf for leaf in leaves}
             places = [list(distinct).index(id(leaf)) for leaf in leaves]
-            return [turned(leaf) for leaf in distinct.values()]
+            return list(distinct.values())
 
         def statistics(predicted: list[Array]) -> dict[str, dict[str, Any]]:
-            return self.metrics.statistics(
-                **structure.unflatten([turned(predicted[place]) for place in places])
-            )
+            outputs = structure.unflatten([predicted[place] for place in places])
+            return self.group.statistics(**outputs)
 
         predicted = jax.lax.map(predict, jnp.arange(len(arrays["mask"])))
         return jax.lax.map(statistics, predicted)

@@ -12,7 +12,14 @@ from clickexp.data.feed import Data, feed
 from clickexp.errors import DataError
 from clickexp.models.base import Model
 from clickexp.types import Array, Batch
-from clickexp.utils.checks import Limit, check_batch, check_values, from_lengths, missing, needs
+from clickexp.utils.batches import (
+    Limit,
+    check_batch,
+    check_values,
+    from_lengths,
+    missing_key,
+    needs,
+)
 
 _Compute = Callable[[Batch], Any]
 
@@ -43,13 +50,13 @@ def checked(data: Data, model: Model, compute: _Compute, *required: str) -> Data
             )
             raise DataError(f"the sessions have no {key}. Add them to the source{clicks}.")
     if data.count and not all(_fits(data.bounds(key), largest) for key, largest, _ in limits):
-        carried = data.carrying({*data.batch_columns, *(key for key, *_ in limits)})
+        carried = data.with_batch_columns({*data.batch_columns, *(key for key, *_ in limits)})
         first = at_step(with_mask(next(feed(carried.slice(0, 1), 1, 1)).arrays), 0)
         for chunk in data.chunks():
             batch = {
                 name: data.schema[name].in_batch(chunk[name]) for name in carried.batch_columns
             }
-            check_values(_with_mask(batch), limits, needs(compute, first))
+            check_values(_as_fed(batch), limits, needs(compute, first))
     return data
 
 
@@ -57,7 +64,7 @@ def _fits(bounds: tuple[int, int], largest: int) -> bool:
     return bounds[0] >= 0 and bounds[1] <= largest
 
 
-class Carrying:
+class ColumnSelection:
     """Packed sessions of which batches carry the columns that a computation reads, found by tracing it once per data.
 
     Args:
@@ -78,8 +85,8 @@ class Carrying:
             try:
                 read = keys_read(lambda batch: self._compute(*self._models(states), batch), batch)
             except KeyError as error:
-                raise missing(error, batch) from error
-            self._latest = data, data.carrying(read)
+                raise missing_key(error, batch) from error
+            self._latest = data, data.with_batch_columns(read)
         return self._latest[1]
 
     def _models(self, states: Iterable[Iterable[nnx.State]]) -> list[Any]:
@@ -114,23 +121,21 @@ class _CheckedBatches:
         if self.fit:  # later epochs do not pay for the search
             yield from self.batches
             return
-        for given in self.batches:
-            batch = {name: np.asarray(values) for name, values in given.items()}
+        for arrays in self.batches:
+            batch = {name: np.asarray(values) for name, values in arrays.items()}
             mask = () if "lengths" in batch else ("mask",)
             check_batch(batch, (*self.required, *mask))
-            whole = _with_mask(batch)
+            whole = _as_fed(batch)
             check_values(whole, self.limits, needs(self.compute, whole))
             yield batch
         self.fit = True
 
 
-def _with_mask(batch: Mapping[str, Array]) -> dict[str, Array]:
-    """The batch with what the training step would add to it."""
-    documents = next(
-        batch[key] for key in ("mask", "clicks", "labels", "query_doc_ids") if key in batch
-    )
-    ranks = documents.shape[1]
-    added: dict[str, Array] = {"positions": np.arange(1, ranks + 1, dtype=np.int32)[None]}
-    if "mask" not in batch:
-        added["mask"] = from_lengths(np.asarray(batch["lengths"]), ranks)
-    return {**added, **batch}
+def _as_fed(batch: Mapping[str, Array]) -> dict[str, Array]:
+    """The batch with the positions and the mask that compiled programs add to it."""
+    keys = ("mask", "clicks", "labels", "query_doc_ids")
+    ranks = next(batch[key] for key in keys if key in batch).shape[1]
+    fed: dict[str, Array] = {"positions": np.arange(1, ranks + 1, dtype=np.int32)[None], **batch}
+    if "mask" not in fed:
+        fed["mask"] = from_lengths(np.asarray(batch["lengths"]), ranks)
+    return fed

@@ -1,6 +1,5 @@
-"""What a result is held against: click rates by rank, which know no document; the true user; random order."""
+"""References of a result: click rates by rank, which know no document; the true user; random order."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,7 +7,8 @@ import numpy as np
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.seen import IMPRESSIONS, Impressions
-from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
+from clickexp.evaluation.evaluator import Evaluator, Groups
+from clickexp.evaluation.groups import click_metrics, metric_groups
 from clickexp.metrics import ColdStart, Examination, Metric
 from clickexp.metrics.base import or_nan
 from clickexp.models import ClickModel, Model
@@ -36,8 +36,8 @@ class _Unordered(Model):
 def references(
     model: Model,
     dataset: Dataset,
-    evaluator: ModelEvaluator,
-    ranking: Mapping[str, Metric] | None = None,
+    evaluator: Evaluator,
+    groups: Groups | None = None,
 ) -> References:
     """Evaluates the references of a model on the test sessions.
 
@@ -45,20 +45,21 @@ def references(
         model: The model that they are for.
         dataset: Its click rates are of the training part.
         evaluator: How many sessions at a time.
-        ranking: Metrics of rankings, by name.
+        groups: Metrics by group, of which `ranking` is read.
 
     Returns:
         Of a click model rank-CTR, and the true user where the clicks are simulated; of a ranker, which predicts no
         clicks, random order, where there are labelled lists.
     """
     if not isinstance(model, ClickModel):
-        if dataset.ranking is None or not ranking:
+        ranking = metric_groups(groups or {}).get("ranking")
+        if dataset.ranking is None or ranking is None or not ranking.metrics:
             return {}
-        found = evaluator.ranking(_Unordered(), dataset.ranking, dict(ranking)).compute()
-        scores = {name: value for name, value in found.items() if not isinstance(value, int)}
+        values = evaluator.ranking(_Unordered(), dataset.ranking, ranking.metrics).compute()
+        scores = {name: value for name, value in values.items() if not isinstance(value, int)}
         return {RANDOM: {"test": scores, "per_rank": {}, "curves": {}}}
     test = dataset.test.deriving(Impressions(dataset.train))
-    found = {RANK_CTR: _rank_ctr(dataset, test)}
+    rows = {RANK_CTR: _rank_ctr(dataset, test)}
     if dataset.truth is not None:
         metrics: dict[str, Metric] = {
             **click_metrics(),
@@ -67,13 +68,12 @@ def references(
         }
         evaluated = evaluator.clicks(dataset.truth, test, metrics)
         values, vectors = evaluated.compute(), evaluated.compute_per_rank()
-        known = {name: value for name, value in values.items() if name in ("ll", "ppl", "cond_ppl")}
-        found[TRUTH] = {
-            "test": known,
+        rows[TRUTH] = {
+            "test": {name: values[name] for name in click_metrics()},
             "per_rank": {name: list(map(float, v)) for name, v in vectors.items()},
             "curves": evaluated.compute_curves(),
         }
-    return found
+    return rows
 
 
 def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
@@ -91,13 +91,13 @@ def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
     edges = [*ColdStart().edges]
     by_range = np.zeros((2, len(edges) + 1))
     for chunk in test.chunks():
-        shown = chunk.shown
-        observed = np.where(shown, log_probs[chunk["clicks"].astype(np.int8), chunk.positions], 0)
+        mask = chunk.shown
+        observed = np.where(mask, log_probs[chunk["clicks"].astype(np.int8), chunk.positions], 0)
         sums += observed.sum(axis=0)
-        documents += shown.sum(axis=0)
-        place = np.searchsorted(edges, chunk[IMPRESSIONS.name][shown], side="right")
+        documents += mask.sum(axis=0)
+        place = np.searchsorted(edges, chunk[IMPRESSIONS.name][mask], side="right")
         by_range += [
-            np.bincount(place, each, len(edges) + 1) for each in (observed[shown], shown[shown])
+            np.bincount(place, weights, len(edges) + 1) for weights in (observed[mask], mask[mask])
         ]
     seen = documents > 0
     per_rank = sums[seen] / documents[seen]

@@ -1,20 +1,56 @@
-"""Ranking scores of documents by a model, batch by batch."""
+"""What a model computes of sessions, batch by batch: its ranking scores, or any outputs by name."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
 from clickexp.data.batches import at_step, with_mask
 from clickexp.data.feed import feed
 from clickexp.data.sessions import Sessions
-from clickexp.evaluation.inputs import Carrying, checked
+from clickexp.evaluation.inputs import ColumnSelection, checked
 from clickexp.models.base import Model
 from clickexp.types import Array, Batch
 
 _BATCH = 8192
-"""Lists that are scored at a time."""
+"""Sessions that are computed at a time."""
+Outputs = Callable[[Any, Batch], Mapping[str, Array]]
+"""Of a model and a batch, each of a shape that broadcasts to [sessions, rank], by name."""
+Batches = Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]
+"""Lengths [sessions] and values [sessions, rank] of each batch."""
+
+
+def outputs_by_batch(model: Model, outputs: Outputs) -> Callable[[Sessions], Batches]:
+    """Compiles outputs of a model.
+
+    Args:
+        model: The model.
+        outputs: What is computed of a batch.
+
+    Returns:
+        A function of sessions that yields the outputs in batches of one size, the last one cut to its sessions.
+    """
+    graphdef, *state = nnx.split(model)
+    selection = ColumnSelection(outputs, graphdef)
+
+    @jax.jit
+    def run(state: list[nnx.State], arrays: Mapping[str, Array]) -> dict[str, Array]:
+        batch = at_step(with_mask(arrays), 0)
+        found = outputs(nnx.merge(graphdef, *state), batch)
+        return {
+            name: jnp.broadcast_to(values, batch["mask"].shape) for name, values in found.items()
+        }
+
+    def compute(sessions: Sessions) -> Batches:
+        for batch in feed(selection(sessions, state), min(_BATCH, sessions.count), 1):
+            found = run(state, batch.arrays)
+            values = {name: np.asarray(array)[: batch.sessions] for name, array in found.items()}
+            yield np.asarray(batch.arrays["lengths"][0, : batch.sessions]), values
+
+    return compute
 
 
 def relevance_scores(
@@ -29,22 +65,16 @@ def relevance_scores(
     Returns:
         A function of sessions that yields scores `[lists, ranks]` in batches; -inf where no document is shown.
     """
-    graphdef, *state = nnx.split(model)
-
-    def scores(model: Model, batch: Batch) -> Array:
-        return model.predict_relevance(batch)
-
-    carrying = Carrying(scores, graphdef)
-
-    @jax.jit
-    def run(state: list[nnx.State], arrays: Mapping[str, Array]) -> Array:
-        return scores(nnx.merge(graphdef, *state), at_step(with_mask(arrays), 0))
+    compute = outputs_by_batch(
+        model, lambda model, batch: {"score": model.predict_relevance(batch)}
+    )
 
     def predict(sessions: Sessions) -> Iterator[np.ndarray]:
-        done, lists = 0, checked(sessions, model, model.predict_relevance)
-        for batch in feed(carrying(lists, state), min(_BATCH, sessions.count), 1):
-            yield np.asarray(run(state, batch.arrays))[: batch.sessions]
-            done += batch.sessions
+        done = 0
+        checked(sessions, model, model.predict_relevance)
+        for lengths, values in compute(sessions):
+            yield values["score"]
+            done += len(lengths)
             if progress is not None:
                 progress(done, sessions.count)
 

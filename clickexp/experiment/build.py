@@ -5,7 +5,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,17 @@ from flax import nnx
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like
 from clickexp.data.feed import Compiled
+from clickexp.data.inspect.identifiability import (
+    ENOUGH_SESSIONS,
+    Identifiability,
+    identifiability,
+)
 from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluate import check_lists
+from clickexp.evaluation.groups import MetricGroup
 from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
-from clickexp.metrics import Metric
 from clickexp.models import Model, Ranker
-from clickexp.models.ranker.debias import WithPropensities
 from clickexp.parameters.base import check_click_rate
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
@@ -49,7 +53,7 @@ class Parts:
         dataset: Sessions for training, validation and test.
         model: As it is before training.
         trainer: Holds the optimizer, the metrics of the validation and the logger.
-        metrics: By group (click, test, ranking, truth), metrics by name.
+        metrics: By group, such as click and ranking.
         logger: Receives what the run reports.
         origin: What the data are, by content.
         weighting: The propensities that a ranker weighs clicks by, estimated before training.
@@ -61,11 +65,16 @@ class Parts:
     dataset: Dataset
     model: Model
     trainer: BaseTrainer
-    metrics: Mapping[str, Mapping[str, Metric]]
+    metrics: Mapping[str, MetricGroup]
     logger: Logger
     origin: Origin
     weighting: Weighting | None = None
     judging: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
+
+    @cached_property
+    def links(self) -> Identifiability:
+        """What the training sessions tell of the order of positions, where the model learns it."""
+        return identifiability(self.dataset.train, ENOUGH_SESSIONS)
 
 
 def build(config: Config, folder: Path, logger: Logger) -> Parts:
@@ -82,13 +91,9 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     """
     settings, identified = config.settings, identity(config.values)
     share_compilations(Path(settings.cache_dir))
-    files = {
-        "checkpoint": folder / CHECKPOINT,
-        "continue_from": _earlier(settings.continue_from, identified),
-    }
-    read = sources(
-        config.values
-    )  # before reading, so that what changes meanwhile counts as changed
+    earlier = _earlier(settings.continue_from, identified)
+    # before reading, so that what changes meanwhile counts as changed
+    read = sources(config.values)
     dataset = config.open_dataset(
         **accepted(config.open_dataset, {"progress": partial(logger.progress, "read", 0)})
     )
@@ -97,26 +102,24 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     dataset = dataset.first(settings.max_sessions)
     check_click_rate(dataset.click_rate)
     origin = Origin(sources=read, fingerprint=dataset.fingerprint(), directory=str(Path.cwd()))
-    model = build_model(_estimate_propensities(config.new_model, dataset), dataset, settings.seed)
+    model = build_model(config.new_model, dataset, settings.seed)
     dataset = model.prepare(dataset)
     _check_features(model, config.reads, dataset)
     check_lists(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
-    judged = (
-        metrics["counterfactual"] if config.trainer.counterfactual_metrics else {}
-    )  # if validation has them
-    more = {"counterfactual_metrics": judged, "logger": logger, "settings": identified, **files}
-    trainer = config.new_trainer(**accepted(config.new_trainer.func, more))
-    weighting = _weighting(model, dataset)
+    validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
+    trainer = dataclasses.replace(
+        config.trainer,
+        groups=validated,
+        logger=logger,
+        settings=identified,
+        checkpoint=folder / CHECKPOINT,
+        continue_from=earlier,
+    )
+    weighting = model.debias.weighting(dataset.train) if isinstance(model, Ranker) else None
     return Parts(
         config, folder, dataset, model, trainer, metrics, logger, origin, weighting, judging
     )
-
-
-def _weighting(model: Model, dataset: Dataset) -> Weighting | None:
-    """The propensities that a ranker weighs clicks by."""
-    debias = model.debias if isinstance(model, Ranker) else None
-    return debias.weighting(dataset.train) if isinstance(debias, WithPropensities) else None
 
 
 def _sparse_ids(dataset: Dataset) -> str | None:
@@ -130,46 +133,27 @@ def _sparse_ids(dataset: Dataset) -> str | None:
     )
 
 
-def _estimate_propensities(new_model: partial[Model], dataset: Dataset) -> partial[Model]:
-    """Estimates the propensities that a ranker asks for, from the training sessions or where it says.
-
-    Args:
-        new_model: Builds the model; its `debias` may hold a source of propensities.
-        dataset: The data.
-
-    Returns:
-        The constructor, with propensities.
-
-    Raises:
-        UserError: The source has none.
-    """
-    debias = new_model.keywords.get("debias")
-    if not isinstance(debias, WithPropensities) or not isinstance(
-        debias.propensity, PropensitySource
-    ):
-        return new_model
-    debias = dataclasses.replace(debias, propensity=debias.propensity(dataset))
-    return partial(new_model.func, **{**new_model.keywords, "debias": debias})
-
-
 def _with_propensities(
-    metrics: Mapping[str, Any], dataset: Dataset
-) -> tuple[dict[str, Any], dict[str, Weighting]]:
+    groups: Mapping[str, MetricGroup], dataset: Dataset
+) -> tuple[dict[str, MetricGroup], dict[str, Weighting]]:
     """Returns the metrics with propensities of the dataset in place of their sources, and what these leave of clicks.
 
     Raises:
         UserError: A source has none.
     """
-    group, judging = dict(metrics.get("counterfactual") or {}), {}
-    for name, metric in group.items():
-        source = getattr(metric, "propensity", None)
-        if isinstance(source, PropensitySource):
-            found = source(dataset).of_relevant()
-            judging[name] = Weighting.of(found, metric.clip, dataset.test)
-            group[name] = dataclasses.replace(
-                metric, propensity=[each or 0.0 for each in found.values]
-            )
-    return {**metrics, "counterfactual": group}, judging
+    weightings: dict[str, Weighting] = {}
+    resolved: dict[str, MetricGroup] = {}
+    for key, group in groups.items():
+        metrics: dict[str, Any] = dict(group.metrics)
+        for name, metric in tuple(metrics.items()):
+            source = getattr(metric, "propensity", None)
+            if isinstance(source, PropensitySource):
+                propensities = source(dataset).of_relevant()
+                weightings[name] = Weighting.of(propensities, metric.clip, dataset.test)
+                values = [value or 0.0 for value in propensities.values]
+                metrics[name] = dataclasses.replace(metric, propensity=values)
+        resolved[key] = type(group)(metrics)
+    return resolved, weightings
 
 
 def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) -> Model:

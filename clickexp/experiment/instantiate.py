@@ -1,6 +1,6 @@
 """Objects described by nodes of a configuration, their plain values checked first."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -10,14 +10,17 @@ from hydra.errors import InstantiationException
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.evaluation.evaluate import validation_metrics
+from clickexp.evaluation.groups import GROUPS, MetricGroup, metric_groups
 from clickexp.experiment.conf import metric_options
-from clickexp.metrics import Metric, MultiMetric
+from clickexp.metrics import Metric
+from clickexp.models import Model
+from clickexp.parameters import ContextParameterConfig
 from clickexp.training import Optimizer, with_rate
 from clickexp.training.base import BaseTrainer
 from clickexp.utils.signatures import accepted, check_arguments, located
 
-TEST_PARTS = ("test", "ranking", "counterfactual", "truth")
-"""Groups of metrics that only the test set is measured by."""
+CONTEXT = "context"
+"""Key of what the logits of a role add for the search session so far."""
 
 
 def instantiate(node: Any, where: str) -> Any:
@@ -64,88 +67,97 @@ def build_optimizer(node: Mapping[str, Any]) -> Optimizer | optax.GradientTransf
     )
 
 
-def build_metrics(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Builds the metrics: by group (click and `TEST_PARTS`), metrics by name; and values that they share.
+def build_metrics(node: Mapping[str, Any]) -> dict[str, MetricGroup]:
+    """Builds the metrics by group, without the values that they share.
 
     Raises:
-        ConfigError: Something in a group is no metric.
+        ConfigError: Something in a group is no metric, or metrics are in no group.
     """
-    metrics = instantiate(node, "metric")
-    for part in ("click", *TEST_PARTS):
-        group = metrics.get(part) or {}
-        for name, metric in group.items() if isinstance(group, dict) else [("", group)]:
-            if not isinstance(metric, Metric):
-                key = f"metric.{part}.{name}".rstrip(".")
-                raise ConfigError(f"{key}={metric!r} is no metric; ~{key} leaves it out")
-    return metrics
+    groups = {}
+    for key, group in instantiate(node, "metric").items():
+        if isinstance(group, dict | MetricGroup) or (key in GROUPS and group is not None):
+            groups[key] = group
+            _check_metrics(key, group)
+    return metric_groups(groups)
 
 
-def build_trainer(
-    values: Mapping[str, Any], metrics: Mapping[str, Any]
-) -> tuple[BaseTrainer, partial[BaseTrainer]]:
-    """Returns the trainer with its optimizer and the metrics that validation computes, and what builds it with more."""
-    new_trainer, optimizer = (
-        constructor(values["trainer"], "trainer"),
-        build_optimizer(values["optimizer"]),
-    )
-    watched = (
-        (values["trainer"].get("early_stopping") or {}).get("metric"),
-        values["optimized_metric"],
-    )
-    validated = validation_metrics(metrics, [name.removeprefix("val/") for name in watched if name])
-    bound = partial(new_trainer, **accepted(new_trainer, {"optimizer": optimizer, **validated}))
+def _check_metrics(key: str, group: Any) -> None:
+    metrics = group.metrics if isinstance(group, MetricGroup) else group
+    for name, metric in metrics.items() if isinstance(metrics, dict) else [("", metrics)]:
+        if not isinstance(metric, Metric):
+            where = f"metric.{key}.{name}".rstrip(".")
+            raise ConfigError(f"{where}={metric!r} is no metric; ~{where} leaves it out")
+
+
+def build_trainer(values: Mapping[str, Any], metrics: Mapping[str, MetricGroup]) -> BaseTrainer:
+    """Returns the trainer with its optimizer and the metrics that validation computes."""
+    new_trainer = constructor(values["trainer"], "trainer")
+    watched = (values["trainer"].get("early_stopping") or {}).get("metric")
+    names = [name.removeprefix("val/") for name in (watched, values["optimized_metric"]) if name]
+    parts = {"optimizer": build_optimizer(values["optimizer"])}
+    parts |= validation_metrics(metrics, names)
     try:
-        return bound(), bound
+        return new_trainer(**accepted(new_trainer, parts))
     except ConfigError as error:
-        raise ConfigError(f"{error}{_added_by(watched[0], metrics)}") from error
+        raise ConfigError(f"{error}{_added_by(watched, metrics)}") from error
 
 
-def _added_by(metric: str | None, metrics: Mapping[str, Any]) -> str:
+def model_constructor(values: Mapping[str, Any]) -> partial[Model]:
+    """Returns the constructor of the model of a configuration, with the context of search sessions.
+
+    Args:
+        values: Plain values at the root.
+
+    Raises:
+        ConfigError: A value does not fit, or the model takes no context.
+    """
+    new_model = constructor(values["model"], "model")
+    node = values.get(CONTEXT)
+    if node is None:
+        return new_model
+    context = instantiate(node, CONTEXT)
+    if not isinstance(context, ContextParameterConfig):
+        raise ConfigError(f"{CONTEXT}={node!r}: choose an option, as in +context=both")
+    with_context = getattr(new_model.func, "with_context", None)
+    if with_context is None:
+        raise ConfigError(
+            f"{values['model']['_target_']} takes no tower that context can be added to; leave it or the context out"
+        )
+    return partial(new_model.func, **with_context(new_model.keywords, context))
+
+
+def _added_by(metric: str | None, metrics: Mapping[str, MetricGroup]) -> str:
     """Says how a metric is added that validation does not report, where it is known; else nothing."""
     base, _, cutoff = (metric or "").partition("@")
-    if (
-        base in (metrics.get("ranking") or {})
-        and cutoff
-        and metric not in MultiMetric(metrics["ranking"]).names
-    ):
+    ranking = metrics.get("ranking")
+    if ranking and cutoff and base in ranking.metrics and metric not in ranking.names:
         return f". For {metric}, add {cutoff} to metric.cutoffs"
-    there = any(base in group for group in metrics.values() if isinstance(group, dict))
-    options = [] if there else metric_options(base)
+    is_configured = any(base in group.metrics for group in metrics.values())
+    options = [] if is_configured else metric_options(base)
     return f". {metric} comes with metric=[all,{options[0]}]" if options else ""
 
 
 def directions(node: Mapping[str, Any]) -> dict[str, bool | None]:
     """Whether higher is better, by metric, as the metrics that `metric` of a configuration describes state it."""
-    metrics = build_metrics(node)
-    parts = [
-        MultiMetric(metrics.get(part) or {}).higher_is_better for part in ("click", *TEST_PARTS)
-    ]
-    return {name: better for part in parts for name, better in part.items()}
+    directions: dict[str, bool | None] = {}
+    for group in build_metrics(node).values():
+        directions |= group.higher_is_better
+    return directions
 
 
-def check_node(node: Any, where: str, shared: Container[str] = ()) -> None:
+def check_node(node: Any, where: str) -> None:
     """ConfigError for keys and values that do not fit the signatures of what a node describes.
 
     Args:
         node: Plain values.
         where: The dotted key of the node.
-        shared: Roles of towers that components of a mixture share, and hold in place of a tower.
     """
     if isinstance(node, list):
         node = dict(enumerate(node))
     if not isinstance(node, dict):
         return
     if "_target_" in node:
-        own = {
-            key: value
-            for key, value in node.items()
-            if key[0] != "_" and not _is_role(value, shared)
-        }
+        own = {key: value for key, value in node.items() if key[0] != "_"}
         check_arguments(located(str(node["_target_"]), f"{where}._target_"), own, where)
-        shared = node.get("shared") or ()
     for name, value in node.items():
-        check_node(value, f"{where}.{name}", shared)
-
-
-def _is_role(value: Any, shared: Container[str]) -> bool:
-    return isinstance(value, str) and value in shared
+        check_node(value, f"{where}.{name}")

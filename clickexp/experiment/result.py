@@ -58,9 +58,9 @@ def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
         parts.trainer,
         parts.config.settings,
     )
-    groups = {**parts.metrics, "click": trainer.groups["click"]}
+    groups = {**parts.metrics, "click": trainer.metric_groups["click"]}
     evaluation = evaluate(
-        model, dataset, groups, trainer.evaluation, keep_values=settings.keep_values
+        model, dataset, groups, trainer.evaluator, keep_values=settings.keep_values
     )
     result = {
         "format": FORMAT,
@@ -71,14 +71,14 @@ def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
         "per_rank_val": fit.per_rank,
         **evaluation.result(),
         **(
-            {"marginals": model.how_marginal(dataset.test.ranks)}
+            {"marginals": model.marginal_method(dataset.test.ranks)}
             if isinstance(model, ClickModel)
             else {}
         ),
         "train": {**fit.summary(), **peak_memory()},
         "parameters": _count_parameters(model),
         "test_set": dataset.test_set(),
-        "data": dataset.sizes() | _lists_seen(dataset, "ranking" in evaluation.parts),
+        "data": dataset.sizes() | _lists_seen(dataset, "ranking" in evaluation.groups),
         "environment": _environment(),
         "origin": parts.origin.model_dump(),
         "config_hash": config_hash(parts.config.values),
@@ -90,9 +90,9 @@ def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)
     if settings.report:
-        result["references"] = references(model, dataset, trainer.evaluation, groups.get("ranking"))
+        result["references"] = references(model, dataset, trainer.evaluator, groups)
     drawn = evaluate_draws(
-        model, dataset, groups, trainer.evaluation, draws=settings.draws, seed=settings.seed
+        model, dataset, groups, trainer.evaluator, draws=settings.draws, seed=settings.seed
     )
     if drawn:
         result["test_draws"] = as_result(drawn)
@@ -154,7 +154,8 @@ def _shared_intervals(parts: Parts) -> _Part:
         posterior = shared_posterior(parts.model, parts.dataset.train, report)
         if posterior is None:
             return {}
-        posterior = with_open_factors(parts.model, posterior, parts.dataset.train)
+        if parts.model.separates_examination:
+            posterior = with_open_factors(parts.model, posterior, parts.links.groups)
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
         shared = shared_intervals(parts.model, posterior)

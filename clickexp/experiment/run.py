@@ -9,7 +9,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from clickexp.evaluation.evaluate import HeldOut
+from clickexp.evaluation.groups import HeldOut
 from clickexp.experiment.build import Parts, build, open_loggers
 from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import note, print_config, run_info

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from clickexp.data import Sessions
-from clickexp.data.context import SessionOrder
-from clickexp.data.history import history_columns
+from clickexp.data.history import HISTORY, history_columns
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.pairs import DOCUMENTS
-from clickexp.parameters.context import HISTORY
+from clickexp.data.search_sessions import SessionOrder
 
 
 def with_context(lists: Sequence[Lists], sessions: Sequence[Sessions]) -> Iterator[Sessions]:
@@ -37,10 +36,7 @@ def with_context(lists: Sequence[Lists], sessions: Sequence[Sessions]) -> Iterat
     ]
     columns = {**_joined([each.columns for each in sessions]), "session_ids": shown["session_ids"]}
     log = dataclasses.replace(sessions[0], columns=columns)
-    known = [name for name in ("query_doc_ids", "document_ids") if name in log.schema]
-    history = history_columns(
-        SessionOrder(log), known, "query_numbers" if "query_numbers" in log.schema else None
-    )
+    history = history_columns(SessionOrder(log))
     first = 0
     for each in sessions:
         yield dataclasses.replace(each.deriving(*context, *history), first=first)

@@ -1,5 +1,7 @@
 """Examination and click rates by rank."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 
@@ -54,25 +56,17 @@ def examination(
     found = [] if posterior is None else propensity(model, posterior, sessions)
     intervals = {each.position: each for each in found if each.position is not None}
     first = min(intervals) if intervals else ranks[counts > 0].min(initial=len(ranks))
-    columns = {
-        "rank": ranks,
-        "examination": values,
-        "propensity": np.full(len(values), np.nan) if unknown else slopes / slopes[first - 1],
-        "click_rate": clicks / np.where(counts, counts, 1),
-        "sessions": counts,
-    }
-    table = pl.DataFrame(columns, nan_to_null=True)
+    propensities = np.full(len(values), np.nan) if unknown else slopes / slopes[first - 1]
+    columns = {"examination": values, "propensity": propensities}
+    more = {}
     if intervals:
-        known = {
-            "rank": [*intervals],
-            "propensity_sd": [each.sd for each in intervals.values()],
-            "closed": [each.relative_low is not None for each in intervals.values()],
-        }
-        table = table.join(pl.DataFrame(known), on="rank", how="left", maintain_order="left")
-        width = QUANTILE * pl.when("closed").then("propensity_sd")
-        low, high = (pl.col("propensity") * (sign * width).exp() for sign in (-1, 1))
-        table = table.with_columns(propensity_low=low, propensity_high=high).drop("closed")
-    return table.filter(pl.col("sessions") > 0)
+        known = [intervals.get(rank) for rank in ranks.tolist()]
+        more["propensity_sd"] = np.array([each and each.sd for each in known], float)
+        is_open = np.array([each is None or each.relative_low is None for each in known])
+        width = QUANTILE * np.where(is_open, np.nan, more["propensity_sd"])
+        more["propensity_low"] = propensities * np.exp(-width)
+        more["propensity_high"] = propensities * np.exp(width)
+    return _by_rank(columns, counts, clicks, more)
 
 
 def _sums(model: ClickModel, sessions: Sessions, by_rank: bool, ranks: int) -> np.ndarray:
@@ -98,9 +92,17 @@ def learned_examination(curve: np.ndarray, sessions: Sessions) -> pl.DataFrame:
     """
     counts, clicks = (each[1:] for each in clicks_by_position(sessions))
     both = min(len(curve), len(counts))
-    table = {"rank": np.arange(1, both + 1), "propensity": curve[:both]}
-    rates = {
-        "click_rate": clicks[:both] / np.where(counts[:both], counts[:both], 1),
-        "sessions": counts[:both],
-    }
-    return pl.DataFrame(table | rates).filter(pl.col("sessions") > 0)
+    return _by_rank({"propensity": curve[:both]}, counts[:both], clicks[:both])
+
+
+def _by_rank(
+    columns: Mapping[str, np.ndarray],
+    counts: np.ndarray,
+    clicks: np.ndarray,
+    more: Mapping[str, np.ndarray] | None = None,
+) -> pl.DataFrame:
+    """Returns a row for each rank with a document: rank, columns, click rate and sessions, and more columns."""
+    rates = {"click_rate": clicks / np.where(counts, counts, 1), "sessions": counts}
+    ranks = {"rank": np.arange(1, len(counts) + 1)}
+    table = pl.DataFrame({**ranks, **columns, **rates, **(more or {})}, nan_to_null=True)
+    return table.filter(pl.col("sessions") > 0)

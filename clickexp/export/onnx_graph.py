@@ -1,7 +1,6 @@
 """A described ranker as an ONNX model, which scores documents wherever ONNX runs."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,43 +12,37 @@ from onnx import (  # pyright: ignore[reportMissingImports]  # of an extra
     numpy_helper,
 )
 
-from clickexp.runs.scorer import Scorer
-from clickexp.utils.files import whole
+from clickexp.models.ranker.scorer import Scorer
 
 _OPSET, _IR = 17, 9
-"""Versions of operators (LayerNormalization came with 17) and of the format, which runtimes of 2023 and later read."""
-
-
-def write_onnx(ranker: Scorer, file: Path) -> None:
-    """Writes an ONNX model of a ranker, whole or not at all.
-
-    Its inputs are `features` [documents, features] float32, as in the files that training read, and `ids` [documents]
-    int64, each where a tower reads it; its output is `scores` [documents] float32. In between it computes in float64,
-    as the scorer of NumPy does.
-
-    Args:
-        ranker: The ranker.
-        file: Where to.
-    """
-    content = onnx_model(ranker).SerializeToString()
-    with whole(file) as part:
-        part.write_bytes(content)
+"""Versions of operators and of the format, which runtimes of 2023 and later read."""
 
 
 def onnx_model(ranker: Scorer) -> ModelProto:
-    """Returns the model that `write_onnx` writes."""
-    graph = _Graph(ranker)
-    terms = [graph.tower(tower) for tower in ranker.description["towers"]]
-    graph.node("Cast", [graph.node("Sum", terms)], name="scores", to=TensorProto.FLOAT)
-    inputs = []
+    """Returns the ONNX model of a ranker.
+
+    Its inputs are `features` [documents, features] float32, as in the files that training read, and `ids` [documents]
+    int64, each where a step reads it; its output is `scores` [documents] float32. In between it computes in float64,
+    as the scorer of NumPy does.
+    """
+    graph, inputs = _Graph(), []
+    names = {"ids": "ids"}
     if ranker.width is not None:
         inputs.append(
             helper.make_tensor_value_info(
                 "features", TensorProto.FLOAT, ["documents", ranker.width]
             )
         )
+        names["features"] = graph.features(ranker.description["transform"])
     if ranker.reads_ids:
         inputs.append(helper.make_tensor_value_info("ids", TensorProto.INT64, ["documents"]))
+    for key, values in ranker.arrays.items():
+        names[key] = graph.constant(values.astype(np.float64))
+    score = ""
+    for name, operation, read, settings in ranker.description["steps"]:
+        score = OPERATIONS[operation](graph, *[names[each] for each in read], **settings)
+        names[name] = score
+    graph.node("Cast", score, name="scores", to=TensorProto.FLOAT)
     output = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["documents"])
     made = helper.make_graph(graph.nodes, ranker.name, inputs, [output], graph.constants)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
@@ -61,107 +54,96 @@ def onnx_model(ranker: Scorer) -> ModelProto:
 class _Graph:
     """Collects nodes and constants; methods return the name of what they compute."""
 
-    def __init__(self, ranker: Scorer):
-        self.ranker = ranker
+    def __init__(self):
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
-        self._known: set[str] = set()
-        self._features = ""
 
-    def node(self, kind: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
+    def node(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
         output = name or f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
+        self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
         return output
 
-    def constant(self, name: str, values: np.ndarray) -> str:
-        if name not in self._known:
-            self._known.add(name)
-            self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
+    def constant(self, values: Any, dtype: Any = np.float64) -> str:
+        name = f"constant_{len(self.constants)}"
+        array = np.ascontiguousarray(values, dtype).reshape(np.shape(values))
+        self.constants.append(numpy_helper.from_array(array, name))
         return name
 
-    def _number(self, value: int) -> str:
-        return self.constant(f"number_{value}", np.array(value, np.float64))
+    def features(self, transform: str) -> str:
+        features = self.node("Cast", "features", to=TensorProto.DOUBLE)
+        if transform != "log1p":
+            return features
+        shifted = self.node("Add", self.node("Abs", features), self.constant(1.0))
+        return self.node("Mul", self.node("Sign", features), self.node("Log", shifted))
 
-    def array(self, key: str) -> str:
-        return self.constant(key, self.ranker.arrays[key].astype(np.float64))
 
-    def tower(self, tower: dict[str, Any]) -> str:
-        z = self._table(tower) if tower["kind"] == "table" else self._network(tower)
-        if not tower["log_probability"]:
-            return z
-        return self._log_sigmoid(z)
+def _node(kind: str, **attributes: Any) -> Callable[..., str]:
+    return lambda graph, *inputs: graph.node(kind, *inputs, **attributes)
 
-    def _table(self, tower: dict[str, Any]) -> str:
-        rows = len(self.ranker.arrays[tower["values"]])
-        zero, end = (
-            self.constant(name, np.array(n, np.int64))
-            for name, n in (("zero", 0), (f"rows_{rows}", rows))
-        )
-        known = self.node(
-            "And", [self.node("Greater", ["ids", zero]), self.node("Less", ["ids", end])]
-        )
-        return self.node(
-            "Gather", [self.array(tower["values"]), self.node("Where", [known, "ids", zero])]
-        )
 
-    def _network(self, tower: dict[str, Any]) -> str:
-        x = self._layers(tower["input"], self._transformed())
-        crossed = x
-        for layer in tower["cross"]:
-            crossed = self.node(
-                "Add", [self.node("Mul", [x, self._dense(layer, crossed)]), crossed]
-            )
-        if tower["combination"] == "stacked":
-            last = self._layers(tower["deep"], crossed)
-        else:
-            last = self.node("Concat", [self._layers(tower["deep"], x), crossed], axis=-1)
-        axis = self.constant("last_axis", np.array([-1], np.int64))
-        return self.node("Squeeze", [self._dense(tower["output"], last), axis])
+def _squeeze(graph: _Graph, x: str) -> str:
+    return graph.node("Squeeze", x, graph.constant([-1], np.int64))
 
-    def _transformed(self) -> str:
-        if not self._features:
-            self._features = self.node("Cast", ["features"], to=TensorProto.DOUBLE)
-            if self.ranker.description["transform"] == "log1p":
-                log = self.node(
-                    "Log", [self.node("Add", [self.node("Abs", [self._features]), self._number(1)])]
-                )
-                self._features = self.node("Mul", [self.node("Sign", [self._features]), log])
-        return self._features
 
-    def _layers(self, layers: Sequence[dict[str, Any]], x: str) -> str:
-        for layer in layers:
-            if layer["kind"] == "dense":
-                x = self._dense(layer, x)
-            elif layer["kind"] == "layer_norm":
-                inputs = [x, self.array(layer["scale"]), self.array(layer["bias"])]
-                x = self.node("LayerNormalization", inputs, axis=-1, epsilon=layer["epsilon"])
-            else:
-                x = self._activation(layer["name"], x)
-        return x
+def _row(graph: _Graph, table: str, ids: str) -> str:
+    zero = graph.constant(0, np.int64)
+    rows = graph.node("Squeeze", graph.node("Shape", table))
+    known = graph.node("And", graph.node("Greater", ids, zero), graph.node("Less", ids, rows))
+    return graph.node("Gather", table, graph.node("Where", known, ids, zero))
 
-    def _activation(self, name: str, x: str) -> str:
-        """Of operators that runtimes have for float64: most have none for Elu and Softplus."""
-        zero = self._number(0)
-        if name == "elu":
-            below = self.node(
-                "Sub", [self.node("Exp", [self.node("Min", [x, zero])]), self._number(1)]
-            )
-            return self.node("Where", [self.node("Greater", [x, zero]), x, below])
-        if name == "relu":
-            return self.node("Max", [x, zero])
-        if name == "tanh":
-            return self.node("Tanh", [x])
-        if name == "softplus":
-            return self.node("Neg", [self._log_sigmoid(self.node("Neg", [x]))])
-        sigmoid = self.node("Exp", [self._log_sigmoid(x)])
-        return sigmoid if name == "sigmoid" else self.node("Mul", [x, sigmoid])
 
-    def _log_sigmoid(self, x: str) -> str:
-        """min(x, 0) - log(1 + exp(-|x|))."""
-        small = self.node("Exp", [self.node("Neg", [self.node("Abs", [x])])])
-        log = self.node("Log", [self.node("Add", [small, self._number(1)])])
-        return self.node("Sub", [self.node("Min", [x, self._number(0)]), log])
+def _layer_norm(graph: _Graph, x: str, epsilon: float) -> str:
+    centred = graph.node("Sub", x, graph.node("ReduceMean", x, axes=[-1]))
+    variance = graph.node("ReduceMean", graph.node("Mul", centred, centred), axes=[-1])
+    spread = graph.node("Sqrt", graph.node("Add", variance, graph.constant(epsilon)))
+    return graph.node("Div", centred, spread)
 
-    def _dense(self, layer: dict[str, Any], x: str) -> str:
-        product = self.node("MatMul", [x, self.array(layer["kernel"])])
-        return self.node("Add", [product, self.array(layer["bias"])])
+
+def _elu(graph: _Graph, x: str) -> str:
+    zero = graph.constant(0.0)
+    below = graph.node("Exp", graph.node("Min", x, zero))
+    below = graph.node("Sub", below, graph.constant(1.0))
+    return graph.node("Where", graph.node("Greater", x, zero), x, below)
+
+
+def _relu(graph: _Graph, x: str) -> str:
+    return graph.node("Max", x, graph.constant(0.0))
+
+
+def _log_sigmoid(graph: _Graph, x: str) -> str:
+    """min(x, 0) - log(1 + exp(-|x|))."""
+    small = graph.node("Exp", graph.node("Neg", graph.node("Abs", x)))
+    log = graph.node("Log", graph.node("Add", small, graph.constant(1.0)))
+    return graph.node("Sub", graph.node("Min", x, graph.constant(0.0)), log)
+
+
+def _sigmoid(graph: _Graph, x: str) -> str:
+    return graph.node("Exp", _log_sigmoid(graph, x))
+
+
+def _silu(graph: _Graph, x: str) -> str:
+    return graph.node("Mul", x, _sigmoid(graph, x))
+
+
+def _softplus(graph: _Graph, x: str) -> str:
+    return graph.node("Neg", _log_sigmoid(graph, graph.node("Neg", x)))
+
+
+OPERATIONS: dict[str, Callable[..., str]] = {
+    "add": _node("Add"),
+    "subtract": _node("Sub"),
+    "multiply": _node("Mul"),
+    "matmul": _node("MatMul"),
+    "concatenate": _node("Concat", axis=-1),
+    "squeeze": _squeeze,
+    "row": _row,
+    "layer_norm": _layer_norm,
+    "elu": _elu,
+    "relu": _relu,
+    "tanh": _node("Tanh"),
+    "sigmoid": _sigmoid,
+    "silu": _silu,
+    "softplus": _softplus,
+    "log_sigmoid": _log_sigmoid,
+}
+"""What builds each operation of the scorer, of operators that runtimes have for float64: most lack Elu and Softplus."""

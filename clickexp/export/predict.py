@@ -1,30 +1,22 @@
 """What a model predicts for sessions, in compiled batches."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable
 
-import jax
+import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from clickexp.data import Dataset, Sessions
-from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
+from clickexp.data.batches import batch_like, keys_read
+from clickexp.data.context import CONTEXT
 from clickexp.data.derived import LookedUp
-from clickexp.data.feed import feed
-from clickexp.evaluation.inputs import Carrying
-from clickexp.loggers.progress import Steps
+from clickexp.data.history import HISTORY
+from clickexp.evaluation.scores import Batches, Outputs, outputs_by_batch
 from clickexp.models import ClickModel, Model
-from clickexp.parameters.context import CONTEXT, HISTORY, new_session
+from clickexp.parameters.context import new_session
 from clickexp.types import Array, Batch
+from clickexp.utils.progress import Steps
 
-_BATCH = 8192
-"""Sessions, or documents, that are predicted at a time."""
-
-_Outputs = Callable[[Any, Batch], Mapping[str, Array]]
-"""Logarithms, most of them of probabilities, of a batch by name, each [sessions, rank]."""
-_Batches = Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]
-"""Lengths [sessions] and values [sessions, rank] of each batch."""
-Predict = Callable[[Sessions], _Batches]
+Predict = Callable[[Sessions], Batches]
 
 
 def examination_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
@@ -77,21 +69,21 @@ def of_pairs(dataset: Dataset) -> list[LookedUp]:
     return [column for column in dataset.train.derived.values() if isinstance(column, LookedUp)]
 
 
-def reads_context(model: Model, outputs: _Outputs, dataset: Dataset) -> bool:
+def reads_context(model: Model, outputs: Outputs, dataset: Dataset) -> bool:
     """Returns whether outputs read what came before a list in its search session."""
     read = keys_read(lambda batch: outputs(model, batch), batch_like(dataset.train))
     return not read.isdisjoint({*CONTEXT, *HISTORY})
 
 
 def session_columns(
-    model: Model, outputs: _Outputs, dataset: Dataset, documents: Sessions
+    model: Model, outputs: Outputs, dataset: Dataset, documents: Sessions
 ) -> list[str]:
     """Returns columns that outputs read and single documents do not have, since they belong to a session."""
     read = keys_read(lambda batch: outputs(model, batch), batch_like(dataset.train))
     return sorted(read - batch_like(documents).keys())
 
 
-def predicted(model: Model, sessions: Sessions, outputs: _Outputs, what: str) -> _Batches:
+def predicted(model: Model, sessions: Sessions, outputs: Outputs, what: str) -> Batches:
     """Yields lengths and values of each batch, and shows the progress."""
     done = 0
     with Steps(what) as progress:
@@ -101,7 +93,7 @@ def predicted(model: Model, sessions: Sessions, outputs: _Outputs, what: str) ->
             progress(done, sessions.count)
 
 
-def predictor(model: Model, outputs: _Outputs) -> Predict:
+def predictor(model: Model, outputs: Outputs) -> Predict:
     """Compiles what a model predicts.
 
     Args:
@@ -109,25 +101,10 @@ def predictor(model: Model, outputs: _Outputs) -> Predict:
         outputs: Logarithms of what is predicted for a batch.
 
     Returns:
-        A function of sessions that yields what is predicted in batches of one size, the last one cut to its sessions.
+        A function of sessions that yields what is predicted; see `outputs_by_batch`.
     """
-    graphdef, *state = nnx.split(model)
-    carrying = Carrying(outputs, graphdef)
 
-    @jax.jit
-    def run(state: list[nnx.State], arrays: Mapping[str, Array]) -> dict[str, Array]:
-        batch = at_step(with_mask(arrays), 0)
-        logs, shape = outputs(nnx.merge(graphdef, *state), batch), batch["mask"].shape
-        return {
-            name: jax.numpy.broadcast_to(jax.numpy.exp(log), shape) for name, log in logs.items()
-        }
+    def predictions(model: Model, batch: Batch) -> dict[str, Array]:
+        return {name: jnp.exp(log) for name, log in outputs(model, batch).items()}
 
-    def predict(sessions: Sessions) -> _Batches:
-        for batch in feed(carrying(sessions, state), min(_BATCH, sessions.count), 1):
-            count = batch.sessions
-            values = {
-                name: np.asarray(array)[:count] for name, array in run(state, batch.arrays).items()
-            }
-            yield np.asarray(batch.arrays["lengths"][0, :count]), values
-
-    return predict
+    return outputs_by_batch(model, predictions)

@@ -3,15 +3,13 @@
 import io
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like, keys_read
@@ -19,24 +17,13 @@ from clickexp.errors import UserError, install
 from clickexp.evaluation.scores import relevance_scores
 from clickexp.export.predict import single_documents
 from clickexp.models import Model
-from clickexp.parameters import Parameter
-from clickexp.parameters.dense import DeepCrossParameter, DeepParameter, LinearParameter
-from clickexp.runs.scorer import Scorer
+from clickexp.models.ranker import scorer
+from clickexp.models.ranker.scorer import Scorer
+from clickexp.parameters import Formula, Parameter
 from clickexp.runs.store import RANKER
-from clickexp.types import Batch
-from clickexp.utils.files import whole
 
 _messages = logging.getLogger(__name__)
 _RANKER, _SCORER = Path(RANKER).name, "ranker.py"
-_ACTIVATIONS = {
-    jax.nn.elu: "elu",
-    jax.nn.relu: "relu",
-    jax.nn.tanh: "tanh",
-    jnp.tanh: "tanh",
-    jax.nn.sigmoid: "sigmoid",
-    jax.nn.silu: "silu",
-    jax.nn.softplus: "softplus",
-}
 _FORMULAS = (
     ("attraction", False),
     ("attraction", True),
@@ -63,7 +50,7 @@ def described(
         or_by_id: Whether any other score becomes a table by id of the documents of the log, such as that of a mixture.
 
     Raises:
-        UserError: The score is something else, or a tower has layers that the description does not know.
+        UserError: The score is something else, or a tower of features has no description.
     """
     probes = np.unique(np.linspace(0, dataset.query_doc_pairs, _PROBES).astype(np.int64))
     features = None
@@ -83,9 +70,7 @@ def described(
         except UserError as error:
             problem = f": {error}"
             continue
-        scores = ranker.score(
-            features=None if ranker.width is None else features, ids=probes, transformed=True
-        )
+        scores = np.asarray(ranker.score(features, probes, transformed=True))
         if np.allclose(scores, expected, rtol=_CLOSE, atol=_CLOSE):
             return ranker
     kinds = "towers of features (linear, deep, deep_cross) or of ids"
@@ -98,66 +83,82 @@ def described(
     return _by_id(model, dataset)
 
 
-def write_ranker(ranker: Scorer, folder: Path) -> list[Path]:
-    """Writes ranker.npz, and ranker.py, which scores with NumPy alone.
-
-    Args:
-        ranker: From `described`.
-        folder: Where to.
-
-    Returns:
-        The files.
-    """
-    source = (files("clickexp.runs") / "scorer.py").read_text()
-    made = {
-        _RANKER: _archive(ranker.description, ranker.arrays).getvalue(),
-        _SCORER: source.encode(),
-    }
-    for name, text in made.items():
-        with whole(folder / name) as part:
-            part.write_bytes(text)
-    return [folder / name for name in made]
+def ranker_files(ranker: Scorer) -> dict[str, bytes]:
+    """Returns the content of ranker.npz, and of ranker.py, which scores with NumPy alone, by name."""
+    archive = _archive(ranker.description, ranker.arrays).getvalue()
+    return {_RANKER: archive, _SCORER: Path(scorer.__file__).read_bytes()}
 
 
-def onnx_writer() -> Callable[[Scorer, Path], None]:
-    """Returns what writes an ONNX model of a ranker; a UserError where the package is not installed."""
+def onnx_writer() -> Callable[[Scorer], bytes]:
+    """Returns what makes the file of an ONNX model; a UserError where the package is not installed."""
     try:
-        from clickexp.export.onnx_graph import write_onnx
+        from clickexp.export.onnx_graph import onnx_model
     except ModuleNotFoundError as error:
         raise UserError(f"--onnx needs the package onnx: {install('onnx')}") from error
-    return write_onnx
+    return lambda ranker: onnx_model(ranker).SerializeToString()
 
 
 def _by_id(model: Model, dataset: Dataset) -> Scorer:
-    score, rows = relevance_scores(model), dataset.query_doc_pairs + 1
-    blocks = (np.arange(start, min(start + _BLOCK, rows)) for start in range(0, rows, _BLOCK))
-    scores = np.concatenate(
-        [part[:, 0] for ids in blocks for part in score(single_documents(dataset, ids))]
-    )
-    tower = {"kind": "table", "values": "scores", "log_probability": False}
-    description = {"features": None, "transform": "none", "towers": [tower]}
-    return Scorer(
-        _archive({"model": model.name or type(model).__name__, **description}, {"scores": scores})
-    )
+    """Returns a table of the scores of all ids."""
+    score = relevance_scores(model)
+    scores = [
+        part[:, 0] for ids in _blocks(dataset) for part in score(single_documents(dataset, ids))
+    ]
+    formula = Formula()
+    formula.step("row", np.concatenate(scores), formula.ids)
+    return _scorer(model, formula, dataset, "none")
 
 
 def _ranker(
     model: Model, roles: Sequence[str], log_probability: bool, dataset: Dataset, transform: str
 ) -> Scorer:
-    arrays: dict[str, np.ndarray] = {}
-    towers = []
+    """Returns the sum of towers."""
+    formula = Formula()
+    terms = []
     for role in roles:
-        tower = getattr(model, role)
-        is_network = isinstance(tower, LinearParameter | DeepParameter | DeepCrossParameter)
-        if is_network and tower.config.use_feature == "query_doc_features":
-            own = _network(tower, role, arrays)
-        else:
-            own = _table(tower, role, arrays, dataset)
-        towers.append({**own, "log_probability": log_probability})
-    width = next((tower["width"] for tower in towers if tower["kind"] == "network"), None)
-    name = model.name or type(model).__name__
-    description = {"model": name, "features": width, "transform": transform, "towers": towers}
-    return Scorer(_archive(description, arrays))
+        logit = _describe(getattr(model, role), formula, dataset)
+        terms.append(formula.step("log_sigmoid", logit) if log_probability else logit)
+    if len(terms) > 1:
+        formula.step("add", *terms)
+    return _scorer(model, formula, dataset, transform)
+
+
+def _describe(tower: Parameter, formula: Formula, dataset: Dataset) -> str:
+    """Adds a tower to a formula: one of ids as a table of their logits, any other by its own description."""
+    documents = single_documents(dataset, np.arange(1))
+    try:
+        read = keys_read(tower.logit, batch_like(documents))
+    except KeyError as error:
+        raise UserError(f"its tower reads {error}") from error
+    if others := sorted(read - {"query_doc_ids", "query_doc_features"}):
+        raise UserError(f"its tower reads {', '.join(others)}")
+    if "query_doc_features" in read:
+        return tower.describe(formula)
+    compute = jax.jit(tower.logit)
+    pieces = []
+    for ids in _blocks(dataset):
+        logits = np.asarray(compute({"query_doc_ids": jnp.asarray(ids[:, None], jnp.int32)}))
+        pieces.append(np.broadcast_to(logits, (len(ids), 1))[:, 0])
+    return formula.step("row", np.concatenate(pieces), formula.ids)
+
+
+def _blocks(dataset: Dataset) -> Iterator[np.ndarray]:
+    """Yields all ids of a dataset, 0 included."""
+    rows = dataset.query_doc_pairs + 1
+    for start in range(0, rows, _BLOCK):
+        yield np.arange(start, min(start + _BLOCK, rows))
+
+
+def _scorer(model: Model, formula: Formula, dataset: Dataset, transform: str) -> Scorer:
+    reads_features = any(formula.features in inputs for _, _, inputs, _ in formula.steps)
+    features = dataset.train.features if reads_features else None
+    description = {
+        "model": model.name or type(model).__name__,
+        "features": None if features is None else features.values.shape[1],
+        "transform": transform,
+        "steps": formula.steps,
+    }
+    return Scorer(_archive(description, formula.arrays))
 
 
 def _archive(description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> io.BytesIO:
@@ -165,88 +166,6 @@ def _archive(description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -
     np.savez(content, allow_pickle=False, description=np.array(json.dumps(description)), **arrays)
     content.seek(0)
     return content
-
-
-def _network(tower: Any, role: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    cross = [
-        _dense(layer, f"{role}/cross/{i}", arrays)
-        for i, layer in enumerate(getattr(tower, "cross", ()))
-    ]
-    deep = getattr(tower, "deep", None)
-    layers = [] if deep is None else deep.layers
-    last = tower.linear if isinstance(tower, LinearParameter) else tower.output
-    return {
-        "kind": "network",
-        "width": tower.width,
-        "input": _layers([tower.input_norm], f"{role}/input", arrays),
-        "cross": cross,
-        "deep": _layers(layers, f"{role}/deep", arrays),
-        "combination": "stacked" if getattr(tower, "stacked", True) else "parallel",
-        "output": _dense(last, f"{role}/output", arrays),
-    }
-
-
-def _layers(
-    layers: Sequence[Any], name: str, arrays: dict[str, np.ndarray]
-) -> list[dict[str, Any]]:
-    found = []
-    for i, layer in enumerate(layers):
-        key = f"{name}/{i}"
-        if isinstance(layer, nnx.Dropout) or getattr(layer, "__name__", "") == "_identity":
-            continue
-        if isinstance(layer, nnx.Linear):
-            found.append(_dense(layer, key, arrays))
-        elif (
-            isinstance(layer, nnx.LayerNorm) and layer.scale is not None and layer.bias is not None
-        ):
-            arrays |= {
-                f"{key}/scale": np.asarray(layer.scale[...]),
-                f"{key}/bias": np.asarray(layer.bias[...]),
-            }
-            own = {"scale": f"{key}/scale", "bias": f"{key}/bias", "epsilon": float(layer.epsilon)}
-            found.append({"kind": "layer_norm", **own})
-        elif layer in _ACTIVATIONS:
-            found.append({"kind": "activation", "name": _ACTIVATIONS[layer]})
-        else:
-            known = ", ".join(dict.fromkeys(_ACTIVATIONS.values()))
-            what = getattr(layer, "__name__", type(layer).__name__)
-            raise UserError(f"it has a layer {what}, and known are Linear, LayerNorm, {known}")
-    return found
-
-
-def _dense(layer: nnx.Linear, key: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    bias = (
-        np.zeros(layer.out_features, np.float32)
-        if layer.bias is None
-        else np.asarray(layer.bias[...])
-    )
-    arrays |= {f"{key}/kernel": np.asarray(layer.kernel[...]), f"{key}/bias": bias}
-    return {"kind": "dense", "kernel": f"{key}/kernel", "bias": f"{key}/bias"}
-
-
-def _table(
-    tower: Parameter, role: str, arrays: dict[str, np.ndarray], dataset: Dataset
-) -> dict[str, Any]:
-    """The logit of each id, which any tower of ids gives."""
-    sessions = single_documents(dataset, np.arange(1))
-    try:
-        read = keys_read(tower.logit, batch_like(sessions))
-    except KeyError as error:
-        raise UserError(f"its tower reads {error}") from error
-    if others := sorted(read - {"query_doc_ids"}):
-        raise UserError(f"its tower reads {', '.join(others)}")
-    compute = jax.jit(tower.logit)
-    rows = dataset.query_doc_pairs + 1
-    pieces = []
-    for start in range(0, rows, _BLOCK):
-        ids = np.minimum(np.arange(start, start + min(_BLOCK, rows)), rows - 1).astype(np.int32)[
-            :, None
-        ]
-        batch: Batch = {"query_doc_ids": jnp.asarray(ids)}
-        logits = np.broadcast_to(np.asarray(compute(batch)), ids.shape)[:, 0]
-        pieces.append(logits[: rows - start])
-    arrays[f"{role}/table"] = np.concatenate(pieces)
-    return {"kind": "table", "values": f"{role}/table"}
 
 
 def transform_of(config: Mapping[str, Any], dataset: Dataset) -> str:

@@ -1,34 +1,28 @@
 """Files of lists in the order of a fitted model's scores."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import polars as pl
-from flax import nnx
 
-from clickexp.data import Dataset
-from clickexp.data.batches import keys_read
+from clickexp.data import Dataset, Features, Sessions
+from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.ingest.tables import ParquetTable, TextTable
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import relevance_scores
 from clickexp.export.ranker import LETOR, transform_of
 from clickexp.export.sessions import Piece, read_sessions
-from clickexp.loggers.progress import Steps
 from clickexp.models import Model
 from clickexp.simulation.svmlight import read_lists
-from clickexp.types import Array, Batch
 from clickexp.utils.files import check_source
+from clickexp.utils.progress import Steps
 
 _TABLES = (
     *ParquetTable.suffixes,
     *(each for each in TextTable.suffixes if not each.startswith(".txt")),
 )
-_BLOCK = 8192
-"""Documents that are scored at a time."""
 
 
 def ranked(
@@ -121,42 +115,18 @@ def _ranked_vectors(
     width = 0 if features is None else features.values.shape[1]
     vectors = _Vectors()
     lists = read_lists(source, width, transform, vectors)  # pyright: ignore[reportArgumentType]  # it adds features only
-    blocks = _scored(model, vectors.parts, source)
-    scores = np.concatenate([*blocks])
+    values = np.concatenate([np.zeros((1, width), np.float32), *vectors.parts])
+    ids = np.arange(1, len(values), dtype=np.int32)[:, None]
+    documents = Sessions.from_arrays(
+        query_doc_ids=ids, clicks=np.zeros(ids.shape, bool), query_doc_pairs=len(ids)
+    ).with_features(Features(values))
+    if "query_doc_ids" in keys_read(model.predict_relevance, batch_like(documents)):
+        what = "the model scores documents by their ids, and the lines of such a file have none"
+        raise UserError(f"{source}: {what}. Give parquet files with the ids of the log.")
+    with Steps("ranking") as progress:
+        scores = np.concatenate([*relevance_scores(model, progress)(documents)])[:, 0]
     lengths = np.diff(lists.starts)
     given = {"list": np.repeat(np.arange(1, len(lengths) + 1), lengths)}
     if lists.queries is not None:
         given["query_id"] = np.repeat(lists.queries, lengths)
     return _ordered(given, np.arange(1, len(scores) + 1), scores), scores
-
-
-def _scored(model: Model, parts: list[np.ndarray], source: Path) -> Iterator[np.ndarray]:
-    """Yields the scores of documents that are feature vectors alone."""
-    graphdef, *state = nnx.split(model)
-
-    shape = (_BLOCK, 1)
-    ids = np.zeros(shape, np.int32)
-
-    def compute(batch: Batch) -> Array:
-        given = {**batch, "mask": jnp.ones(shape, bool), "positions": jnp.ones(shape, jnp.int32)}
-        return nnx.merge(graphdef, *state).predict_relevance(given)[:, 0]
-
-    like = {
-        "query_doc_features": np.zeros((*shape, parts[0].shape[1]), np.float32),
-        "query_doc_ids": ids,
-    }
-    if "query_doc_ids" in keys_read(compute, like):
-        what = "the model scores documents by their ids, and the lines of such a file have none"
-        raise UserError(f"{source}: {what}. Give parquet files with the ids of the log.")
-    run, total, done = jax.jit(compute), sum(map(len, parts)), 0
-    with Steps("ranking") as progress:
-        for part in parts:
-            for start in range(0, len(part), _BLOCK):
-                block = part[start : start + _BLOCK]
-                padded = np.zeros((*shape, part.shape[1]), np.float32)
-                padded[: len(block), 0] = block
-                yield np.asarray(run({"query_doc_features": padded, "query_doc_ids": ids}))[
-                    : len(block)
-                ]
-                done += len(block)
-                progress(done, total)

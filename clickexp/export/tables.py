@@ -3,7 +3,8 @@
 import contextlib
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,24 @@ from clickexp.data import Dataset, Sessions
 from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
 from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
+from clickexp.evaluation.scores import Outputs
 from clickexp.export.examination import examination, learned_examination
-from clickexp.export.fitted import configuration, fitted, is_own_log
+from clickexp.export.fitted import Fitted, configuration, fitted
 from clickexp.export.predict import (
     Predict,
     click_outputs,
     document_outputs,
     marginal_outputs,
-    predicted,
     predictor,
     reads_context,
     relevance_outputs,
     session_columns,
     single_documents,
 )
-from clickexp.export.ranker import described, onnx_writer, transform_of, write_ranker
+from clickexp.export.ranker import described, onnx_writer, ranker_files, transform_of
 from clickexp.export.ranking import ranked
 from clickexp.export.sessions import Piece, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
-from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model, Ranker
 from clickexp.posteriors.documents import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.posteriors.exported import exported, open_documents
@@ -42,9 +42,9 @@ from clickexp.posteriors.intervals import shared_intervals
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.result import SharedParameter
 from clickexp.runs.store import SHARED
-from clickexp.types import Array, Batch
 from clickexp.utils.files import check_inside, whole
-from clickexp.utils.options import parsed
+from clickexp.utils.progress import Steps
+from clickexp.utils.signatures import parsed_options
 
 _messages = logging.getLogger(__name__)
 _PROBABILITIES = (
@@ -55,6 +55,8 @@ _PROBABILITIES = (
 _BOUNDS = {"attraction_low", "attraction_high"}
 SHARED_TABLE = "shared.csv"
 _SEARCH_SESSION = "search_session"
+_Save = Callable[[str, Callable[[Path], object]], None]
+"""Writes a file of an export: its name, and what writes it to a path."""
 
 
 def export(
@@ -69,6 +71,7 @@ def export(
     rank: str | Path | None = None,
     numpy: bool = False,
     onnx: str | Path | None = None,
+    report: Callable[[Path], object] = print,
 ) -> None:
     """Writes examination.csv, shared.csv, documents.parquet and, as asked for, predictions, orders and rankers.
 
@@ -86,6 +89,7 @@ def export(
         rank: File of lists that ranking.parquet has in the order of their scores.
         numpy: Whether to write ranker.npz, and ranker.py, which scores with NumPy alone.
         onnx: File of an ONNX model of the ranker.
+        report: Called with each file once it is there.
 
     Raises:
         UserError: Something is missing or does not fit.
@@ -95,48 +99,69 @@ def export(
     if output is None:
         check_inside(folder, run)  # a link may have come with the folder
     columns = _column_names(options, predict or rank)
-    write_onnx = None if onnx is None else onnx_writer()
-    model, log = fitted(run, dataset, trust)
+    to_onnx = None if onnx is None else onnx_writer()
+    fit = fitted(run, dataset, trust)
+    model, log = fit.model, fit.log
+    config = configuration(run)
     id_names = None if log.names is None else read_names(log.names, log.query_doc_pairs)
-    ordered = (
-        None
-        if rank is None
-        else ranked(model, log, configuration(run), id_names, Path(rank), columns)
-    )
-    served = None
-    if numpy or onnx is not None:
-        served = described(model, log, transform_of(configuration(run), log), or_by_id=onnx is None)
-    folder.mkdir(parents=True, exist_ok=True)
-    if served is not None and numpy:
-        for file in write_ranker(served, folder):
-            print(file)  # noqa: T201  # the output of the command
-    if served is not None and write_onnx is not None and onnx is not None:
-        write_onnx(served, Path(onnx))
-        print(onnx)  # noqa: T201  # the output of the command
-    if ordered is not None:
-        _write_ranking(*ordered, folder)
+    save = partial(_save, folder, report)
+    if rank is not None:
+        _save_ranking(*ranked(model, log, config, id_names, Path(rank), columns), save)
+    if numpy or to_onnx is not None:
+        ranker = described(model, log, transform_of(config, log), or_by_id=to_onnx is None)
+        for name, content in ranker_files(ranker).items() if numpy else ():
+            save(name, partial(Path.write_bytes, data=content))
+        if to_onnx is not None:
+            _write_whole(Path(str(onnx)), report, partial(Path.write_bytes, data=to_onnx(ranker)))
     sessions: Sessions = getattr(log, part)
-    posterior = SharedPosterior.load(run / SHARED) if (run / SHARED).is_file() else None
-    _write_examination(model, sessions, posterior, folder)
-    intervals = [] if posterior is None else shared_intervals(model, posterior)
-    if intervals:
-        with _whole(folder / SHARED_TABLE) as file:
-            rows = [each.model_dump() for each in intervals]
-            pl.DataFrame(rows, infer_schema_length=None).write_csv(file)
-    _warn_of_examination(model, log.train, posterior is None)
-    with _whole(folder / "documents.parquet") as file:
-        is_own = is_own_log(run, log)
-        _write_documents(
-            model, log, id_names, posterior, file, intervals=intervals, has_intervals=is_own
-        )
+    _save_parameters(run, fit, id_names, sessions, save)
     if thompson is not None:
-        order = thompson_order(model, log, id_names, thompson)
-        with _whole(folder / "thompson.parquet") as file:
-            order.write_parquet(file)
+        save("thompson.parquet", thompson_order(model, log, id_names, thompson).write_parquet)
     if predict is not None:
         source = sessions if predict == "" else Path(predict)
-        named = configuration(run)["dataset"].get("columns") or {}
-        _write_predictions(model, log, source, id_names, columns, folder, named)
+        named = config["dataset"].get("columns") or {}
+        arguments = model, log, source, id_names, columns, named
+        save("predictions.parquet", partial(write_predictions, *arguments))
+
+
+def _save(
+    folder: Path, report: Callable[[Path], object], name: str, write: Callable[[Path], object]
+) -> None:
+    """Writes a file into the folder of an export."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_whole(folder / name, report, write)
+
+
+def _write_whole(
+    file: Path, report: Callable[[Path], object], write: Callable[[Path], object]
+) -> None:
+    """Writes a file, whole or not at all, and reports it."""
+    with whole(file) as part:
+        write(part)
+    report(file)
+
+
+def _save_parameters(
+    run: Path,
+    fit: Fitted,
+    id_names: pl.DataFrame | None,
+    sessions: Sessions,
+    save: _Save,
+) -> None:
+    """Writes examination, shared parameters and documents."""
+    model, log = fit.model, fit.log
+    posterior = SharedPosterior.load(run / SHARED) if (run / SHARED).is_file() else None
+    table = _examination(model, sessions, posterior)
+    if table is not None:
+        save("examination.csv", table.write_csv)
+    intervals = [] if posterior is None else shared_intervals(model, posterior)
+    if intervals:
+        rows = [each.model_dump() for each in intervals]
+        save(SHARED_TABLE, pl.DataFrame(rows, infer_schema_length=None).write_csv)
+    _warn_of_examination(model, log.train, posterior is None)
+    settings = {"intervals": intervals, "has_intervals": fit.is_own}
+    write = partial(write_documents, model, log, id_names, posterior, **settings)
+    save("documents.parquet", write)
 
 
 def _warn_of_examination(model: Model, sessions: Sessions, takes_as_known: bool) -> None:
@@ -148,28 +173,24 @@ def _warn_of_examination(model: Model, sessions: Sessions, takes_as_known: bool)
         sys.stderr.write(f"{links.describe()}{more}\n")
 
 
-def _write_examination(
-    model: Model, sessions: Sessions, posterior: SharedPosterior | None, folder: Path
-) -> None:
-    """Writes examination by position, of models that know it."""
+def _examination(
+    model: Model, sessions: Sessions, posterior: SharedPosterior | None
+) -> pl.DataFrame | None:
+    """Returns examination by position, of models that know it."""
     if isinstance(model, ClickModel):
-        table = examination(model, sessions, posterior)
-    elif isinstance(model, Ranker) and (curve := model.examination()) is not None:
-        table = learned_examination(np.asarray(curve, np.float64), sessions)
-    else:
-        return
-    with _whole(folder / "examination.csv") as file:
-        table.write_csv(file)
+        return examination(model, sessions, posterior)
+    curve = model.examination() if isinstance(model, Ranker) else None
+    return None if curve is None else learned_examination(np.asarray(curve, np.float64), sessions)
 
 
-def _write_predictions(
+def write_predictions(
     model: Model,
     log: Dataset,
     source: Sessions | Path,
     id_names: pl.DataFrame | None,
     columns: dict[str, str],
-    folder: Path,
     named: Mapping[str, Any],
+    file: Path,
 ) -> None:
     """Writes what is predicted for a part of the log, or for files whose columns are called as `columns` says.
 
@@ -194,12 +215,11 @@ def _write_predictions(
             "each list is predicted as the first of its user; name their column by columns.search_session=NAME, or say "
             "columns.search_session=null\n"
         )
-    with _whole(folder / "predictions.parquet") as file:
-        predict_piece = predictor(model, outputs)
-        _write((_predictions(piece, predict_piece) for piece in pieces), file)
+    predict = predictor(model, outputs)
+    _write((_predictions(piece, predict) for piece in pieces), file)
 
 
-def _write_documents(
+def write_documents(
     model: Model,
     dataset: Dataset,
     id_names: pl.DataFrame | None,
@@ -220,40 +240,24 @@ def _write_documents(
     """
     impressions, clicks, shown = _counts(dataset)
     ids = np.flatnonzero(shown)
-    documents = single_documents(dataset, ids)
     left_open = open_documents(dataset.train, intervals, len(shown))
-    if others := session_columns(model, document_outputs, dataset, documents):
-        reads = f"the model reads {', '.join(others)}, which belongs to a session"
-        _messages.warning("documents.parquet has impressions and clicks only: %s", reads)
-
-    def outputs_of(model: Model, batch: Batch) -> dict[str, Array]:
-        return {} if others else document_outputs(model, batch)
-
-    probable, better = model, []
-    if has_intervals and not others:
-        effective, probable, sure = exported(model, dataset.train, impressions, posterior)
-        better = [
-            predictor(effective, effective_outputs)(documents),
-            predictor(sure, interval_outputs)(documents),
-        ]
+    known = _known_of_documents(
+        model, dataset, ids, impressions, posterior, has_intervals=has_intervals
+    )
 
     def tables() -> Iterator[pa.Table]:
         done = 0
-        probabilities = predicted(probable, documents, outputs_of, "documents")
-        for (lengths, outputs), *posteriors in zip(probabilities, *better, strict=True):
-            for _, each in posteriors:
-                outputs |= each
-            rows = ids[done : done + len(lengths)]
-            done += len(lengths)
-            # in this order, whatever that of a compiled program
-            order = (name for name in _PROBABILITIES if name in outputs)
+        for count, outputs in known:
+            rows = ids[done : done + count]
+            done += count
             columns: dict[str, Any] = {"query_doc_id": rows.astype(np.int32)}
             columns |= {} if id_names is None else id_names[rows - 1].to_dict()
-            columns |= {name: outputs[name][:, 0] for name in order}
+            # in this order, whatever that of a compiled program
+            columns |= {name: outputs[name] for name in _PROBABILITIES if name in outputs}
             for name in _BOUNDS & columns.keys():
                 columns[name] = pl.Series(columns[name]).set(pl.Series(left_open[rows]), None)
             columns |= {"impressions": impressions[rows], "clicks": clicks[rows]}
-            columns |= {name: outputs[name][:, 0] for name in (EFFECTIVE,) if name in outputs}
+            columns |= {EFFECTIVE: outputs[EFFECTIVE]} if EFFECTIVE in outputs else {}
             yield pl.DataFrame(columns).to_arrow(compat_level=OLDEST)
 
     _write(tables(), file)
@@ -262,6 +266,40 @@ def _write_documents(
             f"{left_open.sum():,} of {len(ids):,} documents have an open interval of attraction: training shows them "
             "only at positions whose examination the log leaves open\n"
         )
+
+
+def _known_of_documents(
+    model: Model,
+    dataset: Dataset,
+    ids: np.ndarray,
+    impressions: np.ndarray,
+    posterior: SharedPosterior | None,
+    *,
+    has_intervals: bool,
+) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Yields, some documents at a time, their number and what the model knows of them."""
+    documents = single_documents(dataset, ids)
+    if others := session_columns(model, document_outputs, dataset, documents):
+        reads = f"the model reads {', '.join(others)}, which belongs to a session"
+        _messages.warning("documents.parquet has impressions and clicks only: %s", reads)
+        yield len(ids), {}
+        return
+    parts: list[tuple[Model, Outputs]] = [(model, document_outputs)]
+    if has_intervals:
+        effective, probable, sure = exported(model, dataset.train, impressions, posterior)
+        parts = [(probable, document_outputs), (effective, effective_outputs)]
+        parts.append((sure, interval_outputs))
+    done = 0
+    with Steps("documents") as progress:
+        streams = [predictor(*part)(documents) for part in parts]
+        for batches in zip(*streams, strict=True):
+            found = {}
+            for _, outputs in batches:
+                found |= {name: values[:, 0] for name, values in outputs.items()}
+            count = len(batches[0][0])
+            done += count
+            progress(done, len(ids))
+            yield count, found
 
 
 def _write(tables: Iterable[pa.Table], file: Path) -> None:
@@ -295,11 +333,8 @@ def _predictions(piece: Piece, predict: Predict) -> pa.Table:
 def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns training impressions and clicks of each id, and whether any part of the dataset shows it."""
     rows = dataset.query_doc_pairs + 1
-    impressions, clicks, shown = (
-        np.zeros(rows, np.int64),
-        np.zeros(rows, np.int64),
-        np.zeros(rows, bool),
-    )
+    impressions, clicks = np.zeros((2, rows), np.int64)
+    shown = np.zeros(rows, bool)
     total, done = sum(part.count for part in dataset.parts.values()), 0
     with Steps("counting") as progress:
         for name, part in dataset.parts.items():
@@ -316,26 +351,17 @@ def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return impressions, clicks, shown
 
 
-def _write_ranking(table: pl.DataFrame, scores: np.ndarray | None, folder: Path) -> None:
-    with _whole(folder / "ranking.parquet") as file:
-        table.write_parquet(file)
+def _save_ranking(table: pl.DataFrame, scores: np.ndarray | None, save: _Save) -> None:
+    save("ranking.parquet", table.write_parquet)
     if scores is not None:
-        with _whole(folder / "scores.txt") as file:
-            file.write_text("".join(f"{score:.9g}\n" for score in scores))
+        text = "".join(f"{score:.9g}\n" for score in scores)
+        save("scores.txt", partial(Path.write_text, data=text))
 
 
 def _column_names(options: Sequence[str], given_file: str | Path | None) -> dict[str, str]:
-    given = parsed(options)
+    given = parsed_options(options)
     if (options and not given_file) or given.keys() - {"columns"}:
         raise UserError(
             f"{' '.join(options)}: options are columns.KEY=NAME, for --predict FILE or --rank LISTS"
         )
     return given.get("columns", {})
-
-
-@contextlib.contextmanager
-def _whole(file: Path) -> Iterator[Path]:
-    """Yields where to write a file, under another name until it is whole, and prints its name in the end."""
-    with whole(file) as part:
-        yield part
-    print(file)  # noqa: T201  # the output of the command

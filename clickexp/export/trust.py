@@ -55,7 +55,7 @@ def check_targets(node: Any, where: str) -> None:
 def _is_ours(name: Any) -> bool:
     """Whether this is the dotted path of a model, a tower, or a function that makes one or a dataset, in clickexp.
 
-    What the package has imported from elsewhere, as in `clickexp.data.pack.os`, is not.
+    What the package has imported from elsewhere, as in `clickexp.data.folders.os`, is not.
     """
     parts = name.split(".") if isinstance(name, str) else []
     if parts[:1] != [_PACKAGE] or any(part.startswith("_") for part in parts):

@@ -1,3 +1,4 @@
+from .adapter import CluMetric as CluMetric
 from .base import Metric as Metric
 from .base import PerList as PerList
 from .calibration import AUC as AUC

@@ -1,15 +1,14 @@
-"""What every metric is: sums that add up over batches and devices, and a value computed from them."""
+"""Base of all metrics: sums that add up over batches and devices, and a value computed from them."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
-from types import MethodType, SimpleNamespace
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
 from clickexp.metrics.exact import ExactSum, add_aligned
-from clickexp.types import Array
+from clickexp.types import Array, ranks_first
 from clickexp.utils.bounds import check_numbers
 
 NAN = "nan"
@@ -17,6 +16,9 @@ NAN = "nan"
 
 VALUE = "value"
 """Name of the sum, or of the values per list, that are the metric's own, one for each of its suffixes."""
+
+
+_Kind = TypeVar("_Kind", bound="Metric")
 
 
 class PerList(NamedTuple):
@@ -29,20 +31,6 @@ class PerList(NamedTuple):
     values: Array
 
 
-class InstanceOrClassMethod:
-    """Decorator of a method that makes a metric: from an instance with its settings, from the class with the defaults.
-
-    The function receives the instance or the class.
-    """
-
-    def __init__(self, make: Callable[..., "Metric"]) -> None:
-        self.make = make
-        self.__doc__ = make.__doc__
-
-    def __get__(self, metric: "Metric | None", kind: type) -> MethodType:
-        return MethodType(self.make, kind if metric is None else metric)
-
-
 class Metric:
     """Base of the metrics: `statistics` on the device, exact sums on the host, `compute` at the end.
 
@@ -50,24 +38,22 @@ class Metric:
     checked, or attributes set in `__init__`. Sums made by `exact_sum`, and those of integers, are the same to the last
     bit in whatever order and portions data comes.
 
-    Metrics also have the interface of metrax and clu: `from_model_output` and `empty` on the class, `merge`, `reduce`,
-    `compute`, `compute_value`, `replace`.
+    `clickexp.metrics.adapter.CluMetric` gives a metric the interface of clu and metrax.
 
     Attributes:
         higher_is_better: True where higher values are better, False where lower ones are, None where neither is or
             nothing is known. Early stopping, search, tables and pages read it. A metric whose `suffixes` differ in it
             states a mapping from suffixes.
+        heading: Where results list its values, if not among those of its group; see `clickexp.evaluation.groups`.
         keep_values: Whether values per list are kept too, for confidence intervals and paired tests.
-        unset: Whether `empty` of the class made it and nothing was added: its settings are those of the metric that it
-            is merged with.
         sums: What was added so far, by name.
         kept: Values per list of each batch, by name.
         batches: Number of batches added.
     """
 
     higher_is_better: bool | Mapping[str, bool | None] | None = None
+    heading: str | None = None
     keep_values = False
-    unset = False
 
     def __init__(self) -> None:
         self.__post_init__()
@@ -88,7 +74,8 @@ class Metric:
         """Masked sums of one batch; pure, so that it can be part of a jitted step.
 
         Args:
-            **outputs: What a model returned for the batch, and what was observed. Unknown arguments are ignored.
+            **outputs: What a model returned for the batch, and what was observed, with ranks first: [rank, list].
+                Unknown arguments are ignored.
 
         Returns:
             By name a scalar or an array [..., rank]: an `ExactSum`, integers or floats. `PerList` values are kept
@@ -130,7 +117,6 @@ class Metric:
                 "check the predictions of the model and the labels"
             )
         self.batches += counts.size
-        self.unset = False
         for name, value in statistics.items():
             if isinstance(value, PerList):
                 values = np.asarray(value.values)
@@ -141,8 +127,8 @@ class Metric:
                 self._add_sum(name, _on_host(value, stacked))
 
     def update(self, **outputs: Any) -> None:
-        """Adds one batch of model outputs; see `statistics` for what is read."""
-        self.add(self.statistics(**outputs))
+        """Adds one batch of model outputs [..., rank]; see `statistics` for what is read."""
+        self.add(self.statistics(**outputs_by_rank(outputs)))
 
     def total(self, name: str) -> np.ndarray:
         """The sum so far, [..., n], float64 or int64; empty before the first batch."""
@@ -159,75 +145,18 @@ class Metric:
         self.kept: dict[str, list[np.ndarray]] = {}
         self.batches = 0
 
-    @InstanceOrClassMethod
-    def empty(self) -> "Metric":
-        """A new metric with the same settings.
-
-        From the class, one that takes the settings of the first metric that it is merged with.
-        """
-        if isinstance(self, type):
-            fresh = self()
-            fresh.unset = True
-            return fresh
+    def empty(self: _Kind) -> _Kind:
+        """A new metric with the same settings."""
         fresh = copy.copy(self)
         fresh.reset()
         return fresh
 
-    @InstanceOrClassMethod
-    def from_model_output(self, **outputs: Any) -> "Metric":
-        """A new metric that has received one batch, with the same settings; from the class, with the defaults."""
-        fresh = self.empty()
-        fresh.update(**outputs)
-        return fresh
-
-    def compute_value(self) -> SimpleNamespace:
-        """The result of `compute` in the field `value`, as metrics of clu and metrax return it."""
-        return SimpleNamespace(value=self.compute())
-
-    def replace(self, **sums: Any) -> "Metric":
-        """A copy with other sums.
-
-        Args:
-            **sums: New sums by their names in `statistics`, each in the shape of `total`.
-
-        Raises:
-            TypeError: For a name that the metric has no sum of.
-            ValueError: For a count that is no whole number.
-        """
-        changed = self.reduce()
-        for name, value in sums.items():
-            if name not in changed.sums:
-                known = ", ".join(changed.sums) or "none before the first batch"
-                raise TypeError(f"{self!r} has no sum {name!r}; it has {known}")
-            old, new = changed.sums[name], np.atleast_1d(np.asarray(value))
-            if isinstance(old, ExactSum):
-                changed.sums[name] = ExactSum.of(new)
-            elif old.dtype.kind == "i" and np.any(new != np.round(new)):
-                raise ValueError(f"a count is a whole number, not {new.tolist()}")
-            else:
-                changed.sums[name] = new.astype(old.dtype)
-        return changed
-
-    def merge(self, other: "Metric") -> "Metric":
-        """A new metric over the batches of both; TypeError unless both have the same settings."""
-        return self.reduce([other])
-
-    def reduce(self, others: Iterable["Metric"] = ()) -> "Metric":
-        """A new metric over the batches of this one and all the others.
-
-        Without others a copy: sums that are stacked over devices are added up when they are added, so that nothing is
-        left of the axis that clu's `reduce` sums over.
-
-        Raises:
-            TypeError: Unless types and settings agree.
-        """
-        metrics = (self, *others)
-        first = next((metric for metric in metrics if not metric.unset), self)
-        merged = first.empty()
-        for metric in metrics:
-            alike = metric.unset or first._settings() == metric._settings()
-            if type(first) is not type(metric) or not alike:
-                raise TypeError(f"cannot merge {self!r} with {metric!r}: type or settings differ")
+    def merge(self: _Kind, other: "Metric") -> _Kind:
+        """A new metric over the batches of both; TypeError unless both have the same type and settings."""
+        if type(self) is not type(other) or self._settings() != other._settings():
+            raise TypeError(f"cannot merge {self!r} with {other!r}: type or settings differ")
+        merged = self.empty()
+        for metric in (self, other):
             for name, total in metric.sums.items():
                 merged._add_sum(name, total)
             for name, parts in metric.kept.items():
@@ -241,7 +170,7 @@ class Metric:
         self.sums[name] = jax.tree.map(add_aligned, old, value)
 
     def _settings(self) -> dict[str, Any]:
-        state = ("sums", "kept", "batches", "keep_values", "unset", "higher_is_better")
+        state = ("sums", "kept", "batches", "keep_values", "higher_is_better")
         return {name: value for name, value in vars(self).items() if name not in state}
 
 
@@ -252,6 +181,17 @@ def _on_host(value: Any, stacked: bool) -> ExactSum | np.ndarray:
     value = np.asarray(value)
     value = value.astype(np.float64 if value.dtype.kind == "f" else np.int64)
     return np.atleast_1d(value.sum(axis=0) if stacked else value)
+
+
+def outputs_by_rank(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs [..., rank] as `Metric.statistics` reads them, [rank, list]; numbers stay as they are."""
+
+    def by_rank(values: Any) -> Any:
+        return ranks_first(np.asarray(values) if isinstance(values, list) else values)
+
+    given = {name: values for name, values in outputs.items() if np.ndim(values)}
+    turned = jax.tree.map(by_rank, given, is_leaf=lambda values: isinstance(values, list))
+    return {**outputs, **turned}
 
 
 def pick(metric: object, outputs: Mapping[str, Any], *names: str) -> Any:

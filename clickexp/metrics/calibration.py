@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from clickexp.metrics.base import or_nan
-from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, by_rank
+from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, as_events
 from clickexp.metrics.exact import FRACTIONS, sum_and_count
 from clickexp.types import Array
 from clickexp.utils.bounds import Samples, bounded
@@ -45,6 +45,7 @@ class ClickRateError(_Predicted):
     """
 
     higher_is_better = False
+    heading = "calibration"
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """Predicted, clicks, documents [rank]: sum of P(click), number of clicks and of documents."""
@@ -75,6 +76,7 @@ class ExpectedCalibrationError(_Predicted):
     """
 
     higher_is_better = False
+    heading = "calibration"
 
     @bounded
     def __init__(self, bins: Samples = 20, conditional: bool = False) -> None:
@@ -164,7 +166,7 @@ def _auc(histogram: np.ndarray) -> np.ndarray:
 
 @jax.jit
 def _rates(*read: Any) -> dict[str, Any]:
-    pair, clicks, where = by_rank(*read)
+    pair, clicks, where = as_events(*read)
     probability = jnp.where(where, jnp.exp(pair.log), 0)
     predicted, documents, clicks = sum_and_count(
         probability, where, where & clicks, units=FRACTIONS
@@ -175,7 +177,7 @@ def _rates(*read: Any) -> dict[str, Any]:
 @partial(jax.jit, static_argnums=0)
 def _reliability(bins: int, *read: Any) -> dict[str, Integer[Array, "..."]]:
     """Counts documents by the part of a bin that P(click) is in, and adds up how far above its lower end it is."""
-    pair, clicks, where = by_rank(*read)
+    pair, clicks, where = as_events(*read)
     parts = _parts(bins)
     scaled = jnp.exp(pair.log) * bins * parts
     part = jnp.clip(jnp.floor(scaled), 0, bins * parts - 1)
@@ -190,7 +192,7 @@ def _reliability(bins: int, *read: Any) -> dict[str, Integer[Array, "..."]]:
 
 @jax.jit
 def _order(*read: Any) -> dict[str, Integer[Array, "..."]]:
-    pair, clicks, where = by_rank(*read)
+    pair, clicks, where = as_events(*read)
     share = jnp.arcsinh(pair.log - pair.complement) / _FARTHEST  # from -1 to 1
     index = jnp.clip(jnp.floor((share + 1) / 2 * _BINS_OF_ODDS), 0, _BINS_OF_ODDS - 1)
     histogram = _histogram(_BINS_OF_ODDS, index, clicks, where)

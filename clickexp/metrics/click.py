@@ -10,26 +10,26 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
 from clickexp.metrics.base import Metric, PerList, or_nan, pick
-from clickexp.metrics.exact import exact_sum, ranks_first, sum_and_count
+from clickexp.metrics.exact import exact_sum, sum_and_count
 from clickexp.numerics import LogPair, as_pair
-from clickexp.types import Array, turned
+from clickexp.types import Array, swap_list_and_rank
+from clickexp.utils.batches import check_events
 from clickexp.utils.bounds import OneOf
-from clickexp.utils.checks import check_events
 
 CONDITIONAL = ("conditional_log_probs", "cond_log_probs")
 MARGINAL = ("log_probs",)
 _PYCLICK_RANKS = 10
 
-_Predictions = Float[Array, "*lists rank"] | LogPair
-_Observations = Shaped[Array, "*lists rank"]
-_Mask = Bool[Array, "*lists rank"]
+_Predictions = Float[Array, "rank list"] | LogPair
+_Observations = Shaped[Array, "rank list"]
+_Mask = Bool[Array, "rank list"]
 _Of = Annotated[str, OneOf("all", "clicks", "skips")]
 
 
 class ClickMetric(Metric):
     """Base of the click metrics, which compare P(click) with the clicks.
 
-    Reads, all of shape [..., rank]:
+    Reads, all of shape [..., rank] in `update`, [rank, list] in `statistics`:
         log-probabilities  log P(click), or a LogPair (log P(click), log P(no click)); a plain array has
                            its complement computed, which loses digits where P(click) is next to 1
         clicks             0 or 1
@@ -45,15 +45,15 @@ class ClickMetric(Metric):
     reads: tuple[str, ...] = MARGINAL
 
     def read(self, outputs: dict[str, Any]) -> tuple[Array | LogPair, Array, Array]:
-        """Log-probabilities, clicks and mask, each [..., rank]."""
+        """Log-probabilities, clicks and mask, each [rank, list]."""
         log_probs = pick(self, outputs, *self.reads)
         clicks = jnp.asarray(pick(self, outputs, "clicks"))
         where = outputs.get("where")
         where = jnp.ones(clicks.shape, bool) if where is None else jnp.asarray(where, bool)
-        shapes = [np.shape(array) for array in (*jax.tree.leaves(log_probs), clicks, where)]
+        shapes = [np.shape(array)[::-1] for array in (*jax.tree.leaves(log_probs), clicks, where)]
         if len(set(shapes)) > 1:
             raise ValueError(
-                f"{self!r}: shapes of log-probabilities, clicks and where differ: {shapes}"
+                f"{self!r}: shapes [list, rank] of log-probabilities, clicks and where differ: {shapes}"
             )
         check_events(clicks, where)
         return log_probs, clicks, where
@@ -116,8 +116,8 @@ class LogLikelihood(_Likelihood):
 
     def compute(self) -> float:
         """The mean in nats per document; nan before the first document."""
-        own = self.rank_normalization == "own"
-        total, count = ("log_prob", "documents") if own else ("list_mean", "lists")
+        by_rank = self.rank_normalization == "own"
+        total, count = ("log_prob", "documents") if by_rank else ("list_mean", "lists")
         return float(self.total(total).sum() / or_nan(self.total(count).sum()))
 
     def compute_per_rank(self) -> np.ndarray:
@@ -191,11 +191,11 @@ def pyclick_ranks(sums: np.ndarray) -> np.ndarray:
     return np.pad(sums, [(0, 0)] * (sums.ndim - 1) + [(0, missing)])
 
 
-def by_rank(
+def as_events(
     log_probs: _Predictions, clicks: _Observations, where: _Mask
-) -> tuple[LogPair, Bool[Array, "rank list"], Bool[Array, "rank list"]]:
-    """The result of `ClickMetric.read` as a pair of log-probabilities and as truth values, [rank, list]."""
-    return jax.tree.map(ranks_first, (as_pair(log_probs), clicks.astype(bool), where))
+) -> tuple[LogPair, Bool[Array, "rank list"], _Mask]:
+    """The result of `ClickMetric.read` as a pair of log-probabilities and as truth values."""
+    return as_pair(log_probs), clicks.astype(bool), where
 
 
 @partial(jax.jit, static_argnums=0)
@@ -215,14 +215,14 @@ def _list_sums(of: str, *read: Any) -> dict[str, Any]:
 def _per_document(*read: Any) -> Float[Array, "list rank"]:
     """Log P(observed), NaN where no document was shown."""
     log_probs, counted = _observed("all", *read)
-    return turned(jnp.where(counted, log_probs, jnp.nan))
+    return swap_list_and_rank(jnp.where(counted, log_probs, jnp.nan))
 
 
 def _observed(
     of: str, log_probs: _Predictions, clicks: _Observations, where: _Mask
 ) -> tuple[Float[Array, "rank list"], Bool[Array, "rank list"]]:
     """Log P(observed), 0 where it does not count; and where it does."""
-    pair, clicks, where = by_rank(log_probs, clicks, where)
+    pair, clicks, where = as_events(log_probs, clicks, where)
     log_prob, counted = {
         "all": (jnp.where(clicks, pair.log, pair.complement), where),
         "clicks": (pair.log, where & clicks),

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from clickexp.metrics.base import or_nan, pick
-from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, by_rank, perplexity
-from clickexp.metrics.exact import exact_sum, ranks_first
+from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, as_events, perplexity
+from clickexp.metrics.exact import exact_sum
 from clickexp.numerics import as_pair
 
 _IMPRESSIONS = "train_impressions"
@@ -38,6 +37,7 @@ class ColdStart(ClickMetric):
     edges: Sequence[int] = (1, 6, 51)
 
     reads = CONDITIONAL
+    heading = "impressions in training"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,9 +65,9 @@ class ColdStart(ClickMetric):
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """By range: sums of log P(observed), given the clicks above and `marginal`; documents and clicks."""
-        conditional, clicks, where = by_rank(*self.read(outputs))
-        marginal = jax.tree.map(ranks_first, as_pair(pick(self, outputs, *MARGINAL)))
-        impressions = ranks_first(jnp.asarray(pick(self, outputs, _IMPRESSIONS)))
+        conditional, clicks, where = as_events(*self.read(outputs))
+        marginal = as_pair(pick(self, outputs, *MARGINAL))
+        impressions = jnp.asarray(pick(self, outputs, _IMPRESSIONS))
         place = jnp.searchsorted(jnp.asarray([*self.edges]), impressions, side="right")
         inside = where[..., None] & (place[..., None] == jnp.arange(len(self.edges) + 1))
 
@@ -82,9 +82,9 @@ class ColdStart(ClickMetric):
 
     def compute(self) -> np.ndarray:
         """The values in the order of `suffixes`."""
-        found = self.curve()
-        documents = found["documents"]
-        return np.concatenate([found["ll"], found["ppl"], documents / or_nan(documents.sum())])
+        curve = self.curve()
+        documents = curve["documents"]
+        return np.concatenate([curve["ll"], curve["ppl"], documents / or_nan(documents.sum())])
 
     def curve(self) -> dict[str, np.ndarray]:
         """By range documents, clicks, ll and ppl; the fewest impressions of each, `from`."""
@@ -93,8 +93,8 @@ class ColdStart(ClickMetric):
             self.total(name) if self.batches else np.zeros(number)
             for name in ("documents", "clicks", "log_prob", "marginal")
         )
-        shown = or_nan(documents)
-        values = {"ll": log_prob / shown, "ppl": perplexity(marginal / shown)}
+        counts = or_nan(documents)
+        values = {"ll": log_prob / counts, "ppl": perplexity(marginal / counts)}
         return {
             "from": np.array([0, *self.edges]),
             "documents": documents,

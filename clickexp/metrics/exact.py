@@ -10,18 +10,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Integer, Shaped
+from jaxtyping import Bool, Float, Integer
 
-from clickexp.types import Array, turned
+from clickexp.types import Array, ranks_first
 
 _UNITS = (2.0**1, 2.0**-20, 2.0**-41)
-"""What the integers of an exact sum count, the coarsest first."""
+"""Units that the integers of an exact sum count, the coarsest first."""
 
 FRACTIONS = _UNITS[1:]
 """The units that numbers from 0 to 1 need."""
 
 _LARGEST = 1.5 * 2**20
-"""What an integer counts at most. Larger values and NaN are added up as floats."""
+"""The largest count of an integer. Larger values and NaN are added up as floats."""
 
 _GROUP = 1024
 """Values that one int32 adds up, to 1.5 * 2**30 at most."""
@@ -45,20 +45,13 @@ class ExactSum(NamedTuple):
     integers: Array
     beyond: Array
 
-    @classmethod
-    def of(cls, sums: Float[np.ndarray, " n"]) -> "ExactSum":
-        """Given sums, on the host."""
-        return cls(np.zeros((len(_UNITS), len(sums)), np.int64), np.asarray(sums, np.float64))
-
     def on_host(self, *, stacked: bool = False) -> "ExactSum":
         """The sum on the host, over the leading axis too where several are stacked."""
         integers = np.asarray(self.integers).sum(axis=-1, dtype=np.int64)
         beyond = np.asarray(self.beyond, np.float64)
-        return (
-            ExactSum(integers.sum(axis=0), beyond.sum(axis=0))
-            if stacked
-            else ExactSum(integers, beyond)
-        )
+        if stacked:
+            return ExactSum(integers.sum(axis=0), beyond.sum(axis=0))
+        return ExactSum(integers, beyond)
 
     def value(self) -> Float[np.ndarray, " n"]:
         """The sums of a host in float64."""
@@ -82,11 +75,6 @@ def exact_sum(values: Float[Array, "*lists n"]) -> ExactSum:
         n sums.
     """
     return sum_and_count(ranks_first(values))[0]
-
-
-def ranks_first(values: Shaped[Array, "*lists n"]) -> Shaped[Array, "n list"]:
-    """The same in the orientation of models and sums: XLA vectorises over lists better than over ranks."""
-    return turned(values.reshape(-1, values.shape[-1]))
 
 
 def sum_and_count(

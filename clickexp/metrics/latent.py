@@ -9,14 +9,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from clickexp.metrics.base import Metric, or_nan, pick
-from clickexp.metrics.exact import FRACTIONS, ranks_first, sum_and_count
+from clickexp.metrics.exact import FRACTIONS, sum_and_count
 from clickexp.types import Array
 
 _RESOLUTION = 1e-7
 """Variances below this are rounding: squares are float32, and off by up to 6e-8."""
 
-_LogProbs = Float[Array, "*lists rank"]
-_Mask = Bool[Array, "*lists rank"]
+_LogProbs = Float[Array, "rank list"]
+_Mask = Bool[Array, "rank list"]
 
 
 class _OfDocuments(Metric):
@@ -32,12 +32,12 @@ class Examination(_OfDocuments):
     `compute` is the mean over all documents. Reads `examination_log_probs` and `where`, [..., rank].
     """
 
+    heading = "hidden events"
+
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """Fitted [rank]: sum of P(e_r = 1); documents [rank]."""
-        log_probs, where = (
-            pick(self, outputs, "examination_log_probs"),
-            pick(self, outputs, "where"),
-        )
+        log_probs = pick(self, outputs, "examination_log_probs")
+        where = pick(self, outputs, "where")
         return _sums(("fitted",), log_probs, log_probs, where)
 
     def compute(self) -> float:
@@ -109,7 +109,6 @@ class Correlation(_AgainstTruth):
 def _sums(
     names: tuple[str, ...], fitted: _LogProbs, true: _LogProbs, where: _Mask
 ) -> dict[str, Any]:
-    fitted, true, where = map(ranks_first, (fitted, true, where))
     fitted, true = (jnp.where(where, jnp.exp(x), 0) for x in (fitted, true))
     of = {
         "fitted": fitted,

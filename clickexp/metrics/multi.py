@@ -1,12 +1,14 @@
 """Several metrics updated by one call."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from clickexp.errors import ConfigError
-from clickexp.metrics.base import VALUE, Metric
+from clickexp.metrics.base import VALUE, Metric, outputs_by_rank
+
+_Kind = TypeVar("_Kind", bound="MultiMetric")
 
 
 class MultiMetric:
@@ -21,8 +23,8 @@ class MultiMetric:
     """
 
     def __init__(self, metrics: Mapping[str, Metric] | None = None, /, **named: Metric) -> None:
-        given = {**(metrics or {}), **named}
-        self.metrics = {name: metric.reduce() for name, metric in given.items()}
+        metrics = {**(metrics or {}), **named}
+        self.metrics = {name: metric.merge(metric.empty()) for name, metric in metrics.items()}
 
     @property
     def names(self) -> list[str]:
@@ -44,7 +46,7 @@ class MultiMetric:
             for suffix in metric.suffixes
         }
 
-    def keep_values(self) -> "MultiMetric":
+    def keep_values(self: _Kind) -> _Kind:
         """New metrics with the same names and settings that keep values per list."""
         fresh = self.empty()
         for metric in fresh.metrics.values():
@@ -52,7 +54,7 @@ class MultiMetric:
         return fresh
 
     def statistics(self, **outputs: Any) -> dict[str, dict[str, Any]]:
-        """The masked sums of one batch for each metric; pure. TypeError where an argument is missing."""
+        """The masked sums of one batch [rank, list] for each metric; pure. TypeError where an argument is missing."""
         return {name: metric.statistics(**outputs) for name, metric in self.metrics.items()}
 
     def add(self, statistics: Mapping[str, Mapping[str, Any]], *, stacked: bool = False) -> None:
@@ -61,8 +63,8 @@ class MultiMetric:
             metric.add(statistics[name], stacked=stacked)
 
     def update(self, **outputs: Any) -> None:
-        """Adds one batch of model outputs to every metric."""
-        self.add(self.statistics(**outputs))
+        """Adds one batch of model outputs [..., rank] to every metric."""
+        self.add(self.statistics(**outputs_by_rank(outputs)))
 
     def compute(self, prefix: str = "") -> dict[str, float | int]:
         """Every value of each metric under its prefixed name, such as ppl or ndcg@10; counts are integers."""
@@ -75,21 +77,25 @@ class MultiMetric:
 
     def compute_per_rank(self, prefix: str = "") -> dict[str, np.ndarray]:
         """The vector [ranks] of each metric that has one, under its prefixed name."""
-        found = {prefix + name: metric.compute_per_rank() for name, metric in self.metrics.items()}
-        return {name: values for name, values in found.items() if values is not None}
+        vectors = {
+            prefix + name: metric.compute_per_rank() for name, metric in self.metrics.items()
+        }
+        return {name: values for name, values in vectors.items() if values is not None}
 
     def compute_curves(self) -> dict[str, dict[str, np.ndarray]]:
         """Arrays to draw of each metric that has a curve."""
-        found = {name: metric.curve() for name, metric in self.metrics.items()}
-        return {name: curve for name, curve in found.items() if curve is not None}
+        curves = {name: metric.curve() for name, metric in self.metrics.items()}
+        return {name: curve for name, curve in curves.items() if curve is not None}
 
     def values(self) -> dict[str, np.ndarray]:
         """Values per list, [lists] or [lists, rank], in the order of the lists."""
         kept: dict[str, np.ndarray] = {}
         for name, metric in self.metrics.items():
-            for what, values in metric.values().items():
-                own = enumerate(metric.suffixes) if what == VALUE else ()
-                kept |= {name + suffix: values[:, place] for place, suffix in own} or {what: values}
+            for statistic, values in metric.values().items():
+                if statistic == VALUE:
+                    kept |= {name + end: values[:, at] for at, end in enumerate(metric.suffixes)}
+                else:
+                    kept[statistic] = values
         return kept
 
     def reset(self) -> None:
@@ -97,11 +103,11 @@ class MultiMetric:
         for metric in self.metrics.values():
             metric.reset()
 
-    def empty(self) -> "MultiMetric":
+    def empty(self: _Kind) -> _Kind:
         """New metrics with the same names and settings."""
         return type(self)({name: metric.empty() for name, metric in self.metrics.items()})
 
-    def merge(self, other: "MultiMetric") -> "MultiMetric":
+    def merge(self: _Kind, other: "MultiMetric") -> _Kind:
         """New metrics over the batches of both; TypeError unless names and settings agree."""
         if self.metrics.keys() != other.metrics.keys():
             raise TypeError(f"cannot merge metrics {list(self.metrics)} with {list(other.metrics)}")

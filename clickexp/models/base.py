@@ -1,4 +1,4 @@
-"""What every model shares: loss, predictions and sampling, written once."""
+"""Base of all models: loss, predictions and sampling, written once."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -25,9 +25,9 @@ from clickexp.types import (
     PerDocument,
     Scalar,
     as_shown,
-    turned,
+    swap_list_and_rank,
 )
-from clickexp.utils.checks import check_batch, check_values, is_concrete, missing, needs
+from clickexp.utils.batches import check_batch, check_values, is_concrete, missing_key, needs
 
 _Kind = TypeVar("_Kind", bound="Model")
 
@@ -69,7 +69,7 @@ def checks_batch(*required: str) -> Callable[[Callable], Callable]:
             try:
                 return compute(batch)
             except KeyError as error:
-                raise missing(error, batch) from error
+                raise missing_key(error, batch) from error
 
         return checked
 
@@ -83,10 +83,13 @@ class Model(HasRoles):
         name: Name in results and tables.
         separates_examination: Whether the model separates a tower of positions from one of documents, which takes a
             log that shows documents at several positions.
+        follows_click_vectors: Whether marginals take a thousand times as long as conditionals, so that validations
+            leave them out.
     """
 
     name = ""
     separates_examination = False
+    follows_click_vectors = False
 
     @classmethod
     def name_with(cls, **settings: Any) -> str:
@@ -194,9 +197,13 @@ class ClickModel(Model):
         """Returns log P(c_r = 1) and log P(c_r = 0), by default derived from the conditional."""
         return derived.marginal(self.conditional, batch)
 
-    def how_marginal(self, ranks: int) -> str:
+    def marginal_method(self, ranks: int) -> str:
         """Returns "exact", or what marginals of lists of so many documents are a mean over."""
-        return derived.how(ranks) if type(self).marginal is ClickModel.marginal else "exact"
+        return (
+            derived.marginal_method(ranks)
+            if type(self).marginal is ClickModel.marginal
+            else "exact"
+        )
 
     def relevance(  # pyright: ignore[reportIncompatibleMethodOverride]  # with ranks first
         self, batch: ByRank
@@ -238,7 +245,7 @@ class ClickModel(Model):
         loss = jnp.where(mask, -jnp.where(by_rank["clicks"], pair.log, pair.complement), 0.0)
         if aggregate:
             return jnp.sum(loss) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
-        return turned(loss)
+        return swap_list_and_rank(loss)
 
     @checks_batch("mask", "clicks")
     def predict_conditional_clicks(self, batch: Batch) -> PerDocument:
@@ -279,12 +286,14 @@ class ClickModel(Model):
         """
         ordered = as_shown(batch) if in_log_order else batch
         drawn = self.draw(ByRank(ordered), rngs() if isinstance(rngs, nnx.Rngs) else rngs)
-        shown = batch["mask"].astype(bool)
-        events = jax.tree.map(lambda event: turned(event) & shown, drawn._replace(component=None))
+        mask = batch["mask"].astype(bool)
+        events = jax.tree.map(
+            lambda event: swap_list_and_rank(event) & mask, drawn._replace(component=None)
+        )
         return events._replace(component=drawn.component)
 
     def _predicted(self, method: Callable[[ByRank], LogitsByRank], batch: Batch) -> PerDocument:
-        return _masked(turned(method(ByRank(batch))), batch["mask"])
+        return _masked(swap_list_and_rank(method(ByRank(batch))), batch["mask"])
 
 
 class IndependentModel(ClickModel):

@@ -18,7 +18,7 @@ DRAWS = 256
 _Conditional = Callable[[ByRank], LogPair]
 
 
-def how(ranks: int) -> str:
+def marginal_method(ranks: int) -> str:
     """Returns "exact", or what `marginal` averages over for lists of so many documents."""
     return "exact" if ranks <= EXACT_RANKS else f"mean over {DRAWS} sampled sessions"
 
@@ -80,8 +80,8 @@ def draw(conditional: _Conditional, batch: ByRank, key: Array) -> Bool[Array, "r
     def add(rank: Array, clicks: jax.Array) -> jax.Array:
         pair = conditional(batch.replace(clicks=clicks))
         probability = jnp.exp(jnp.broadcast_to(pair.log, batch.shape)[rank])
-        return clicks.at[rank].set(shown[rank] & (numbers[rank] < probability))
+        return clicks.at[rank].set(mask[rank] & (numbers[rank] < probability))
 
-    shown = jnp.asarray(batch["mask"], bool)
+    mask = jnp.asarray(batch["mask"], bool)
     numbers = uniform(key, batch)
     return jax.lax.fori_loop(0, batch.shape[0], add, jnp.zeros(batch.shape, bool))

@@ -13,7 +13,7 @@ from clickexp.models import derived
 from clickexp.models.base import ClickModel, Sample
 from clickexp.models.events import uniform
 from clickexp.numerics import LOG_ZERO, LogPair
-from clickexp.types import Array, ByRank, turned
+from clickexp.types import Array, ByRank, swap_list_and_rank
 
 State = Any
 """A pytree of arrays `[batch, ...]`."""
@@ -32,17 +32,13 @@ class SequentialClickModel(ClickModel):
     A subclass defines `inputs`, `start` and `step`. The conditional and draws are scans over ranks. The marginal
     follows the tree of all click vectors for lists of up to ten ranks, and is a mean over draws beyond.
     An undisplayed document changes nothing: the next one shown follows the one before.
-
-    Attributes:
-        follows_click_vectors: Whether marginals take a thousand times as long as conditionals, so that validations
-            leave them out.
     """
 
     follows_click_vectors = True
 
     @abc.abstractmethod
     def inputs(self, batch: ByRank) -> Any:
-        """Returns what `step` reads at each rank: a pytree of arrays `[rank, batch, ...]`."""
+        """Returns the inputs of `step` at each rank: a pytree of arrays `[rank, batch, ...]`."""
 
     @abc.abstractmethod
     def start(self, batch: ByRank) -> State:
@@ -71,9 +67,9 @@ class SequentialClickModel(ClickModel):
         """Draws clicks from the top down."""
         return Sample(self._drawn(batch, key, self.inputs(batch), self._of_click)[0])
 
-    def how_marginal(self, ranks: int) -> str:
+    def marginal_method(self, ranks: int) -> str:
         """Returns "exact", or what marginals of lists of so many documents are a mean over."""
-        return derived.how(ranks)
+        return derived.marginal_method(ranks)
 
     def marginal(self, batch: ByRank) -> LogPair:
         """Returns the mean of P(click) over the clicks above, exact up to `derived.EXACT_RANKS`."""
@@ -91,9 +87,13 @@ class SequentialClickModel(ClickModel):
             return derived.mean_of_draws(
                 lambda key: self._drawn(batch, key, inputs, step)[1], batch
             )
-        lists = self.start(batch), jax.tree.map(turned, inputs), batch.lists["mask"].astype(bool)
+        lists = (
+            self.start(batch),
+            jax.tree.map(swap_list_and_rank, inputs),
+            batch.lists["mask"].astype(bool),
+        )
         pair = jax.lax.map(lambda each: _prefix_tree(step, *each), lists, batch_size=_CHUNK)
-        return jax.tree.map(turned, pair)
+        return jax.tree.map(swap_list_and_rank, pair)
 
     def _of_click(
         self, state: State, inputs: Any, previous: Array
@@ -118,10 +118,10 @@ class SequentialClickModel(ClickModel):
         """Clicks and the pairs of an event, `[rank, batch]`; `choose` makes the click of what the rank holds."""
 
         def along(carry: tuple[State, Array], rank: tuple[Array, Any, Array]) -> tuple[Any, Any]:
-            (state, previous), (each, inputs, shown) = carry, rank
+            (state, previous), (each, inputs, mask) = carry, rank
             following, pair, event = step(state, inputs, previous)
             click = choose(each, pair)
-            return (chosen(shown, following, state), jnp.where(shown, click, previous)), (
+            return (chosen(mask, following, state), jnp.where(mask, click, previous)), (
                 click,
                 event,
             )
@@ -149,11 +149,11 @@ def _prefix_tree(
     return jax.tree.map(lambda *ranks: jnp.stack(ranks), *events)
 
 
-def chosen(shown: Array, new: State, old: State) -> State:
+def chosen(mask: Array, new: State, old: State) -> State:
     """Returns the new state where a document was shown, and the old one elsewhere."""
 
     def select(new: Array, old: Array) -> Array:
-        return jnp.where(shown.reshape(shown.shape + (1,) * (new.ndim - shown.ndim)), new, old)
+        return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
 
     return jax.tree.map(select, new, old)
 

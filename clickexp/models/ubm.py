@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Integer
 
 from clickexp.models.base import ClickModel, Sample
-from clickexp.models.events import past_hidden, uniform
+from clickexp.models.events import skip_hidden_ranks, uniform
 from clickexp.models.roles import Index, Role
 from clickexp.numerics import NEVER, LogPair, log_and
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig
@@ -60,11 +60,11 @@ class UserBrowsingModel(ClickModel):
         """Returns P(click at r) by a forward pass over the position of the last click."""
 
         def step(last: Array, rank: tuple) -> tuple[Array, LogPair]:
-            examination, attraction, shown, index = rank
+            examination, attraction, mask, index = rank
             click = log_and(examination, attraction)
             pair = jax.tree.map(lambda x: jax.nn.logsumexp(last + x, axis=0), click)
-            return past_hidden(
-                shown, (last + click.complement).at[index + 1].set(pair.log), last
+            return skip_hidden_ranks(
+                mask, (last + click.complement).at[index + 1].set(pair.log), last
             ), pair
 
         ranks, sessions = batch.shape
@@ -72,8 +72,8 @@ class UserBrowsingModel(ClickModel):
             lambda x: jnp.broadcast_to(x, batch.shape), self.attraction.log_pair(batch)
         )
         start = jnp.full((ranks + 1, sessions), NEVER.log, jnp.float32).at[0].set(0.0)
-        each = self._examination_by_last_click(batch), attraction, batch.shown, jnp.arange(ranks)
-        return jax.lax.scan(step, start, each)[1]
+        by_rank = self._examination_by_last_click(batch), attraction, batch.mask, jnp.arange(ranks)
+        return jax.lax.scan(step, start, by_rank)[1]
 
     def draw(self, batch: ByRank, key: Array) -> Sample:
         """Walks down the list: examined, after the last click? attracted?"""
@@ -83,14 +83,17 @@ class UserBrowsingModel(ClickModel):
         would_examine = jnp.exp(self._examination_by_last_click(batch).log)
 
         def step(last: Array, rank: tuple) -> tuple[Array, tuple[Array, Array]]:
-            would_examine, draw, attracted, shown, index = rank
+            would_examine, draw, attracted, mask, index = rank
             probability = jnp.broadcast_to(would_examine, (would_examine.shape[0], sessions))
             examined = draw < jnp.take_along_axis(probability, last[None], axis=0)[0]
             click = examined & attracted
-            return past_hidden(shown, jnp.where(click, index + 1, last), last), (click, examined)
+            return skip_hidden_ranks(mask, jnp.where(click, index + 1, last), last), (
+                click,
+                examined,
+            )
 
         draws = uniform(examination_key, batch)
-        each = would_examine, draws, attracted, batch.shown, jnp.arange(ranks)
+        each = would_examine, draws, attracted, batch.mask, jnp.arange(ranks)
         clicks, examined = jax.lax.scan(step, jnp.zeros(sessions, jnp.int32), each)[1]
         return Sample(clicks, examined, attracted)
 

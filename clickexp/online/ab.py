@@ -58,7 +58,7 @@ class ABTest:
 
 
 def session_sums(clicks: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns what metrics add up of each session.
+    """Returns the terms of each session in the sums of metrics.
 
     Args:
         clicks: `[sessions, ranks]`.
@@ -140,7 +140,7 @@ def _difference(
     freedom = (
         squared**2 / (error_a**4 / (n_a - 1) + error_b**4 / (n_b - 1)) if squared > 0 else np.inf
     )
-    own = estimate(
+    difference = estimate(
         b - a,
         float(np.sqrt(squared)),
         n_a + n_b,
@@ -149,7 +149,7 @@ def _difference(
         alpha=alpha,
         power=power,
     )
-    return Difference(a, b, own, higher)
+    return Difference(a, b, difference, higher)
 
 
 def _ratio(over: np.ndarray, under: np.ndarray) -> tuple[float, float, int]:

@@ -188,10 +188,11 @@ def _cells(estimate: Estimate, confidence: float) -> dict[str, str]:
 
 
 def conclusions(result: OnlineComparison) -> list[str]:
-    """Returns what the tests find, in sentences."""
+    """Returns the findings of the tests, in sentences."""
     better = {name: metric.better for name, metric in result.ab.metrics.items() if metric.better}
     by_ranker = {
-        ranker: [name for name, each in better.items() if each == ranker] for ranker in ("a", "b")
+        ranker: [name for name, winner in better.items() if winner == ranker]
+        for ranker in ("a", "b")
     }
     found = [
         f"{ranker.upper()} is better in {', '.join(names)}"
@@ -202,11 +203,12 @@ def conclusions(result: OnlineComparison) -> list[str]:
     sentences = [
         f"A/B test: {'; '.join(found)}." if found else "A/B test: no metric differs significantly."
     ]
-    own = result.interleaving
-    needed = own.preference.units_needed
-    sentences.append(
-        f"Interleaving: users prefer {own.better.upper()}; {needed:,} {unit} find that with power {result.power:g}."
-        if own.better
-        else "Interleaving: neither is preferred significantly."
-    )
+    interleaving = result.interleaving
+    if interleaving.better:
+        needed = (
+            f"{interleaving.preference.units_needed:,} {unit} find that with power {result.power:g}"
+        )
+        sentences.append(f"Interleaving: users prefer {interleaving.better.upper()}; {needed}.")
+    else:
+        sentences.append("Interleaving: neither is preferred significantly.")
     return sentences

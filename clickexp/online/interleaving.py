@@ -62,13 +62,13 @@ def team_draft(
     for rank in range(ranks):
         behind = picks[1] - picks[0]
         b = np.where(behind == 0, rng.random(lists) < 0.5, behind < 0)
-        there = first[:, rank] > 0
+        mask = first[:, rank] > 0
         at = np.where(b, free[1].argmax(axis=1), free[0].argmax(axis=1))
         document = np.where(b, second[row, at], first[row, at])
-        shown[:, rank] = np.where(there, document, 0)
-        by_b[:, rank] = b & there
-        picks[0] += ~b & there
-        picks[1] += b & there
+        shown[:, rank] = np.where(mask, document, 0)
+        by_b[:, rank] = b & mask
+        picks[0] += ~b & mask
+        picks[1] += b & mask
         for team, ranking in enumerate((first, second)):
             free[team] &= ranking != shown[:, rank, None]
     return shown, by_b
@@ -113,7 +113,7 @@ def interleaving_test(
         )
     else:
         settings["freedom"] = max(count - 1, 1)
-    own = estimate(value, error, count, **settings)
-    bounds = {name: min(max(getattr(own, name), -1.0), 1.0) for name in _BOUNDS}
-    own = replace(own, **bounds)
-    return Interleaving(sessions, *wins, sessions - sum(wins), own)
+    preference = estimate(value, error, count, **settings)
+    bounds = {name: min(max(getattr(preference, name), -1.0), 1.0) for name in _BOUNDS}
+    preference = replace(preference, **bounds)
+    return Interleaving(sessions, *wins, sessions - sum(wins), preference)

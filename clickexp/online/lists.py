@@ -9,9 +9,9 @@ from clickexp.data import Dataset, Sessions
 from clickexp.data.derived import LookedUp
 from clickexp.errors import DataError
 from clickexp.evaluation.scores import relevance_scores
-from clickexp.loggers.progress import Steps
 from clickexp.models import Model
 from clickexp.types import Array
+from clickexp.utils.progress import Steps
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ def rank(
     """
     chosen = lists if wanted is None else lists.select(wanted)
     ids, tie = chosen.column("query_doc_ids"), rng.random((chosen.count, chosen.ranks))
-    there = chosen.chunk().shown
-    ids = np.where(there, ids, 0)
+    mask = chosen.chunk().shown
+    ids = np.where(mask, ids, 0)
     orders: list[np.ndarray] = []
     for name, model in (("A", a), ("B", b)):
         with Steps(f"ranking by {name}") as progress:
@@ -118,9 +118,7 @@ def rank(
             raise DataError(
                 f"{name} scores documents as nan. Train it again with a lower learning rate."
             )
-        order = np.lexsort(
-            (tie, np.where(there, -scores.astype(np.float64), np.inf), ~there), axis=1
-        )
+        order = np.lexsort((tie, np.where(mask, -scores.astype(np.float64), np.inf), ~mask), axis=1)
         orders.append(np.take_along_axis(ids, order[:, :positions], axis=1).astype(np.int32))
     features = None if lists.features is None else lists.features.on_device
     lookups = [column for column in lists.derived.values() if isinstance(column, LookedUp)]

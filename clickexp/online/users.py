@@ -12,7 +12,7 @@ from clickexp.data.derived import LookedUp
 from clickexp.errors import DataError
 from clickexp.models import ClickModel, Model
 from clickexp.types import Array
-from clickexp.utils.checks import check_values
+from clickexp.utils.batches import check_values
 
 _CHUNK = 1 << 16
 """Sessions that are drawn at a time."""
@@ -47,11 +47,11 @@ class User:
         self.model, self.name = model, name
         self._structure, self._state = nnx.split(model)
         self._draw = jax.jit(self._drawn)
-        known = {each.column.name: each for each in lookups}
+        by_name = {lookup.column.name: lookup for lookup in lookups}
         batch = _batch(
             jnp.zeros((1, 2), jnp.int32), {} if features is None else {_FEATURES: features}
         )
-        batch |= {name: jnp.zeros((1, 2), jnp.int32) for name in known}
+        batch |= {name: jnp.zeros((1, 2), jnp.int32) for name in by_name}
         try:
             read = keys_read(
                 lambda batch: model.sample(batch, jax.random.key(0), in_log_order=False).clicks,
@@ -59,7 +59,9 @@ class User:
             )
         except DataError:  # it reads something else, which `check` reports
             read = set()
-        tables = {name: jnp.asarray(each.table) for name, each in known.items() if name in read}
+        tables = {
+            name: jnp.asarray(lookup.table) for name, lookup in by_name.items() if name in read
+        }
         self._tables: Mapping[str, Array] = (
             tables if features is None else {**tables, _FEATURES: features}
         )

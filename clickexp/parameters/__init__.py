@@ -24,6 +24,7 @@ from clickexp.parameters.dense import LinearParameterConfig as LinearParameterCo
 from clickexp.parameters.embedding import EmbeddingParameter as EmbeddingParameter
 from clickexp.parameters.embedding import EmbeddingParameterConfig as EmbeddingParameterConfig
 from clickexp.parameters.embedding import FullEmbedding as FullEmbedding
+from clickexp.parameters.formula import Formula as Formula
 from clickexp.parameters.simple import GlobalParameter as GlobalParameter
 from clickexp.parameters.simple import GlobalParameterConfig as GlobalParameterConfig
 from clickexp.parameters.simple import PositionParameter as PositionParameter

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float
 
-from clickexp.errors import ConfigError, DataError
+from clickexp.errors import ConfigError, DataError, UserError
 from clickexp.numerics import LogPair, log_odds, log_sigmoid_pair, mean_log_sigmoid_pair
-from clickexp.types import Array, Batch, ByRank, Logits, turned
+from clickexp.parameters.formula import Formula
+from clickexp.types import Array, Batch, ByRank, Logits, swap_list_and_rank
 from clickexp.utils.bounds import Pairs, PositiveInt, Probability, check_numbers
 
 Features = Mapping[str, int] | None
@@ -127,15 +128,36 @@ class Parameter(nnx.Module):
         """Returns the largest value that the tower has a row for, by the key of the batch that it looks up."""
         return {}
 
+    def describe(self, formula: Formula) -> str:
+        """Writes the logit down for scorers without JAX; needless for a tower of ids alone, which becomes a table.
+
+        Args:
+            formula: Receives the steps from features and ids to the logit.
+
+        Returns:
+            The name of the logit.
+
+        Raises:
+            UserError: The tower has no description.
+        """
+        raise UserError(f"{type(self).__name__} has no method describe")
+
     def __call__(self, batch: Batch | ByRank) -> _Oriented:
         """Returns the logits."""
-        return turned(self.logit(batch.lists)) if isinstance(batch, ByRank) else self.logit(batch)
+        return (
+            swap_list_and_rank(self.logit(batch.lists))
+            if isinstance(batch, ByRank)
+            else self.logit(batch)
+        )
 
     def log_pair(self, batch: Batch | ByRank) -> LogPair:
         """Returns (log s(z), log s(-z)); with posteriors (log E[s(z)], log E[s(-z)])."""
         mean, variance = self.posterior(batch.lists if isinstance(batch, ByRank) else batch)
         if isinstance(batch, ByRank):
-            mean, variance = turned(mean), None if variance is None else turned(variance)
+            mean, variance = (
+                swap_list_and_rank(mean),
+                None if variance is None else swap_list_and_rank(variance),
+            )
         return log_sigmoid_pair(mean) if variance is None else mean_log_sigmoid_pair(mean, variance)
 
     def log_prob(self, batch: Batch | ByRank) -> _Oriented:

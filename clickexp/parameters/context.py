@@ -1,37 +1,19 @@
 """A learned offset for what came before in the search session."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from flax import nnx
 
+from clickexp.data.context import CONTEXT
+from clickexp.data.history import HISTORY
 from clickexp.errors import ConfigError
-from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
-from clickexp.parameters.sum import SumParameter
-from clickexp.types import Array, Batch, Logits
+from clickexp.parameters.base import Parameter, ParameterConfig, Sizes, Source
+from clickexp.parameters.sum import SumParameter, SumParameterConfig
+from clickexp.types import Batch, Logits
 from clickexp.utils.bounds import PositiveInt
-
-_READ: dict[str, Callable[[Array], list[Any]]] = {
-    "session_index": lambda x: [x > 0, jnp.log1p(x)],
-    "previous_clicks": lambda x: [x > 0],
-    "session_clicks": lambda x: [x > 0, jnp.log1p(x)],
-    "query_repeated": lambda x: [x],
-    "list_repeated": lambda x: [x],
-    "document_seen": lambda x: [x > 0, x > 1],
-}
-"""Numbers that are made of each column; all are 0 for a new document in a user's first list."""
-
-CONTEXT = tuple(_READ)
-"""Columns of the context of a search session; see `clickexp.data.context`."""
-HISTORY = (
-    "clicked_query_doc_ids",
-    "clicked_document_ids",
-    "clicked_positions",
-    "earlier_query_numbers",
-)
-"""Columns of its latest clicks and queries; see `clickexp.data.history`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,18 +21,20 @@ class ContextParameterConfig(ParameterConfig):
     """Settings of a ContextParameter.
 
     Attributes:
-        columns: What it reads; see `clickexp.data.context`.
+        columns: Names of the columns of `clickexp.data.context` that it reads.
         hidden_units: Units of each hidden layer; none for a linear offset.
+        role: The role of a model whose logit it is added to; None: examination where the model has it, else attraction.
     """
 
-    columns: Sequence[str] = CONTEXT
+    columns: Sequence[str] = tuple(CONTEXT)
     hidden_units: Sequence[PositiveInt] = ()
+    role: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("columns", "hidden_units"):  # settings are part of a compiled program's key
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not self.columns or not {*self.columns} <= {*CONTEXT}:
+        if not self.columns or not {*self.columns} <= CONTEXT.keys():
             raise ConfigError(f"columns={[*self.columns]}: give some of {', '.join(CONTEXT)}")
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "ContextParameter":
@@ -81,7 +65,7 @@ class ContextParameter(Parameter):
 
     def __init__(self, config: ContextParameterConfig, *, rngs: nnx.Rngs):
         self.config = config
-        width = sum(len(_READ[name](jnp.zeros(()))) for name in config.columns)
+        width = sum(len(CONTEXT[name].numbers(jnp.zeros(()))) for name in config.columns)
         layers: list[Any] = []
         for units in config.hidden_units:
             layers += [nnx.Linear(width, units, rngs=rngs), nnx.elu]
@@ -96,7 +80,7 @@ class ContextParameter(Parameter):
         read = [
             values
             for name in self.config.columns
-            for values in _READ[name](jnp.asarray(batch[name], jnp.float32))
+            for values in CONTEXT[name].numbers(jnp.asarray(batch[name], jnp.float32))
         ]
         x = jnp.stack(
             jnp.broadcast_arrays(*(values.astype(jnp.float32) for values in read)), axis=-1
@@ -106,9 +90,26 @@ class ContextParameter(Parameter):
         return x @ self.weight[...]
 
 
+def add_context(tower: Source, context: ContextParameterConfig) -> SumParameterConfig:
+    """Returns settings of the sum of a tower and of an offset for context.
+
+    Raises:
+        ConfigError: The tower has no settings, such as one that has been built.
+    """
+    if not isinstance(tower, ParameterConfig):
+        raise ConfigError(
+            f"context cannot be added to {tower!r}: give the settings of a tower, such as attraction=embedding"
+        )
+    return SumParameterConfig({"tower": tower, "context": context})
+
+
 def new_session(batch: Any) -> Any:
     """Returns the batch without the context of search sessions, as where each list is the first of its user."""
-    return {name: values for name, values in batch.items() if name not in (*CONTEXT, *HISTORY)}
+    return {
+        name: values
+        for name, values in batch.items()
+        if name not in CONTEXT and name not in HISTORY
+    }
 
 
 def in_new_session(tower: Any) -> tuple[str, Any]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
+from clickexp.parameters.formula import Formula, identity
 from clickexp.types import Array, Batch, Logits
 from clickexp.utils.bounds import Decay, NonNegativeInt, PositiveInt
 
@@ -50,13 +51,18 @@ class _FeatureParameter(Parameter):
         """Returns scores `[..., 1]` of normalised features `[..., feature]`."""
         raise NotImplementedError
 
+    def describe(self, formula: Formula) -> str:
+        """Adds the steps from features to the logit."""
+        x = formula.layers(formula.features, [self.input_norm])
+        return formula.step("squeeze", self.describe_score(formula, x))
+
+    def describe_score(self, formula: Formula, x: str) -> str:
+        """Adds the steps of `score`."""
+        raise NotImplementedError
+
 
 def _norm(norm: _Norm, features: int, rngs: nnx.Rngs) -> Callable[..., Any]:
-    return _identity if norm is None else norm(features, rngs=rngs)
-
-
-def _identity(x: Any) -> Any:
-    return x
+    return identity if norm is None else norm(features, rngs=rngs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +84,10 @@ class LinearParameter(_FeatureParameter):
     def score(self, features: jax.Array) -> jax.Array:
         """Returns w . x + b."""
         return self.linear(features)
+
+    def describe_score(self, formula: Formula, x: str) -> str:
+        """Adds the steps of `score`."""
+        return formula.layers(x, [self.linear])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +124,10 @@ class DeepParameter(_FeatureParameter):
     def score(self, features: jax.Array) -> jax.Array:
         """Returns w . MLP(x) + b."""
         return self.output(self.deep(features))
+
+    def describe_score(self, formula: Formula, x: str) -> str:
+        """Adds the steps of `score`."""
+        return formula.layers(x, [*self.deep.layers, self.output])
 
 
 class Combination(enum.StrEnum):
@@ -175,6 +189,17 @@ class DeepCrossParameter(_FeatureParameter):
         if self.stacked:
             return self.output(self.deep(crossed))
         return self.output(jnp.concatenate([self.deep(features), crossed], axis=-1))
+
+    def describe_score(self, formula: Formula, x: str) -> str:
+        """Adds the steps of `score`."""
+        crossed = x
+        for linear in self.cross:
+            product = formula.step("multiply", x, formula.layers(crossed, [linear]))
+            crossed = formula.step("add", product, crossed)
+        if self.stacked:
+            return formula.layers(crossed, [*self.deep.layers, self.output])
+        deep = formula.layers(x, self.deep.layers)
+        return formula.layers(formula.step("concatenate", deep, crossed), [self.output])
 
 
 def _perceptron(

@@ -9,8 +9,8 @@ import numpy as np
 from flax import nnx
 
 from clickexp.data import Dataset
-from clickexp.evaluation.evaluate import Groups, HeldOut, HeldOutEvaluator
-from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.evaluation.evaluator import Evaluator, Groups
+from clickexp.evaluation.groups import HeldOut
 from clickexp.models.base import Model
 
 _INTERVAL = (0.025, 0.975)
@@ -35,7 +35,7 @@ def evaluate_draws(
     model: Model,
     dataset: Dataset,
     metrics: Groups,
-    evaluator: ModelEvaluator | None = None,
+    evaluator: Evaluator | None = None,
     *,
     draws: int,
     seed: int = 0,
@@ -63,7 +63,7 @@ def evaluate_draws(
     keys = jax.random.split(jax.random.key(seed), draws)
     first = model.sample_parameters(keys[0])
     groups = {name: group for name, group in metrics.items() if name != "truth"}
-    run = HeldOutEvaluator(evaluator or ModelEvaluator(), first, HeldOut.test(dataset), groups)
+    run = (evaluator or Evaluator()).compiled(first, HeldOut.test(dataset), groups)
     others = map(model.sample_parameters, keys[1:])
     drawn = [run((nnx.state(each),), "test").values() for each in itertools.chain([first], others)]
     return {name: _interval([values[name] for values in drawn]) for name in drawn[0]}

@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from clickexp.data import Sessions
-from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import with_policy_prior
-from clickexp.posteriors.rows import settled, with_shared_errors
+from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.result import SharedParameter
+from clickexp.utils.progress import Steps
 
 
 class Exported(NamedTuple):
@@ -46,12 +46,12 @@ def exported(
     if not _tables(model):
         return Exported(model, model, model)
     with Steps("posteriors of documents") as progress:
-        effective = settled(model, _tables(model), train, progress)
+        effective = newton_refined(model, _tables(model), train, progress)
     with Steps("lists of queries") as progress:
         probabilities, intervals = with_policy_prior(effective, model, train, impressions, progress)
     if posterior is not None:
         with Steps("errors of shared parameters") as progress:
-            intervals = with_shared_errors(
+            intervals = with_shared_uncertainty(
                 intervals, _tables(intervals), posterior, train, progress
             )
     return Exported(effective, probabilities, intervals)

@@ -23,7 +23,7 @@ import numpy as np
 from flax import nnx
 
 from clickexp.data.feed import Data
-from clickexp.evaluation.inputs import Carrying
+from clickexp.evaluation.inputs import ColumnSelection
 from clickexp.models.base import Model
 from clickexp.parameters.table import Table
 from clickexp.posteriors.derivatives import Done, Passes, State, Sums, ravelled
@@ -104,9 +104,9 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
 def prepared(model: Model, data: Data) -> tuple[Passes, State, Data]:
     """Returns passes of a model, its state, and the data with the columns that its loss reads."""
     graphdef, *whole = nnx.split(model)
-    data = Carrying(lambda model, batch: model.compute_loss(batch, aggregate=False), graphdef)(
-        data, whole
-    )
+    data = ColumnSelection(
+        lambda model, batch: model.compute_loss(batch, aggregate=False), graphdef
+    )(data, whole)
     graphdef, params, tables, other = nnx.split(model, nnx.Param, Table, ...)
     return _compiled(graphdef), (params, tables, other), data
 

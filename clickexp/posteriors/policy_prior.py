@@ -206,12 +206,12 @@ def with_policy_prior(
 ) -> tuple[Model, Model]:
     """Returns the model with posteriors of attraction under the prior by what lists show, for probabilities, intervals.
 
-    Variances of the prior for intervals are the larger ones of two fits, to settled posteriors and to those that
+    Variances of the prior for intervals are the larger ones of two fits, to refined posteriors and to those that
     training has left, whose noise in rows with few documents passes for variance of their prior. Where a policy orders
     lists, that is about what intervals lack, as measured on simulated logs; in random order both fits are the same.
 
     Args:
-        model: A fitted model, its posteriors settled.
+        model: A fitted model, its posteriors refined.
         trained: The model as training has left it.
         train: Its training sessions.
         impressions: Training impressions by id.

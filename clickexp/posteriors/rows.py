@@ -27,7 +27,7 @@ _BLOCK = 1 << 16
 """Rows that are computed in double precision at a time."""
 
 
-def settled(
+def newton_refined(
     model: Model,
     tables: Collection[Table],
     train: Sessions,
@@ -47,7 +47,7 @@ def settled(
 
     Args:
         model: A model fitted to the log.
-        tables: Those to settle: one number per row, of which a document has one. Rows in which the log has no slope,
+        tables: Those to refine: one number per row, of which a document has one. Rows in which the log has no slope,
             such as satisfaction of documents without clicks, stay as they are.
         train: The training sessions; none are read where these are more than two million.
         progress: Receives how many sessions are read, and how many there are.
@@ -66,14 +66,14 @@ def settled(
     )
 
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
-        return table.copy(_settled(table.get_value(), sums.rows[path])) if path in chosen else table
+        return table.copy(_refined(table.get_value(), sums.rows[path])) if path in chosen else table
 
     found = nnx.clone(model)
     nnx.update(found, nnx.map_state(changed, state[1]))
     return found
 
 
-def with_shared_errors(
+def with_shared_uncertainty(
     model: Model,
     tables: Collection[Table],
     posterior: SharedPosterior,
@@ -126,14 +126,14 @@ def with_shared_errors(
         if path not in found:
             return table
         cross = np.asarray(sums.rows[path])[:, 0, : len(used)] / np.float32(share)
-        return table.copy(_widened(table.get_value(), kept[path], cross, others.covariance))
+        return table.copy(_inflated(table.get_value(), kept[path], cross, others.covariance))
 
-    widened = nnx.clone(model)
-    nnx.update(widened, nnx.map_state(changed, state[1]))
-    return widened
+    inflated = nnx.clone(model)
+    nnx.update(inflated, nnx.map_state(changed, state[1]))
+    return inflated
 
 
-def _widened(rows: Rows, kept: np.ndarray, cross: np.ndarray, covariance: np.ndarray) -> Rows:
+def _inflated(rows: Rows, kept: np.ndarray, cross: np.ndarray, covariance: np.ndarray) -> Rows:
     log_precision = 0.0 if rows.prior is None else float(rows.prior.log_precision)
     values = np.array(rows.values)
     for part in _blocks(len(kept)):
@@ -146,7 +146,7 @@ def _widened(rows: Rows, kept: np.ndarray, cross: np.ndarray, covariance: np.nda
     return dataclasses.replace(rows, values=jnp.asarray(values))
 
 
-def _settled(rows: Rows, sums: Array) -> Rows:
+def _refined(rows: Rows, sums: Array) -> Rows:
     if rows.prior is None:
         raise ValueError("these rows have no posteriors")
     log_precision = float(rows.prior.log_precision)

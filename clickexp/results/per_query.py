@@ -95,7 +95,7 @@ def paired_test(run: str | Path, other: str | Path, metric: str, **options: Any)
 
 
 def samples(run: str | Path, metric: str) -> Samples:
-    """What each query of the test set adds to a metric of the run in this folder.
+    """Samples of a metric of the run in this folder, one per query of the test set.
 
     Of a metric of clicks, what each search session adds where the log has them: the lists of one user are not
     independent of each other.
@@ -129,10 +129,10 @@ def samples(run: str | Path, metric: str) -> Samples:
 def _of_sessions(frame: pl.DataFrame, metric: str, convention: str) -> Samples:
     """Sums [query, 2 ranks + 2]: log P of what was observed and documents, by rank; lists, and means over lists."""
     observed = frame[frame.columns[1]].to_numpy()
-    shown = ~np.isnan(observed)
-    log_prob, lengths = np.where(shown, observed, 0), shown.sum(axis=1, keepdims=True)
+    where = ~np.isnan(observed)
+    log_prob, lengths = np.where(where, observed, 0), where.sum(axis=1, keepdims=True)
     means = log_prob.sum(axis=1, keepdims=True) / np.maximum(lengths, 1)
-    sums = np.concatenate([log_prob, shown, lengths > 0, means], axis=1)
+    sums = np.concatenate([log_prob, where, lengths > 0, means], axis=1)
     value = partial(_log_likelihood if metric == "ll" else _perplexity, convention == "pyclick")
     unit = "queries" if frame.columns[0] == "query_id" else "search sessions"
     return Samples.of_lists(frame[frame.columns[0]].to_numpy(), sums, value, unit)

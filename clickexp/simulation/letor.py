@@ -16,7 +16,7 @@ from clickexp.data.schema import Column, SourceLocation
 from clickexp.errors import DataError
 from clickexp.simulation.policies import check_policy, policy_scores
 from clickexp.simulation.simulated import RANDOMIZED, GroundTruth, zipf
-from clickexp.simulation.svmlight import TRANSFORMS, JudgedLists, feature_count, read_lists
+from clickexp.simulation.svmlight import TRANSFORMS, LabelledLists, feature_count, read_lists
 from clickexp.simulation.towers import Behavior, logits_of
 from clickexp.simulation.truth import LARGEST, attraction_of, letor_user
 from clickexp.utils.bounds import (
@@ -102,12 +102,12 @@ def open_letor(
     """
     check_policy(policy, policy_feature, policy_ranker)
     _check(transform, folds, fold)
-    found = _found(source, files or {}, folds is not None)
-    width = features or feature_count(found.values())
-    lists = {part: read_lists(file, width, transform, log) for part, file in found.items()}
-    split = SourceLocation(str(found.get("train", source)))
+    paths = _found(source, files or {}, folds is not None)
+    width = features or feature_count(paths.values())
+    lists = {part: read_lists(file, width, transform, log) for part, file in paths.items()}
+    split = SourceLocation(str(paths.get("train", source)))
     starts, queries = _numbered(lists, val_queries, folds, fold, np.random.default_rng(seed), split)
-    tested = found["test"] if folds is None else source
+    tested = paths["test"] if folds is None else source
     ranks = _longest(tested, np.diff(starts)[queries["test"]])
     shown = positions or _longest(source, np.diff(starts))
     labels = np.concatenate([[0.0], *(part.labels for part in lists.values())])
@@ -117,11 +117,11 @@ def open_letor(
         )
     )
     rng = np.random.default_rng((seed, 1))
-    judged = rng.permutation(queries["train"])[
+    labelled = rng.permutation(queries["train"])[
         : max(1, round(policy_queries * len(queries["train"])))
     ]
     order_by = policy_ranker if policy_feature is None else policy_feature
-    scores = policy_scores(policy, found, labels, starts, judged, order_by, transform, log, rng)
+    scores = policy_scores(policy, paths, labels, starts, labelled, order_by, transform, log, rng)
     truth = GroundTruth(starts, scores, labels.astype(np.float32), logits, logits)
     behavior = Behavior(
         examination_top,
@@ -136,7 +136,7 @@ def open_letor(
         "features": width,
         "transform": transform,
         LARGEST: f"{labels.max():.9g}",
-        "judged queries behind the policy": len(judged) if policy == "trained" else 0,
+        "judged queries behind the policy": len(labelled) if policy == "trained" else 0,
     }
     kept = [_POLICY_SCORES] if keep_policy_scores else []
     columns = [*_COLUMNS, *kept, *([RANDOMIZED] if randomized_sessions else [])]
@@ -150,9 +150,9 @@ def open_letor(
                 pack.append(_with_scores(chunk, kept, scores), SourceLocation(str(source)))
                 log.progress(done + pack.written, sum(counts.values()))
         done += count
-    ids, there = truth.candidates(queries["test"])  # whole lists
+    ids, mask = truth.candidates(queries["test"])  # whole lists
     with log.part("ranking", ranks, [*_COLUMNS, *kept]) as pack:
-        ranking = truth.labelled(np.where(there, ids, 0)[:, :ranks], queries["test"])
+        ranking = truth.labelled(np.where(mask, ids, 0)[:, :ranks], queries["test"])
         pack.append(_with_scores(ranking, kept, scores), SourceLocation(str(source)))
 
 
@@ -178,24 +178,24 @@ def _check(transform: str, folds: int | None, fold: int) -> None:
 def _found(folder: Path, names: Mapping[str, str | None], pooled: bool) -> dict[str, Path]:
     """The file of each part; train and test must be there, or where their queries are `pooled`, any."""
     check_keys("files", names, _PARTS)
-    found = {}
+    paths = {}
     for part, words in _PARTS.items():
         if name := names.get(part):
             matches = [folder / name]
         else:
             matches = [file for file in sorted(folder.glob("*")) if _is_named(file, words)]
         if len(matches) == 1 and matches[0].is_file():
-            found[part] = matches[0]
+            paths[part] = matches[0]
         elif matches or (part != "val" and not pooled):
             seen = [file.name for file in matches] or "none"
             raise DataError(
                 f"{folder}: one file for {part} was looked for, found {seen}. Set files.{part}."
             )
-    if not found:
+    if not paths:
         raise DataError(
             f"{folder}: there is no file with train, vali, valid or test in its name. Set files.train."
         )
-    return found
+    return paths
 
 
 def _is_named(file: Path, words: tuple[str, ...]) -> bool:
@@ -211,7 +211,7 @@ def _is_named(file: Path, words: tuple[str, ...]) -> bool:
 
 
 def _numbered(
-    lists: Mapping[str, JudgedLists],
+    lists: Mapping[str, LabelledLists],
     val_queries: float,
     folds: int | None,
     fold: int,

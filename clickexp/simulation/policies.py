@@ -8,7 +8,7 @@ import numpy as np
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
-from clickexp.runs.scorer import Scorer
+from clickexp.models.ranker.scorer import Scorer
 from clickexp.runs.store import RANKER
 
 _POLICIES = ("trained", "random", "scores", "oracle", "feature", "ranker")
@@ -35,7 +35,7 @@ def policy_scores(
     files: Mapping[str, Path],
     labels: np.ndarray,
     starts: np.ndarray,
-    judged: np.ndarray,
+    labelled: np.ndarray,
     order_by: int | str | None,
     transform: str,
     log: LogWriter,
@@ -48,7 +48,7 @@ def policy_scores(
         files: Of the documents, in the order of their ids.
         labels: `[ids]`; id 0 is no document.
         starts: `[queries + 1]`, the first id of each query.
-        judged: The queries whose labels "trained" knows.
+        labelled: The queries whose labels "trained" knows.
         order_by: The number of the feature that "feature" orders by, or the file of "ranker".
         transform: Of the features.
         log: Has the feature vectors.
@@ -76,7 +76,7 @@ def policy_scores(
         scores = _ranker(_file_of(str(order_by)), transform, len(labels), log)
     else:
         rows = np.concatenate(
-            [np.arange(int(starts[query]), int(starts[query + 1])) for query in judged]
+            [np.arange(int(starts[query]), int(starts[query + 1])) for query in labelled]
         )
         scores = _ridge(log.features(), rows, labels)
     return ((scores - scores.mean()) / max(scores.std(), 1e-9)).astype(np.float32)
@@ -99,8 +99,8 @@ def _feature(features: np.ndarray, number: int) -> np.ndarray:
 
 def _file_of(ranker: str) -> Path:
     """The file of a ranker, also where the folder of its run is given."""
-    given = Path(ranker).expanduser()
-    return given / RANKER if given.is_dir() else given
+    path = Path(ranker).expanduser()
+    return path / RANKER if path.is_dir() else path
 
 
 def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray:
@@ -117,13 +117,9 @@ def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray
         what = f"it reads {ranker.width} features, and documents have {features.shape[1]}"
     elif ranker.width is not None and ranker.description["transform"] != transform:
         what = f"it reads features with transform={ranker.description['transform']}, and these have {transform}"
-    sizes = {
-        len(ranker.arrays[each["values"]])
-        for each in ranker.description["towers"]
-        if each["kind"] == "table"
-    }
-    if sizes - {rows}:
-        what = f"it knows {sizes.pop() - 1:,} documents by their ids, and there are {rows - 1:,}"
+    if ranker.rows - {rows}:
+        known = max(ranker.rows) - 1
+        what = f"it knows {known:,} documents by their ids, and there are {rows - 1:,}"
     if what:
         raise location.error(
             what, "choose a run on the same files, with the same features and transform"
@@ -143,7 +139,7 @@ def _read_scores(file: Path) -> np.ndarray:
 
 
 def _ridge(features: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """What a ridge regression on the labels of some documents predicts for all; the penalty is their number."""
+    """Predictions for all documents of a ridge regression on the labels of some; the penalty is their number."""
     x = features[rows].astype(np.float64)
     mean, scale = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-6)
     x = (x - mean) / scale

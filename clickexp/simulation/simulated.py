@@ -18,7 +18,7 @@ from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel
 from clickexp.simulation.towers import Behavior, FixedParameter
 from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, Seed, bounded
-from clickexp.utils.signatures import accepted, missing
+from clickexp.utils.signatures import accepted, missing_arguments
 
 _CELLS = 1 << 20
 RANDOMIZED = Column("randomized", np.bool_, "session")
@@ -93,21 +93,21 @@ class GroundTruth:
             **behavior.towers(positions),
         }
         sizes = {"positions": positions, "query_doc_pairs": self.query_doc_pairs}
-        known = accepted(
+        arguments = accepted(
             model, {**towers, **sizes, "shared": towers}
         )  # of the components of a mixture
         name = getattr(getattr(model, "func", model), "__name__", str(model))
-        if known.keys() <= sizes.keys():
+        if arguments.keys() <= sizes.keys():
             raise ConfigError(
                 f"dataset.user={name}: it takes none of the true towers ({', '.join(towers)}), so that its clicks "
                 "would say nothing about documents. Choose another click model."
             )
-        behavior.check_read(known, name)
-        if lacking := missing(model, {*known, "rngs"}):
+        behavior.check_read(arguments, name)
+        if lacking := missing_arguments(model, {*arguments, "rngs"}):
             raise ConfigError(
                 f"dataset.user={name}: it needs {', '.join(lacking)}. Give it below dataset.user."
             )
-        return model(**known, rngs=nnx.Rngs(0))
+        return model(**arguments, rngs=nnx.Rngs(0))
 
     def browse(
         self,
@@ -133,7 +133,7 @@ class GroundTruth:
             query = queries[
                 np.minimum(np.searchsorted(cumulative, rng.random(count)), len(queries) - 1)
             ]
-            candidates, there = self.candidates(query)
+            candidates, mask = self.candidates(query)
             scores = self.policy[candidates] + noise * rng.standard_normal(
                 candidates.shape, np.float32
             )
@@ -145,12 +145,12 @@ class GroundTruth:
                     rng.random(candidates.shape, np.float32),
                     scores,
                 )
-            order = np.argsort(np.where(there, -scores, np.inf), axis=1, kind="stable")[
+            order = np.argsort(np.where(mask, -scores, np.inf), axis=1, kind="stable")[
                 :, :positions
             ]
             shown = np.zeros((size, positions), np.int32)
             shown[:count, : order.shape[1]] = np.take_along_axis(
-                np.where(there, candidates, 0), order, axis=1
+                np.where(mask, candidates, 0), order, axis=1
             )
             clicks = np.asarray(clicks_of(shown, jax.random.fold_in(key, number)))[:count]
             yield {

@@ -40,8 +40,8 @@ _WRONG = {
 _LAST_INDEX = re.compile(rb"(\d+):[^ :\n]*(?=\n|\Z)")
 
 
-class JudgedLists(NamedTuple):
-    """The judged documents of one file.
+class LabelledLists(NamedTuple):
+    """The labelled documents of one file.
 
     Attributes:
         labels: `[documents]`.
@@ -83,12 +83,12 @@ def feature_count(files: Iterable[Path]) -> int:
     for file in files:
         line = 1
         for block in _blocks(file):
-            found = max(
+            last = max(
                 _LAST_INDEX.finditer(block), key=lambda match: int(match[1][:18]), default=None
             )
-            if found and int(found[1][:18]) > largest:
-                largest = int(found[1][:18])
-                at = SourceLocation(str(file), line + block.count(b"\n", 0, found.start()), "line")
+            if last and int(last[1][:18]) > largest:
+                largest = int(last[1][:18])
+                at = SourceLocation(str(file), line + block.count(b"\n", 0, last.start()), "line")
             lines = _lines(block)
             line, documents = line + lines, documents + lines
             values += block.count(b":") - block.count(b"qid:")
@@ -102,7 +102,7 @@ def feature_count(files: Iterable[Path]) -> int:
     return width
 
 
-def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> JudgedLists:
+def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> LabelledLists:
     """Reads labels and lists of a file; its feature vectors go to the log.
 
     Args:
@@ -131,7 +131,7 @@ def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> Judged
         raise SourceLocation(str(file)).error("there are no documents", _LAYOUT)
     sizes = file.with_name(file.name + ".query")
     if sizes.is_file():
-        return JudgedLists(labels, np.append(0, np.cumsum(_sizes(sizes, len(labels)))))
+        return LabelledLists(labels, np.append(0, np.cumsum(_sizes(sizes, len(labels)))))
     if not named.all():
         row = int(named.argmin())
         raise SourceLocation(str(file), 1, "line").error(
@@ -142,7 +142,7 @@ def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> Judged
         raise SourceLocation(str(file)).error(
             "a query comes back after another", "put the lines of a query together"
         )
-    return JudgedLists(labels, np.append(starts, len(labels)), queries[starts])
+    return LabelledLists(labels, np.append(starts, len(labels)), queries[starts])
 
 
 def _lines(block: bytes) -> int:
@@ -220,11 +220,11 @@ def _parsed(block: bytes, width: int, location: SourceLocation) -> _Parsed:
 
 def _queries(lines: pl.Series, location: SourceLocation) -> tuple[np.ndarray, np.ndarray]:
     """The query id of each line, exactly, and whether there is one."""
-    found = lines.str.extract_all(r"(?:^|[ \t])qid:[^ \t]*")
-    twice = found.list.len() > 1
+    tokens = lines.str.extract_all(r"(?:^|[ \t])qid:[^ \t]*")
+    twice = tokens.list.len() > 1
     if twice.any():
         raise location.error("there are two qids", _LAYOUT, twice.arg_max())
-    words = found.list.first().str.strip_chars(" \t").str.strip_prefix("qid:")
+    words = tokens.list.first().str.strip_chars(" \t").str.strip_prefix("qid:")
     queries, has_query = words.cast(pl.Int64, strict=False), words.is_not_null()
     bad = has_query & queries.is_null()
     if bad.any():

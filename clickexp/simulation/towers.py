@@ -71,7 +71,7 @@ def logits_of(probabilities: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Behavior:
-    """What users do that does not depend on documents.
+    """Behavior of users that does not depend on documents.
 
     Attributes:
         top: Examination logit of the first document.

@@ -1,7 +1,7 @@
 """Fits models: the loop over epochs, gradient descent, stopping and checkpoints. Runs are configured elsewhere."""
 
 from clickexp.evaluation.evaluator import Evaluator
-from clickexp.evaluation.model_evaluator import click_metrics
+from clickexp.evaluation.groups import click_metrics
 from clickexp.training.em.counting import CountingTrainer
 from clickexp.training.em.em import EMTrainer
 from clickexp.training.loop import FitReport

@@ -1,4 +1,4 @@
-"""What trainers share: their settings, one training from start to report, and evaluation."""
+"""Common parts of trainers: their settings, one training from start to report, and evaluation."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -9,10 +9,16 @@ from annotated_types import Ge
 
 from clickexp.data.feed import Data
 from clickexp.errors import ConfigError
-from clickexp.evaluation.evaluate import HeldOut, HeldOutEvaluator
-from clickexp.evaluation.evaluator import Metrics
+from clickexp.evaluation.evaluator import CompiledEvaluation, Evaluator, Groups
+from clickexp.evaluation.groups import (
+    ClickMetrics,
+    HeldOut,
+    MetricGroup,
+    Metrics,
+    click_metrics,
+    metric_groups,
+)
 from clickexp.evaluation.inputs import check_ahead, checked
-from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
 from clickexp.loggers.base import Logger
 from clickexp.metrics import LogLikelihood, MultiMetric, ranking_metrics
 from clickexp.metrics.click import MARGINAL
@@ -34,9 +40,7 @@ class BaseTrainer:
         steps_per_execution: Batches per dispatch to the device.
         metrics: Click metrics of the validation by name, by default log-likelihood and both perplexities; `loss` and
             `ll` are always among the reported values.
-        ranking_metrics: Ranking metrics of the validation by name.
-        counterfactual_metrics: Metrics of the validation that judge rankings by clicks, by name.
-        truth_metrics: Metrics of the validation against the true user, by name.
+        groups: Further metrics of the validation by group, such as `ranking`; see `clickexp.evaluation.groups`.
         logger: Receives progress and the record of every epoch.
         checkpoint: File that keeps the whole state of a training, for the caller to delete. Where it exists, the same
             training continues from it, to the same numbers as without the interruption.
@@ -49,9 +53,7 @@ class BaseTrainer:
     eval_batch_size: BatchSize = 8192
     steps_per_execution: PositiveInt = 16
     metrics: Metrics | None = None
-    ranking_metrics: Metrics = dataclasses.field(default_factory=dict)
-    counterfactual_metrics: Metrics = dataclasses.field(default_factory=dict)
-    truth_metrics: Metrics = dataclasses.field(default_factory=dict)
+    groups: Groups = dataclasses.field(default_factory=dict)
     logger: Logger = dataclasses.field(default_factory=Logger)
     checkpoint: str | Path | None = None
     checkpoint_minutes: Annotated[int | float, Ge(0)] | None = 5
@@ -61,15 +63,8 @@ class BaseTrainer:
     def __post_init__(self) -> None:
         check_numbers(type(self).__init__, vars(self))
         self.metrics = {"ll": LogLikelihood(), **(self.metrics or click_metrics())}
-        self.groups = {
-            "click": self.metrics,
-            "ranking": self.ranking_metrics,
-            "counterfactual": self.counterfactual_metrics,
-            "truth": self.truth_metrics,
-        }
-        self.evaluation = ModelEvaluator(
-            self.eval_batch_size, self.steps_per_execution, self.logger
-        )
+        self.metric_groups = metric_groups({**self.groups, "click": self.metrics})
+        self.evaluator = Evaluator(self.eval_batch_size, self.steps_per_execution, self.logger)
         if self.checkpoint_minutes is None:
             self.checkpoint = None
         if hasattr(self, "early_stopping"):
@@ -78,25 +73,24 @@ class BaseTrainer:
     def _directed(self, rule: EarlyStopping | None) -> EarlyStopping | None:
         if rule is None:
             return None
-        stated = {"loss": False}
-        for group in self.groups.values():
-            stated |= MultiMetric(group).higher_is_better
-        if rule.metric not in stated:
-            raise ConfigError(_no_metric(rule.metric, stated))
-        return rule.directed(stated)
+        directions = {"loss": False}
+        for group in self.metric_groups.values():
+            directions |= group.higher_is_better
+        if rule.metric not in directions:
+            raise ConfigError(_no_metric(rule.metric, directions))
+        return rule.directed(directions)
 
-    def _validated(self, model: Model) -> dict[str, Metrics]:
+    def _validated(self, model: Model) -> dict[str, MetricGroup]:
         """Metrics of a validation: without marginals that take all click vectors, unless they are watched."""
-        if not getattr(model, "follows_click_vectors", False):
-            return self.groups
+        if not model.follows_click_vectors:
+            return self.metric_groups
         watched = None if self.stopping is None else self.stopping.metric
-        click = self.groups["click"].items()
         kept = {
             name: metric
-            for name, metric in click
+            for name, metric in self.metric_groups["click"].metrics.items()
             if getattr(metric, "reads", None) != MARGINAL or name == watched
         }
-        return {**self.groups, "click": kept}
+        return {**self.metric_groups, "click": ClickMetrics(kept)}
 
     @property
     def stopping(self) -> EarlyStopping | None:
@@ -104,7 +98,7 @@ class BaseTrainer:
         return getattr(self, "early_stopping", None)
 
     def learner(self, model: Model) -> Learner:
-        """What passes do to the model.
+        """The passes over the model.
 
         Raises:
             ConfigError: The model cannot be fitted in this way.
@@ -126,8 +120,8 @@ class BaseTrainer:
             model: A click model or ranker.
             train: Training sessions.
             val: Validation sessions.
-            val_lists: Labelled lists that `ranking_metrics` are computed on; by default the validation sessions.
-            truth: The user that `truth_metrics` compare with.
+            val_lists: Labelled lists that metrics of rankings are computed on; by default the validation sessions.
+            truth: The user that metrics of the group `truth` compare with.
 
         Raises:
             DataError: Ids, positions or clicks do not fit the model.
@@ -152,12 +146,10 @@ class BaseTrainer:
 
     def _validation(
         self, model: Model, val: Data, lists: Data | None, truth: ClickModel | None
-    ) -> HeldOutEvaluator:
-        """What is computed after each pass, its data checked."""
-        lists = val if lists is None and self.ranking_metrics else lists
-        validation = HeldOutEvaluator(
-            self.evaluation, model, HeldOut(val, lists, truth), self._validated(model)
-        )
+    ) -> CompiledEvaluation:
+        """The evaluation after each pass, its data checked."""
+        held_out = HeldOut(val, val if lists is None else lists, truth)
+        validation = self.evaluator.compiled(model, held_out, self._validated(model))
         if self.stopping and self.stopping.metric not in validation.names:
             raise ConfigError(_no_metric(self.stopping.metric, validation.names))
         for data in validation.data:
@@ -167,16 +159,16 @@ class BaseTrainer:
     def evaluate(
         self, model: ClickModel, data: Data, metrics: Metrics | None = None
     ) -> MultiMetric:
-        """Click metrics of a model, by default those of the validation; see `ModelEvaluator.clicks`."""
-        return self.evaluation.clicks(model, data, metrics or self.groups["click"])
+        """Click metrics of a model, by default those of the validation; see `Evaluator.clicks`."""
+        return self.evaluator.clicks(model, data, metrics or self.metric_groups["click"].metrics)
 
     def evaluate_ranking(
         self, model: Model, data: Data, metrics: Metrics | None = None
     ) -> MultiMetric:
-        """Ranking metrics of a model, by default `ranking_metrics()`; see `ModelEvaluator.ranking`."""
-        return self.evaluation.ranking(
-            model, data, metrics or self.ranking_metrics or ranking_metrics()
-        )
+        """Ranking metrics of a model, by default those of the validation or the usual ones; see `Evaluator.ranking`."""
+        validated = self.metric_groups.get("ranking")
+        metrics = metrics or (validated.metrics if validated else ranking_metrics())
+        return self.evaluator.ranking(model, data, metrics)
 
     def test_clicks(
         self, model: ClickModel, data: Data, metrics: Metrics | None = None

@@ -14,8 +14,8 @@ import numpy as np
 from clickexp.data import Sessions
 from clickexp.data.feed import Compiled, Data, fingerprint
 from clickexp.errors import ConfigError, DivergedError
-from clickexp.evaluation.evaluate import HeldOutEvaluator, RankVectors
-from clickexp.evaluation.evaluator import ModelState
+from clickexp.evaluation.evaluation import RankVectors
+from clickexp.evaluation.evaluator import CompiledEvaluation, ModelState
 from clickexp.loggers.base import Logger
 from clickexp.models.base import Model
 from clickexp.training.checkpoint import check_same, load_training, save_training
@@ -62,18 +62,18 @@ class FitReport:
 
 
 class Learner:
-    """What a trainer does to a model in one pass over the training data.
+    """The part of a trainer that changes a model in one pass over the training data.
 
     Attributes:
         passes: Passes at most.
-        unsettled: The first passes, whose states are kept only until a later one: not everything is learned yet.
+        warmup_passes: The first passes, whose states are kept only until a later one: not everything is learned yet.
         state: Everything that passes change, a pytree of arrays: what a checkpoint holds.
         programs: What is compiled, for the report.
         settings: What else has to be the same where a training continues, by name.
     """
 
     passes: int
-    unsettled: int = 0
+    warmup_passes: int = 0
     state: Any
     programs: Sequence[Compiled] = ()
     settings: Mapping[str, Any] = {}
@@ -98,7 +98,7 @@ class Learner:
         raise NotImplementedError
 
     def snapshot(self, state: Any, old: Any) -> Any:
-        """What `restore` needs of the state, in separate arrays; pure, so that it is compiled.
+        """The part of the state that `restore` needs, in separate arrays; pure, so that it is compiled.
 
         Args:
             state: That of the learner.
@@ -139,7 +139,7 @@ _LARGE_FEATURE = 1e15
 _NO_SESSIONS = "there are no {} sessions; batches must come again each time they are iterated"
 
 _COURSE = ("best_epoch", "per_rank", "history")
-"""What checkpoints keep of a loop besides arrays and times."""
+"""Attributes of a loop that checkpoints keep besides arrays and times."""
 
 
 class Loop:
@@ -156,17 +156,13 @@ class Loop:
     def __init__(
         self,
         learner: Learner,
-        validation: HeldOutEvaluator,
+        validation: CompiledEvaluation,
         stopping: EarlyStopping | None,
         logger: Logger,
         checkpoint: Checkpoint,
     ):
-        self.learner, self.validation, self.logger, self.checkpoint = (
-            learner,
-            validation,
-            logger,
-            checkpoint,
-        )
+        self.learner, self.validation = learner, validation
+        self.logger, self.checkpoint = logger, checkpoint
         self.stopping = stopping and dataclasses.replace(stopping)
         self.snapshot = Compiled(learner.snapshot, donate_argnums=1, keep_unused=True)
         self.best: Any = None
@@ -213,20 +209,14 @@ class Loop:
         values = evaluation.values()
         if math.isnan(values["loss"]) and not any(evaluation.per_rank().get("sessions", [True])):
             raise ConfigError(_NO_SESSIONS.format("validation"))
-        if self.stopping and epoch <= self.learner.unsettled + 1:
+        if self.stopping and epoch <= self.learner.warmup_passes + 1:
             self.stopping.reset()
         improved = self.stopping is None or self.stopping.update(values)
         spent = {name: seconds - before[name] for name, seconds in self.times().items()}
         losses = {} if loss is None else {"train/loss": loss}
         validated = {f"val/{name}": value for name, value in values.items()}
-        record = {
-            "epoch": epoch,
-            **losses,
-            **validated,
-            **spent,
-            "sessions": sessions,
-            "improved": improved,
-        }
+        passed = {"sessions": sessions, "improved": improved}
+        record = {"epoch": epoch, **losses, **validated, **spent, **passed}
         self.history.append(record)
         self.logger.epoch(record)
         if loss is not None and not math.isfinite(loss):
@@ -252,7 +242,7 @@ class Loop:
         )
 
     def _same(self, train: Data, val: Data) -> dict[str, Mapping[str, Any]]:
-        """What has to be the same where training continues, besides the structure of its arrays."""
+        """Facts that have to be the same where training continues, besides the structure of its arrays."""
         data = {"training data": fingerprint(train), "validation data": fingerprint(val)}
         return {"settings": self.checkpoint.settings, "of": {**self.learner.settings, **data}}
 
@@ -311,7 +301,7 @@ class Loop:
 
 
 def _remedy(train: Data) -> str:
-    """Returns what to do where a loss is no number."""
+    """Returns the remedy where a loss is no number."""
     features = train.features if isinstance(train, Sessions) else None
     if features is not None:
         largest = np.nanmax(np.abs(features.values[:_MANY_FEATURES]), initial=0.0)

@@ -13,7 +13,7 @@ from flax import nnx
 from clickexp.data import Sessions, Superbatch
 from clickexp.data.feed import Compiled, Data, feed, session_count
 from clickexp.evaluation.evaluator import ModelState
-from clickexp.evaluation.inputs import Carrying
+from clickexp.evaluation.inputs import ColumnSelection
 from clickexp.models.base import Model
 from clickexp.training.base import BaseTrainer
 from clickexp.training.loop import Learner
@@ -89,7 +89,7 @@ class _GradientDescent(Learner):
         graphdef, self.state = split_model(model, optimizer, trainer.seed)
         model.eval()
         structure, *self._first_state = nnx.split(model)
-        self._carrying = Carrying(
+        self._select_columns = ColumnSelection(
             lambda model, batch: model.compute_loss(batch, aggregate=False), structure
         )
         step = TrainStep(graphdef, optimizer)
@@ -99,7 +99,7 @@ class _GradientDescent(Learner):
         self.programs = [self._train, self._count, self._shares]
         self._refit_priors = None
         if packing.priors(self.state.tables):
-            self.unsettled = _FIXED_PRIOR
+            self.warmup_passes = _FIXED_PRIOR
             self._refit_priors = Compiled(learned_priors.refit_priors, donate_argnums=0)
             self.programs.append(self._refit_priors)
         seed = trainer.seed if trainer.shuffle else None
@@ -163,7 +163,7 @@ class _GradientDescent(Learner):
 
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0) -> Iterator[Superbatch]:
         size = self._trainer.batch_size or _fitting_batch_size(session_count(data))
-        data = self._carrying(data, self._first_state)
+        data = self._select_columns(data, self._first_state)
         return feed(data, size, self._trainer.steps_per_execution, seed, epoch)
 
 

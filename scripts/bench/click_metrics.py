@@ -13,7 +13,8 @@ import jax
 import numpy as np
 from flax import nnx
 
-from clickexp import Trainer
+from clickexp.evaluation.evaluator import Evaluator
+from clickexp.evaluation.groups import HeldOut
 from clickexp.metrics import (
     AUC,
     ClickRateError,
@@ -66,13 +67,14 @@ def main() -> None:
         rng = np.random.default_rng(0)
         state = jax.tree.map(lambda x: x + rng.normal(size=x.shape).astype(x.dtype), state)
         passes = {
-            name: Trainer().evaluation.program(model, group) for name, group in GROUPS.items()
+            name: Evaluator().compiled(model, HeldOut(data.test), {"click": group})
+            for name, group in GROUPS.items()
         }
         times = {name: [] for name in GROUPS}
         for _ in range(arguments.repeats + 1):  # the first compiles
             for name, run in passes.items():
                 wall, cpu = time.perf_counter(), time.process_time()
-                run((state,), data.test, "test")
+                run((state,), "test")
                 times[name].append((time.perf_counter() - wall, time.process_time() - cpu))
         least = {
             name: [1000 * min(column) for column in zip(*taken[1:], strict=True)]

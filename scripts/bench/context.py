@@ -14,12 +14,12 @@ import numpy as np
 from hydra import compose, initialize_config_dir
 
 from clickexp.data import Dataset, Sessions
-from clickexp.data.context import LIST_COLUMNS, SEEN
+from clickexp.data.context import CONTEXT
 from clickexp.data.schema import Column
-from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.evaluation.evaluator import Evaluator
 from clickexp.experiment.build import build_model
 from clickexp.experiment.conf import CONF
-from clickexp.experiment.instantiate import build_trainer, constructor
+from clickexp.experiment.instantiate import build_trainer, constructor, model_constructor
 from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import resolve
 from clickexp.metrics import LogLikelihood, MultiMetric, Perplexity
@@ -30,7 +30,7 @@ MODELS = {
     "UBM, hierarchical": ("attraction=hierarchical",),
     "DBN, hierarchical": ("model=dbn", "attraction=hierarchical"),
 }
-CONTEXT = [*LIST_COLUMNS, SEEN]
+COLUMNS = [each.column for each in CONTEXT.values()]
 METRICS = {"conditional": LogLikelihood(), "marginal": Perplexity()}
 COLUMNS = {"conditional": "observed_conditional_log_prob", "marginal": "observed_log_prob"}
 
@@ -101,7 +101,7 @@ def with_shuffled_context(log: Sessions) -> Sessions:
     order = np.random.default_rng(2).permutation(log.count)
     packed = {name: log.column(name) for name in log.columns}
     extra = {log.schema[name]: packed.pop(name) for name in ("document_ids", "query_numbers")}
-    extra |= {column: log.column(column.name)[order] for column in CONTEXT}
+    extra |= {column: log.column(column.name)[order] for column in COLUMNS}
     return Sessions.from_arrays(**packed, extra=extra).with_pairs(log.query_doc_pairs)
 
 
@@ -122,10 +122,10 @@ def held_out(log: Sessions, overrides: tuple[str, ...], fold: np.ndarray) -> dic
         test = np.flatnonzero(fold == number)
         parts = (log.select(rows) for rows in (rest[~is_val], rest[is_val], test))
         dataset = Dataset("fold", *parts, log.query_doc_pairs, log.positions)
-        model = build_model(constructor(values["model"], "model"), dataset, number)
-        build_trainer(values, {})[0].train(model, dataset.train, dataset.val)
+        model = build_model(model_constructor(values), dataset, number)
+        build_trainer(values, {}).train(model, dataset.train, dataset.val)
         found = (
-            ModelEvaluator()
+            Evaluator()
             .clicks(model, dataset.test, MultiMetric(METRICS).keep_values().metrics)
             .values()
         )

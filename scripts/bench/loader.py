@@ -9,16 +9,18 @@ import time
 from pathlib import Path
 
 import numpy as np
+from log import packed
 
 from clickexp.data import Sessions, superbatches
 
 
-def packed(folder: Path, count: int, ranks: int, pairs: int) -> Sessions:
+def uniform(folder: Path, count: int, ranks: int, pairs: int) -> Sessions:
     """Sessions with uniform ids and clicks, packed and mapped."""
     rng = np.random.default_rng(0)
     ids = rng.integers(1, pairs + 1, (count, ranks), dtype=np.int32)
     clicks = rng.integers(0, 2, (count, ranks), dtype=np.int8).view(bool)
-    return Sessions.from_arrays(query_doc_ids=ids, clicks=clicks).save(folder)
+    sessions = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks)
+    return packed(folder, [("sessions", sessions)])["sessions"]
 
 
 def seconds(sessions: Sessions, batch_size: int, steps: int, seed: int | None, epoch: int) -> float:
@@ -43,7 +45,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        sessions = packed(Path(temporary) / "pack", args.sessions, args.ranks, args.pairs)
+        sessions = uniform(Path(temporary) / "pack", args.sessions, args.ranks, args.pairs)
         print(f"{'order':<10} {'median M sessions/s':>20} {'slowest':>10}")
         for name, seed in (("file", None), ("shuffled", 1)):
             times = [

@@ -1,7 +1,7 @@
 """Logs on disk for the benchmarks: the same sessions as clickexp's packs and as the peer's parquet folder.
 
 FOLDER/log.json                 sessions of each split, size of the table, positions, click rate
-FOLDER/{train,val,test}/        packed sessions
+FOLDER/packed/                  a prepared log of the splits
 FOLDER/parquet/part-*.parquet   query_id int32, query_doc_ids list<int32>, clicks list<int8>; the splits
                                 one after the other, each in PARTS files, so that workers can share them
 """
@@ -12,15 +12,16 @@ import itertools
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import clickexp.data
 import clickexp.models
-from clickexp.data import Sessions
+from clickexp.data import LogWriter, Sessions, SourceLocation
 from clickexp.simulation import simulate
 
 SPLITS = ("train", "val", "test")
@@ -50,7 +51,18 @@ class Log:
         return cls(folder, **json.loads((folder / "log.json").read_text()))
 
     def sessions(self, split: str) -> Sessions:
-        return Sessions.open(self.folder / split)
+        return clickexp.data.Log.open(self.folder / "packed").parts[split]
+
+
+def packed(folder: Path, parts: Iterable[tuple[str, Sessions]]) -> Mapping[str, Sessions]:
+    """Parts of a prepared log, which is written into the folder."""
+    with LogWriter(folder, folder.name, "none") as log:
+        for name, sessions in parts:
+            columns = [sessions.schema[column] for column in sessions.columns]
+            with log.part(name, sessions.ranks, columns) as pack:
+                pack.append(sessions.columns, SourceLocation(name))
+                pack.query_doc_pairs = sessions.query_doc_pairs
+    return clickexp.data.Log.open(folder).parts
 
 
 def drawn(
@@ -119,7 +131,7 @@ def _written(
     """The log in the folder, written first where it is not there yet; log.json comes last."""
     if not (folder / "log.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        packs = {split: sessions.save(folder / split) for split, sessions in splits()}
+        packs = packed(folder / "packed", splits())
         train = packs["train"]
         meta = dict(
             sizes={split: pack.count for split, pack in packs.items()}, positions=train.ranks
@@ -129,7 +141,8 @@ def _written(
         )
         (folder / "log.json").write_text(json.dumps(meta))
     if parquet and not (folder / "parquet").exists():
-        _write_parquet(folder, [Sessions.open(folder / split) for split in SPLITS])
+        log = Log.open(folder)
+        _write_parquet(folder, [log.sessions(split) for split in SPLITS])
     return Log.open(folder)
 
 

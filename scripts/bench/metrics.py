@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from clickexp.metrics import ListsWithoutRelevant, MultiMetric, ranking_metrics
+from clickexp.metrics.base import outputs_by_rank
 from clickexp.metrics.ranking.registry import AT_CUTOFFS, OF_PAIRS
 
 CUTOFFS = (1, 3, 5, 10)
@@ -47,7 +48,11 @@ def measure(
     jax.block_until_ready(jax.numpy.zeros(()) + 1)  # starts the backend
     wall, cpu = time.perf_counter(), time.process_time()
     metrics = MultiMetric({**ranking_metrics(names, CUTOFFS), "without": ListsWithoutRelevant()})
-    run = jax.jit(lambda stacked: jax.lax.map(lambda batch: metrics.statistics(**batch), stacked))
+    run = jax.jit(
+        lambda stacked: jax.lax.map(
+            lambda batch: metrics.statistics(**outputs_by_rank(batch)), stacked
+        )
+    )
     compiled = run.lower({name: x[0] for name, x in batches.items()}).compile()
     compiling = time.perf_counter() - wall
     for step in range(len(batches["where"])):

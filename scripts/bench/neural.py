@@ -29,6 +29,7 @@ from report import machine, print_table
 
 from clickexp.data import Dataset, Superbatch, superbatches
 from clickexp.data.feed import Compiled
+from clickexp.data.history import HISTORY
 from clickexp.experiment.build import build_model
 from clickexp.models import (
     CACMMinusModel,
@@ -38,7 +39,6 @@ from clickexp.models import (
     NeuralClickModel,
 )
 from clickexp.parameters import EmbeddingParameterConfig
-from clickexp.parameters.context import HISTORY
 from clickexp.simulation import simulate
 from clickexp.training import lazy_adam
 from clickexp.training.step import TrainStep, split_model
@@ -108,7 +108,7 @@ def time_ours(args: argparse.Namespace) -> dict[str, float]:
 
 def batches_of(name: str, dataset: Dataset, size: int, sessions: int) -> list[Superbatch]:
     """Batches of at most `sessions` lists, with the columns that a model reads."""
-    found = superbatches(dataset.train.carrying(READ[name]), size, STEPS)
+    found = superbatches(dataset.train.with_batch_columns(READ[name]), size, STEPS)
     return list(itertools.islice(found, max(sessions // size // STEPS, 1)))
 
 

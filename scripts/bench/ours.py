@@ -22,6 +22,7 @@ from log import Log
 from clickexp import models
 from clickexp.data import superbatches
 from clickexp.data.feed import Compiled
+from clickexp.evaluation.groups import HeldOut
 from clickexp.loggers.base import Logger
 from clickexp.models import ClickModel
 from clickexp.parameters import EmbeddingParameterConfig
@@ -93,9 +94,9 @@ class Case:
 
     def evaluation_seconds(self) -> float:
         """Seconds of the click metrics over all training sessions, data loading included."""
-        evaluator, state = self._evaluator
+        evaluation, state = self._evaluation
         start = time.perf_counter()
-        evaluator(state, self.train, "test").compute()
+        evaluation(state, "test").values()
         return time.perf_counter() - start
 
     def epoch_seconds(self, sessions: int | None = None) -> tuple[float, float]:
@@ -148,11 +149,10 @@ class Case:
         return step, list(itertools.islice(batches, SUPERBATCHES))
 
     @functools.cached_property
-    def _evaluator(self):
-        model = self.build()
-        model.eval()
-        _, state = nnx.split(model)
-        return self.trainer.evaluation.program(model, click_metrics()), (state,)
+    def _evaluation(self):
+        model, groups = self.build(), {"click": click_metrics()}
+        evaluation = self.trainer.evaluator.compiled(model, HeldOut(self.train), groups)
+        return evaluation, (nnx.state(model),)
 
 
 def throughput(log: Log, model: str, batch_size: int = 4096) -> dict[str, float]:

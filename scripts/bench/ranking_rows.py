@@ -78,7 +78,7 @@ class Case:
         train = model.prepare(Dataset("log", *parts, log.query_doc_pairs, log.positions)).train
         trainer = Trainer(batch_size=batch_size)
         graphdef, self.state = split_model(model, trainer.optimizer)
-        carried = train.carrying({*train.batch_columns, *train.derived})
+        carried = train.with_batch_columns({*train.batch_columns, *train.derived})
         self.batches = [
             *itertools.islice(
                 superbatches(carried, batch_size, trainer.steps_per_execution), SUPERBATCHES

@@ -1,9 +1,9 @@
-"""Posteriors in the rows of tables beside numbers, on a real log: five folds by session, paired.
+"""Posteriors in the rows of tables beside point estimates, on a real log: five folds by session, paired.
 
     python scripts/bench/real_log.py dataset=tiangong_st dataset.path=my/sessions
 
 For each model, the mean log-probability of the clicks on held-out documents, given the clicks above and marginally, of
-tables of numbers; and what posteriors add, in pairs, with standard errors between search sessions.
+point estimates; and what posteriors add, in pairs, with standard errors between search sessions.
 """
 
 import argparse
@@ -33,7 +33,9 @@ def main() -> None:
     log = whole(given.overrides)
     session, fold = folds(log, given.folds)
     print(f"{log.count:,} lists of {session.max() + 1:,} search sessions, {given.folds} folds")
-    print("\n| model | probability | numbers | normal | normal_by_rank |\n|---|---|---:|---:|---:|")
+    print(
+        "\n| model | probability | point estimates | normal | normal_by_rank |\n|---|---|---:|---:|---:|"
+    )
     for name in given.models:
         values = {
             kind: held_out(log, (*given.overrides, *chosen(name, kind)), fold) for kind in ROWS

@@ -1,6 +1,6 @@
 """Sessions a second of clickexp: training steps, whole epochs and evaluation, by table size and by model.
 
-Training steps of tables with posteriors stand beside those of tables of numbers.
+Training steps of tables with posteriors stand beside those of point estimates.
 
 python scripts/bench/throughput.py                       # 1e5, 1e6 and 1e7 rows, 2 million sessions
 python scripts/bench/throughput.py --huge                # 1e8 rows, too
@@ -100,7 +100,7 @@ def by_model(args: argparse.Namespace) -> None:
 
 
 def beside_numbers(args: argparse.Namespace) -> None:
-    """What posteriors cost: the step at each table size, beside that of tables of numbers."""
+    """What posteriors cost: the step at each table size, beside that of point estimates."""
     kinds = {"numbers": True, "posteriors": False}
     cells = [
         (model, rows, kind)

@@ -31,8 +31,8 @@ ROOMS = {
     "simulation": ("Simulation", "Logs of simulated users.", ["clickexp.simulation"]),
     "evaluation": (
         "Evaluation",
-        "Test figures, draws from posteriors.",
-        ["clickexp.posteriors.draws"],
+        "Groups of metrics, draws from posteriors.",
+        ["clickexp.evaluation.groups", "clickexp.posteriors.draws"],
     ),
     "online": ("Online", "Rankers judged by users.", ["clickexp.online"]),
     "sweeps": (

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -12,8 +13,7 @@ import pytest
 
 from clickexp.cli import log_commands as commands
 from clickexp.cli.data import main
-from clickexp.data import Log, checksums, open_prepared
-from clickexp.data import prepared as log
+from clickexp.data import Log, open_prepared
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.readers.tiangong_st import FILES
 from clickexp.experiment.formats import FORMATS
@@ -343,7 +343,7 @@ ERRORS = [
     (PREPARE, ["log.parquet: no column 'clicks'"]),
     (["inspect", "none"], ["none: no such file or folder"]),
     (["inspect", "dataset.path=none/log"], ["clickexp-data inspect PATH"]),
-    (["verify", "HERE"], ["no packed sessions", "clickexp-data prepare"]),
+    (["verify", "HERE"], ["no prepared log", "clickexp-data prepare"]),
     (["inspect", "HERE"], ["format=", "parquet, "]),
     (["inspect", "SOURCE", "positionz=3"], ["positionz: ", "positions, "]),
 ]
@@ -371,7 +371,7 @@ def test_what_exists_is_not_touched(parquet, tmp_path, capsys):
         main(["prepare", "parquet", str(parquet), str(target), "columns.clicks=was_clicked"])
     assert "kept: exists already" in capsys.readouterr().err and target.read_text() == "mine"
     (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / log.LOG).write_text("{")
+    (tmp_path / "odd" / "log.json").write_text("{")
     with pytest.raises(SystemExit):
         main(["inspect", str(tmp_path / "odd")])
     assert "log.json: cannot be read" in capsys.readouterr().err
@@ -428,10 +428,10 @@ def test_labelled_test_sessions_are_counted_once(parquet, tmp_path, capsys):
 
 @pytest.fixture
 def stored(parquet, tmp_path):
-    """A prepared log and packed sessions in one folder, as a cache has logs."""
+    """Two prepared logs in one folder, as a cache has them."""
     folder = tmp_path / "stored"
     main(["prepare", "parquet", str(parquet), str(folder / "log"), "columns.clicks=was_clicked"])
-    Log.open(folder / "log").parts["sessions"].save(folder / "pack")
+    shutil.copytree(folder / "log", folder / "other")
     (folder / "xla").mkdir()
     return folder
 
@@ -443,17 +443,16 @@ def test_verify_reads_every_file(stored, capsys):
     sound = f"{count} files of {size:,.1f} MB agree with their checksums"
     assert said(capsys, "verify", stored / "log") == [[str(stored / "log"), sound]]
     assert said(capsys, "verify", stored) == [
-        [str(stored / name), sound] for name in ("log", "pack")
+        [str(stored / name), sound] for name in ("log", "other")
     ]
 
 
 def test_verify_names_all_damage(stored, capsys):
-    """Also such as no time betrays: the stamps are made to fit."""
-    for file in ("log/sessions/labels.npy", "pack/clicks.npy"):
+    """Also such as no size betrays, with which the log opens."""
+    for file in ("log/sessions/labels.npy", "other/sessions/clicks.npy"):
         data = bytearray((stored / file).read_bytes())
         data[-1] ^= 4
         (stored / file).write_bytes(data)
-    checksums.stamp(stored / "log", log.log_files(stored / "log"))
     Log.open(stored / "log")
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
@@ -461,30 +460,20 @@ def test_verify_names_all_damage(stored, capsys):
     [line] = capsys.readouterr().err.splitlines()
     assert ended.value.code == 1
     assert f"{stored / 'log'}: damaged: sessions/labels.npy (the checksum differs)" in line
-    assert f"{stored / 'pack'}: damaged: clicks.npy (the checksum differs)" in line
-    with pytest.raises(SystemExit):
-        main(["inspect", str(stored / "log")])
-    assert "damaged: sessions/labels.npy" in capsys.readouterr().err
+    assert f"{stored / 'other'}: damaged: sessions/clicks.npy (the checksum differs)" in line
 
 
-@pytest.mark.parametrize("file", ["log/log.json", "pack/meta.json"])
-def test_verify_names_a_folder_whose_description_is_gone(file, stored, capsys):
-    (stored / file).unlink()
+def test_verify_names_a_folder_whose_description_is_gone(stored, capsys):
+    (stored / "log/log.json").unlink()
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
         main(["verify", str(stored)])
     shown = capsys.readouterr()
-    assert ended.value.code == 1 and f"{(stored / file).parent}: not whole" in shown.err
-    sound = "pack" if file.startswith("log") else "log"
-    assert f"{stored / sound}: " in shown.out and "xla" not in shown.out + shown.err
+    assert ended.value.code == 1 and f"{stored / 'log'}: not whole" in shown.err
+    assert f"{stored / 'other'}: " in shown.out and "xla" not in shown.out + shown.err
 
 
-def test_verify_lists_files_without_a_checksum(stored, capsys):
-    names = stored / "log" / "names.parquet"
-    pq.write_table(pa.table({"document": [1, 2]}), names)
-    assert said(capsys, "verify", stored / "log")[-1][-1].endswith(
-        "earlier versions wrote none for names.parquet"
-    )
+def test_verify_wants_a_prepared_log(stored, capsys):
     with pytest.raises(SystemExit):
         main(["verify", str(stored / "xla")])
-    assert "xla: no prepared log and no packed sessions" in capsys.readouterr().err
+    assert "xla: no prepared log" in capsys.readouterr().err

@@ -1,18 +1,18 @@
-"""Stored data: damage is found before anything reads it, once per machine and change."""
+"""Stored data: sizes are checked where a log is opened, all else where it is verified."""
 
 import json
-import os
-import shutil
-import socket
 import zlib
 
 import numpy as np
 import polars as pl
 import pytest
 from refusals import refuses
+from stored_logs import reseal
 
-from clickexp.data import DataError, Log, LogWriter, SourceLocation, checksums, log_format
+from clickexp.data import Log, LogWriter, SourceLocation, checksums, log_format
 from clickexp.data.names import read_names
+from clickexp.data.prepared import verify_log
+from clickexp.errors import DataError
 
 SESSIONS, RANKS, PAIRS = 12, 3, 20
 
@@ -62,29 +62,8 @@ def folder(tmp_path):
     return tmp_path / "log"
 
 
-@pytest.fixture
-def verifications():
-    """The calls of a progress that is called during verifications only."""
-    return []
-
-
-@pytest.fixture
-def reopen(folder, verifications, monkeypatch):
-    """Opens the log and returns how often a verification called back."""
-    monkeypatch.setattr(checksums, "_LONG", 0)
-
-    def reopen(folder=folder, **options):
-        verifications.clear()
-        Log.open(folder, progress=lambda *call: verifications.append(call), **options)
-        return len(verifications)
-
-    return reopen
-
-
 def files_of(folder):
-    return sorted(
-        path for path in folder.rglob("*") if path.is_file() and ".verified" not in path.parts
-    )
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def flip(file, bit):
@@ -95,7 +74,7 @@ def flip(file, bit):
 
 @pytest.mark.filterwarnings("ignore")  # of numpy, about headers that look old
 def test_damage_is_an_error_or_changes_nothing(folder):
-    """Flipped bits, cut ends and other bytes anywhere: what opens holds what was written."""
+    """Flipped bits, cut ends and other bytes anywhere: what verifies holds what was written."""
     rng, expected, silent = np.random.default_rng(0), contents(Log.open(folder)), 0
     for file in files_of(folder):
         good = file.read_bytes()
@@ -114,6 +93,7 @@ def test_damage_is_an_error_or_changes_nothing(folder):
         for data in damaged:
             file.write_bytes(data)
             try:
+                verify_log(folder)
                 found = contents(Log.open(folder))
             except DataError as error:
                 assert str(folder) in str(error) and "\n" not in str(error)
@@ -121,127 +101,69 @@ def test_damage_is_an_error_or_changes_nothing(folder):
                 assert found == expected, file
                 silent += 1
         file.write_bytes(good)
-    assert silent < 60  # blanks in headers, and the name of the checksum itself
+    assert silent < 60  # blanks in headers, and those of log.json
     assert contents(Log.open(folder)) == expected
 
 
-def test_files_are_verified_once(folder, reopen, verifications, monkeypatch, tmp_path):
-    assert reopen() == 0  # as this machine has just written it
-    shutil.copytree(folder, tmp_path / "copy")  # with the times of modification and the stamp
-    assert reopen(tmp_path / "copy") > 0 and reopen(tmp_path / "copy") == 0
-    assert verifications == [] and reopen() == 0
-    with monkeypatch.context() as patch:
-        patch.setattr(socket, "gethostname", lambda: "another/../machine")
-        assert reopen() > 0 and reopen() == 0
-    assert reopen() == 0  # its own stamp is still there
-    calls = reopen(shutil.copytree(folder, tmp_path / "again"))
-    assert calls == len(verifications) and verifications[-1][0] == verifications[-1][1] > 0
-    assert [done for done, _ in verifications] == sorted(done for done, _ in verifications)
+def test_a_file_of_another_size_does_not_open(folder):
+    for file in files_of(folder):
+        good = file.read_bytes()
+        for data in (b"", good[:-1], good + b"\0"):
+            file.write_bytes(data)
+            with refuses(DataError, str(folder), file.name):
+                Log.open(folder)
+        file.write_bytes(good)
+    assert contents(Log.open(folder))
 
 
-def test_a_change_that_keeps_size_and_time_is_seen(folder, reopen):
+def test_a_damage_that_keeps_the_size_is_found_by_verify(folder):
     file = folder / "sessions" / "query_doc_ids.npy"
-    stat = file.stat()
-    flip(file, 8 * stat.st_size - 10)
-    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    flip(file, 8 * file.stat().st_size - 10)
+    Log.open(folder)
     with refuses(
         DataError, f"{folder}", "damaged: sessions/query_doc_ids.npy (the checksum differs)"
     ):
-        reopen()
+        verify_log(folder)
 
 
-def test_all_damaged_files_are_named(folder, reopen):
+def test_all_damaged_files_are_named(folder):
     flip(folder / "features.npy", 8 * 130)
     (folder / "sessions" / "clicks.npy").write_bytes(b"")
-    with refuses(DataError, "features.npy (the checksum differs)", "sessions/clicks.npy (empty)"):
-        reopen()
+    with refuses(DataError, "features.npy (the checksum differs)", "sessions/clicks.npy (it has 0"):
+        verify_log(folder)
 
 
-def test_a_folder_that_cannot_be_written_has_its_stamp_in_the_cache(folder, reopen, tmp_path):
-    shutil.rmtree(folder / ".verified")
-    (
-        folder / ".verified"
-    ).touch()  # in the way: the tests may run as a user who may write everywhere
-    assert reopen() > 0 and reopen() > 0
-    assert reopen(cache=tmp_path / "cache") > 0 and reopen(cache=tmp_path / "cache") == 0
-    flip(folder / "features.npy", 8 * 130)
-    with pytest.raises(DataError, match="features.npy"):
-        reopen(cache=tmp_path / "cache")
-
-
-def test_what_a_disk_forgets_is_found_by_verify_and_no_longer_opened(folder, reopen):
-    """Damage that no time betrays, as if the stamp had been written after it."""
-    flip(folder / "features.npy", 8 * 130)
-    [stamp] = (folder / ".verified").iterdir()
-    stamp.write_text(checksums._state(folder, _stored(folder)))
-    assert reopen() == 0
-    with pytest.raises(DataError, match="features.npy"):
-        checksums.verify(folder, _stored(folder))
-    with pytest.raises(DataError, match="features.npy"):
-        reopen()
-
-
-def _stored(folder):
-    from clickexp.data.prepared import log_files
-
-    return log_files(folder)
-
-
-def rewrite(folder, **changes):
-    """log.json as earlier versions wrote it, without checksums."""
-    meta = json.loads((folder / "log.json").read_text()) | changes
-    kept = {
-        key: value
-        for key, value in meta.items()
-        if value is not None and key not in ("seal", "crc32")
-    }
-    (folder / "log.json").write_text(json.dumps(kept))
-
-
-def test_logs_of_earlier_versions_open(folder, reopen):
-    expected = contents(Log.open(folder))
-    rewrite(folder)
-    pack = json.loads((folder / "sessions" / "meta.json").read_text())
-    del pack["seal"]
-    (folder / "sessions" / "meta.json").write_text(json.dumps(pack))
-    shutil.rmtree(folder / ".verified")
-    assert contents(Log.open(folder)) == expected and reopen() == 0
-
-
-def reseal(folder, name, change):
-    """Changes the numbers of a column as the author of a log can: checksum and seal are those of the new ones."""
-    pack = folder / "sessions"
-    values = np.load(pack / f"{name}.npy")
-    change(values)
-    np.save(pack / f"{name}.npy", values)
-    meta = json.loads((pack / "meta.json").read_text())
-    meta["crc32"][name] = zlib.crc32(values.tobytes())
-    meta.pop("seal")
-    (pack / "meta.json").write_text(checksums.sealed(meta))
-    shutil.rmtree(folder / ".verified", ignore_errors=True)
+def test_a_verification_reports_the_bytes(folder, monkeypatch):
+    monkeypatch.setattr(checksums, "_LONG", 0)
+    calls = []
+    verify_log(folder, lambda *call: calls.append(call))
+    assert calls[-1][0] == calls[-1][1] > 0
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
 
 
 @pytest.mark.parametrize(
-    "name, value", [("query_doc_ids", -1), ("query_doc_ids", PAIRS + 1), ("lengths", RANKS + 1), ("lengths", 0),
-                    ("lengths", -5), ("positions", -1), ("positions", 9), ("clicks", 2)]
+    "name, value", [("query_doc_ids", -1), ("query_doc_ids", PAIRS + 1), ("lengths", RANKS + 1),
+                    ("lengths", 0), ("lengths", -5), ("positions", -1)]
 )  # fmt: skip
-def test_numbers_beyond_their_bounds_are_found_whatever_the_checksums(folder, name, value):
-    def change(values):
-        values.view(np.uint8 if values.dtype == bool else values.dtype).reshape(-1)[3] = value
-
-    reseal(folder, name, lambda values: None)
-    Log.open(folder)
-    reseal(folder, name, change)
-    with refuses(DataError, f"{name}.npy", f"is {value}", "prepare the data again"):
-        Log.open(folder)
+def test_numbers_that_no_log_has_are_found_whatever_the_checksums(folder, name, value):
+    """As whoever writes a log can make checksum and seal those of the new numbers."""
+    file = folder / "sessions" / f"{name}.npy"
+    values = np.load(file)
+    values.reshape(-1)[3] = value
+    np.save(file, values)
+    part = json.loads((folder / "log.json").read_text())["parts"]["sessions"]
+    reseal(folder, {"crc32": part["crc32"] | {name: zlib.crc32(values.tobytes())}}, "sessions")
+    with refuses(DataError, f"{folder}/sessions, row ", f"{name} holds {value}"):
+        verify_log(folder)
 
 
 @pytest.mark.parametrize(
     "table", [{"document": range(PAIRS - 1)}, {"other": range(PAIRS)}, {"query": range(PAIRS)}]
 )
 def test_names_that_lack_documents_are_found_where_they_are_read(folder, table):
-    rewrite(folder)
-    pl.DataFrame(table).write_parquet(folder / "names.parquet")
+    names = folder / "names.parquet"
+    pl.DataFrame(table).write_parquet(names)
+    rename(folder, names)
     log = Log.open(folder)
     with refuses(DataError, "names.parquet", f"{PAIRS} documents", "prepare the data again"):
         read_names(log.names, PAIRS)
@@ -250,20 +172,18 @@ def test_names_that_lack_documents_are_found_where_they_are_read(folder, table):
 
 
 WRONG = {
-    "name": (dict(name=None), "'name' is missing"),
-    "parts": (dict(parts=7), "parts is 7"),
-    "no parts": (dict(parts=[]), "parts is []"),
-    "some parts": (dict(parts=["train", "test"]), "parts is"),
-    "outside": (dict(parts=["sessions", "../other"]), "parts is"),
-    "notes": (dict(notes=["x"]), "notes is"),
-    "note": (dict(notes={"x": {}}), "notes is"),
+    "name": (dict(name=None), "name: "),
+    "parts": (dict(parts=7), ""),
+    "no parts": (dict(parts={}), "parts is []"),
+    "outside": (dict(parts={"sessions": {}, "../other": {}}), "parts."),
+    "notes": (dict(notes=["x"]), ""),
 }
 
 
 def test_a_wrong_description_is_one_line(folder):
     description = (folder / "log.json").read_text()
     for changes, wrong in WRONG.values():
-        rewrite(folder, **changes)
+        reseal(folder, changes)
         with refuses(
             DataError, "log.json: cannot be read", wrong, "prepare the data again"
         ) as refused:
@@ -273,11 +193,19 @@ def test_a_wrong_description_is_one_line(folder):
 
 
 def test_names_that_are_no_parquet_are_one_line(folder):
-    rewrite(folder)
-    (folder / "names.parquet").write_bytes(b"PAR1 and no more")
-    log = Log.open(folder)
+    names = folder / "names.parquet"
+    names.write_bytes(b"PAR1 and no more")
+    rename(folder, names)
     with refuses(DataError, "log/names.parquet", "cannot be read as parquet"):
-        read_names(log.names)
+        read_names(Log.open(folder).names)
+
+
+def rename(folder, names):
+    """Describes other names as those of the log."""
+    files = json.loads((folder / "log.json").read_text())["files"]
+    reseal(
+        folder, {"files": files | {names.name: [names.stat().st_size, checksums.checksum(names)]}}
+    )
 
 
 def test_a_damaged_cache_is_made_again_with_a_line(tmp_path, caplog):

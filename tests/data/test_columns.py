@@ -1,7 +1,5 @@
 """Columns that a reader declares: packed, checked, viewed and fed like those of the package."""
 
-import json
-
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
@@ -9,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 from flax import nnx
 from refusals import refuses
+from stored_logs import stored
 
 from clickexp.data import (
     Column,
-    DataError,
+    Log,
     LogWriter,
-    PackWriter,
     Sessions,
     SourceLocation,
     open_csv,
@@ -24,8 +22,9 @@ from clickexp.data import (
     superbatches,
 )
 from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
+from clickexp.errors import DataError
 from clickexp.evaluation import evaluator
-from clickexp.evaluation.model_evaluator import ModelEvaluator
+from clickexp.evaluation.evaluator import Evaluator
 from clickexp.metrics import LogLikelihood, Metric
 from clickexp.models import GlobalCTRModel, PositionBasedModel
 from clickexp.parameters import (
@@ -85,7 +84,7 @@ def test_positions_that_are_the_ranks_do_not_travel():
         (alike, False),
         (Sessions.from_arrays(**given, positions=moved), True),
     ):
-        batch = next(superbatches(sessions.carrying(["positions"]), N, 1))
+        batch = next(superbatches(sessions.with_batch_columns(["positions"]), N, 1))
         assert ("positions" in batch.arrays) == travels
         shown = np.broadcast_to(at_step(with_mask(batch.arrays), 0)["positions"], (N, RANKS))
         there = given["query_doc_ids"] > 0
@@ -94,7 +93,7 @@ def test_positions_that_are_the_ranks_do_not_travel():
 
 def test_extra_columns_are_packed_and_opened(tmp_path):
     given = arrays()
-    sessions = sessions_of(given).save(tmp_path / "pack")
+    sessions = stored(sessions_of(given), tmp_path / "log")
     assert {name: column for name, column in sessions.schema.items() if column in EXTRA} == {
         column.name: column for column in EXTRA
     }
@@ -114,20 +113,6 @@ def test_extra_columns_are_packed_and_opened(tmp_path):
     assert sessions.fingerprint != sessions_of({**given, "device": 2 - given["device"]}).fingerprint
 
 
-def test_packs_without_extra_columns_are_as_they_were(tmp_path):
-    """What earlier versions wrote, and read: the keys of meta.json name no declarations."""
-    given = {
-        name: values
-        for name, values in arrays().items()
-        if name in ("query_doc_ids", "clicks", "lengths")
-    }
-    Sessions.from_arrays(**given).save(tmp_path / "pack")
-    meta = json.loads((tmp_path / "pack/meta.json").read_text())
-    assert meta.keys() == {
-        *("format", "count", "ranks", "query_doc_pairs", "positions", "info", "crc32", "seal")
-    }
-
-
 def test_batches_carry_what_was_chosen_with_its_padding():
     given = arrays()
     sessions = sessions_of(given)
@@ -140,7 +125,9 @@ def test_batches_carry_what_was_chosen_with_its_padding():
         "device",
         "bias",
     }  # 32 bits at most
-    chosen = next(superbatches(sessions.carrying(["visit", "dwell"]), 16, 2, seed=1)).arrays
+    chosen = next(
+        superbatches(sessions.with_batch_columns(["visit", "dwell"]), 16, 2, seed=1)
+    ).arrays
     assert chosen.keys() == {"query_doc_ids", "clicks", "lengths", "dwell", "visit"}
     assert chosen["visit"].shape == (2, 16, 1) and chosen["visit"].dtype == np.int32
     order = np.random.default_rng((1, 0)).permutation(N)
@@ -155,7 +142,7 @@ def test_integers_beyond_32_bits_are_refused_where_batches_carry_them():
     sessions = sessions_of(given)
     assert list(superbatches(sessions, 8, 1))
     with refuses(DataError, "sessions, row 4", "visit holds 2147483648", "32-bit integers"):
-        sessions.carrying(["visit"])
+        sessions.with_batch_columns(["visit"])
 
 
 def test_whole_numbers_that_batches_round_are_refused_where_they_carry_them():
@@ -166,12 +153,12 @@ def test_whole_numbers_that_batches_round_are_refused_where_they_carry_them():
     assert sizes.max() == 2**24
     fractions = sizes + 2**24 + 0.3
     for values in (sizes, fractions):
-        sessions = Sessions.from_arrays(**given, extra={size: values}).carrying(["size"])
+        sessions = Sessions.from_arrays(**given, extra={size: values}).with_batch_columns(["size"])
         carried = next(superbatches(sessions, N, 1)).arrays["size"].ravel()
         np.testing.assert_array_equal(carried, values.astype(np.float32))
     sizes[7] = 2**24 + 1
     with refuses(DataError, "row 7", "size holds 16777217", "scale them"):
-        Sessions.from_arrays(**given, extra={size: sizes}).carrying(["size"])
+        Sessions.from_arrays(**given, extra={size: sizes}).with_batch_columns(["size"])
 
 
 ROUNDED = [
@@ -278,7 +265,9 @@ def test_a_source_of_a_type_that_does_not_hold_the_fill(source, values, fill, dt
         )
     first, second, third = (fill if value is None else value for value in values)
     expected = np.array([[first, second], [third, fill]], dtype)
-    np.testing.assert_array_equal(Sessions.open(tmp_path / "log/sessions").column("h"), expected)
+    np.testing.assert_array_equal(
+        Log.open(tmp_path / "log").parts["sessions"].column("h"), expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -304,8 +293,8 @@ def test_names_are_declared_once(tmp_path):
         ([DWELL, Column("dwell", "int8")], "dwell", "twice"),
         ([Column("labels", "int8")], "labels", "twice"),
     ):
-        with refuses(DataError, *parts):
-            PackWriter(tmp_path / "pack", 3, columns)
+        with refuses(DataError, *parts), LogWriter(tmp_path / "log", "log", "none") as log:
+            log.part("sessions", 3, columns)
 
 
 def test_a_reader_writes_them_into_a_prepared_log(tmp_path):
@@ -367,7 +356,7 @@ def test_nothing_travels_that_nobody_reads(monkeypatch):
         )
         metrics = {"ll": LogLikelihood()}
         evaluated = columns_fed(
-            monkeypatch, evaluator, lambda: ModelEvaluator().clicks(model, sessions, metrics)
+            monkeypatch, evaluator, lambda: Evaluator().clicks(model, sessions, metrics)
         )
         assert trained == evaluated == always | read
 
@@ -399,7 +388,7 @@ class MeanDwell(Metric):
 def test_a_metric_reads_a_column():
     given = arrays()
     model = GlobalCTRModel(rngs=nnx.Rngs(0))
-    metrics = ModelEvaluator().clicks(
+    metrics = Evaluator().clicks(
         model, sessions_of(given), {"ll": LogLikelihood(), "dwell": MeanDwell()}
     )
     shown = np.arange(RANKS) < given["lengths"][:, None]
@@ -450,7 +439,7 @@ def test_readers_take_columns_by_option(name, tmp_path):
     source = write(tmp_path)
     with LogWriter(tmp_path / "log", "log", name) as log:
         opener.read(source, log, columns=columns, **options)
-    sessions = Sessions.open(tmp_path / "log/sessions")
+    sessions = Log.open(tmp_path / "log").parts["sessions"]
     assert sessions.column("dwell").tolist() == [[-1.0, 2.5], [4.0, -1.0]]
     assert (
         sessions.column("device").tolist() == [1, 0] and sessions.column("device").dtype == np.int8

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from small_logs import session_log
 
-from clickexp.data import Column, Dataset, Sessions, context
-from clickexp.data.context import LIST_COLUMNS, SEEN
+from clickexp.data import Column, Dataset, Sessions, search_sessions
+from clickexp.data.context import CONTEXT
 from clickexp.data.inspect.context import context_summaries
 
-NAMES = [*(column.name for column in LIST_COLUMNS), SEEN.name]
+NAMES = [*CONTEXT]
 
 
 def by_loops(columns, documents):
@@ -37,7 +37,7 @@ def by_loops(columns, documents):
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("lists_at_a_time", [7, 1 << 16])
 def test_columns_are_those_of_a_loop_over_lists(apart, lists_at_a_time, monkeypatch):
-    monkeypatch.setattr(context, "_LISTS", lists_at_a_time)
+    monkeypatch.setattr(search_sessions, "_LISTS", lists_at_a_time)
     columns = session_log(apart=apart)
     log = Sessions.from_arrays(**columns)
     expected = by_loops(columns, columns["query_doc_ids"])
@@ -64,11 +64,11 @@ def test_lists_in_order_are_read_as_they_are():
     columns = {name: values[np.argsort(-ids, kind="stable")] for name, values in columns.items()}
     for times in ({}, {"times": np.arange(len(ids)) // 2}):
         log = Sessions.from_arrays(**columns, **times)
-        assert all(isinstance(rows, slice) for rows, _ in context.SessionOrder(log))
+        assert all(isinstance(lists.rows, slice) for lists in search_sessions.SessionOrder(log))
 
 
 def test_an_id_of_unknown_users_is_named_once(monkeypatch, caplog):
-    monkeypatch.setattr(context, "_LARGE", 8)
+    monkeypatch.setattr(search_sessions, "_LARGE", 8)
     columns = session_log(apart=True)
     columns["session_ids"] = np.where(
         np.arange(len(columns["lengths"])) % 3, columns["session_ids"], 987654
@@ -100,7 +100,7 @@ def test_numbers_too_large_for_one_key_are_ordered_alike(monkeypatch):
     single = {name: np.repeat(values[:1], len(session), axis=0) for name, values in columns.items()}
     single["session_ids"] = session + 10**15
     whole = {name: np.concatenate([single[name], columns[name]]) for name in columns}
-    monkeypatch.setattr(context, "_LISTS", 1 << 20)
+    monkeypatch.setattr(search_sessions, "_LISTS", 1 << 20)
     found = Sessions.from_arrays(**whole).column("document_seen")
     assert not found[: len(session)].any()
     np.testing.assert_array_equal(found[len(session) :], expected)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from refusals import refuses
 
-from clickexp.data import DataError, Dataset, Sessions, keep_queries_seen, split
+from clickexp.data import Dataset, Sessions, keep_queries_seen, split
+from clickexp.errors import DataError
 
 
 def sessions_of(query_ids) -> Sessions:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from refusals import refuses
+from stored_logs import stored
 
 from clickexp.data import Column, Sessions, open_impressions, open_parquet
 from clickexp.data.batches import at_step, batch_like, with_mask
@@ -53,15 +54,15 @@ def test_a_derived_column_follows_its_view(sessions, view):
 @pytest.mark.parametrize("seed", [None, 3])
 def test_batches_carry_it_where_it_is_chosen(sessions, seed):
     assert all("doubled" not in batch.arrays for batch in feed(sessions, 8, 2))
-    for batch in feed(sessions.carrying(["doubled"]), 8, 2, seed):
+    for batch in feed(sessions.with_batch_columns(["doubled"]), 8, 2, seed):
         np.testing.assert_array_equal(batch.arrays["doubled"], 2 * batch.arrays["query_doc_ids"])
 
 
 def test_models_see_that_it_is_there(sessions):
     like = batch_like(sessions)["doubled"]
-    batch = at_step(with_mask(next(feed(sessions.carrying(["doubled"]), 1, 1)).arrays), 0)[
-        "doubled"
-    ]
+    batch = at_step(
+        with_mask(next(feed(sessions.with_batch_columns(["doubled"]), 1, 1)).arrays), 0
+    )["doubled"]
     assert (like.shape, like.dtype) == (batch.shape, batch.dtype)
     assert sessions.bounds("doubled") == (0, 60)
 
@@ -69,7 +70,7 @@ def test_models_see_that_it_is_there(sessions):
 def test_it_is_not_packed_and_tells_no_logs_apart(sessions, tmp_path):
     alone = Sessions(sessions.columns, sessions.query_doc_pairs, sessions.positions)
     assert (alone.digest(), alone.fingerprint) == (sessions.digest(), sessions.fingerprint)
-    assert sessions.save(tmp_path / "log").columns.keys() == alone.columns.keys()
+    assert stored(sessions, tmp_path / "log").columns.keys() == alone.columns.keys()
 
 
 def test_a_column_that_sessions_have_is_not_replaced(sessions):

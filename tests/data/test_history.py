@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from small_logs import session_log
 
-from clickexp.data import Column, Sessions, context
-from clickexp.data.history import EARLIER
-from clickexp.parameters.context import HISTORY
+from clickexp.data import Column, Sessions, search_sessions
+from clickexp.data.history import EARLIER, HISTORY
 
 
 def by_loops(columns):
@@ -34,7 +33,7 @@ def by_loops(columns):
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("lists_at_a_time", [7, 1 << 16])
 def test_columns_are_those_of_a_loop_over_lists(apart, positions, lists_at_a_time, monkeypatch):
-    monkeypatch.setattr(context, "_LISTS", lists_at_a_time)
+    monkeypatch.setattr(search_sessions, "_LISTS", lists_at_a_time)
     columns = session_log(apart=apart, sessions=20)
     ids = columns["query_doc_ids"]
     more = {

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from stored_logs import stored
 
 from clickexp.data import Sessions, superbatches
 from clickexp.data.feed import feed
@@ -85,7 +86,7 @@ def test_rows_stay_together_when_shuffled():
 
 @pytest.mark.parametrize("seed", [None, 5])
 def test_views_are_loaded_as_they_show(seed, tmp_path):
-    saved = numbered(40).save(tmp_path / "pack")
+    saved = stored(numbered(40), tmp_path / "log")
     view = saved.slice(5, 35).select(np.arange(29, 0, -2))
     expected = np.arange(5, 35)[29:0:-2]
     found = order(view, seed=seed)

@@ -8,10 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from refusals import refuses
 
-from clickexp.data import DataError, Log, names, open_parquet, prepare
+from clickexp.data import Log, names, open_parquet, prepare
 from clickexp.data.ingest import tables
 from clickexp.data.names import read_names
 from clickexp.data.readers.tiangong_st import FILES
+from clickexp.errors import DataError
 from clickexp.experiment.formats import FORMATS
 
 RNG = np.random.default_rng(3)

@@ -6,9 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 from refusals import refuses
 
-from clickexp.data import DataError, LogWriter, SourceLocation
+from clickexp.data import LogWriter, SourceLocation
 from clickexp.data.ingest import extent
 from clickexp.data.readers.tiangong_st import FILES
+from clickexp.errors import DataError
 from clickexp.experiment.formats import FORMATS
 
 SHORT, LONG, AT = 60, 90, 40

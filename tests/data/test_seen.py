@@ -24,7 +24,7 @@ def test_a_document_of_held_out_sessions_is_found_wherever_it_is(held_out, few, 
     monkeypatch.setattr(seen, "_FEW", few)
     train = [[1, 2, 3], [4], [5, 1]]
     shared = set(sum(train, [])) & set(sum(held_out, []))
-    assert seen.shows_any(sessions_of(train), sessions_of(held_out)) == bool(shared)
+    assert seen.has_common_documents(sessions_of(train), sessions_of(held_out)) == bool(shared)
 
 
 @pytest.mark.parametrize("largest", [9, 10_000], ids=["counted by id", "counted by the ids shown"])

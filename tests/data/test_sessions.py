@@ -1,14 +1,13 @@
 """Packed sessions: checks, views, the folder on disk."""
 
-import json
-import shutil
-
 import numpy as np
 import pytest
 from refusals import refuses
+from stored_logs import reseal, stored
 
-from clickexp.data import DataError, PackWriter, Sessions, SourceLocation
-from clickexp.data.pack import verify_pack
+from clickexp.data import Log, LogWriter, Sessions, SourceLocation
+from clickexp.data.prepared import verify_log
+from clickexp.errors import DataError
 
 
 def ragged(count: int, ranks: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -124,127 +123,96 @@ def test_views_compose():
 
 
 @pytest.mark.parametrize("chunk", [7, 1000])
-def test_saved_sessions_open_equal(tmp_path, monkeypatch, chunk):
+def test_stored_sessions_open_equal(tmp_path, monkeypatch, chunk):
     monkeypatch.setattr("clickexp.data.view._CHUNK", chunk)
     arrays = ragged(50, 3)
     view = Sessions.from_arrays(**arrays, query_doc_pairs=99).select(np.arange(49, 9, -1))
-    saved = view.save(tmp_path / "a" / "pack")
-    assert same(saved, arrays, np.arange(49, 9, -1))
-    assert (saved.query_doc_pairs, saved.positions) == (99, view.positions)
-    assert (saved.documents, saved.clicks_total) == (view.documents, view.clicks_total)
-    verify_pack(tmp_path / "a" / "pack")
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["pack"]
+    opened = stored(view, tmp_path / "a" / "log")
+    assert same(opened, arrays, np.arange(49, 9, -1))
+    assert (opened.query_doc_pairs, opened.positions) == (99, view.positions)
+    assert (opened.documents, opened.clicks_total) == (view.documents, view.clicks_total)
+    verify_log(tmp_path / "a" / "log")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["log"]
     with pytest.raises(ValueError, match="read-only"):
-        saved.columns["clicks"][0, 0] = True
-    with refuses(DataError, "a/pack", "exists"):
-        view.save(tmp_path / "a" / "pack")
-
-
-def test_a_changed_byte_fails_verify(tmp_path):
-    Sessions.from_arrays(**ragged(20, 3)).save(tmp_path / "pack")
-    with open(tmp_path / "pack" / "labels.npy", "r+b") as file:
-        file.seek(-1, 2)
-        file.write(b"\x01")
-    with refuses(DataError, "damaged: labels.npy (the checksum differs)"):
-        verify_pack(tmp_path / "pack")
+        opened.columns["clicks"][0, 0] = True
 
 
 def _cut_file(folder):
-    path = folder / "clicks.npy"
+    path = folder / "sessions/clicks.npy"
     path.write_bytes(path.read_bytes()[:-3])
 
 
 def _other_shape(folder):
-    np.save(folder / "clicks.npy", np.zeros((3, 3), bool))
+    np.save(folder / "sessions/clicks.npy", np.zeros((3, 3), bool))
 
 
 def _other_header(folder):
-    path = folder / "clicks.npy"
+    path = folder / "sessions/clicks.npy"
     path.write_bytes(path.read_bytes().replace(b"(20, 3)", b"(10, 6)"))
 
 
 def _other_key(**changes):
-    """Changes meta.json as it was written before it had a checksum."""
-
-    def change(folder):
-        meta = json.loads((folder / "meta.json").read_text()) | changes
-        kept = {key: value for key, value in meta.items() if value is not None and key != "seal"}
-        (folder / "meta.json").write_text(json.dumps(kept))
-
-    return change
+    return lambda folder: reseal(folder, changes, "sessions")
 
 
 def _other_digit(folder):
-    text = (folder / "meta.json").read_text()
-    (folder / "meta.json").write_text(text.replace('"count": 20', '"count": 21'))
+    text = (folder / "log.json").read_text()
+    (folder / "log.json").write_text(text.replace('"count": 20', '"count": 21'))
 
 
-META = "meta.json: cannot be read"
+META, CLICKS = "log.json: cannot be read", "sessions/clicks.npy"
 DAMAGES = {
-    "cut": (_cut_file, "damaged: clicks.npy (the checksum differs)"),
-    "empty": (
-        lambda folder: (folder / "clicks.npy").write_bytes(b""),
-        "damaged: clicks.npy (empty)",
-    ),
-    "gone": (lambda folder: (folder / "clicks.npy").unlink(), "damaged: clicks.npy", "No such"),
-    "shape": (_other_shape, "damaged: clicks.npy (the checksum differs"),
-    "header": (_other_header, "not a readable pack", "clicks.npy is bool[10, 6]"),
+    "cut": (_cut_file, f"{CLICKS}: cannot be read"),
+    "empty": (lambda folder: (folder / CLICKS).write_bytes(b""), f"{CLICKS}: cannot be read"),
+    "gone": (lambda folder: (folder / CLICKS).unlink(), CLICKS, "No such"),
+    "shape": (_other_shape, f"{CLICKS}: it is bool[3, 3], not bool[20, 3]"),
+    "header": (_other_header, f"{CLICKS}: it is bool[10, 6]"),
     "digit": (_other_digit, META, "the checksum differs"),
-    "meta gone": (lambda folder: (folder / "meta.json").unlink(), META, "No such file"),
-    "meta empty": (lambda folder: (folder / "meta.json").write_text(""), META, "Expecting"),
-    "meta a list": (lambda folder: (folder / "meta.json").write_text("[]"), META, "it holds"),
-    "format": (_other_key(format=0), META, "format 0 instead of 1"),
-    "key": (_other_key(info=None), META, "'info' is missing"),
-    "negative": (_other_key(ranks=-3), META, "ranks is -3"),
-    "text": (_other_key(count="20"), META, "count is '20'"),
-    "sums": (_other_key(crc32=[]), META, "info and crc32"),
-    "columns": (_other_key(crc32={"../../clicks": 1}), "['../../clicks', 'clicks', 'lengths'"),
-    "largest id": (_other_key(query_doc_pairs=3), "query_doc_ids.npy", "49", "3"),
+    "description empty": (lambda folder: (folder / "log.json").write_text(""), META, "Expecting"),
+    "description a list": (lambda folder: (folder / "log.json").write_text("[]"), META, "it holds"),
+    "version": (lambda folder: reseal(folder, {"version": 0}), META, "version"),
+    "key": (_other_key(ranks=None), META, "parts.sessions.ranks"),
+    "sums": (_other_key(crc32=[]), META),
+    "columns": (_other_key(crc32={"../../clicks": 1}), META, "../../clicks"),
 }
 
 
 @pytest.mark.parametrize("case", DAMAGES)
 def test_a_damaged_folder_does_not_open(tmp_path, case):
     damage, *parts = DAMAGES[case]
-    Sessions.from_arrays(**ragged(20, 3)).save(tmp_path / "pack")
-    damage(tmp_path / "pack")
-    with refuses(DataError, f"{tmp_path}/pack", *parts) as refused:
-        Sessions.open(tmp_path / "pack")
+    stored(Sessions.from_arrays(**ragged(20, 3)), tmp_path / "log")
+    damage(tmp_path / "log")
+    with refuses(DataError, f"{tmp_path}/log", *parts) as refused:
+        Log.open(tmp_path / "log")
     assert "\n" not in str(refused.value) and "prepare the data again" in str(refused.value)
 
 
-def test_packs_of_earlier_versions_open(tmp_path):
-    arrays = ragged(20, 3)
-    Sessions.from_arrays(**arrays).save(tmp_path / "pack")
-    _other_key()(tmp_path / "pack")
-    assert "seal" not in (tmp_path / "pack" / "meta.json").read_text()
-    shutil.rmtree(tmp_path / "pack" / ".verified")
-    assert same(Sessions.open(tmp_path / "pack"), arrays)
-
-
-def test_a_pack_is_written_whole_or_not_at_all(tmp_path):
+def test_a_log_is_written_whole_or_not_at_all(tmp_path):
     good = Sessions.from_arrays(**ragged(5, 3)).columns
     bad = dict(good, lengths=np.array([1, 1, 9, 1, 1]))
     with refuses(DataError, "part.x, line 12", "lengths holds 9"):
-        with PackWriter(tmp_path / "pack", 3, good) as pack:
-            pack.append(good, SourceLocation("part.x", 5, "line"))
-            pack.append(bad, SourceLocation("part.x", 10, "line"))
+        with LogWriter(tmp_path / "log", "log", "none") as log:
+            with log.part("sessions", 3, good) as pack:
+                pack.append(good, SourceLocation("part.x", 5, "line"))
+                pack.append(bad, SourceLocation("part.x", 10, "line"))
     with refuses(DataError, "part.y, row 0", "query_doc_ids holds"):
-        with PackWriter(tmp_path / "pack", 3, good, max_id=0) as pack:
-            pack.append(good, SourceLocation("part.y"))
+        with LogWriter(tmp_path / "log", "log", "none") as log:
+            with log.part("sessions", 3, good, max_id=0) as pack:
+                pack.append(good, SourceLocation("part.y"))
     with refuses(DataError, "no sessions"):
-        with PackWriter(tmp_path / "pack", 3, good):
-            pass
+        with LogWriter(tmp_path / "log", "log", "none") as log:
+            with log.part("sessions", 3, good):
+                pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_first_of_two_writers_wins(tmp_path):
-    one, two = (Sessions.from_arrays(**ragged(5, 3, seed)).columns for seed in (1, 2))
-    with PackWriter(tmp_path / "pack", 3, one) as late:
-        late.append(one, SourceLocation("one"))
-        with PackWriter(tmp_path / "pack", 3, two) as early:
-            early.append(two, SourceLocation("two"))
-    assert same(Sessions.open(tmp_path / "pack"), two)
+    one, two = (Sessions.from_arrays(**ragged(5, 3, seed)) for seed in (1, 2))
+    with LogWriter(tmp_path / "log", "log", "none") as late:
+        with late.part("sessions", 3, one.columns) as pack:
+            pack.append(one.columns, SourceLocation("one"))
+        stored(two, tmp_path / "log")
+    assert same(Log.open(tmp_path / "log").parts["sessions"], dict(two.columns))
     assert len(list(tmp_path.iterdir())) == 1
 
 

@@ -59,7 +59,9 @@ def test_a_part_within_one_session_is_an_error():
 
 
 def test_a_range_that_cuts_a_session_is_an_error_that_names_its_lists():
-    with refuses(DataError, "search session 9", "train_sessions", "2 to 5: cut before"):
+    with refuses(
+        DataError, "search session 9 (lists 2 to 5)", "train_sessions [0, 4] and val_", "outside"
+    ):
         split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 4], [4, 6], [6, 8])
     assert rows(split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [
         [0, 1],
@@ -70,7 +72,7 @@ def test_a_range_that_cuts_a_session_is_an_error_that_names_its_lists():
 
 def test_an_error_names_lists_only_where_sessions_are_text():
     hashed = 2**61 + 3
-    with refuses(DataError, "one search session", "0 to 3: cut before") as refused:
+    with refuses(DataError, "one search session (lists 0 to 3)", "outside 0 to 3") as refused:
         split(log_of([hashed] * 4 + [5, 5, 6, 6]), [0, 2], [2, 6], [6, 8])
     assert str(hashed) not in str(refused.value)
 
@@ -90,7 +92,7 @@ CUT = {
 @pytest.mark.parametrize("gap", GAPS)
 def test_a_range_that_leaves_lists_of_a_session_to_no_part_is_an_error(gap):
     session, lists = CUT[gap]
-    with refuses(DataError, f"search session {session}", "not all", f"{lists}: cut"):
+    with refuses(DataError, f"search session {session} (lists {lists})", "and no part", "outside"):
         split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), *GAPS[gap])
 
 

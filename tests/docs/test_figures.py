@@ -58,7 +58,8 @@ def test_the_readme_has_the_same_ratios():
 
 def test_steps_of_posteriors_take_as_long_as_in_the_table():
     ratios = [
-        float(cells[3]) for cells in rows(BENCHMARKS, "rows             | ms a step, numbers")
+        float(cells[3])
+        for cells in rows(BENCHMARKS, "rows             | ms a step, point estimates")
     ]
     low, high = f"{min(ratios):.1f}", f"{max(ratios):.1f}"
     assert plain(DESIGN).count(f"{low} to {high} times") == 2
@@ -86,7 +87,7 @@ def test_examination_in_the_readme_is_that_of_the_table():
     text = plain(README)
     assert f"estimate examination {posteriors} wrong in random order" in text
     assert (
-        f"of numbers {numbers}, EM {counted} with PyClick's prior counts and {hardly} with" in text
+        f"estimates {numbers}, EM {counted} with PyClick's prior counts and {hardly} with" in text
     )
     assert f"{table['medium, 40'][1]} under a policy" in text
     assert "94 to 95% of the 95% intervals hold in random order" in text
@@ -108,11 +109,11 @@ def test_tables_of_posteriors_are_those_of_the_benchmarks():
     }
     assert found["PBM, random", "40"][0] == table["random, 40"][1]
     wrong, *_ = found["PBM, medium", "40"]
-    own, numbers = re.fullmatch(r"([\d.]+%) \(numbers ([\d.]+%)\)", wrong).groups()
+    own, numbers = re.fullmatch(r"([\d.]+%) \(point estimates ([\d.]+%)\)", wrong).groups()
     assert (own, numbers) == (table["medium, 40"][1], table["medium, 40"][0])
     text = plain(DESIGN)
     assert (
-        f"a table of numbers is {numbers} wrong in the relative examination of PBM, and this prior {own}"
+        f"a point estimate is {numbers} wrong in the relative examination of PBM, and this prior {own}"
         in text
     )
 

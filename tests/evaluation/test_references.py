@@ -8,7 +8,8 @@ import pytest
 from flax import nnx
 
 from clickexp.data import Dataset, Sessions
-from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
+from clickexp.evaluation.evaluator import Evaluator
+from clickexp.evaluation.groups import click_metrics
 from clickexp.evaluation.references import RANDOM, RANK_CTR, TRUTH, references
 from clickexp.metrics import MRR, NDCG
 from clickexp.models import Model, PositionBasedModel, RankCTRModel, Ranker, UserBrowsingModel
@@ -48,7 +49,7 @@ def log():
 
 @pytest.fixture(scope="module")
 def of_simulated(simulated):
-    return references(model_of(simulated), simulated, ModelEvaluator())
+    return references(model_of(simulated), simulated, Evaluator())
 
 
 @pytest.mark.parametrize("kind", [pytest.param("simulated", marks=pytest.mark.nightly), "shuffled"])
@@ -60,12 +61,12 @@ def test_rank_ctr_is_the_model_fitted_by_counting(kind, request):
         )
     else:
         dataset = request.getfixturevalue("log")
-        every = references(model_of(dataset), dataset, ModelEvaluator())
+        every = references(model_of(dataset), dataset, Evaluator())
         assert list(every) == [RANK_CTR]
     found = every[RANK_CTR]
     fitted = RankCTRModel(positions=dataset.positions, rngs=nnx.Rngs(0))
     CountingTrainer().train(fitted, dataset.train, dataset.val)
-    expected = ModelEvaluator().clicks(fitted, dataset.test, click_metrics())
+    expected = Evaluator().clicks(fitted, dataset.test, click_metrics())
     assert found["test"] == pytest.approx(expected.compute(), rel=1e-5)
     for name, vector in expected.compute_per_rank().items():
         np.testing.assert_allclose(found["per_rank"][name], vector, rtol=1e-5)
@@ -73,15 +74,15 @@ def test_rank_ctr_is_the_model_fitted_by_counting(kind, request):
 
 def test_the_true_user_is_evaluated_as_a_model(simulated, of_simulated):
     found = of_simulated[TRUTH]
-    expected = ModelEvaluator().clicks(simulated.truth, simulated.test, click_metrics())
+    expected = Evaluator().clicks(simulated.truth, simulated.test, click_metrics())
     assert found["test"] == pytest.approx(expected.compute(), rel=1e-6)
     examination = found["per_rank"]["examination"]
     assert len(examination) == 4 and examination == sorted(examination, reverse=True)
 
 
 def test_rankers_without_metrics_or_labels_have_none(simulated, log):
-    assert references(Model.__new__(Model), simulated, ModelEvaluator()) == {}
-    assert references(Model.__new__(Model), log, ModelEvaluator(), {"ndcg": NDCG(3)}) == {}
+    assert references(Model.__new__(Model), simulated, Evaluator()) == {}
+    assert references(Model.__new__(Model), log, Evaluator(), {"ranking": {"ndcg": NDCG(3)}}) == {}
 
 
 def test_rankers_are_held_against_the_mean_over_all_orders(simulated):
@@ -93,7 +94,8 @@ def test_rankers_are_held_against_the_mean_over_all_orders(simulated):
     lists = Sessions.from_arrays(query_doc_ids=ids, clicks=ids > 99, lengths=lengths, labels=labels)
     dataset = dataclasses.replace(simulated, ranking=lists)
     ranker = Ranker(query_doc_pairs=12, rngs=nnx.Rngs(0))
-    found = references(ranker, dataset, ModelEvaluator(), {"ndcg": NDCG(3), "mrr": MRR(2)})
+    groups = {"ranking": {"ndcg": NDCG(3), "mrr": MRR(2)}}
+    found = references(ranker, dataset, Evaluator(), groups)
     ndcg, mrr = [], []
     for list_, length in zip(labels, lengths, strict=True):
         orders = np.array(list(itertools.permutations(list_[:length])))

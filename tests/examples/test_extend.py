@@ -1,9 +1,12 @@
 """The programs in examples/extend run through the command, and stay as short as the README states."""
 
+import gzip
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +19,22 @@ from places import ROOT
 from refusals import refuses
 from scipy import stats
 
+from clickexp.data import Dataset, Features, Sessions
+from clickexp.data.context import CONTEXT
+from clickexp.data.names import read_names
 from clickexp.errors import ConfigError
+from clickexp.evaluation.evaluator import Evaluator
+from clickexp.evaluation.groups import HeldOut, metric_groups
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import resolve
+from clickexp.export.ranker import described
 from clickexp.export.tables import export
-from clickexp.models import UserBrowsingModel
-from clickexp.parameters import Rows
+from clickexp.loggers import RunInfo
+from clickexp.metrics import LogLikelihood
+from clickexp.models import DocumentCTRModel, PositionBasedModel, UserBrowsingModel
+from clickexp.parameters import Rows, Sizes
+from clickexp.propensities import Propensities
 from clickexp.runs.result import RunResult
 from clickexp.simulation import simulate
 from clickexp.sweeps.backends.remote import Call
@@ -58,12 +70,19 @@ def clickexp(folder, example, *arguments):
 
 
 SHORT = {
+    "debias/tempered_hinge.py": 40,
     "gru/gru_click_model.py": 60,
     "launcher/ssh_launcher.py": 80,
     "listwise/listwise_ranker.py": 25,
+    "group/order.py": 35,
+    "logger/sqlite_logger.py": 30,
     "metric/best_first.py": 15,
     "optimizer/lazy_lion.py": 20,
+    "propensity/power_law.py": 25,
     "scan/context_tower.py": 35,
+    "stream/streamed_pages.py": 45,
+    "tower/factorization.py": 45,
+    "session/pauses.py": 25,
 }
 
 
@@ -161,6 +180,57 @@ def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path, monkeyp
     assert len(predictions) == data.test.count
 
 
+def searches(rng):
+    """A log of 60 search sessions of several lists, in any order, whose times are seconds."""
+    session = rng.integers(0, 60, 200)
+    ids = rng.integers(1, 20, (200, 3))
+    return dict(
+        query_doc_ids=ids,
+        clicks=rng.random((200, 3)) < 0.4,
+        session_ids=session,
+        times=rng.permutation(200) * 7.0,
+    )
+
+
+def test_a_column_of_context_of_the_user_against_a_loop(monkeypatch):
+    on_the_path(monkeypatch, "session")
+    monkeypatch.delitem(CONTEXT, "pause", raising=False)
+    import pauses
+
+    columns = searches(np.random.default_rng(0))
+    log = Sessions.from_arrays(**columns)
+    last, expected = {}, np.zeros(200)
+    for row in np.argsort(columns["times"]):
+        session, time = columns["session_ids"][row], columns["times"][row]
+        expected[row] = time - last.get(session, time)
+        last[session] = time
+    np.testing.assert_allclose(log.column("pause"), expected)
+    assert log.bounds("pause") == (0, expected.max())
+    without = {name: values for name, values in columns.items() if name != "times"}
+    assert "pause" not in Sessions.from_arrays(**without).derived
+
+    tower = pauses.ContextParameterConfig(columns=["pause"]).build(Sizes(), rngs=nnx.Rngs(0))
+    tower.weight.set_value(jnp.array([1.0, 2.0]))
+    offset = tower({"pause": expected[:, None].astype(np.float32)})[:, 0]
+    np.testing.assert_allclose(offset, (expected > 0) + 2 * np.log1p(expected), rtol=1e-6)
+
+
+@pytest.mark.nightly
+def test_a_column_of_context_of_the_user_in_a_run_and_its_predictions(tmp_path):
+    columns = searches(np.random.default_rng(0))
+    listed = {name: values.tolist() for name, values in columns.items()}
+    table = pl.DataFrame(listed).rename({"session_ids": "search_session", "times": "time"})
+    table.write_parquet(tmp_path / "log.parquet")
+    log = ["dataset=parquet", "dataset.path=log.parquet", "dataset.columns.time=time"]
+    options = [*log, "model=pbm", "+context=pause", *TINY[2:], "hydra.run.dir=run"]
+    result_of(clickexp(tmp_path, "session", *options), tmp_path)
+    path = {**os.environ, "PYTHONPATH": f"{ROOT}:{EXAMPLES / 'session'}", "JAX_PLATFORMS": "cpu"}
+    export = "from clickexp.cli.export import main; main()"
+    command = [sys.executable, "-c", export, "run", "--trust", "--predict", "log.parquet"]
+    done = subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_padded_sessions_do_not_count_in_a_listwise_loss(monkeypatch):
     on_the_path(monkeypatch, "listwise")
     from listwise_ranker import ListwiseRanker
@@ -181,8 +251,15 @@ def test_configurations_of_examples_are_complete(monkeypatch):
         ("gru", "model=gru"),
         ("columns", "dataset=pages", "dataset.path=pages.jsonl", "model=page"),
         ("metric", "metric=[click,best_first]", "optimized_metric=val/best_first@1"),
+        ("group", "metric=[click,order]", "optimized_metric=val/same_order"),
         ("optimizer", "optimizer=lazy_lion", "model=dctr"),
         ("scan", "model=pbm", "attraction=context"),
+        ("tower", "model=pbm", "attraction=factorization", "dataset=letor", "dataset.path=lists"),
+        ("debias", "model=ranker", "loss=hinge", "debias=tempered"),
+        ("propensity", "model=ranker", "debias=ips", "propensity=power_law", "propensity.eta=0.7"),
+        ("stream", "dataset=stream", "dataset.path=pages.jsonl.gz"),
+        ("logger", "logger=[jsonl,sqlite]"),
+        ("session", "model=ubm", "+context=pause", "dataset=tiangong_st", "dataset.path=."),
     ):
         checked(monkeypatch, example, *overrides)
 
@@ -224,6 +301,47 @@ def test_the_metric_of_the_user_against_a_loop(monkeypatch):
             for score, label, w in zip(scores, labels, where, strict=True)
         ]
         assert value == pytest.approx(np.mean(hits))
+
+
+def test_a_group_of_the_user_against_a_loop(monkeypatch):
+    """It is validated where it is watched, and results list it under its heading."""
+    config = checked(
+        monkeypatch, "group", "metric=[click,order]", "trainer.early_stopping.metric=same_order"
+    )
+    group = config.trainer.metric_groups["order"]
+    model = DocumentCTRModel(9, rngs=nnx.Rngs(0))
+    values = np.random.default_rng(0).normal(size=(10, 1)).astype(np.float32)
+    model.ctr.table.set_value(Rows(jnp.asarray(values), 1))
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(1, 5, 30)
+    ids = np.where(np.arange(4) < lengths[:, None], rng.integers(1, 10, (30, 4)), 0)
+    sessions = Sessions.from_arrays(
+        query_doc_ids=ids, clicks=ids > 4, lengths=lengths, query_doc_pairs=9
+    )
+    evaluation = Evaluator().compiled(model, HeldOut(sessions), {"order": group})(
+        (nnx.state(model),), "test"
+    )
+    pairs = [
+        values[row[rank], 0] > values[row[rank + 1], 0]
+        for row, length in zip(ids, lengths, strict=True)
+        for rank in range(length - 1)
+    ]
+    assert evaluation.groups["order"].compute() == {"same_order": pytest.approx(np.mean(pairs))}
+    assert group.heading == "order of the log"
+
+
+def test_metrics_in_no_group_are_refused():
+    with refuses(ConfigError, "metric.novelty", "_target_"):
+        metric_groups({"novelty": {"ll": LogLikelihood()}})
+
+
+@pytest.mark.nightly
+def test_early_stopping_on_a_group_of_the_user(tmp_path):
+    options = ["model=pbm", "metric=[click,order]", "trainer.early_stopping.metric=same_order"]
+    done = clickexp(tmp_path, "group", *options, *TINY, "hydra.run.dir=run")
+    result = result_of(done, tmp_path)
+    assert 0 < result["test"]["same_order"] < 1 and "same_order" in result["val"]
+    assert result["groups"]["order of the log"] == ["same_order"]
 
 
 def test_a_row_optimizer_of_the_user_against_dense_float64(monkeypatch):
@@ -383,3 +501,130 @@ def test_columns_of_a_reader_reach_the_model(tmp_path):
     np.testing.assert_allclose(device[1] - device[0], -1.5, atol=0.2)
     np.testing.assert_allclose(slope, 0.8, atol=0.15)
     np.testing.assert_allclose(np.diff(positions[1:]), [-1.0, -0.5, -0.5], atol=0.3)
+
+
+def test_a_tower_of_the_user_is_served(monkeypatch):
+    """Its logit is a sum over pairs of features; NumPy and ONNX compute the same."""
+    on_the_path(monkeypatch, "tower")
+    from factorization import FactorizationConfig
+
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(21, 4)).astype(np.float32)
+    ids = rng.integers(1, 21, (30, 5)).astype(np.int32)
+    clicks = rng.random(ids.shape) < 0.3
+    log = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=20)
+    log = log.with_features(Features(features))
+    dataset = Dataset("log", log, log, log, 20, 5)
+    tower = FactorizationConfig(factors=3)
+    settings = dict(positions=5, query_doc_pairs=20, features=log.feature_lengths)
+    model = PositionBasedModel(attraction=tower, **settings, rngs=nnx.Rngs(0))
+    ranker = described(model, dataset)
+    own = model.attraction
+    factors, kernel = np.asarray(own.factors[...]), np.asarray(own.linear.kernel[...])
+    pairs = factors @ factors.T
+    expected = [
+        x @ kernel[:, 0] + sum(pairs[i, j] * x[i] * x[j] for i in range(4) for j in range(i))
+        for x in features.astype(np.float64)
+    ]
+    expected = -np.logaddexp(0, -np.array(expected))
+    np.testing.assert_allclose(ranker.score(features), expected, atol=1e-6)
+    pytest.importorskip("onnx", reason="needs the extra onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    from clickexp.export.onnx_graph import onnx_model
+
+    session = runtime.InferenceSession(onnx_model(ranker).SerializeToString())
+    (scores,) = session.run(None, {"features": features})
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+
+def test_a_loss_and_a_correction_of_the_user_against_a_loop(monkeypatch):
+    on_the_path(monkeypatch, "debias")
+    from tempered_hinge import HingeLoss, TemperedPropensity
+
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(20, 5)).astype(np.float32)
+    clicks, mask = rng.random((20, 5)) < 0.4, np.arange(5) < rng.integers(1, 6, 20)[:, None]
+    curve = [1.0, 0.5, 0.25, 0.01, 0.2]
+    debias = TemperedPropensity(Propensities(tuple(curve)), clip=0.04)
+    positions = np.broadcast_to(np.arange(1, 6, dtype=np.int32), mask.shape)
+    batch = {"clicks": clicks, "mask": mask, "positions": positions}
+    losses = np.asarray(debias.loss(HingeLoss(), scores, batch))
+    for row in range(20):
+        shown = np.flatnonzero(mask[row])
+        skipped = [j for j in shown if not clicks[row, j]]
+        expected = 0.0
+        for i in shown:
+            if clicks[row, i]:
+                weight = max(curve[i], 0.04) ** -0.5
+                margins = [max(0, 1 - scores[row, i] + scores[row, j]) for j in skipped]
+                expected += weight * sum(margins)
+        assert losses[row] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.nightly
+def test_a_loss_and_a_correction_of_the_user_train(tmp_path):
+    options = "model=ranker loss=hinge debias=tempered hydra.run.dir=run".split()
+    result = result_of(clickexp(tmp_path, "debias", *options, *TINY), tmp_path)
+    assert result["model"] == "Ranker" and np.isfinite(result["test"]["loss"])
+    assert result["weighting"]["clip"] == 0.05
+
+
+def test_a_source_of_propensities_is_relative_to_the_first_position(monkeypatch):
+    on_the_path(monkeypatch, "propensity")
+    from power_law import PowerLaw
+
+    found = PowerLaw(0.5)(SimpleNamespace(positions=4))
+    np.testing.assert_allclose(found.values, [1, 2**-0.5, 3**-0.5, 0.5])
+    assert found.source == "1 / k^0.5"
+
+
+def test_a_source_without_offsets_is_refused_where_they_are_needed(monkeypatch):
+    affine = ["model=ranker", "debias=affine", "propensity=power_law"]
+    with refuses(ConfigError, "debias=affine", "PowerLaw", "debias=ips"):
+        checked(monkeypatch, "propensity", *affine)
+
+
+def test_a_reader_of_portions_numbers_text_across_them(tmp_path, monkeypatch):
+    on_the_path(monkeypatch, "stream")
+    import streamed_pages
+
+    monkeypatch.setattr(streamed_pages, "LINES", 4)
+    rng = np.random.default_rng(0)
+    pages = []
+    for _ in range(30):
+        urls = rng.permutation(6)[: rng.integers(1, 5)]
+        results = [{"url": f"u{url}", "clicked": bool(rng.random() < 0.5)} for url in urls]
+        pages.append({"query": f"q{rng.integers(3)}", "results": results})
+    with gzip.open(tmp_path / "pages.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(page) + "\n" for page in pages)
+    parts = {"train_sessions": [0, 28], "val_sessions": [28, 29], "test_sessions": [29, None]}
+    dataset = streamed_pages.open_stream(tmp_path / "pages.jsonl.gz", ranks=3, **parts)
+    numbers = {}
+    for row, page in enumerate(pages[:28]):
+        shown = page["results"][:3]
+        keys = [(page["query"], result["url"]) for result in shown]
+        ids = [numbers.setdefault(key, len(numbers) + 1) for key in keys]
+        assert dataset.train.column("query_doc_ids")[row, : len(ids)].tolist() == ids
+        clicks = [result["clicked"] for result in shown]
+        assert dataset.train.column("clicks")[row, : len(ids)].tolist() == clicks
+    names = read_names(dataset.names, dataset.query_doc_pairs)
+    assert names.select("query", "document").rows()[: len(numbers)] == [*numbers]
+    assert dataset.notes["cut_lists"] == sum(len(page["results"]) > 3 for page in pages)
+
+
+def test_a_logger_of_the_user_writes_rows(tmp_path, monkeypatch):
+    on_the_path(monkeypatch, "logger")
+    from sqlite_logger import SqliteLogger
+
+    file = tmp_path / "runs.sqlite"
+    for name in ("a", "b"):
+        logger = SqliteLogger(str(file))
+        logger.start(RunInfo(tmp_path / name, {}, name, "project"))
+        logger.epoch({"epoch": 1, "val/loss": np.float32(0.5)})
+        logger.result(RunResult(model="PBM", dataset="log", test_set="0", test={"ll": -0.3}))
+    with sqlite3.connect(file) as database:
+        epochs = database.execute("SELECT * FROM epochs").fetchall()
+        results = database.execute("SELECT * FROM results").fetchall()
+    assert [row[:2] for row in epochs] == [(str(tmp_path / name), 1) for name in "ab"]
+    assert json.loads(epochs[0][2]) == {"epoch": 1, "val/loss": 0.5}
+    assert results[1][1] == "PBM" and json.loads(results[1][2]) == {"ll": -0.3}

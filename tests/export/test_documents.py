@@ -7,7 +7,7 @@ import polars as pl
 from flax import nnx
 
 from clickexp.data import Column, Dataset, Sessions
-from clickexp.export.tables import _write_documents
+from clickexp.export.tables import write_documents
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors.exported import open_documents
@@ -30,7 +30,7 @@ def documents(model_class, file):
         query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3, extra=heights
     )
     model = model_class(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0))
-    _write_documents(model, Dataset("d", sessions, sessions, sessions, 3, 2), None, None, file)
+    write_documents(model, Dataset("d", sessions, sessions, sessions, 3, 2), None, None, file)
     return pl.read_parquet(file)
 
 

@@ -31,15 +31,15 @@ from clickexp.cli.export import main
 from clickexp.data.ingest import tables
 from clickexp.data.names import read_names
 from clickexp.errors import UserError
+from clickexp.evaluation import scores as scores_module
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.run import run_experiment
 from clickexp.export import drawn
 from clickexp.export import fitted as module
-from clickexp.export import predict as predict_module
 from clickexp.export import sessions as sessions_module
 from clickexp.export.fitted import fitted
-from clickexp.export.tables import _write_predictions, export
+from clickexp.export.tables import export, write_predictions
 from clickexp.export.trust import check_targets
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.results.figures.log import write_figures
@@ -112,7 +112,7 @@ def pbm(log, tmp_path_factory):
     new = write_log(NEW, folder / "new.parquet", query_doc_ids="docs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "_BATCH_ROWS", 3)  # several batches of a file, the last one short
-        patch.setattr(predict_module, "_BATCH", 2)
+        patch.setattr(scores_module, "_BATCH", 2)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             main([str(folder / "run"), "--predict", str(new), "columns.query_doc_ids=docs"])
     (folder / "printed").write_text(printed.getvalue())
@@ -227,7 +227,7 @@ def test_predictions_of_new_sessions(pbm):
 def with_posteriors(log, tmp_path_factory):
     """A run whose tables have posteriors, exported with the order of a draw.
 
-    They are not settled: they have nothing to do with the log.
+    They are not refined: they have nothing to do with the log.
     """
     overrides = ["model=pbm", "attraction.posterior=normal_by_rank"]
     run, _ = untrained(tmp_path_factory.mktemp("posteriors"), log, *overrides)
@@ -262,7 +262,7 @@ def test_attraction_of_posteriors_is_their_mean_probability(with_posteriors):
 
 def test_documents_in_the_order_of_a_draw(with_posteriors):
     run, _ = with_posteriors
-    model, _ = fitted(run)
+    model = fitted(run).model
     table = pl.read_parquet(run / "export/thompson.parquet")
     ids = {"query_doc_ids": np.arange(PAIRS + 1, dtype=np.int32)[None]}
     scores = np.asarray(model.sample_parameters(jax.random.key(5)).attraction.prob(ids))[0]
@@ -393,7 +393,7 @@ def spelled(request, tmp_path_factory):
     run, parameters = untrained(folder, log, "model=pbm", f"dataset.pair_key={request.param}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sessions_module, "_PIECE", 5)
-        patch.setattr(predict_module, "_BATCH", 5)
+        patch.setattr(scores_module, "_BATCH", 5)
         export(run, predict="")
     return run, parameters, rows, ids, name_of
 
@@ -449,9 +449,9 @@ def test_predictions_of_test_sessions_in_the_ids_of_the_log(spelled):
 
 def predict_with(run, source, output, columns=None):
     """Writes the predictions of an export alone."""
-    model, log = fitted(run)
+    model, log, _ = fitted(run)
     names = None if log.names is None else read_names(log.names)
-    _write_predictions(model, log, source, names, columns or {}, output, {})
+    write_predictions(model, log, source, names, columns or {}, {}, output / "predictions.parquet")
 
 
 def test_predictions_of_new_sessions_in_the_ids_of_the_log(spelled, tmp_path, monkeypatch, capsys):
@@ -461,7 +461,7 @@ def test_predictions_of_new_sessions_in_the_ids_of_the_log(spelled, tmp_path, mo
     for owner, name in (
         (tables, "_BATCH_ROWS"),
         (sessions_module, "_PIECE"),
-        (predict_module, "_BATCH"),
+        (scores_module, "_BATCH"),
     ):
         monkeypatch.setattr(owner, name, 5)
     predict_with(spelled[0], given, tmp_path)
@@ -765,7 +765,7 @@ def test_only_what_runs_leave_is_built(capfd):
             check_targets(node | change, "dataset")
     for target in (
         "clickexp.data.prepare",
-        "clickexp.data.pack.GrowingArray",
+        "clickexp.data.arrays.GrowingArray",
         "clickexp.export.tables.export",
         "clickexp.__main__.main",
         "clickexp.nothing",

@@ -26,6 +26,7 @@ from clickexp.export.fitted import fitted
 from clickexp.export.predict import single_documents
 from clickexp.export.ranker import described
 from clickexp.export.tables import export
+from clickexp.models.ranker import scorer
 from clickexp.models.ranker.ranker import Ranker
 from clickexp.parameters import (
     DeepCrossParameterConfig,
@@ -166,13 +167,21 @@ def test_each_tower_scores_as_the_model_does(dataset, tower):
     assert (ranker.width is None) == ranker.reads_ids
 
 
+def test_onnx_has_each_operation_of_the_scorer():
+    pytest.importorskip("onnx", reason="needs the extra onnx")
+    from clickexp.export import onnx_graph
+
+    assert onnx_graph.OPERATIONS.keys() == scorer.OPERATIONS.keys()
+
+
 @pytest.mark.parametrize("kind", some(MODELS, "DynamicBayesianNetwork"))
 def test_each_model_scores_by_its_towers(dataset, kind):
     tower = DeepCrossParameterConfig()
     model = randomised(fill_tables(built(MODELS[kind], dataset, attraction=tower)))
     ranker = described(model, dataset)
     assert_served(ranker, model, dataset)
-    assert len(ranker.description["towers"]) == (2 if kind == "DynamicBayesianNetwork" else 1)
+    tables = [operation for _, operation, _, _ in ranker.description["steps"] if operation == "row"]
+    assert len(tables) == (1 if kind == "DynamicBayesianNetwork" else 0)  # of satisfaction
 
 
 def test_a_click_rate_of_documents_is_a_table(dataset):
@@ -302,7 +311,7 @@ def test_a_learning_to_rank_file_is_scored_and_ordered(linear, lists, capsys):
         for token in line[2:]:
             index, value = token.split(":")
             vectors[row, int(index)] = float(value)
-    model, _ = fitted(linear)
+    model = fitted(linear).model
     x = (np.sign(vectors) * np.log1p(np.abs(vectors))).astype(np.float32)
     batch = {"query_doc_features": x[:, None], "mask": np.ones((len(x), 1), bool)}
     expected = np.asarray(model.predict_relevance(batch))

@@ -13,6 +13,8 @@ from small_logs import fill_tables, sigmoid
 from untrained import new_run
 
 from clickexp.data import Sessions, open_parquet
+from clickexp.data.context import CONTEXT
+from clickexp.data.history import HISTORY
 from clickexp.data.ingest import tables as ingested
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.names import read_names
@@ -21,10 +23,9 @@ from clickexp.export.context import with_context
 from clickexp.export.fitted import configuration, fitted
 from clickexp.export.predict import document_outputs, predictor, single_documents
 from clickexp.export.sessions import read_sessions
-from clickexp.export.tables import _write_predictions, export
+from clickexp.export.tables import export, write_predictions
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import ContextParameterConfig, EmbeddingParameterConfig, SumParameterConfig
-from clickexp.parameters.context import CONTEXT, HISTORY
 from clickexp.simulation import simulate
 
 QUERIES, DOCUMENTS, LISTS, RANKS = 6, 9, 60, 3
@@ -201,7 +202,7 @@ def test_a_run_whose_terms_have_posteriors_by_default_is_read(log, tmp_path):
     overrides = ["model=dbn", "parameter@attraction=hierarchical", "+context=list"]
     run, parameters = untrained(tmp_path, log, *overrides, fill=as_built)
     assert parameters["attraction/terms/tower/terms/pair/table"].shape[1] > 1
-    model, _ = fitted(run)
+    model = fitted(run).model
     terms = model.attraction.terms["tower"].terms
     assert all(terms[name].table.get_value().has_posteriors for name in TABLES)
 
@@ -270,14 +271,14 @@ class Predicting:
 
     def __init__(self, run):
         self.folder = run
-        self.model, self.log = fitted(run)
+        self.model, self.log, _ = fitted(run)
         self.names = None if self.log.names is None else read_names(self.log.names)
         self.named = configuration(run)["dataset"].get("columns") or {}
 
     def __call__(self, source=None, **columns):
         given = self.log.test if source is None else source
-        arguments = self.model, self.log, given, self.names, columns, self.folder, self.named
-        _write_predictions(*arguments)
+        arguments = self.model, self.log, given, self.names, columns, self.named
+        write_predictions(*arguments, self.folder / "predictions.parquet")
         return pl.read_parquet(self.folder / "predictions.parquet")
 
 

@@ -134,7 +134,7 @@ def test_the_console_watches_what_stops_the_training():
     ],
 )
 def test_the_console_of_a_run_watches_the_metric_of_early_stopping(stopping, watched):
-    trainer = Trainer(early_stopping=stopping, ranking_metrics=ranking_metrics())
+    trainer = Trainer(early_stopping=stopping, groups={"ranking": ranking_metrics()})
     settings = SimpleNamespace(progress="off")
     with open_loggers(SimpleNamespace(trainer=trainer, loggers={}, settings=settings)) as logger:
         assert logger.loggers[0].metric == watched

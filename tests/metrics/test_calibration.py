@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from refusals import refuses
 from scipy.special import expit
+from updates import updated
 
 from clickexp.errors import ConfigError
 from clickexp.metrics import (
@@ -53,7 +54,7 @@ def shown(outputs, rank=None):
 
 
 def measured(metric, outputs):
-    return metric.from_model_output(**{name: x for name, x in outputs.items() if name != "logits"})
+    return updated(metric, **{name: x for name, x in outputs.items() if name != "logits"})
 
 
 def test_click_rate_error(outputs):
@@ -91,9 +92,7 @@ def test_the_reliability_curve_holds_the_rates_of_each_bin(outputs):
 
 def test_certain_predictions_are_counted_in_the_outermost_bins():
     certain = LogPair(np.float32([[0, -1e4]]), np.float32([[-1e4, 0]]))
-    metric = ExpectedCalibrationError(10).from_model_output(
-        log_probs=certain, clicks=np.array([[1, 0]])
-    )
+    metric = updated(ExpectedCalibrationError(10), log_probs=certain, clicks=np.array([[1, 0]]))
     np.testing.assert_array_equal(metric.curve()["documents"][[0, -1]], [[0, 1], [1, 0]])
     assert metric.compute() == 0
 
@@ -120,10 +119,10 @@ def test_area_is_exact_for_predictions_that_are_equal_or_apart():
     rng = np.random.default_rng(1)
     logits = rng.integers(-60, 60, (200, 3)).astype(np.float32) / 10
     clicks = rng.random((200, 3)) < 0.3
-    metric = AUC().from_model_output(log_probs=log_sigmoid_pair(logits), clicks=clicks)
+    metric = updated(AUC(), log_probs=log_sigmoid_pair(logits), clicks=clicks)
     assert metric.compute() == pytest.approx(area(logits, clicks), rel=1e-12)
     alike = log_sigmoid_pair(np.full((200, 3), -2.0, np.float32))
-    constant = AUC().from_model_output(log_probs=alike, clicks=clicks)
+    constant = updated(AUC(), log_probs=alike, clicks=clicks)
     assert constant.compute() == 0.5
 
 
@@ -132,9 +131,7 @@ def test_area_tells_predictions_apart_that_are_nearly_certain():
     rng = np.random.default_rng(2)
     logits = (rng.choice([-1, 1], (200, 3)) * rng.uniform(10, 80, (200, 3))).round()
     clicks = rng.random((200, 3)) < expit(logits / 20)
-    metric = AUC().from_model_output(
-        log_probs=log_sigmoid_pair(logits.astype(np.float32)), clicks=clicks
-    )
+    metric = updated(AUC(), log_probs=log_sigmoid_pair(logits.astype(np.float32)), clicks=clicks)
     assert metric.compute() == pytest.approx(area(logits, clicks), rel=1e-12)
 
 
@@ -241,9 +238,7 @@ def test_values_of_single_lists_are_kept_on_demand(outputs):
     p, c, where = probabilities(outputs), outputs["clicks"], outputs["where"]
     expected = np.where(where, np.log(np.where(c, p, 1 - p)), np.nan)
     np.testing.assert_allclose(metric.values()["observed_log_prob"], expected, rtol=1e-5)
-    merged = (
-        metric.empty().from_model_output(**halves[0]).merge(metric.from_model_output(**halves[1]))
-    )
+    merged = updated(metric.empty(), **halves[0]).merge(updated(metric, **halves[1]))
     np.testing.assert_array_equal(
         merged.values()["observed_log_prob"], metric.values()["observed_log_prob"]
     )

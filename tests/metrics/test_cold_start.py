@@ -70,7 +70,8 @@ def test_a_range_without_documents_has_no_value():
     values = dict(zip(metric.suffixes, metric.compute(), strict=True))
     assert math.isnan(values["_ll@new"]) and math.isnan(values["_ppl@51+"])
     assert values["_share@6-50"] == 1 and values["_share@new"] == 0
-    assert np.isnan(ColdStart().compute()).all()
+    empty = ColdStart().compute()
+    assert np.isnan(empty).all() and empty.size == len(metric.suffixes)
 
 
 def test_edges_are_chosen():

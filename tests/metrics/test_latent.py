@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from updates import updated
 
 from clickexp.metrics import Correlation, Examination, RootMeanSquaredError
 
@@ -22,7 +23,7 @@ OUTPUTS = {
 
 
 def test_examination_is_the_mean_over_the_lists_that_reach_a_rank():
-    metric = Examination().from_model_output(**OUTPUTS)
+    metric = updated(Examination(), **OUTPUTS)
     expected = [FITTED[WHERE[:, r], r].astype(np.float64).mean() for r in range(3)]
     np.testing.assert_allclose(metric.compute_per_rank(), expected, rtol=1e-6)
     assert metric.compute() == pytest.approx(FITTED[WHERE].astype(np.float64).mean(), rel=1e-6)
@@ -30,19 +31,17 @@ def test_examination_is_the_mean_over_the_lists_that_reach_a_rank():
 
 def test_root_mean_squared_error_and_correlation():
     fitted, true = (x[WHERE].astype(np.float64) for x in (FITTED, TRUE))
-    rmse = RootMeanSquaredError("attraction").from_model_output(**OUTPUTS)
+    rmse = updated(RootMeanSquaredError("attraction"), **OUTPUTS)
     assert rmse.compute() == pytest.approx(np.sqrt(np.mean((fitted - true) ** 2)), rel=1e-6)
-    correlation = Correlation("attraction").from_model_output(**OUTPUTS)
+    correlation = updated(Correlation("attraction"), **OUTPUTS)
     assert correlation.compute() == pytest.approx(np.corrcoef(fitted, true)[0, 1], rel=1e-5)
     half = OUTPUTS | {"attraction_log_probs": LOGS["true"] + math.log(0.5)}
-    assert Correlation("attraction").from_model_output(**half).compute() == pytest.approx(
-        1, rel=1e-5
-    )
+    assert updated(Correlation("attraction"), **half).compute() == pytest.approx(1, rel=1e-5)
 
 
 def test_a_constant_correlates_with_nothing_and_no_document_is_nan():
     constant = OUTPUTS | {"attraction_log_probs": np.full((50, 4), math.log(0.3), np.float32)}
-    assert math.isnan(Correlation("attraction").from_model_output(**constant).compute())
+    assert math.isnan(updated(Correlation("attraction"), **constant).compute())
     for metric in (Examination(), Correlation("attraction"), RootMeanSquaredError("attraction")):
         assert math.isnan(metric.compute())
 

@@ -16,6 +16,7 @@ from clickexp.metrics import (
     Perplexity,
     RaxMetric,
 )
+from clickexp.metrics.base import outputs_by_rank
 
 
 def outputs(seed, count=4, ranks=3):
@@ -101,7 +102,9 @@ def test_stacked_statistics_of_a_scan_equal_updates():
     batches = [{k: v for k, v in outputs(seed).items() if v is not None} for seed in range(3)]
     stack = {name: np.stack([b[name] for b in batches]) for name in batches[0]}
     scanned, updated = MultiMetric(everything()), MultiMetric(everything())
-    scan = jax.jit(lambda data: jax.lax.map(lambda b: scanned.statistics(**b), data))
+    scan = jax.jit(
+        lambda data: jax.lax.map(lambda b: scanned.statistics(**outputs_by_rank(b)), data)
+    )
     scanned.add(scan(stack), stacked=True)
     for b in batches:
         updated.update(**b)

@@ -212,6 +212,6 @@ def test_only_a_mask_made_from_lengths_spares_the_care_for_holes():
         "clicks": np.zeros((2, 3, 4), bool),
         "lengths": np.array([[4, 2, 1], [3, 3, 0]], np.int32),
     }
-    assert ByRank(at_step(with_mask(arrays), 1)).shown is None
+    assert ByRank(at_step(with_mask(arrays), 1)).mask is None
     given = {**arrays, "mask": np.ones((2, 3, 4), bool)}
-    assert ByRank(at_step(with_mask(given), 1)).shown.all()
+    assert ByRank(at_step(with_mask(given), 1)).mask.all()

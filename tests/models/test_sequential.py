@@ -131,8 +131,11 @@ def test_draws_follow_the_model(model, batch):
 def test_long_lists_average_over_draws(batch, monkeypatch):
     """With the limit below the list's length; the mean of conditionals is within 5 sigma of the enumeration."""
     monkeypatch.setattr(derived, "EXACT_RANKS", 4)
-    assert derived.how(RANKS) == "mean over 256 sampled sessions" and derived.how(4) == "exact"
-    assert Habit().how_marginal(RANKS) == derived.how(RANKS)
+    assert (
+        derived.marginal_method(RANKS) == "mean over 256 sampled sessions"
+        and derived.marginal_method(4) == "exact"
+    )
+    assert Habit().marginal_method(RANKS) == derived.marginal_method(RANKS)
     probabilities = np.exp(np.asarray(jax.jit(Habit().predict_clicks)(batch)))
     for ids, mask, found in zip(batch["query_doc_ids"], batch["mask"], probabilities, strict=True):
         joint, conditional = by_hand(ids, mask)

@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 from refusals import refuses
 
+from clickexp.data.context import CONTEXT
 from clickexp.errors import ConfigError
 from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import (
@@ -16,7 +17,7 @@ from clickexp.parameters import (
     Sizes,
     SumParameterConfig,
 )
-from clickexp.parameters.context import CONTEXT, in_new_session
+from clickexp.parameters.context import in_new_session
 
 LISTS, RANKS, PAIRS = 6, 3, 9
 

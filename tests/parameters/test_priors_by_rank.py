@@ -8,11 +8,12 @@ from flax import nnx
 from numpy.polynomial.hermite_e import hermegauss
 
 from clickexp.data import Sessions
-from clickexp.evaluation.outputs import click_outputs
+from clickexp.evaluation.groups import ClickMetrics
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig, HashEmbedding, QREmbedding, RobeDEmbedding
 from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, new_table
 from clickexp.training import Trainer, natural_gradient
+from clickexp.types import ByRank, swap_list_and_rank
 
 PRECISION, MEAN, SLOPE, BASELINE = 0.8, 0.2, -0.7, -1.0
 LINE = (-1.1, 0.8)
@@ -79,12 +80,12 @@ def test_clicks_on_a_new_document_follow_the_rank_where_it_is_shown(model):
 
     @nnx.jit
     def said(model, lists):
-        outputs = click_outputs(model, lists)
+        outputs = ClickMetrics().outputs(model, ByRank(lists))
         predicted = model.predict_clicks(lists), model.predict_conditional_clicks(lists)
         pairs = outputs["log_probs"], outputs["conditional_log_probs"]
         return model.compute_loss(lists, aggregate=False), [
             *predicted,
-            *(pair.log for pair in pairs),
+            *(swap_list_and_rank(pair.log) for pair in pairs),
         ]
 
     loss, predicted = said(model, lists)

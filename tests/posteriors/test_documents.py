@@ -16,7 +16,7 @@ from small_logs import sigmoid
 from clickexp.data import Dataset, Sessions
 from clickexp.export.examination import examination
 from clickexp.export.predict import predictor
-from clickexp.export.tables import _write_documents
+from clickexp.export.tables import write_documents
 from clickexp.models import (
     DocumentCTRModel,
     DynamicBayesianNetwork,
@@ -41,7 +41,7 @@ LOG = Sessions.from_arrays(query_doc_ids=IDS, clicks=CLICKS, query_doc_pairs=3)
 
 
 def documents(model, file, posterior=None):
-    _write_documents(model, Dataset("d", LOG, LOG, LOG, 3, 2), None, posterior, file)
+    write_documents(model, Dataset("d", LOG, LOG, LOG, 3, 2), None, posterior, file)
     return pl.read_parquet(file)
 
 

@@ -13,7 +13,8 @@ from places import ROOT
 from posteriors import MEAN, NORMAL, PRECISION, SLOPE, filled
 
 from clickexp.evaluation.evaluate import evaluate
-from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
+from clickexp.evaluation.evaluator import Evaluator
+from clickexp.evaluation.groups import click_metrics
 from clickexp.experiment.run import run_experiment
 from clickexp.metrics import LogLikelihood, ranking_metrics
 from clickexp.models import DocumentCTRModel, PositionBasedModel
@@ -57,7 +58,7 @@ def test_log_likelihood_of_draws_has_the_mean_that_quadrature_gives(data):
 def test_mean_and_quantiles_are_those_of_single_draws(data):
     sizes = {"positions": 5, "query_doc_pairs": data.query_doc_pairs}
     model = filled(PositionBasedModel(attraction=NORMAL, **sizes, rngs=nnx.Rngs(0)))
-    found = evaluate_draws(model, data, GROUPS, ModelEvaluator(128), draws=7, seed=3)
+    found = evaluate_draws(model, data, GROUPS, Evaluator(128), draws=7, seed=3)
     assert list(found) == ["ll", "ppl", "cond_ppl", "ndcg@5", "loss"]
     singles = [
         evaluate(model.sample_parameters(key), data, GROUPS).values()

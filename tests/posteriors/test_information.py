@@ -1,5 +1,7 @@
 """Observed information of shared parameters against the exact marginal log-likelihood."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from clickexp.posteriors import rows as rows_module
 from clickexp.posteriors import shared as posterior_module
 from clickexp.posteriors.information import information
 from clickexp.posteriors.intervals import shared_intervals
-from clickexp.posteriors.rows import with_shared_errors
+from clickexp.posteriors.rows import with_shared_uncertainty
 from clickexp.posteriors.shared import shared_posterior
 from clickexp.training import Trainer
 
@@ -144,6 +146,20 @@ def test_information_is_that_of_exact_integration_over_rows(pairs, impressions):
     np.testing.assert_allclose(*moved, atol=0.3 * exact_sd.max())
 
 
+def test_the_score_expects_rows_to_follow():
+    """The likelihood of shared parameters does not depend on rows: one that is off its optimum returns to it."""
+    log = simulated(150, 60)
+    counts = counted(*log, 150)
+    at_optimum = model_at(THETA, counts)
+    above = nnx.clone(at_optimum)
+    rows = above.attraction.table.get_value()
+    values = rows.values.at[:, 0].add(0.1 * rows.deviations(rows.values)[:, 0])
+    above.attraction.table.set_value(dataclasses.replace(rows, values=values))
+    before, after = (information(model, sessions(*log, 150)) for model in (at_optimum, above))
+    deviations = np.sqrt(np.diag(before.complete))
+    np.testing.assert_allclose(after.score / deviations, before.score / deviations, atol=0.1)
+
+
 def test_rows_that_represent_others_count_as_often(monkeypatch):
     """Documents come in pairs with the same clicks, of which a sample takes one."""
     ids, clicks = simulated(20, 30)
@@ -207,7 +223,7 @@ def test_rows_have_the_errors_of_shared_parameters(pairs, impressions, monkeypat
         ids = np.arange(1, pairs + 1, dtype=np.int32)[None]
         return np.asarray(changed.attraction.posterior({"query_doc_ids": ids})[1][0], np.float64)
 
-    found = variances(with_shared_errors(model, [model.attraction.table], posterior, data))
+    found = variances(with_shared_uncertainty(model, [model.attraction.table], posterior, data))
     exact = -hessian(lambda theta: log_likelihood(theta, counts), theta)
     free = [1, 2, 4]
     # the error of the precision of the prior is left out
@@ -229,13 +245,13 @@ def test_rows_have_the_errors_of_shared_parameters(pairs, impressions, monkeypat
         patch.setattr(rows_module, "WORK", len(log[0]) * 2 // 3 + 2)
         order = np.argsort(log[0][:, 0], kind="stable")
         data_in_order = sessions(*(each[order] for each in log), pairs)
-        changed = with_shared_errors(model, [model.attraction.table], posterior, data_in_order)
+        changed = with_shared_uncertainty(model, [model.attraction.table], posterior, data_in_order)
         part = variances(changed)
         np.testing.assert_allclose((part - own).mean(), (found - own).mean(), rtol=0.25)
         assert (part - own != found - own).all()
 
     monkeypatch.setattr(rows_module, "ROOM", 2 * 6)  # of two rows
-    some = variances(with_shared_errors(model, [model.attraction.table], posterior, data))
+    some = variances(with_shared_uncertainty(model, [model.attraction.table], posterior, data))
     surest = np.argsort(own)[:2]
     np.testing.assert_allclose(some[surest], found[surest], rtol=1e-5)
     np.testing.assert_allclose(np.delete(some, surest), np.delete(own, surest), rtol=1e-4)

@@ -8,7 +8,7 @@ from scipy import stats
 from small_logs import sigmoid
 
 from clickexp.data import Dataset, Sessions
-from clickexp.export.tables import _write_documents
+from clickexp.export.tables import write_documents
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors.policy_prior import (
@@ -222,7 +222,7 @@ def test_exported_attraction_and_its_intervals_are_near_the_truth(policy, skew, 
     model = PositionBasedModel(RANKS, PAIRS, click_rate=click_rate, rngs=nnx.Rngs(0))
     Trainer(seed=0).train(model, log, log)
     dataset = Dataset("d", log, log, log, PAIRS, RANKS)
-    _write_documents(
+    write_documents(
         model, dataset, None, shared_posterior(model, log), tmp_path / "documents.parquet"
     )
     table = pl.read_parquet(tmp_path / "documents.parquet")

@@ -13,8 +13,8 @@ from scipy.special import expit
 from clickexp.data import Sessions
 from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, DynamicBayesianNetwork, PositionBasedModel
-from clickexp.posteriors import rows as settling
-from clickexp.posteriors.rows import settled
+from clickexp.posteriors import rows as rows_module
+from clickexp.posteriors.rows import newton_refined
 from clickexp.training import Trainer
 
 IMPRESSIONS, CLICKS = np.array([0, 1, 20, 200]), np.array([0, 1, 3, 0])
@@ -43,7 +43,7 @@ def test_a_step_is_newtons_on_the_bound():
     model, log = click_rates()
     before = np.asarray(model.ctr.table.get_value().values).copy()
     offset, sd = posterior(model.ctr.table)
-    found, found_sd = posterior(settled(model, [model.ctr.table], log).ctr.table)
+    found, found_sd = posterior(newton_refined(model, [model.ctr.table], log).ctr.table)
     logit = offset + MEAN + SLOPE * before[:, 2] + float(model.ctr.baseline[...])
     points = expit(logit + sd * np.array([[1.0], [-1.0]]))
     number, clicks = (np.pad(each, (0, len(logit) - 4)) for each in (IMPRESSIONS, CLICKS))
@@ -61,9 +61,9 @@ def test_a_step_is_newtons_on_the_bound():
 
 def test_large_logs_and_other_tables_stay_as_they_are(monkeypatch):
     model, log = click_rates()
-    assert settled(model, [], log) is model
-    monkeypatch.setattr(settling, "_MOST_SESSIONS", log.count - 1)
-    assert settled(model, [model.ctr.table], log) is model
+    assert newton_refined(model, [], log) is model
+    monkeypatch.setattr(rows_module, "_MOST_SESSIONS", log.count - 1)
+    assert newton_refined(model, [model.ctr.table], log) is model
 
 
 @pytest.mark.parametrize("steps", [64, pytest.param(256, marks=pytest.mark.nightly)])
@@ -96,7 +96,7 @@ def test_tables_of_the_same_ids_have_separate_signs(steps):
         return jnp.sum(model.compute_loss(batch, aggregate=False))
 
     hessian = np.asarray(jax.jit(jax.hessian(loss))(jnp.zeros(2)), np.float64)
-    better = settled(model, [model.attraction.table, model.satisfaction.table], log)
+    better = newton_refined(model, [model.attraction.table, model.satisfaction.table], log)
     _, sd = posterior(better.attraction.table)
     own = (sd[1] ** -2 - PRECISION) / number
     # with the same signs it would be off by all of the element beside the diagonal
@@ -118,7 +118,7 @@ def test_settled_posteriors_are_nearer_to_exact_ones():
     log = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=pairs)
     model = PositionBasedModel(ranks, pairs, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
     Trainer(seed=0, metrics={"ll": LogLikelihood()}).train(model, log, log)
-    better = settled(model, [model.attraction.table], log)
+    better = newton_refined(model, [model.attraction.table], log)
 
     grid = np.linspace(-12, 8, 801)
     rows = model.attraction.table.get_value()

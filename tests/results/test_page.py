@@ -12,7 +12,7 @@ from posteriors import NORMAL, filled
 from small_runs import write_json, write_run
 
 from clickexp.evaluation.evaluate import evaluate
-from clickexp.evaluation.model_evaluator import click_metrics
+from clickexp.evaluation.groups import click_metrics
 from clickexp.models import PositionBasedModel
 from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.results import find_runs

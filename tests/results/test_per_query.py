@@ -13,7 +13,8 @@ from scipy import stats
 from clickexp.data import Sessions
 from clickexp.errors import UserError
 from clickexp.evaluation.evaluate import evaluate
-from clickexp.evaluation.model_evaluator import ModelEvaluator, click_metrics
+from clickexp.evaluation.evaluator import Evaluator
+from clickexp.evaluation.groups import click_metrics
 from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Perplexity, ranking_metrics
 from clickexp.models import PositionBasedModel, RankCTRModel, UserBrowsingModel
 from clickexp.results.per_query import interval, paired_test, samples
@@ -62,7 +63,7 @@ def runs(tmp_path_factory):
             model,
             data,
             {"click": click_metrics(), **METRICS},
-            ModelEvaluator(128),
+            Evaluator(128),
             keep_values=True,
         )
         done[name] = folder, evaluation.result(), evaluation.keep(data, folder)
@@ -136,7 +137,7 @@ def test_lists_of_a_search_session_are_one_unit(runs, tmp_path):
             model,
             data,
             {"click": click_metrics(), **METRICS},
-            ModelEvaluator(128),
+            Evaluator(128),
             keep_values=True,
         )
         evaluation.keep(data, tmp_path / name)

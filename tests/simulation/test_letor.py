@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from places import ROOT
 from refusals import refuses
 
-from clickexp.data import DataError
 from clickexp.data.ingest import extent
+from clickexp.errors import DataError
 from clickexp.simulation import open_letor, svmlight
 
 REAL = ROOT.parent / "shared/data/lambdarank"

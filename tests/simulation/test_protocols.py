@@ -219,8 +219,8 @@ def test_a_fitted_ranker_orders_the_lists(folder, tmp_path):
     write_linear(tmp_path / "ranker.npz", weights[:2])
     with refuses(UserError, "reads 2 features", "documents have 3"):
         open_letor(folder, **settings, **FEW)
-    table = {"kind": "table", "values": "t", "log_probability": True}
-    write_npz(tmp_path / "ranker.npz", {"features": None, "towers": [table]}, t=np.zeros(5))
+    table = ("z", "row", ["t", "ids"], {})
+    write_npz(tmp_path / "ranker.npz", {"features": None, "steps": [table]}, t=np.zeros(5))
     with refuses(UserError, "knows 4 documents"):
         open_letor(folder, **settings, **FEW)
     (tmp_path / "ranker.npz").write_bytes(b"nothing")
@@ -242,7 +242,7 @@ def test_the_scores_of_any_run_order_the_lists(folder, tmp_path, model):
         tmp_path / "run", f"model={model}", "dataset=letor", f"dataset.path={folder}", *own
     )
     export(run, numpy=True)
-    ranker, dataset = fitted(run)
+    ranker, dataset, _ = fitted(run)
     settings = dict(policy="ranker", policy_ranker=str(run), policy_noise=0.0)
     part = open_letor(folder, **settings, **FEW).train
     ids = np.arange(1, dataset.query_doc_pairs + 1, dtype=np.int32)[:, None]
@@ -253,10 +253,8 @@ def test_the_scores_of_any_run_order_the_lists(folder, tmp_path, model):
 
 
 def write_linear(file, weights):
-    output = {"kind": "dense", "kernel": "w", "bias": "b"}
-    layers = {"input": [], "cross": [], "deep": [], "combination": "stacked", "output": output}
-    tower = {"kind": "network", "width": len(weights), "log_probability": False, **layers}
-    write_npz(file, {"features": len(weights), "towers": [tower]}, w=weights, b=np.zeros(1))
+    steps = [("column", "matmul", ["features", "w"], {}), ("z", "squeeze", ["column"], {})]
+    write_npz(file, {"features": len(weights), "steps": steps}, w=weights)
 
 
 def write_npz(file, description, **arrays):

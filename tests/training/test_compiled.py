@@ -18,6 +18,8 @@ from small_logs import leaves, packed, ragged_log, superbatch
 
 from clickexp.data import feed as dispatch
 from clickexp.evaluation import evaluator as evaluation
+from clickexp.evaluation.evaluator import Evaluator, Program
+from clickexp.evaluation.groups import ClickMetrics
 from clickexp.experiment import instantiate
 from clickexp.metrics import LogLikelihood
 from clickexp.models import (
@@ -219,15 +221,15 @@ def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
 
 def test_evaluation_traces_once_a_shape(made):
     model = DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0))
-    graphdef, state = nnx.split(model)
-    evaluator = evaluation.Evaluator(
-        graphdef, {"ll": LogLikelihood()}, batch_size=BATCH, steps_per_execution=STEPS
-    )
+    group = ClickMetrics(ll=LogLikelihood())
+    program = Program(Evaluator(BATCH, STEPS), model, group, log(BATCH))
     for sessions in (BATCH * STEPS, 2 * BATCH * STEPS + 1, 2 * BATCH * STEPS - 1):
-        evaluator((state,), log(sessions), "test")
-    assert evaluator.run.traces == 1
-    evaluator((state,), log(BATCH), "test")
-    assert evaluator.run.traces == 2
+        program.data = log(sessions)
+        program((nnx.state(model),), "test")
+    assert program.run.traces == 1
+    program.data = log(BATCH)
+    program((nnx.state(model),), "test")
+    assert program.run.traces == 2
 
 
 def compiled_step(optimizer, wrap=lambda step: step, donate=0, tower=POINTS):

@@ -33,7 +33,7 @@ def test_only_a_prior_that_is_learned_moves(learns_prior):
     model.attraction.table = new_table(ROWS, 1, PRECISION, "normal", learns_prior=learns_prior)
     learner = Trainer(natural_gradient(), batch_size=100).learner(model)
     learner.start(log)
-    assert learner.unsettled == 3
+    assert learner.warmup_passes == 3
     seen = []
     for epoch in range(1, 16):
         learner.run_pass(log, epoch)

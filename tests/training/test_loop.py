@@ -10,10 +10,11 @@ import pytest
 from flax.training import early_stopping as flax_stopping
 from refusals import refuses
 from small_logs import packed, ragged_log, shown
+from stored_logs import stored
 
 from clickexp.data import Features
 from clickexp.errors import ConfigError, DivergedError
-from clickexp.evaluation.evaluate import HeldOutEvaluator
+from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.loggers.base import Logger
 from clickexp.training import EarlyStopping, loop
 from clickexp.training.loop import Checkpoint, Learner, Loop
@@ -28,8 +29,8 @@ FALLS_AND_RISES = (3.0, 2.0, 1.0, 1.5, 2.5, 3.0, 3.5, 4.0)
 class Counting(Learner):
     """A learner whose state is how many passes it has done, and how often its rates fell."""
 
-    def __init__(self, passes, train, *, decays=0, unsettled=0, settings=(), programs=()):
-        self.passes, self.unsettled = passes, unsettled
+    def __init__(self, passes, train, *, decays=0, warmup_passes=0, settings=(), programs=()):
+        self.passes, self.warmup_passes = passes, warmup_passes
         self.settings, self.programs = dict(settings), programs
         self.train, self.most_decays, self.starts = train, decays, 0
         self.state = {"passes": jnp.asarray(0), "decays": jnp.asarray(0)}
@@ -52,7 +53,7 @@ class Counting(Learner):
         return (self.state,)
 
 
-class Validation(HeldOutEvaluator):
+class Validation(CompiledEvaluation):
     """A validation whose loss follows from the number of passes."""
 
     names, programs = ("loss", "ll"), ()
@@ -178,7 +179,7 @@ def test_rates_fall_where_training_would_stop_until_they_may_no_longer():
 def test_epochs_before_everything_is_learned_are_forgotten():
     """Three of them: the best is the fifth, and none before the fourth makes training stop."""
     losses = [1.0, 1.0, 2.0, 5.0, 4.0, 4.5, 3.0]
-    made = ran(losses, EarlyStopping(patience=0), unsettled=3)
+    made = ran(losses, EarlyStopping(patience=0), warmup_passes=3)
     assert [record["improved"] for record in made.history] == [True] * 5 + [False]
     assert (made.best_epoch, int(made.best["passes"])) == (5, 5)
 
@@ -463,10 +464,10 @@ def test_a_checkpoint_to_continue_from_is_only_read(tmp_path):
         assert earlier.read_bytes() == before and file.exists() is (own is not None)
 
 
-def test_fingerprints_of_packed_folders(tmp_path):
-    """The pack, its copy and its whole slice are one; other clicks, a part and features are not."""
+def test_fingerprints_of_stored_logs(tmp_path):
+    """The log, its copy and its whole slice are one; other clicks, a part and features are not."""
     logs = ((TRAIN, "a"), (TRAIN, "b"), (CLICKED_ELSEWHERE, "c"))
-    same, copy, other = (each.save(tmp_path / name) for each, name in logs)
+    same, copy, other = (stored(each, tmp_path / name) for each, name in logs)
     assert same.fingerprint == copy.fingerprint == same.slice(0, 99).fingerprint
     parts = [other, same.slice(0, SESSIONS - 1), same.slice(1, SESSIONS)]
     features = [Features(np.full((PAIRS + 1, 2), value, np.float32)) for value in (0, 1)]

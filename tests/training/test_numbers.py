@@ -1,5 +1,7 @@
 """What the trainer computes, against float64 loops over documents."""
 
+import inspect
+
 import numpy as np
 import optax
 import pytest
@@ -9,7 +11,7 @@ from small_logs import fill_tables, packed, ragged_log, shown, sigmoid, state_of
 from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, GlobalCTRModel, PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameterConfig
-from clickexp.training import LazySGD, Optimizer, Trainer, lazy_adam
+from clickexp.training import LazySGD, Optimizer, Trainer, lazy_adam, lazy_adamw
 from clickexp.training import trainer as trainer_module
 
 RANKS, PAIRS = 4, 15
@@ -245,3 +247,10 @@ def test_the_batch_size_fits_the_log(monkeypatch):
             with pytest.raises(Stop):
                 learner.run_pass(log, 1)
         assert sizes[-2:] == [expected, 48], sessions
+
+
+@pytest.mark.parametrize("of_rows, of_optax", [(lazy_adam, optax.adam), (lazy_adamw, optax.adamw)])
+def test_moments_of_rows_decay_as_those_of_optax_do(of_rows, of_optax):
+    ours, theirs = (inspect.signature(each).parameters for each in (of_rows, of_optax))
+    for name in ("b1", "b2", "eps"):
+        assert ours[name].default == theirs[name].default

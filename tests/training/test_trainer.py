@@ -12,9 +12,9 @@ from flax.training import early_stopping as flax_stopping
 from refusals import refuses
 from small_logs import fill_tables, packed, ragged_log, shown, state_of
 
-from clickexp.data import DataError, Features
+from clickexp.data import Features
 from clickexp.data.feed import feed
-from clickexp.errors import ConfigError, DivergedError
+from clickexp.errors import ConfigError, DataError, DivergedError
 from clickexp.evaluation import evaluator as evaluation
 from clickexp.loggers.base import Logger
 from clickexp.metrics import (
@@ -491,7 +491,7 @@ def test_lists_to_rank_need_labels_and_no_clicks():
     for batch in batches:
         del batch["mask"]
         batch["lengths"] = batch.pop("n").astype(np.int32)
-    trainer = Trainer(ranking_metrics=dcg)
+    trainer = Trainer(groups={"ranking": dcg})
     again = trainer.evaluate_ranking(linear_ranker(), iter(batches)).compute("test_")
     assert again == tested
 

@@ -12,7 +12,7 @@ from small_logs import packed, ragged_log, shown, sigmoid
 
 from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluate import evaluate, validation_metrics
-from clickexp.evaluation.model_evaluator import click_metrics
+from clickexp.evaluation.groups import click_metrics
 from clickexp.metrics import AUC, Correlation, LogLikelihood, Perplexity, ranking_metrics
 from clickexp.models import DocumentCTRModel, PositionBasedModel
 from clickexp.models.base import Model
@@ -60,7 +60,7 @@ def test_early_stopping_on_a_ranking_metric(lists):
     """Of labelled lists, or of the validation sessions; the model is left in the best epoch."""
     model = DocumentCTRModel(PAIRS, FREE, rngs=nnx.Rngs(0))
     stopping, ndcg_at_3 = EarlyStopping("ndcg@3", patience=2), ranking_metrics(["ndcg"], [3])
-    trainer = Trainer(OVERFIT, 20, stopping, ranking_metrics=ndcg_at_3, **SIZES)
+    trainer = Trainer(OVERFIT, 20, stopping, groups={"ranking": ndcg_at_3}, **SIZES)
     report = trainer.train(model, TRAIN, VAL, val_lists=lists)
     values = [record["val/ndcg@3"] for record in report.history]
     assert report.best_epoch == 1 + int(np.argmax(values))
@@ -81,7 +81,7 @@ def test_ranking_metrics_need_labels_and_click_metrics_a_click_model():
         trainer.train(Ranker(PAIRS, rngs=nnx.Rngs(0)), TRAIN, VAL)
     assert "ppl" not in str(caught.value)
     metrics = {"r": Correlation("attraction")}
-    truth = Trainer(OVERFIT, 2, EarlyStopping("r"), truth_metrics=metrics, **SIZES)
+    truth = Trainer(OVERFIT, 2, EarlyStopping("r"), groups={"truth": metrics}, **SIZES)
     with refuses(ConfigError, "'r'", "loss, ll, ppl, cond_ppl"):
         truth.train(DocumentCTRModel(PAIRS, FREE, rngs=nnx.Rngs(0)), TRAIN, VAL)
 
@@ -92,7 +92,7 @@ def test_early_stopping_on_the_truth():
     data = simulate(PositionBasedModel, **sizes)
     model = PositionBasedModel(4, data.query_doc_pairs, rngs=nnx.Rngs(0))
     stopping, metrics = EarlyStopping("r", patience=20), {"r": Correlation("attraction")}
-    trainer = Trainer(OVERFIT, 6, stopping, truth_metrics=metrics, **SIZES)
+    trainer = Trainer(OVERFIT, 6, stopping, groups={"truth": metrics}, **SIZES)
     report = trainer.train(model, data.train, data.val, truth=data.truth)
     values = [record["val/r"] for record in report.history]
     assert report.best_epoch == 1 + int(np.argmax(values))
@@ -193,12 +193,9 @@ def test_a_validation_has_the_metrics_that_are_watched():
         "ranking": ranking_metrics(["ndcg", "mrr"], [3]),
         "truth": {"r": Correlation("attraction")},
     }
-    assert set(validation_metrics(groups, ["loss"])) == {"metrics"}
+    assert validation_metrics(groups, ["loss"])["groups"] == {}
     assert list(validation_metrics(groups, ["auc"])["metrics"]) == ["ll", "ppl", "cond_ppl", "auc"]
-    assert set(validation_metrics(groups, ["ndcg@3"])["ranking_metrics"]) == {"ndcg", "mrr"}
-    assert set(validation_metrics(groups, ["r", "mrr@3"])) == {
-        "metrics",
-        "ranking_metrics",
-        "truth_metrics",
-    }
-    assert validation_metrics({"ranking": groups["ranking"]}, ["loss"]) == {}
+    watched = validation_metrics(groups, ["ndcg@3"])["groups"]
+    assert set(watched) == {"ranking"} and set(watched["ranking"].metrics) == {"ndcg", "mrr"}
+    assert set(validation_metrics(groups, ["r", "mrr@3"])["groups"]) == {"ranking", "truth"}
+    assert validation_metrics({"ranking": groups["ranking"]}, ["loss"]) == {"groups": {}}

@@ -10,7 +10,7 @@ _KEYS = ("dtype", "per", "fill", "name")
 
 
 class Field(NamedTuple):
-    """What a reader takes a column of a file for, where it is not packed as it is."""
+    """A column of a file as a reader takes it, where it is not packed as it is."""
 
     kinds: str
     rule: str
@@ -26,21 +26,21 @@ TIME = Field("ift", _TIMES, per_document=False)
 
 
 def named_columns(
-    columns: Mapping[str, Any] | None, known: Iterable[str]
+    columns: Mapping[str, Any] | None, keys: Iterable[str]
 ) -> tuple[dict[str, str | None], dict[str, Column]]:
     """The file's name of each column, and the extra columns by name.
 
     Args:
         columns: Option of a reader: {KEY: name in the file, or None to leave it out}. A key that is not known declares
             an extra column, with these defaults: {KEY: {dtype: float32, per: document, fill: None, name: KEY}}.
-        known: Keys of the reader itself; they name the columns of the file too unless the option names others.
+        keys: Those of the reader itself; they name the columns of the file too unless the option names others.
 
     Raises:
         DataError: A key is unknown or no text, or no column can be declared so, or only with other values in a batch.
     """
     if wrong := [key for key in columns or {} if not isinstance(key, str)]:
         raise DataError(f"columns has the key {wrong[0]!r}. Keys are text; write '{wrong[0]}'.")
-    names: dict[str, str | None] = {key: key for key in known}
+    names: dict[str, str | None] = {key: key for key in keys}
     stated = {key: value for key, value in (columns or {}).items() if isinstance(value, Mapping)}
     if unknown := [key for key in columns or {} if key not in stated and key not in names]:
         raise DataError(
@@ -67,7 +67,7 @@ def named_columns(
     return names, extra
 
 
-def check_keys(name: str, given: Iterable[str], known: Iterable[str]) -> None:
+def check_keys(name: str, keys: Iterable[str], allowed: Iterable[str]) -> None:
     """DataError for a key of a mapping in the options that means nothing."""
-    if unknown := set(given) - set(known):
-        raise DataError(f"{name} has keys {sorted(unknown)}. The keys are {list(known)}.")
+    if unknown := set(keys) - set(allowed):
+        raise DataError(f"{name} has keys {sorted(unknown)}. The keys are {list(allowed)}.")

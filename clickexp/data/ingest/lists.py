@@ -56,15 +56,15 @@ class Lists:
             location.reject(
                 values.is_null(), values, name, f"fill it or drop the row; {fields[name].rule}"
             )
-            found = values.list.len().to_numpy().astype(np.int64)
+            sizes = values.list.len().to_numpy().astype(np.int64)
             values = (
-                values if found.all() else values.filter(found > 0)
+                values if sizes.all() else values.filter(sizes > 0)
             ).explode()  # an empty list gives a null
-            documents[name] = cells(name, values, fields[name], location, found)
-            lengths, first = (found, name) if lengths is None else (lengths, first)
-            if (found != lengths).any():
-                row = int((found != lengths).argmax())
-                what = f"{name} has length {found[row]}, {first} has {lengths[row]}"
+            documents[name] = cells(name, values, fields[name], location, sizes)
+            lengths, first = (sizes, name) if lengths is None else (lengths, first)
+            if (sizes != lengths).any():
+                row = int((sizes != lengths).argmax())
+                what = f"{name} has length {sizes[row]}, {first} has {lengths[row]}"
                 raise location.error(
                     what, "the lists of a row have one length: mend or drop the row", row
                 )
@@ -150,7 +150,7 @@ def cells(
     Raises:
         DataError: A value does not parse, or is missing and has no fill.
     """
-    given, fill, is_text = values, field.fill, values.dtype in TEXT
+    read, fill, is_text = values, field.fill, values.dtype in TEXT
     fill = int(fill) if fill is not None and fill == int(fill) else fill
     if "t" in field.kinds:
         values = as_numbers(values)
@@ -167,7 +167,7 @@ def cells(
     elif fill is not None:
         values = values.fill_null(fill)
     remedy = field.rule if is_text else f"fill it or drop the row; {field.rule}"
-    location.reject(values.is_null(), given, name, remedy, lengths)
+    location.reject(values.is_null(), read, name, remedy, lengths)
     return values
 
 

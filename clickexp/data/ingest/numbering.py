@@ -9,7 +9,7 @@ import polars as pl
 from clickexp.data.id_table import IdTable, pair_keys
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.names import NamesWriter, keys_of
-from clickexp.data.schema import DataError
+from clickexp.errors import DataError
 
 PAIR_KEYS = ("query_document", "document")
 """What has a row in the tables: a document under a query, or a document."""

@@ -92,13 +92,13 @@ class SourceTable(ABC):
     ):
         self.file, self.fields, self.source = file, fields, SourceLocation(str(file))
         try:
-            found, self.size = self._open()
-            present = found.names
+            schema, self.size = self._open()
+            present = schema.names
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from error
         self.columns = self._named(present, names, required)
         self.layout = {
-            key: self._checked(key, found.field(name).type) for key, name in self.columns.items()
+            key: self._checked(key, schema.field(name).type) for key, name in self.columns.items()
         }
 
     def batches(self, keys: Iterable[str] | None = None) -> Iterator[Batch]:
@@ -122,34 +122,34 @@ class SourceTable(ABC):
     def _batches(self, columns: Mapping[str, str]) -> Iterator[Batch]: ...
 
     def _checked(self, key: str, kind: pa.DataType) -> str:
-        """What the column holds; DataError unless it is read from that."""
+        """The kind of values of a column; DataError unless it is read from these."""
         return "text"
 
     def _named(
-        self, found: list[str], names: Mapping[str, str | None], required: Iterable[str]
+        self, present: list[str], names: Mapping[str, str | None], required: Iterable[str]
     ) -> dict[str, str]:
         columns = {}
         for key, name in names.items():
-            if name in found:
-                if found.count(name) > 1:
+            if name in present:
+                if present.count(name) > 1:
                     raise self.source.error(
                         f"two columns are called {name!r}", "rename one of them"
                     )
                 columns[_PACKED_NAMES.get(key, key)] = name
             elif key in required or name not in (None, key):
-                hint = _remedy(key, name, found) + ("" if key in required else ", or to null")
-                raise self.source.error(f"no column {name!r} for {key} among {found}", hint)
+                hint = _remedy(key, name, present) + ("" if key in required else ", or to null")
+                raise self.source.error(f"no column {name!r} for {key} among {present}", hint)
         return columns
 
     def _unreadable(self, error: Exception) -> DataError:
         return self.source.error(f"cannot be read as {self.kind} ({error})", self.remedy)
 
 
-def _remedy(key: str, name: str | None, found: list[str]) -> str:
+def _remedy(key: str, name: str | None, present: list[str]) -> str:
     """Returns what to do where a file has no column of a name."""
-    if key == "query_doc_ids" and {*found} >= _IMPRESSIONS:
+    if key == "query_doc_ids" and {*present} >= _IMPRESSIONS:
         return "rows seem to be impressions, which dataset=impressions (format=impressions) reads"
-    near = difflib.get_close_matches(str(name), found, 1, cutoff=0.5)
+    near = difflib.get_close_matches(str(name), present, 1, cutoff=0.5)
     return f"set columns.{key}" + (f", perhaps to {near[0]}" if near else " to one of them")
 
 
@@ -296,17 +296,17 @@ def _find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> lis
     if not source.is_dir():
         return [source]
     patterns = [files] if files else [f"*{suffix}" for suffix in suffixes]
-    found = sorted(
+    matching = sorted(
         {file for pattern in patterns for file in source.glob(pattern) if file.is_file()}
     )
-    if not found:
+    if not matching:
         remedy = "Check the path of the dataset, or name the files to read in `files`."
         below = [*itertools.islice(source.rglob("*"), _FEW_FILES)]
         deeper = [pattern for pattern in patterns if any(file.match(pattern) for file in below)]
         if deeper:
             remedy = f"Those in the folders inside are read with files='**/{deeper[0]}'."
         raise DataError(f"{source}: no {' or '.join(patterns)} file in this folder. {remedy}")
-    return found
+    return matching
 
 
 def open_tables(

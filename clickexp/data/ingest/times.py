@@ -84,16 +84,14 @@ class _Alike:
         self._words, self._kind, self._first = words, 0, ""
 
     def check(self, kinds: np.ndarray, values: pl.Series, location: SourceLocation) -> None:
-        known = kinds > 0
-        if not self._kind and known.any():
-            row = int(known.argmax())
+        has_kind = kinds > 0
+        if not self._kind and has_kind.any():
+            row = int(has_kind.argmax())
             self._kind, self._first = int(kinds[row]), location.of(row)
-        other = known & (kinds != self._kind)
+        other = has_kind & (kinds != self._kind)
         if other.any():
-            here, there = self._words[kinds[other.argmax()]], self._words[self._kind]
-            remedy = (
-                f"times here are {here}, those of {self._first} {there}: write all of them alike"
-            )
+            kind, first_kind = self._words[kinds[other.argmax()]], self._words[self._kind]
+            remedy = f"times here are {kind}, those of {self._first} {first_kind}: write all of them alike"
             location.reject(other, values, "times", remedy)
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clickexp.data.context import SEEN
 from clickexp.data.dataset import Dataset
 from clickexp.data.sessions import Sessions
 
@@ -52,17 +51,19 @@ def _summary(part: Sessions) -> ContextSummary:
     )
     depths = np.zeros(1, int)
     for chunk in part.chunks():
-        found: Mapping[str, np.ndarray] = {
+        counted: Mapping[str, np.ndarray] = {
             "later": chunk["session_index"] > 0,
             "list_repeated": chunk["list_repeated"],
             "query_repeated": chunk["query_repeated"] if "query_repeated" in chunk else np.zeros(0),
-            "seen": chunk.shown & (chunk[SEEN.name] > 0),
-            "clicked": chunk.shown & (chunk[SEEN.name] > 1),
+            "seen": chunk.shown & (chunk["document_seen"] > 0),
+            "clicked": chunk.shown & (chunk["document_seen"] > 1),
         }
-        sums = {name: total + int(np.count_nonzero(found[name])) for name, total in sums.items()}
-        here = np.bincount(chunk["session_index"])
-        longest = max(len(here), len(depths))
-        depths = np.pad(depths, (0, longest - len(depths))) + np.pad(here, (0, longest - len(here)))
+        sums = {name: total + int(np.count_nonzero(counted[name])) for name, total in sums.items()}
+        counts = np.bincount(chunk["session_index"])
+        longest = max(len(counts), len(depths))
+        depths = np.pad(depths, (0, longest - len(depths))) + np.pad(
+            counts, (0, longest - len(counts))
+        )
     # as many sessions have at least n lists as there are lists with the index n - 1
     lengths = np.append(0, depths - np.append(depths[1:], 0))
     found_queries = sums.pop("query_repeated")

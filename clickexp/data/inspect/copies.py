@@ -31,12 +31,12 @@ class Copies(NamedTuple):
 
     Attributes:
         lists: Lists of the part.
-        found: Those of them that the other part has.
+        common: Those of them that the other part has.
         excess: Those seen once in either part beyond what users' repetition explains.
     """
 
     lists: int
-    found: int
+    common: int
     excess: float
 
     @property
@@ -74,14 +74,14 @@ def copies(part: np.ndarray, other: np.ndarray) -> Copies:
     kinds, counts = np.unique(part, return_counts=True)
     of_other, counts_of_other = np.unique(other, return_counts=True)
     place = np.searchsorted(of_other, kinds)
-    known = np.append(of_other, np.uint64(0))[place] == kinds
-    known &= place < len(of_other)
-    there = np.where(known, np.append(counts_of_other, 0)[place], 0)
+    is_common = np.append(of_other, np.uint64(0))[place] == kinds
+    is_common &= place < len(of_other)
+    copies_there = np.where(is_common, np.append(counts_of_other, 0)[place], 0)
     unseen, once, twice = (
-        int(np.count_nonzero((counts == 1) & (there == number))) for number in range(3)
+        int(np.count_nonzero((counts == 1) & (copies_there == number))) for number in range(3)
     )
     by_chance = np.sqrt(2 * _at_most(unseen) * _at_most(twice))
-    return Copies(len(part), int(counts[known].sum()), once - by_chance)
+    return Copies(len(part), int(counts[is_common].sum()), once - by_chance)
 
 
 def _at_most(count: int) -> float:

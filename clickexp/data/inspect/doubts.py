@@ -36,7 +36,7 @@ def doubts(dataset: Dataset) -> Iterator[str]:
         if name != "ranking" or part is not dataset.test
     }
     share = max(round(sum(part.count for part in parts.values()) / _ENOUGH), 1)
-    found = {name: _Part(part, share) for name, part in parts.items()}
+    counts = {name: _Part(part, share) for name, part in parts.items()}
     sample = f" (counted in a sample, of one list in {share})" if share > 1 else ""
     for part in (dataset.train, dataset.val, dataset.test):
         if (
@@ -45,12 +45,12 @@ def doubts(dataset: Dataset) -> Iterator[str]:
         ):
             yield message
             break
-    for message in _of_lists(found, simulated=dataset.truth is not None):
+    for message in _of_lists(counts, simulated=dataset.truth is not None):
         yield message + sample
 
 
 class _Part:
-    """What there is to find in the lists of a part.
+    """Counts of doubtful lists of a part.
 
     Args:
         sessions: The lists.
@@ -110,11 +110,11 @@ def _copied_lists(parts: Mapping[str, _Part]) -> Iterator[str]:
     """Doubts whether test figures are those of new lists."""
     train = parts["train"].keys
     held_out = {name: copies(parts[name].keys, train) for name in ("val", "test")}
-    doubtful = {name: each for name, each in held_out.items() if each.doubtful}
+    doubtful = {name: copied for name, copied in held_out.items() if copied.doubtful}
     words = {"val": "validation", "test": "test"}
     if doubtful:
         counts = " and ".join(
-            f"{_count(each)} {words[name]} lists" for name, each in doubtful.items()
+            f"{_count(copied)} {words[name]} lists" for name, copied in doubtful.items()
         )
         yield (
             f"{counts} are training lists, too, with the same documents and clicks. Users do not repeat so many: the "
@@ -175,5 +175,5 @@ def _labels_of_clicks(parts: Mapping[str, _Part]) -> Iterator[str]:
         )
 
 
-def _count(found: Copies) -> str:
-    return f"{found.found:,} of {found.lists:,}"
+def _count(copied: Copies) -> str:
+    return f"{copied.common:,} of {copied.lists:,}"

@@ -209,8 +209,8 @@ def _documents_by_position(chunk: Chunk) -> Iterator[tuple[int, np.ndarray]]:
         return
     positions = chunk["positions"].ravel()
     order = np.argsort(positions, kind="stable")
-    found, starts = np.unique(positions[order], return_index=True)
-    for position, where in zip(found, np.split(order, starts[1:]), strict=True):
+    distinct, starts = np.unique(positions[order], return_index=True)
+    for position, where in zip(distinct, np.split(order, starts[1:]), strict=True):
         if position:
             yield position, ids.ravel()[where]
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from clickexp.data.context import new_sessions
 from clickexp.data.id_table import mixed
+from clickexp.data.search_sessions import new_sessions
 from clickexp.data.sessions import Sessions
 
 _FAR_APART = 0.1
@@ -56,10 +56,10 @@ def _sampled(sessions: Sessions, share: int) -> tuple[np.ndarray, np.ndarray, np
     """Returns search session, row and time of the lists of some sessions; times of 0 where there are none."""
     ids, rows, times, start = [], [], [], 0
     for chunk in sessions.chunks():
-        own = chunk["session_ids"]
-        kept = np.flatnonzero(mixed(own.view(np.uint64)) % np.uint64(share) == 0)
-        ids.append(own[kept])
+        session = chunk["session_ids"]
+        kept = np.flatnonzero(mixed(session.view(np.uint64)) % np.uint64(share) == 0)
+        ids.append(session[kept])
         rows.append(start + kept)
         times.append(chunk["times"][kept] if "times" in chunk else np.zeros(len(kept)))
-        start += len(own)
+        start += len(session)
     return np.concatenate(ids), np.concatenate(rows), np.concatenate(times)

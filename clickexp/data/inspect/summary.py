@@ -54,10 +54,10 @@ def summaries(dataset: Dataset) -> dict[str, Summary]:
     }
     documents = sum(part.documents for part in parts.values())
     number, rows = dense_rows(dataset.query_doc_pairs, documents)
-    seen, found = np.zeros(rows, bool), {}
+    seen, by_part = np.zeros(rows, bool), {}
     for name, part in parts.items():
-        found[name] = _summary(part, number, seen, is_train=name == "train")
-    return found
+        by_part[name] = _summary(part, number, seen, is_train=name == "train")
+    return by_part
 
 
 def shows_twice(chunk: Chunk) -> np.ndarray:
@@ -72,12 +72,12 @@ def _summary(
 ) -> Summary:
     """Marks the training documents in `seen`, or compares with what is marked there."""
     ranks = sessions.ranks
-    here = seen if is_train else np.zeros_like(seen)
+    marked = seen if is_train else np.zeros_like(seen)
     shown, clicks, lengths, clicked = (np.zeros(ranks + more, np.int64) for more in (0, 0, 1, 1))
     queries, labels, unseen_shown, repeated = IdTable(), {}, 0, 0
     for chunk in sessions.chunks():
         rows = number(chunk.of_documents("query_doc_ids"))
-        here[rows] = True
+        marked[rows] = True
         unseen_shown += int(np.count_nonzero(~seen[rows]))
         shown += np.count_nonzero(chunk.shown, axis=0)
         clicks += np.count_nonzero(chunk["clicks"], axis=0)
@@ -92,9 +92,9 @@ def _summary(
                 labels[grade] = labels.get(grade, 0) + count
     return Summary(
         sessions.count,
-        int(np.count_nonzero(here)),
+        int(np.count_nonzero(marked)),
         len(queries) if "query_ids" in sessions.columns else None,
-        None if is_train else int(np.count_nonzero(here & ~seen)),
+        None if is_train else int(np.count_nonzero(marked & ~seen)),
         None if is_train else unseen_shown,
         shown,
         clicks,

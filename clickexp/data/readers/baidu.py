@@ -73,12 +73,12 @@ class _Documents:
         """The ids of vectors [documents, features]."""
         if not len(vectors):
             return np.zeros(0, np.int64)
-        known = len(self._table)
+        stored = len(self._table)
         rows = np.ascontiguousarray(vectors)
         whole = pl.Series(rows.view(f"V{rows[:1].nbytes}").ravel().tolist(), dtype=pl.Binary)
         ids = self._table.ids(keys_of(whole))
         distinct, first = np.unique(ids, return_index=True)
-        self._log.add_features(vectors[first[distinct > known]])
+        self._log.add_features(vectors[first[distinct > stored]])
         return ids
 
 

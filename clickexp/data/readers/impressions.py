@@ -147,8 +147,8 @@ def _longest(tables: Sequence[SourceTable], columns: Iterable[Column]) -> int:
     """Rows of the longest session."""
     extent, reading = Extent(), _Reading(tables)
     for rows in _whole_sessions(reading.rows(["session"])):
-        found = rows.group_by("page", maintain_order=True).agg(pl.len(), pl.first("place"))
-        extent.add(found["len"].to_numpy().astype(np.int64), reading, found["place"].to_numpy())
+        pages = rows.group_by("page", maintain_order=True).agg(pl.len(), pl.first("place"))
+        extent.add(pages["len"].to_numpy().astype(np.int64), reading, pages["place"].to_numpy())
     return extent.ranks(columns, "set positions to the lowest rank to keep")
 
 
@@ -174,10 +174,10 @@ def _lists(
     Raises:
         DataError: A session is not new, has two values of what is per session, or two documents at a rank.
     """
-    first, known = rows["page"].is_first_distinct(), len(sessions)
+    first, earlier = rows["page"].is_first_distinct(), len(sessions)
     begun = rows.filter(first)
     back = pl.Series(
-        sessions.ids(keys_of(begun["session"])) != known + np.arange(1, len(begun) + 1)
+        sessions.ids(keys_of(begun["session"])) != earlier + np.arange(1, len(begun) + 1)
     )
     reading.reject(
         back, begun, "a session goes on after another one has begun", "sort the table by session"

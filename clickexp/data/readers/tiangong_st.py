@@ -14,7 +14,8 @@ from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, DataError, SourceLocation
+from clickexp.data.schema import COLUMNS, SourceLocation
+from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
 FILES = {
@@ -53,9 +54,9 @@ def open_tiangong_st(
     DataError names file, line and what was expected.
     """
     ids, extent = PairIds(pair_key, log.names, own_queries=True), Extent()
-    found = _found(source, {**FILES, **(files or {})})
-    places = {part: SourceLocation(str(file), 1, "line") for part, file in found.items()}
-    parts = {part: _parsed(file, part == "ranking", places[part]) for part, file in found.items()}
+    sources = _find_files(source, {**FILES, **(files or {})})
+    places = {part: SourceLocation(str(file), 1, "line") for part, file in sources.items()}
+    parts = {part: _parsed(file, part == "ranking", places[part]) for part, file in sources.items()}
     for part, lists in parts.items():
         extent.add(lists.lengths, places[part])
     ranks = positions
@@ -68,17 +69,17 @@ def open_tiangong_st(
             pack.append(chunk, places[part])
 
 
-def _found(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
+def _find_files(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
     check_keys("files", names, FILES)
-    found = {
+    present = {
         part: folder / name for part, name in names.items() if name and (folder / name).is_file()
     }
     for part, name in names.items():
-        if part not in found and (part != "ranking" or name not in (None, FILES[part])):
+        if part not in present and (part != "ranking" or name not in (None, FILES[part])):
             raise DataError(
                 f"{folder / str(name)}: no such file. Check the path, or set files.{part}."
             )
-    return found
+    return present
 
 
 def _parsed(file: Path, labelled: bool, location: SourceLocation) -> Lists:

@@ -232,8 +232,8 @@ def _clicked(pages: _Pages) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         sought = sought[~shows.any(axis=1)]
         page[sought] -= 1
         sought = sought[page[sought] >= pages.click_first[sought]]
-    found = page >= pages.click_first
-    return page[found], rank[found], page[found] < pages.click_last[found]
+    counts = page >= pages.click_first
+    return page[counts], rank[counts], page[counts] < pages.click_last[counts]
 
 
 def _read_labels(file: Path) -> pl.DataFrame:
@@ -272,8 +272,12 @@ def _labelled(
     labels = labels.with_columns(id=pairs.documents["query_doc_ids"])
     distinct = labels.unique("id", keep="first", maintain_order=True)
     log.note("repeated_labels", len(labels) - len(distinct))
-    found = distinct.group_by("query", maintain_order=True).agg("id", "label")
-    columns = {"query_doc_ids": found["id"], "labels": found["label"], "query_ids": found["query"]}
+    by_query = distinct.group_by("query", maintain_order=True).agg("id", "label")
+    columns = {
+        "query_doc_ids": by_query["id"],
+        "labels": by_query["label"],
+        "query_ids": by_query["query"],
+    }
     lists, extent = Lists.of(columns, location), Extent()
     extent.add(lists.lengths, location)
     longest = extent.ranks(

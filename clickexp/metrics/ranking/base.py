@@ -1,6 +1,5 @@
 """Base of the metrics of ranked lists."""
 
-import operator
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -12,10 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from clickexp.errors import ConfigError
-from clickexp.metrics.base import NAN, VALUE, InstanceOrClassMethod, Metric, PerList, pick
-from clickexp.metrics.exact import ExactSum, exact_sum
+from clickexp.metrics.base import NAN, VALUE, Metric, PerList, pick
+from clickexp.metrics.exact import exact_sum
 from clickexp.metrics.ranking.lists import PerRank, RankedLists, Values, rank_lists
-from clickexp.types import Array
+from clickexp.types import Array, swap_list_and_rank
 from clickexp.utils.bounds import OneOf
 
 Cutoffs = int | Sequence[int] | None
@@ -29,8 +28,8 @@ class RankingMetric(Metric):
     A subclass defines `per_list`, from ranked lists to values. Higher values are better unless it states otherwise.
     Settings can be hashed.
 
-    Reads, all of shape [..., rank]:
-        scores  any order-preserving score; -inf ranks a document last. metrax's name, `predictions`, is read too
+    Reads, all of shape [..., rank] in `update`, [rank, list] in `statistics`:
+        scores  any order-preserving score; -inf ranks a document last
         labels  graded relevance; below 0 (spam) counts as 0
         where   True where a document was shown; without it every document counts
 
@@ -46,15 +45,10 @@ class RankingMetric(Metric):
     a label below 0   2, 1       1, -1     1, the label counts as 0   1 - 0.5 * 0.631 = 0.685
     a masked list     2, 1       1, 0      nan, there is no list      0; CLAX also counts it as 0 among other lists
 
-    In metrax's form, `MRR.from_model_output(predictions=p, labels=y, ks=[1, 10])` is MRR([1, 10]) after one batch, and
-    `MRR.empty().merge(...)` takes its settings. Values equal those of metrax's MRR, AveragePrecisionAtK, PrecisionAtK,
-    RecallAtK, DCGAtK and NDCGAtK for cutoffs up to the length of the lists and scores without ties; beyond it
-    PrecisionAtK divides by the length, `Precision` by k. Before the first list `compute` is nan here, 0 there.
-
     Args:
         cutoffs: How many documents of the top count: a number, several (`compute` returns a vector), or all.
-        no_relevant: For lists in which nothing is relevant (`judged`): "zero" counts them with the value 0, "skip" does
-            not count them.
+        no_relevant: For lists in which nothing is relevant, not `has_relevant`: "zero" counts them with the value 0,
+            "skip" does not count them.
 
     Raises:
         ConfigError: For a cutoff below 1, or another choice.
@@ -67,59 +61,12 @@ class RankingMetric(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.cutoffs
-        self.cutoffs = tuple(given) if isinstance(given, Sequence) else given
+        cutoffs = self.cutoffs
+        self.cutoffs = tuple(cutoffs) if isinstance(cutoffs, Sequence) else cutoffs
         if not all(cutoff is None or cutoff >= 1 for cutoff in self._cutoffs) or not self._cutoffs:
             raise ConfigError(
-                f"cutoffs={given!r}: give numbers of documents from 1, such as [1, 3, 10]"
+                f"cutoffs={cutoffs!r}: give numbers of documents from 1, such as [1, 3, 10]"
             )
-
-    @InstanceOrClassMethod
-    def from_model_output(self, *, ks: Any = None, **outputs: Any) -> "RankingMetric":
-        """A new metric that has received one batch, with the same settings; from the class, with the defaults.
-
-        Args:
-            ks: The cutoffs, in metrax's form: [n] integers. On a metric that has cutoffs they must be these.
-            **outputs: What `statistics` reads.
-
-        Raises:
-            TypeError: For other cutoffs than the metric's, or a metric without cutoffs.
-        """
-        cutoffs = None if ks is None else tuple(map(operator.index, np.atleast_1d(ks).tolist()))
-        unset = isinstance(self, type) or self.unset
-        if cutoffs is not None and not unset and self.cutoffs != cutoffs:
-            raise TypeError(
-                f"{self!r} has cutoffs={self.cutoffs!r}, not ks={cutoffs!r}; leave ks out"
-            )
-        kind = self if isinstance(self, type) else type(self)
-        fresh = self.empty() if cutoffs is None or not unset else kind(cutoffs=cutoffs)
-        fresh.update(**outputs)
-        return fresh
-
-    def replace(self, **sums: Any) -> "RankingMetric":
-        """A copy with other sums.
-
-        Args:
-            **sums: `total` [n], over lists for each cutoff, and `count` (or `lists`), the number of lists.
-
-        Raises:
-            TypeError: For any other name.
-            ValueError: For a total that has not one value for each cutoff.
-        """
-        needed = (len(self.suffixes),)
-        if "total" in sums and np.shape(np.atleast_1d(sums["total"])) != needed:
-            raise ValueError(
-                f"{self!r}: total has the shape {np.shape(sums['total'])}, not {needed}"
-            )
-        ready = self.reduce()
-        ready.unset = False
-        ready.sums = {
-            "total": ExactSum.of(np.zeros(needed)),
-            "lists": np.zeros(1, np.int64),
-            **ready.sums,
-        }
-        named = {"lists" if name == "count" else name: value for name, value in sums.items()}
-        return Metric.replace(ready, **named)  # pyright: ignore[reportReturnType]  # a copy of ready
 
     @property
     def _cutoffs(self) -> tuple[int | None, ...]:
@@ -131,10 +78,10 @@ class RankingMetric(Metric):
         return tuple("" if cutoff is None else f"@{cutoff}" for cutoff in self._cutoffs)
 
     def per_list(self, ranked: RankedLists) -> Values:
-        """The value of each list at each of `suffixes`, [list, n]; ignored for lists that are not `judged`."""
+        """The value of each list at each of `suffixes`, [list, n]; read where the list `has_relevant` documents."""
         raise NotImplementedError
 
-    def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
+    def has_relevant(self, ranked: RankedLists) -> Bool[Array, "list"]:
         """Whether a list has a relevant document: one with a label above 0."""
         return ranked.ideal[:, 0] > 0
 
@@ -163,13 +110,15 @@ class RankingMetric(Metric):
             TypeError: Where scores or labels are missing.
             ValueError: Where the shapes differ.
         """
-        scores = jnp.asarray(pick(self, outputs, "scores", "predictions"), jnp.float32)
+        scores = jnp.asarray(pick(self, outputs, "scores"), jnp.float32)
         labels = jnp.asarray(pick(self, outputs, "labels"), jnp.float32)
         where = outputs.get("where")
         where = jnp.ones(scores.shape, bool) if where is None else jnp.asarray(where, bool)
         if not scores.shape == labels.shape == where.shape:
-            shapes = f"{scores.shape}, {labels.shape}, {where.shape}"
-            raise ValueError(f"{self!r}: shapes of scores, labels and where differ: {shapes}")
+            shapes = ", ".join(str(array.shape[::-1]) for array in (scores, labels, where))
+            raise ValueError(
+                f"{self!r}: shapes [list, rank] of scores, labels and where differ: {shapes}"
+            )
         settings = tuple(sorted(self._settings().items()))
         return _statistics(type(self), settings, self.keep_values, scores, labels, where)
 
@@ -185,20 +134,20 @@ def _statistics(
     kind: type[RankingMetric],
     settings: tuple[tuple[str, Any], ...],
     keep_values: bool,
-    scores: Float[Array, "*lists rank"],
-    labels: Float[Array, "*lists rank"],
-    where: Bool[Array, "*lists rank"],
+    scores: Float[Array, "rank list"],
+    labels: Float[Array, "rank list"],
+    where: Bool[Array, "rank list"],
 ) -> dict[str, Any]:
     """Compiled once for all metrics with the same settings, whatever was added to them."""
     metric = object.__new__(kind)
     vars(metric).update(settings)
-    scores, labels, where = (x.reshape(-1, x.shape[-1]) for x in (scores, labels, where))
+    scores, labels, where = map(swap_list_and_rank, (scores, labels, where))  # to sort each list
     undefined = where & (jnp.isnan(scores) | jnp.isnan(labels))
     ranked = rank_lists(*(jnp.where(undefined, 0, x) for x in (scores, labels)), where)
     undefined = jnp.any(undefined, axis=1)
-    judged = metric.judged(ranked)
-    counted = jnp.any(where, axis=1) & ~undefined & (judged | (metric.no_relevant == "zero"))
-    values = jnp.where(judged[:, None], metric.per_list(ranked), 0)
+    has_relevant = metric.has_relevant(ranked)
+    counted = jnp.any(where, axis=1) & ~undefined & (has_relevant | (metric.no_relevant == "zero"))
+    values = jnp.where(has_relevant[:, None], metric.per_list(ranked), 0)
     statistics = {
         "total": exact_sum(jnp.where(counted[:, None], values, 0)),
         "lists": jnp.sum(counted, dtype=jnp.int32),

@@ -33,7 +33,7 @@ class RelevanceMetric(RankingMetric):
 
     relevant_from: _Label = 1.0
 
-    def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
+    def has_relevant(self, ranked: RankedLists) -> Bool[Array, "list"]:
         """Whether a list has a relevant document."""
         return ranked.ideal[:, 0] >= self.relevant_from
 
@@ -62,13 +62,13 @@ class ListsWithoutRelevant(RelevanceMetric):
     def __init__(self, *, relevant_from: _Label = 1.0) -> None:
         super().__init__(relevant_from=relevant_from)
 
-    def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
+    def has_relevant(self, ranked: RankedLists) -> Bool[Array, "list"]:
         """Whether a list has a document."""
         return jnp.any(ranked.where, axis=1)
 
     def per_list(self, ranked: RankedLists) -> Values:
         """1 for a list without a relevant document, [list, 1]."""
-        return 1 - super().judged(ranked).astype(jnp.float32)[:, None]
+        return 1 - super().has_relevant(ranked).astype(jnp.float32)[:, None]
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """As of other metrics, but without values per list, whose mean it is not."""

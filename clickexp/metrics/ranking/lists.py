@@ -74,13 +74,13 @@ def rank_lists(
     keys = jnp.where(where, -1 - _ordered(scores), np.iinfo(np.int32).max)
     falling = -1 - _ordered(jnp.where(where, jnp.maximum(labels, 0), 0))
     keys, ranked = jax.lax.sort((keys, falling), num_keys=2, is_stable=False)
-    shown = jnp.arange(where.shape[1]) < jnp.sum(where, axis=1, keepdims=True)
-    start, size = _tie_groups((keys[:, 1:] != keys[:, :-1]) | ~shown[:, 1:])
+    ranked_where = jnp.arange(where.shape[1]) < jnp.sum(where, axis=1, keepdims=True)
+    start, size = _tie_groups((keys[:, 1:] != keys[:, :-1]) | ~ranked_where[:, 1:])
     ideal = jnp.sort(falling, stable=False)
     return RankedLists(
         _as_float32(-1 - keys),
         _as_float32(-1 - ranked),
-        shown,
+        ranked_where,
         start,
         size,
         _as_float32(-1 - ideal),

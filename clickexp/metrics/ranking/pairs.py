@@ -35,7 +35,7 @@ def _compare(ranked: RankedLists) -> _Pairs:
     position = jnp.arange(ranked.where.shape[1], dtype=jnp.int32)
 
     def add(i: Count, pairs: _Pairs) -> _Pairs:
-        label, start, shown = (
+        label, start, where = (
             jax.lax.dynamic_index_in_dim(x, i, axis=1)
             for x in (ranked.labels, ranked.start, ranked.where)
         )
@@ -43,8 +43,8 @@ def _compare(ranked: RankedLists) -> _Pairs:
         higher, lower = label > ranked.labels, label < ranked.labels
         equal = ~higher & ~lower
         agreement = jnp.where(higher, score, jnp.where(lower, -score, 0))
-        own = agreement, higher | (equal & (i < position)), equal, agreement != 0
-        counts = (jnp.where(shown, new.astype(jnp.int32), 0) for new in own)
+        comparisons = agreement, higher | (equal & (i < position)), equal, agreement != 0
+        counts = (jnp.where(where, new.astype(jnp.int32), 0) for new in comparisons)
         return jax.tree.map(jnp.add, pairs, _Pairs(*counts))
 
     nothing = jnp.zeros(ranked.where.shape, jnp.int32)
@@ -63,7 +63,7 @@ class PairMetric(RankingMetric):
     cutoffs: Cutoffs = field(default=None, init=False)
     no_relevant: Annotated[str, OneOf("skip", "zero")] = "skip"
 
-    def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
+    def has_relevant(self, ranked: RankedLists) -> Bool[Array, "list"]:
         """Whether there are two documents with labels that differ."""
         lowest = jnp.min(jnp.where(ranked.where, ranked.labels, jnp.inf), axis=1)
         return ranked.ideal[:, 0] > lowest
@@ -88,11 +88,15 @@ class ConcordantPairs(PairMetric):
 
     ties: Annotated[str, OneOf("half", "skip")] = "half"
 
-    def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
+    def has_relevant(self, ranked: RankedLists) -> Bool[Array, "list"]:
         """Whether there is a pair that counts."""
-        judged = super().judged(ranked)
+        has_relevant = super().has_relevant(ranked)
         # with two different scores and two different labels some pair differs in both
-        return judged if self.ties == "half" else judged & (ranked.size[:, 0] < ranked.lengths)
+        return (
+            has_relevant
+            if self.ties == "half"
+            else has_relevant & (ranked.size[:, 0] < ranked.lengths)
+        )
 
     def per_list(self, ranked: RankedLists) -> Values:
         """The share of each list, [list, 1]."""

@@ -56,7 +56,7 @@ class RaxMetric(RankingMetric):
         """None: the metric's name holds the cutoff."""
         return ("",)
 
-    def judged(self, ranked: RankedLists) -> Bool[Array, "list"]:
+    def has_relevant(self, ranked: RankedLists) -> Bool[Array, "list"]:
         """Whether a list has a document."""
         return jnp.any(ranked.where, axis=1)
 

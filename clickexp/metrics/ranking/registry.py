@@ -62,8 +62,8 @@ def ranking_metrics(
         elif function := getattr(rax, f"{name}_metric", None):
             metrics |= {f"{name}@{cutoff}": RaxMetric(function, cutoff) for cutoff in cutoffs}
         else:
-            known = ", ".join(sorted([*AT_CUTOFFS, *OF_PAIRS]))
+            choices = ", ".join(sorted([*AT_CUTOFFS, *OF_PAIRS]))
             raise ConfigError(
-                f"there is no ranking metric {name!r}: choose from {known}, or a NAME_metric of rax"
+                f"there is no ranking metric {name!r}: choose from {choices}, or a NAME_metric of rax"
             )
     return metrics

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
 from clickexp.models.base import ClickModel, Sample
-from clickexp.models.events import past_hidden
+from clickexp.models.events import skip_hidden_ranks
 from clickexp.numerics import ALWAYS, NEVER, LogPair, log_add, log_mix, log_sigmoid_pair
 from clickexp.types import Array, ByRank
 
@@ -61,18 +61,18 @@ class CascadeFamily(ClickModel):
         reads_on = probs.skipped is ALWAYS
 
         def step(gone: _State, rank: tuple) -> tuple[_State, LogPair]:
-            attraction, after_click, after_skip, click, shown = rank
+            attraction, after_click, after_skip, click, mask = rank
             left, examining = log_sigmoid_pair(gone)
             skip = attraction.complement
             pair = LogPair(examining + attraction.log, log_add(left, examining + skip))
             still_gone = gone if reads_on else log_add(gone, skip + after_skip.complement)
             gone_after_skip = still_gone - skip - after_skip.log
             after = jnp.where(click, after_click.complement - after_click.log, gone_after_skip)
-            return past_hidden(shown, after, gone), pair
+            return skip_hidden_ranks(mask, after, gone), pair
 
         start = jnp.full(batch.shape[1], NEVER.log, jnp.float32)
-        each = probs.attraction, probs.clicked, probs.skipped, batch["clicks"], batch.shown
-        return jax.lax.scan(step, start, _every_rank(each, batch.shape[0]))[1]
+        by_rank = probs.attraction, probs.clicked, probs.skipped, batch["clicks"], batch.mask
+        return jax.lax.scan(step, start, _every_rank(by_rank, batch.shape[0]))[1]
 
     def marginal(self, batch: ByRank) -> LogPair:
         """Returns P(click at r): e' = e (a c1 + (1 - a) c0), carried together with 1 - e.
@@ -81,19 +81,19 @@ class CascadeFamily(ClickModel):
         """
 
         def step(state: LogPair, rank: tuple) -> tuple[LogPair, LogPair]:
-            attraction, stay, shown = rank
+            attraction, stay, mask = rank
             skip = attraction.complement
             pair = LogPair(state.log + attraction.log, log_add(state.complement, state.log + skip))
             after = LogPair(
                 state.log + stay.log, log_add(state.complement, state.log + stay.complement)
             )
-            return past_hidden(shown, after, state), pair
+            return skip_hidden_ranks(mask, after, state), pair
 
         ranks, sessions = batch.shape
         probs = self.probs(batch)
         stay = log_mix(probs.attraction, probs.clicked, probs.skipped)
         start = LogPair(jnp.zeros(sessions), jnp.full(sessions, NEVER.log, jnp.float32))
-        return jax.lax.scan(step, start, _every_rank((probs.attraction, stay, batch.shown), ranks))[
+        return jax.lax.scan(step, start, _every_rank((probs.attraction, stay, batch.mask), ranks))[
             1
         ]
 
@@ -105,16 +105,23 @@ class CascadeFamily(ClickModel):
         )
 
         def step(examined: _Event, rank: tuple) -> tuple[_Event, tuple[_Event, _Event, _Event]]:
-            attracted, satisfied, if_satisfied, if_unsatisfied, if_skipped, shown = rank
+            attracted, satisfied, if_satisfied, if_unsatisfied, if_skipped, mask = rank
             click = examined & attracted
             satisfied = click & satisfied
             onward = jnp.where(
                 click, jnp.where(satisfied, if_satisfied, if_unsatisfied), if_skipped
             )
-            return past_hidden(shown, examined & onward, examined), (click, examined, satisfied)
+            return skip_hidden_ranks(mask, examined & onward, examined), (
+                click,
+                examined,
+                satisfied,
+            )
 
-        start, each = jnp.ones(batch.shape[1], bool), (attracted, satisfied, *goes_on, batch.shown)
-        clicks, examined, satisfied = jax.lax.scan(step, start, each)[1]
+        start, by_rank = (
+            jnp.ones(batch.shape[1], bool),
+            (attracted, satisfied, *goes_on, batch.mask),
+        )
+        clicks, examined, satisfied = jax.lax.scan(step, start, by_rank)[1]
         return Sample(clicks, examined, attracted, satisfied)
 
 

@@ -17,13 +17,13 @@ from clickexp.models.sequential import State, chosen
 from clickexp.numerics import LOG_ZERO, LogPair, log_sigmoid_pair
 from clickexp.parameters.base import Sizes
 from clickexp.parameters.vectors import TableVectors
-from clickexp.types import Array, Batch, ByRank, LogitsByRank, turned
+from clickexp.types import Array, Batch, ByRank, LogitsByRank, swap_list_and_rank
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import PositiveInt
-from clickexp.utils.checks import Limit
 
 
 class _Document(NamedTuple):
-    """What a step reads: log P(relevant), and what examination reads of the position and the session, projected."""
+    """Inputs of a step: log P(relevant), and what examination reads of the position and the session, projected."""
 
     relevance: LogPair
     read: Array
@@ -118,7 +118,8 @@ class ContextAwareClickModel(NetworkClickModel):
             [position, jnp.broadcast_to(session, (batch.shape[0], *session.shape))], axis=-1
         )
         return _Document(
-            log_sigmoid_pair(turned(logits) + self.offsets(batch)), self.recurrent.project(read)
+            log_sigmoid_pair(swap_list_and_rank(logits) + self.offsets(batch)),
+            self.recurrent.project(read),
         )
 
     def start(self, batch: ByRank) -> State:
@@ -178,10 +179,10 @@ class ContextAwareClickModel(NetworkClickModel):
         of_queries = self.drop(queries.table.take(numbers[:, None])[:, 0])
         query = of_queries[:, -1]
         read = jnp.concatenate([of_clicks, self.of_position(jnp.asarray(positions))], axis=-1)
-        there = positions > 0, jnp.concatenate([earlier > 0, jnp.ones_like(own, bool)], axis=1)
+        mask = positions > 0, jnp.concatenate([earlier > 0, jnp.ones_like(own, bool)], axis=1)
         session = [
-            _attended(self.of_queries, of_queries, there[1], self.attends_queries, query),
-            _attended(self.of_clicks, read, there[0], self.attends_clicks, query),
+            _attended(self.of_queries, of_queries, mask[1], self.attends_queries, query),
+            _attended(self.of_clicks, read, mask[0], self.attends_clicks, query),
         ]
         return jnp.concatenate(session, axis=-1), query, of_documents
 
@@ -207,21 +208,21 @@ class ContextAwareClickModel(NetworkClickModel):
 
 
 def _attended(
-    network: Recurrent, read: Array, there: Array, attends: nnx.Linear, query: Array
+    network: Recurrent, read: Array, mask: Array, attends: nnx.Linear, query: Array
 ) -> Array:
     """The states of a network along what a session has, by their weights for a query; zeros where it has nothing."""
 
     def step(state: State, each: tuple[Array, Array]) -> tuple[State, State]:
-        projected, shown = each
-        state = chosen(shown, network.step(state, jnp.asarray(projected))[0], state)
+        projected, mask = each
+        state = chosen(mask, network.step(state, jnp.asarray(projected))[0], state)
         return state, state
 
-    there = turned(there)
-    along = turned(network.project(read)), there
+    mask = swap_list_and_rank(mask)
+    along = swap_list_and_rank(network.project(read)), mask
     _, states = jax.lax.scan(step, network.start(len(read)), along, unroll=EARLIER + 1)
     scores = jnp.einsum("bq,jbq->jb", query, attends(jnp.asarray(states)))
-    scores = jnp.where(there, scores, LOG_ZERO)
-    odds = jnp.where(there, jnp.exp(scores - scores.max(axis=0)), 0.0)
+    scores = jnp.where(mask, scores, LOG_ZERO)
+    odds = jnp.where(mask, jnp.exp(scores - scores.max(axis=0)), 0.0)
     weights = odds / jnp.maximum(
         odds.sum(axis=0), 1.0
     )  # one of the odds is 1 where there is anything

@@ -16,12 +16,12 @@ from clickexp.models.sequential import SequentialClickModel, State, chosen
 from clickexp.numerics import LOG_ZERO, LogPair, log_and, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.types import Array, ByRank
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import PositiveInt
-from clickexp.utils.checks import Limit
 
 
 class _Document(NamedTuple):
-    """What a step reads: attraction, and the position."""
+    """Inputs of a step: attraction, and the position."""
 
     attraction: LogPair
     position: Array
@@ -92,11 +92,11 @@ class CACMMinusModel(SequentialClickModel):
         def step(
             carry: tuple[State, Array], rank: tuple
         ) -> tuple[tuple[State, Array], tuple[Array, Array]]:
-            (state, previous), (position, drawn, attracts, shown) = carry, rank
+            (state, previous), (position, drawn, attracts, mask) = carry, rank
             following, examination = self._examination(state, position, previous)
             examined = drawn < jnp.exp(examination.log)
             click = examined & attracts
-            return (chosen(shown, following, state), jnp.where(shown, click, previous)), (
+            return (chosen(mask, following, state), jnp.where(mask, click, previous)), (
                 click,
                 examined,
             )
@@ -148,7 +148,7 @@ class CACMMinusModel(SequentialClickModel):
 
     def _alike(self, batch: ByRank) -> bool:
         """Whether all lists show documents at the same positions, few enough to follow every click vector."""
-        alike = batch["positions"].shape[1] == 1 and batch.shown is None
+        alike = batch["positions"].shape[1] == 1 and batch.mask is None
         return alike and batch.shape[0] <= derived.EXACT_RANKS
 
     def _first_positions(self, batch: ByRank) -> Array:

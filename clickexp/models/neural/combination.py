@@ -53,8 +53,8 @@ class ClickCombination(nnx.Module):
                     jnp.stack(jnp.broadcast_arrays(relevance.log, examination.log), axis=-1)
                 )
                 return log_sigmoid_pair(self.output(jnp.tanh(self.hidden(both)))[..., 0])
-        each = (pair.log - jnp.log1p(jnp.exp(pair.log)) for pair in (relevance, examination))
-        return _pair(sum(each, jnp.log(4.0)))
+        log_odds_of = (pair.log - jnp.log1p(jnp.exp(pair.log)) for pair in (relevance, examination))
+        return _pair(sum(log_odds_of, jnp.log(4.0)))
 
 
 def _pair(log: jax.Array) -> LogPair:

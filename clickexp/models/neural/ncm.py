@@ -14,12 +14,12 @@ from clickexp.numerics import LogPair, log_sigmoid_pair, mean_log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameterConfig, Parameter
 from clickexp.parameters.base import Sizes, Source, build_parameter
 from clickexp.parameters.vectors import Vectors
-from clickexp.types import Array, ByRank, LogitsByRank, turned
+from clickexp.types import Array, ByRank, LogitsByRank, swap_list_and_rank
 from clickexp.utils.bounds import PositiveInt
 
 
 class _Document(NamedTuple):
-    """What a step reads: the vector of the document, projected, and the offset to the logit of a click.
+    """Inputs of a step: the vector of the document, projected, and the offset to the logit of a click.
 
     The variance is that of the offset, where a table knows it.
     """
@@ -67,32 +67,34 @@ class NeuralClickModel(NetworkClickModel):
         self.output = nnx.data(nnx.Linear(self.hidden, 1, bias_init=start, rngs=rngs))
 
     def inputs(self, batch: ByRank) -> _Document:
-        """Returns what the network reads of documents, projected, and offsets."""
+        """Returns the inputs of the network by document, projected, and offsets."""
         vectors = self.drop(cast(Vectors, self.documents)(batch.lists))
-        read = turned(self.recurrent.project(vectors, cast(Vectors, self.queries).dim + 1))
+        read = swap_list_and_rank(
+            self.recurrent.project(vectors, cast(Vectors, self.queries).dim + 1)
+        )
         if not isinstance(self.offset, Parameter):
             return _Document(read, self.offsets(batch))
         of_offset = self.offset.posterior(batch.lists)
         mean, variance = jax.tree.map(
-            lambda each: jnp.broadcast_to(turned(each), batch.shape), of_offset
+            lambda each: jnp.broadcast_to(swap_list_and_rank(each), batch.shape), of_offset
         )
         return _Document(read, self.offsets(batch) + mean, variance)
 
     def start(self, batch: ByRank) -> State:
         """Returns the state after the query."""
-        shown = batch.lists["mask"].astype(bool)
+        mask = batch.lists["mask"].astype(bool)
         numbers = batch.lists.get("query_numbers")
         first = query_place(
-            shown, None if numbers is None or numbers.shape != shown.shape else numbers
+            mask, None if numbers is None or numbers.shape != mask.shape else numbers
         )
         lists = {
             name: jnp.take_along_axis(values, first.reshape(-1, *[1] * (values.ndim - 1)), axis=1)
-            if values.ndim > 1 and values.shape[:2] == shown.shape
+            if values.ndim > 1 and values.shape[:2] == mask.shape
             else values
             for name, values in batch.lists.items()
         }
         query = self.drop(cast(Vectors, self.queries)(lists))[:, 0]
-        return self.recurrent.step(self.recurrent.start(len(shown)), self.recurrent.project(query))[
+        return self.recurrent.step(self.recurrent.start(len(mask)), self.recurrent.project(query))[
             0
         ]
 

@@ -1,7 +1,8 @@
-"""What click models that read vectors of documents and queries share."""
+"""Common parts of click models that read vectors of documents and queries."""
 
 import abc
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import jax.numpy as jnp
 from flax import nnx
@@ -12,21 +13,21 @@ from clickexp.parameters.base import Columns, Features, Parameter, Sizes
 from clickexp.parameters.context import ContextParameterConfig
 from clickexp.parameters.vectors import Vectors, VectorsConfig
 from clickexp.types import Array, ByRank, Observed
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import Decay, Pairs, PositiveInt, Probability
-from clickexp.utils.checks import Limit
 
 _Source = VectorsConfig | Vectors
 
 
-def query_place(shown: Observed, numbers: Array | None) -> Array:
+def query_place(mask: Observed, numbers: Array | None) -> Array:
     """Returns where to read the query of each list, `[batch, 1]`: at the first document shown that has one.
 
     Args:
-        shown: Which documents are shown.
+        mask: Which documents are shown.
         numbers: Those of queries per document, 0 at documents that the log does not have; None where there are none.
     """
-    known = shown if numbers is None else shown & (numbers > 0)
-    return jnp.argmax(shown.astype(int) + known.astype(int), axis=1)[:, None]
+    has_query = mask if numbers is None else mask & (numbers > 0)
+    return jnp.argmax(mask.astype(int) + has_query.astype(int), axis=1)[:, None]
 
 
 class NetworkClickModel(SequentialClickModel):
@@ -65,6 +66,15 @@ class NetworkClickModel(SequentialClickModel):
             setattr(self, name, nnx.data(source))
         self.drop = nnx.data(nnx.Dropout(self.dropout, rngs=rngs))
         self.build_network(sizes, rngs)
+
+    @classmethod
+    def with_context(
+        cls, settings: Mapping[str, Any], context: ContextParameterConfig
+    ) -> dict[str, Any]:
+        """Returns arguments with context in its own place, which is that of no role."""
+        if context.role is None:
+            return {**settings, "context": context}
+        return super().with_context(settings, context)
 
     @abc.abstractmethod
     def build_network(self, sizes: Sizes, rngs: nnx.Rngs) -> None:

@@ -23,7 +23,7 @@ POLICY_PROPENSITY = "policy_propensity"
 
 @dataclasses.dataclass(frozen=True)
 class Debias(abc.ABC):
-    """What a ranker makes of clicks. A subclass defines `loss`, and `build` where it learns something itself.
+    """A correction of clicks for their bias. A subclass defines `loss`, and `build` where it learns something itself.
 
     Attributes:
         name: In results.
@@ -43,9 +43,21 @@ class Debias(abc.ABC):
         """Builds what the method learns besides the ranker; None for nothing."""
         return None
 
+    def resolved(self, dataset: Dataset) -> "Debias":
+        """Returns the method with what it takes from the dataset once, such as propensities.
+
+        Raises:
+            UserError: The dataset does not have it.
+        """
+        return self
+
     def prepare(self, dataset: Dataset) -> Dataset:
         """Returns the dataset with the columns that the method reads besides clicks."""
         return dataset
+
+    def weighting(self, sessions: Sessions) -> Weighting | None:
+        """Returns what weights leave of the clicks of sessions, which `prepare` has seen; None without weights."""
+        return None
 
     @abc.abstractmethod
     def loss(
@@ -107,7 +119,7 @@ class WithPropensities(Debias):
     """Settings of corrections with known propensities.
 
     Attributes:
-        propensity: Where they come from; resolved to `Propensities` before training.
+        propensity: Where they come from; `resolved` replaces a source by its `Propensities`.
         clip: The smallest relative propensity that weights divide by.
         subtracts_offsets: Whether clicks count less the click rates of irrelevant documents.
     """
@@ -127,24 +139,30 @@ class WithPropensities(Debias):
             f"debias={self.name} needs propensities: give debias.propensity, such as propensity=given"
         )
 
+    def resolved(self, dataset: Dataset) -> "WithPropensities":
+        """Returns the method with the propensities that its source has for the dataset."""
+        if not isinstance(self.propensity, PropensitySource):
+            return self
+        return dataclasses.replace(self, propensity=self.propensity(dataset))
+
     def weighting(self, sessions: Sessions) -> Weighting:
-        """Returns what the weights leave of the clicks of sessions, which `prepare` has seen."""
+        """Returns the share of the clicks of sessions that the weights leave; `prepare` has seen these."""
         return Weighting.of(
             self.known(), self.clip, sessions, ignores_offsets=self._ignores_offsets()
         )
 
     def _ignores_offsets(self) -> bool:
-        given = self.propensity
+        propensity = self.propensity
         return (
             not self.subtracts_offsets
-            and isinstance(given, Propensities)
-            and any(given.offsets or ())
+            and isinstance(propensity, Propensities)
+            and any(propensity.offsets or ())
         )
 
     def weights(self, batch: Batch) -> PerDocument:
         """Returns 1 / propensity of each document, 0 where it is unknown."""
-        known = self.known()
-        return by_position(known.weights(len(known.values), self.clip), batch)
+        propensities = self.known()
+        return by_position(propensities.weights(len(propensities.values), self.clip), batch)
 
 
 def by_position(curve: np.ndarray, batch: Batch) -> PerDocument:
@@ -203,10 +221,10 @@ class AffineCorrection(WithPropensities):
 
     def known(self) -> Propensities:
         """Returns the propensities; ConfigError without offsets, with which the correction would be that of ips."""
-        found = super().known()
-        if found.offsets is None:
-            raise self._without_offsets(found.source)
-        return found
+        propensities = super().known()
+        if propensities.offsets is None:
+            raise self._without_offsets(propensities.source)
+        return propensities
 
     def _without_offsets(self, source: str) -> ConfigError:
         return ConfigError(
@@ -228,8 +246,10 @@ class AffineCorrection(WithPropensities):
         key: Array | None = None,
     ) -> PerList:
         """Returns the loss of the corrected clicks."""
-        known = self.known()
-        offsets = by_position(np.nan_to_num(known.by_position(len(known.values), "offsets")), batch)
+        propensities = self.known()
+        offsets = by_position(
+            np.nan_to_num(propensities.by_position(len(propensities.values), "offsets")), batch
+        )
         corrected = (jnp.asarray(batch["clicks"], jnp.float32) - offsets) * self.weights(batch)
         return loss(scores, corrected, batch["mask"])
 
@@ -252,7 +272,7 @@ class PolicyAware(WithPropensities):
         return with_policy_propensity(dataset, self.known(), POLICY_PROPENSITY)
 
     def weighting(self, sessions: Sessions) -> Weighting:
-        """Returns what weights by document leave of the clicks of sessions, which `prepare` has seen."""
+        """Returns the share of the clicks of sessions that weights by document leave; `prepare` has seen these."""
         return Weighting.of(
             self.known(), self.clip, sessions, POLICY_PROPENSITY, self._ignores_offsets()
         )
@@ -266,8 +286,10 @@ class PolicyAware(WithPropensities):
         key: Array | None = None,
     ) -> PerList:
         """Returns the loss of the weighted clicks."""
-        known = self.weights(batch) > 0
-        weights = jnp.where(known, 1 / jnp.maximum(batch[POLICY_PROPENSITY], self.clip), 0.0)
+        weights_known = self.weights(batch) > 0
+        weights = jnp.where(
+            weights_known, 1 / jnp.maximum(batch[POLICY_PROPENSITY], self.clip), 0.0
+        )
         return loss(scores, batch["clicks"], batch["mask"], weights, key)
 
 

@@ -97,12 +97,12 @@ class DualLearning(Debias):
         if learned.deterministic:
             return SoftmaxLoss()(scores + logits, clicks, mask)
         of_rank = jnp.exp(jnp.minimum(learned.values[1] - logits, jnp.log(self.max_weight)))
-        shown = jnp.where(mask, scores, LOG_ZERO)
+        masked = jnp.where(mask, scores, LOG_ZERO)
         places = jnp.where(
             mask, jnp.broadcast_to(batch["positions"], mask.shape), np.iinfo(np.int32).max
         )
         first = jnp.take_along_axis(scores, jnp.argmin(places, axis=1)[:, None], axis=1)
-        of_score = jnp.exp(jnp.minimum(first - shown, jnp.log(self.max_weight)))
+        of_score = jnp.exp(jnp.minimum(first - masked, jnp.log(self.max_weight)))
         of_rank, of_score = jax.lax.stop_gradient((of_rank, of_score))
         return loss(scores, clicks, mask, of_rank, key) + SoftmaxLoss()(
             logits, clicks, mask, of_score
@@ -164,9 +164,9 @@ class RegressionEM(Debias):
             )
         examined = jnp.where(clicks, 1.0, examination * (1 - relevance) / neither)
         old, largest = learned.values[...], learned.values.shape[0] - 1
-        shown = _sums(jnp.ones_like(examined), batch, largest)
-        new = _sums(examined, batch, largest) / jnp.maximum(shown, 1)
-        learned.values[...] = jnp.where(shown > 0, (1 - self.step) * old + self.step * new, old)
+        documents = _sums(jnp.ones_like(examined), batch, largest)
+        new = _sums(examined, batch, largest) / jnp.maximum(documents, 1)
+        learned.values[...] = jnp.where(documents > 0, (1 - self.step) * old + self.step * new, old)
         return loss(scores, relevant, batch["mask"])
 
     def examination(self, learned: Any) -> Array:
@@ -223,12 +223,12 @@ class PairDebias(Debias):
         assert isinstance(loss, PairwiseLoss)  # noqa: S101  # as `check` has made sure
         pairs = loss.of_pairs(scores, batch["clicks"], batch["mask"])
         plus, minus = (
-            jnp.maximum(each.at(batch), self.least) for each in (learned.clicked, learned.others)
+            jnp.maximum(curve.at(batch), self.least) for curve in (learned.clicked, learned.others)
         )
         if not learned.clicked.deterministic:
-            found = jax.lax.stop_gradient(pairs)
-            self._move(learned.clicked, jnp.sum(found / minus[:, None, :], axis=2), batch)
-            self._move(learned.others, jnp.sum(found / plus[:, :, None], axis=1), batch)
+            fixed = jax.lax.stop_gradient(pairs)
+            self._move(learned.clicked, jnp.sum(fixed / minus[:, None, :], axis=2), batch)
+            self._move(learned.others, jnp.sum(fixed / plus[:, :, None], axis=1), batch)
         return jnp.sum(pairs / (plus[:, :, None] * minus[:, None, :]), axis=(1, 2))
 
     def _move(self, curve: Curve, losses: Array, batch: Batch) -> None:
@@ -236,8 +236,8 @@ class PairDebias(Debias):
         sums = _sums(losses, batch, largest)
         ratio = jnp.maximum(sums, 0.0) / jnp.maximum(sums[1], _SMALLEST)
         new = ratio ** (1 / (1 + self.power))
-        known = (sums[1] > 0) & (sums > 0)
-        curve.values[...] = jnp.where(known, (1 - self.step) * old + self.step * new, old)
+        has_losses = (sums[1] > 0) & (sums > 0)
+        curve.values[...] = jnp.where(has_losses, (1 - self.step) * old + self.step * new, old)
 
     def examination(self, learned: Any) -> Array:
         """Returns t+."""
@@ -282,8 +282,11 @@ class DoublyRobust(WithPropensities):
         key: Array | None = None,
     ) -> PerList:
         """Returns the loss of the ranking plus that of the regression."""
-        mask, clicks, known = batch["mask"], batch["clicks"], self.known()
-        curves = (known.by_position(len(known.values), name) for name in ("values", "offsets"))
+        mask, clicks, propensities = batch["mask"], batch["clicks"], self.known()
+        curves = (
+            propensities.by_position(len(propensities.values), name)
+            for name in ("values", "offsets")
+        )
         alpha, beta = (by_position(np.nan_to_num(curve), batch) for curve in curves)
         pair = log_sigmoid_pair(jnp.broadcast_to(learned.logit(batch), mask.shape))
         estimate = jax.lax.stop_gradient(jnp.exp(pair.log))

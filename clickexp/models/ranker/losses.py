@@ -94,7 +94,7 @@ class Loss:
             return value + self._beyond_bounds(lists) if self.linear else value
 
     def _beyond_bounds(self, lists: ScoredLists) -> PerList:
-        """What scores beyond +-_BOUND cost, the sum of the squares of the excess, in lists with targets out of range.
+        """The cost of scores beyond +-_BOUND, the sum of the squares of the excess, in lists with targets out of range.
 
         There, a loss that is linear in its targets falls without end with some score. Between the bounds this changes
         nothing.
@@ -164,8 +164,8 @@ class Poly1Loss(Loss):
         """Returns the sum over clicks."""
         scores, labels, where, weights = lists
         log_probs = jax.nn.log_softmax(jnp.where(where, scores, LOG_ZERO), axis=1)
-        each = -log_probs + self.epsilon * (1 - jnp.exp(log_probs))
-        return jnp.sum(weights * labels * jnp.where(where, each, 0.0), axis=1)
+        costs = -log_probs + self.epsilon * (1 - jnp.exp(log_probs))
+        return jnp.sum(weights * labels * jnp.where(where, costs, 0.0), axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +187,8 @@ class ListMLELoss(Loss):
         order = jnp.lexsort((-jax.lax.stop_gradient(scores), -labels, ~where), axis=1)
         masked = jnp.where(where, scores, LOG_ZERO)
         sorted_, weighted = (
-            jnp.take_along_axis(each, order, axis=1) for each in (masked, weights * (labels > 0))
+            jnp.take_along_axis(values, order, axis=1)
+            for values in (masked, weights * (labels > 0))
         )
         below = jax.lax.cumlogsumexp(sorted_, axis=1, reverse=True)
         return jnp.sum(weighted * jnp.where(weighted != 0, below - sorted_, 0.0), axis=1)

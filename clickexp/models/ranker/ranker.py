@@ -20,8 +20,8 @@ from clickexp.parameters import (
 )
 from clickexp.parameters.base import Columns, Features, Sizes
 from clickexp.types import Array, Batch, Logits, Scalar
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import Probability
-from clickexp.utils.checks import Limit
 
 
 class Ranker(Model):
@@ -82,7 +82,8 @@ class Ranker(Model):
         (debias or NoDebias()).check(loss or SoftmaxLoss())
 
     def prepare(self, dataset: Dataset) -> Dataset:
-        """Returns the dataset with the columns that the correction reads."""
+        """Resolves the correction, and returns the dataset with the columns that it reads."""
+        self.debias = self.debias.resolved(dataset)
         return self.debias.prepare(dataset)
 
     def relevance(self, batch: Batch) -> Logits:
@@ -100,8 +101,8 @@ class Ranker(Model):
         mask = batch["mask"].astype(bool)
         scores = jnp.broadcast_to(self.relevance(batch), mask.shape)
         key = self.noise() if self.noise else None
-        shown = {**batch, "mask": mask, "clicks": batch["clicks"].astype(bool) & mask}
-        losses = self.debias.loss(self.loss, scores, shown, self.learned, key)
+        masked = {**batch, "mask": mask, "clicks": batch["clicks"].astype(bool) & mask}
+        losses = self.debias.loss(self.loss, scores, masked, self.learned, key)
         return (
             jnp.sum(losses) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
             if aggregate
@@ -110,8 +111,8 @@ class Ranker(Model):
 
     def examination(self) -> Array | None:
         """Returns the learned examination by position from 1, relative to the first; None where none is learned."""
-        found = self.debias.examination(self.learned)
-        return None if found is None else found / found[0]
+        examination = self.debias.examination(self.learned)
+        return None if examination is None else examination / examination[0]
 
     def limits(self) -> list[Limit]:
         """Returns the largest ids and positions that the ranker has parameters for."""

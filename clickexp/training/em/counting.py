@@ -27,7 +27,7 @@ from clickexp.training.em.estimation import (
 from clickexp.types import ByRank
 
 COUNTS: ByModel[Callable[[Event], dict[str, Counts]]] = ByModel()
-"""What clicks show of the variables of each role; `@COUNTS.of(MyModel)` adds a model."""
+"""Counts of the variables of each role that clicks show; `@COUNTS.of(MyModel)` adds a model."""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -48,11 +48,11 @@ class CountingTrainer(EstimatingTrainer):
     """
 
     def expectation(self, model: type[Model], **settings: Any) -> Expect:
-        """What is counted for a class of models; see `EstimatingTrainer`."""
-        count = COUNTS.find(model)
-        if count is None or (count is _sdbn and not settings.get("fix_continuation")):
-            names = ", ".join(kind.name_with(fix_continuation=True) for kind in COUNTS)
-            raise unsupported("counting", names, model, settings, "trainer=em or trainer=default")
+        """The counts for a class of models; see `EstimatingTrainer`."""
+        count = COUNTS.find(model, settings)
+        if count is None:
+            others = "trainer=em or trainer=default"
+            raise unsupported("counting", COUNTS.names(), model, settings, others)
 
         def observed(
             towers: BernoulliTowers, logits: Mapping[str, Logit], batch: ByRank
@@ -77,7 +77,7 @@ def _dcm(click: Event) -> dict[str, Counts]:
     return {"attraction": _down_to_last(click), "continuation": counts(_below(click), click)}
 
 
-@COUNTS.of(DynamicBayesianNetwork)
+@COUNTS.of(DynamicBayesianNetwork, fix_continuation=True)
 def _sdbn(click: Event) -> dict[str, Counts]:
     return {"attraction": _down_to_last(click), "satisfaction": counts(~_below(click), click)}
 

@@ -34,7 +34,9 @@ _Values = dict[str, PerRank]
 EXPECTATIONS: ByModel[Callable[[_Values, _Values, Event], dict[str, Counts]]] = ByModel()
 """Expected counts of each role, of its probabilities, of the slopes of the log-likelihood by its logits, and of clicks;
 `@EXPECTATIONS.of(MyModel)` adds a model."""
-_PYCLICK = ByModel({ClickChainModel: pyclick.ccm, DynamicBayesianNetwork: pyclick.dbn})
+_PYCLICK: ByModel[Callable[[_Values, Event, Event], dict[str, Counts]]] = ByModel()
+_PYCLICK.of(ClickChainModel)(pyclick.ccm)
+_PYCLICK.of(DynamicBayesianNetwork, fix_continuation=False)(pyclick.dbn)
 
 
 @dataclasses.dataclass(eq=False)
@@ -86,13 +88,11 @@ class EMTrainer(EstimatingTrainer):
 
     def expectation(self, model: type[Model], **settings: Any) -> Expect:
         """The expected counts of a class of models; see `EstimatingTrainer`."""
-        exact = EXPECTATIONS.find(model)
-        approximate = _PYCLICK.find(model) if self.e_step == "pyclick" else None
-        if approximate is pyclick.dbn and settings.get("fix_continuation"):
-            approximate = None
+        exact = EXPECTATIONS.find(model, settings)
+        approximate = _PYCLICK.find(model, settings) if self.e_step == "pyclick" else None
         if exact is None:
-            names = ", ".join(kind.name_with() for kind in EXPECTATIONS)
-            raise unsupported("em", names, model, settings, "trainer=counting or default")
+            others = "trainer=counting or default"
+            raise unsupported("em", EXPECTATIONS.names(), model, settings, others)
 
         def expected(
             towers: BernoulliTowers, logits: Mapping[str, Logit], batch: ByRank
@@ -120,7 +120,7 @@ def _independent(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
 
 @EXPECTATIONS.of(DependentClickModel)
 def _dcm(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
-    """What is not attraction occurs at clicks."""
+    """All variables but attraction occur at clicks."""
     times = {role: 1.0 if role == "attraction" else _as_float(click) for role in p}
     return {role: _expected(p[role], slope[role], times[role]) for role in p}
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ Expected = tuple[Scalar | None, dict[str, Counts]]
 """Summed loss of a batch, unless counts do not depend on the logits, and counts for each role."""
 
 Expect = Callable[[BernoulliTowers, Mapping[str, Logit], ByRank], Expected]
-"""What a batch counts, given the logits of each role at each document."""
+"""The counts of a batch, given the logits of each role at each document."""
 
 _Entry = TypeVar("_Entry")
 
@@ -49,7 +49,7 @@ class EstimatingTrainer(BaseTrainer):
     iterations = 1  # passes over the log
 
     def expectation(self, model: type[Model], **settings: Any) -> Expect:
-        """What is counted for a class of models.
+        """The counts for a class of models.
 
         Args:
             model: The class.
@@ -62,32 +62,50 @@ class EstimatingTrainer(BaseTrainer):
 
     def learner(self, model: Model) -> Learner:
         """Counting; see `Learner`."""
-        simplified = getattr(model, "continuation", None) is None
+        simplified = getattr(model, "fix_continuation", False)
         expect = self.expectation(type(model), fix_continuation=simplified)
-        return _Counting(
-            self, cast(ClickModel, model), expect
-        )  # there are entries for click models only
+        # there are entries for click models only
+        return _Counting(self, cast(ClickModel, model), expect)
 
 
-class ByModel(dict[type[Model], _Entry]):
-    """What is counted of models, by their class: that of the nearest class which a model inherits from."""
+class ByModel(Generic[_Entry]):
+    """Counts of models by their class: those of the nearest class which a model inherits from."""
 
-    def of(self, *models: type[Model]) -> Callable[[_Entry], _Entry]:
-        """Returns a decorator that adds an entry for classes of models."""
+    def __init__(self) -> None:
+        self._entries: dict[type[Model], tuple[_Entry, dict[str, Any]]] = {}
+
+    def of(self, *models: type[Model], **settings: Any) -> Callable[[_Entry], _Entry]:
+        """Returns a decorator that adds an entry for classes of models.
+
+        Args:
+            *models: The classes.
+            **settings: Arguments that a model must have been built with.
+        """
 
         def add(entry: _Entry) -> _Entry:
-            self.update(dict.fromkeys(models, entry))
+            self._entries.update(dict.fromkeys(models, (entry, settings)))
             return entry
 
         return add
 
-    def find(self, model: type[Model]) -> _Entry | None:
-        """Returns the entry of a class; None where there is none."""
-        return next((self[kind] for kind in model.__mro__ if kind in self), None)
+    def find(self, model: type[Model], settings: Mapping[str, Any]) -> _Entry | None:
+        """Returns the entry of a class; None where there is none for these settings."""
+        kind = next((kind for kind in model.__mro__ if kind in self._entries), None)
+        if kind is None:
+            return None
+        entry, required = self._entries[kind]
+        is_met = all(settings.get(name, False) == value for name, value in required.items())
+        return entry if is_met else None
+
+    def names(self) -> str:
+        """Returns the names of the models that there is an entry for."""
+        return ", ".join(
+            kind.name_with(**settings) for kind, (_, settings) in self._entries.items()
+        )
 
 
 class _Sums(NamedTuple):
-    """What one batch adds besides the totals of many rows."""
+    """The sums of one batch besides the totals of many rows."""
 
     few: dict[str, Array]
     loss: Scalar | None
@@ -122,8 +140,8 @@ class _Counting(Learner):
         loss, documents, done, total, mean = 0.0, 0, 0, session_count(data), None
         for batch in feed(data, trainer.batch_size, trainer.steps_per_execution):
             many, sums = self._step(self.state, many, batch.arrays)
-            for role, each in sums.few.items():
-                few[role] += np.asarray(each, np.float64).sum(axis=0)
+            for role, totals in sums.few.items():
+                few[role] += np.asarray(totals, np.float64).sum(axis=0)
             done += batch.sessions
             if sums.loss is not None:
                 loss += float(np.asarray(sums.loss, np.float64).sum())
@@ -156,9 +174,9 @@ class _Counting(Learner):
         def body(
             many: dict[str, Array], index: Integer[Array, ""]
         ) -> tuple[dict[str, Array], _Sums]:
-            given = at_step(arrays, index)
-            shown = given["mask"].astype(bool)
-            batch = ByRank({**given, "mask": shown, "clicks": given["clicks"] & shown})
+            lists = at_step(arrays, index)
+            mask = lists["mask"].astype(bool)
+            batch = ByRank({**lists, "mask": mask, "clicks": lists["clicks"] & mask})
             rows = self._towers.rows(batch)
             taken = {
                 role: jnp.broadcast_to(logits[role][r], batch.shape) for role, r in rows.items()

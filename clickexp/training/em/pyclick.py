@@ -37,11 +37,11 @@ class _Cascade(NamedTuple):
         return (1 - self.satisfaction) * self.unsatisfied + self.satisfaction * self.satisfied
 
 
-def dbn(p: _Values, click: Event, shown: Event) -> dict[str, Counts]:
+def dbn(p: _Values, click: Event, mask: Event) -> dict[str, Counts]:
     """Counts of the dynamic Bayesian network."""
     goes_on = p["continuation"]
     scan = _Cascade(p["attraction"], p["satisfaction"], goes_on, goes_on, jnp.zeros_like(goes_on))
-    counted = _counted(scan, click, shown)
+    counted = _counted(scan, click, mask)
     both = jax.tree.map(jnp.add, counted.skipped, counted.unsatisfied)
     return {
         "attraction": counted.attraction,
@@ -50,22 +50,22 @@ def dbn(p: _Values, click: Event, shown: Event) -> dict[str, Counts]:
     }
 
 
-def ccm(p: _Values, click: Event, shown: Event) -> dict[str, Counts]:
+def ccm(p: _Values, click: Event, mask: Event) -> dict[str, Counts]:
     """Counts of the click chain model; attraction is also satisfaction."""
     events = ("exam_no_click", "click_not_satisfied", "click_satisfied")
     roles = [f"continuation_{event}" for event in events]
     counted = _counted(
-        _Cascade(p["attraction"], p["attraction"], *(p[role] for role in roles)), click, shown
+        _Cascade(p["attraction"], p["attraction"], *(p[role] for role in roles)), click, mask
     )
     attraction = jax.tree.map(jnp.add, counted.attraction, counted.satisfaction)
     return {"attraction": attraction, **dict(zip(roles, counted[2:], strict=True))}
 
 
-def _counted(scan: _Cascade, click: Event, shown: Event) -> _Cascade:
+def _counted(scan: _Cascade, click: Event, mask: Event) -> _Cascade:
     # a document that was not shown never attracts and is always read past
     scan = scan._replace(
-        attraction=jnp.where(shown, scan.attraction, 0.0),
-        skipped=jnp.where(shown, scan.skipped, 1.0),
+        attraction=jnp.where(mask, scan.attraction, 0.0),
+        skipped=jnp.where(mask, scan.skipped, 1.0),
     )
     a, s = scan.attraction, scan.satisfaction
     clicks = jnp.cumsum(click, axis=0)
@@ -79,7 +79,7 @@ def _counted(scan: _Cascade, click: Event, shown: Event) -> _Cascade:
     satisfied = jnp.where(click & may_leave, s / (1 - scan.clicked * click_below), 0.0)
 
     reading = _reading(scan, click)
-    quiet = _none_from_the_top(a, scan.skipped, shown)
+    quiet = _none_from_the_top(a, scan.skipped, mask)
     # before the last click the user went on for certain, so that P(clicks below) cancels
     on, off = jnp.where(may_leave, quiet, 1.0), jnp.where(may_leave, 1.0, 0.0)
 
@@ -127,21 +127,21 @@ def _click_from_here(a: PerRank, skipped: PerRank) -> PerRank:
     return jax.lax.scan(step, jnp.zeros(a.shape[1]), (a, skipped), reverse=True)[1]
 
 
-def _none_from_the_top(a: PerRank, skipped: PerRank, shown: Event) -> PerRank:
+def _none_from_the_top(a: PerRank, skipped: PerRank, mask: Event) -> PerRank:
     """P(no click | examined) of the first n documents shown, n being how many are shown below the rank."""
     reached = _above(jnp.cumprod((1 - a) * skipped, axis=0), 1.0)
     none = _above(1 - jnp.cumsum(a * reached, axis=0), 1.0)
-    number = shown.astype(jnp.int32)
+    number = mask.astype(jnp.int32)
     seen = jnp.cumsum(number, axis=0)
     below = seen[-1] - seen
 
     def step(
         found: PerRank, rank: tuple
     ) -> tuple[PerRank, None]:  # a sort takes twenty times as long
-        none, above, shown = rank
-        return jnp.where(shown & (above == below), none, found), None
+        none, above, mask = rank
+        return jnp.where(mask & (above == below), none, found), None
 
-    return jax.lax.scan(step, jnp.ones_like(none), (none, seen - number, shown))[0]
+    return jax.lax.scan(step, jnp.ones_like(none), (none, seen - number, mask))[0]
 
 
 def _above(values: PerRank, first: float) -> PerRank:

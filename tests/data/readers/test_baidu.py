@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from clickexp.data import DataError, open_baidu_ultr_uva, open_parquet, prepare
+from clickexp.data import open_baidu_ultr_uva, open_parquet, prepare
 from clickexp.data.ingest import tables
+from clickexp.errors import DataError
 
 WIDTH = 5
 VECTORS = pa.list_(pa.list_(pa.float32()))

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from clickexp.data import DataError, open_csv, open_parquet
+from clickexp.data import open_csv, open_parquet
 from clickexp.data.ingest import tables
+from clickexp.errors import DataError
 
 ROWS = [
     {"query_id": 4, "query_doc_ids": [3, 5, 8], "clicks": [0, 1, 0], "labels": [0.5, 2, -1]},

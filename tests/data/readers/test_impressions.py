@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from clickexp.data import DataError, open_impressions, prepare
+from clickexp.data import open_impressions, prepare
 from clickexp.data.ingest import tables
+from clickexp.errors import DataError
 
 NAMES = ("session", "query", "document", "rank", "click", "label")
 

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from refusals import refuses
 
-from clickexp.data import DataError, open_parquet
+from clickexp.data import open_parquet
 from clickexp.data.ingest import tables
 from clickexp.data.readers.parquet import REQUIRED
+from clickexp.errors import DataError
 
 
 def random_rows(count: int, longest: int = 6, seed: int = 0) -> list[dict]:

@@ -9,8 +9,9 @@ import pytest
 from places import ROOT
 from refusals import refuses
 
-from clickexp.data import DataError, open_tiangong_st
+from clickexp.data import open_tiangong_st
 from clickexp.data.readers.tiangong_st import FILES
+from clickexp.errors import DataError
 
 DATA = Path(os.environ.get("CLICKEXP_DATA", ROOT.parent / "shared" / "data"))
 REAL = DATA / "web_search_sessions"

@@ -7,11 +7,12 @@ import polars as pl
 import pytest
 from refusals import refuses
 
-from clickexp.data import DataError, open_impressions, open_parquet
+from clickexp.data import open_impressions, open_parquet
 from clickexp.data.ingest import tables
 from clickexp.data.ingest.times import TimeCheck, as_numbers
 from clickexp.data.log_format import prepare
 from clickexp.data.schema import SourceLocation
+from clickexp.errors import DataError
 
 SECONDS = np.array(
     [1_393_632_000, 1_393_632_060, 1_393_718_400], float

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from clickexp.data import DataError, Log, SourceLocation, prepare
+from clickexp.data import Log, SourceLocation, prepare
 from clickexp.data.readers import yandex
 from clickexp.data.readers.yandex import open_yandex
+from clickexp.errors import DataError
 
 
 def prepared(folder, text, **options):

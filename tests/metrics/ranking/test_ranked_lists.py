@@ -17,11 +17,13 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from places import ROOT
 from refusals import refuses
+from updates import updated
 
 from clickexp import metrics
 from clickexp.errors import ConfigError
 from clickexp.experiment.instantiate import instantiate
-from clickexp.metrics import MultiMetric, RankingMetric, ranking_metrics
+from clickexp.metrics import CluMetric, MultiMetric, RankingMetric, ranking_metrics
+from clickexp.metrics.base import outputs_by_rank
 from clickexp.metrics.ranking import registry
 from clickexp.utils.bounds import OneOf
 
@@ -138,7 +140,9 @@ class Measure:
     def __init__(self, chosen, outputs):
         self.multi = MultiMetric(chosen).keep_values()
         self.program = (
-            jax.jit(lambda outputs: self.multi.statistics(**outputs)).lower(outputs).compile()
+            jax.jit(lambda outputs: self.multi.statistics(**outputs_by_rank(outputs)))
+            .lower(outputs)
+            .compile()
         )
 
     def __call__(self, outputs):
@@ -364,7 +368,7 @@ def model_outputs(seed, lists):
 )
 def test_metrics_answer_in_the_form_of_metrax(name, promotion):
     metrax = pytest.importorskip("metrax", reason="google-metrax is not installed")
-    ours, theirs = getattr(metrics, name), getattr(metrax, METRAX[name])
+    ours, theirs = CluMetric(getattr(metrics, name)([1, 5, 12])), getattr(metrax, METRAX[name])
     batches = [model_outputs(seed, lists) for seed, lists in ((0, 5), (1, 3), (2, 4))]
 
     def run(kind):
@@ -381,49 +385,32 @@ def test_metrics_answer_in_the_form_of_metrax(name, promotion):
 
     mine, other = run(ours), run(theirs)
     same(mine, other)
-    changes = dict(total=np.array([1.5, 2.5, 4.0]), count=np.array(8.0))
-    same(mine.replace(**changes), other.replace(**changes))
-    np.testing.assert_allclose(mine.compute(), run(ours).compute())  # a copy was changed
-    last = theirs.from_model_output(**batches[2])
+    more, last = (kind.from_model_output(**batches[2]) for kind in (ours, theirs))
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), other, last)
-    same(mine.reduce([ours.from_model_output(**batches[2])]), stacked.reduce())
-    same(mine.reduce(), other)
-    same(
-        ours.empty().merge(mine), other
-    )  # metrax itself merges no metric of several cutoffs into an empty one
-    # replaced sums go on adding up
-    again, more = mine.replace(**changes), other.replace(**changes)
-    same(again.merge(mine), more.merge(other))
-    again.update(**batches[2])
-    same(again, more.merge(last))
+    same(mine.merge(more).reduce(), stacked.reduce())
+    same(mine.reduce(), other)  # and merging has changed neither
+    # metrax itself merges no metric of several cutoffs into an empty one
+    same(ours.empty().merge(mine), other)
 
 
-def test_an_instance_keeps_its_settings_in_the_form_of_metrax():
+def test_a_metric_in_the_form_of_metrax_keeps_its_settings():
     batch = model_outputs(3, 6)
     labels = batch["labels"] * 2
-    ours = metrics.MRR([1, 5, 12], relevant_from=2, no_relevant="skip")
+    ours = CluMetric(metrics.MRR([1, 5, 12], relevant_from=2, no_relevant="skip"))
     seen = ours.from_model_output(**batch | {"labels": labels})
-    judged = [y for y in labels if y.any()]
-    assert seen.total("lists") == len(judged) < 6 and seen.relevant_from == 2
-    assert metrics.MRR.empty().merge(seen).relevant_from == 2
-    assert seen.merge(metrics.MRR.empty()).compute().tolist() == seen.compute().tolist()
-    assert math.isnan(metrics.MRR.empty().compute())
-    single = metrics.MRR.empty().from_model_output(**batch)
-    assert single.cutoffs == (1, 5, 12) and not single.unset
-    with pytest.raises(TypeError, match=r"cutoffs=\(1, 5, 12\), not ks=\(3,\)"):
+    relevant = [y for y in labels if y.any()]
+    assert seen.metric.total("lists") == len(relevant) < 6 and seen.metric.relevant_from == 2
+    assert ours.empty().merge(seen).metric.relevant_from == 2
+    assert seen.merge(ours.empty()).compute().tolist() == seen.compute().tolist()
+    assert np.isnan(ours.empty().compute()).all() and ours.metric.batches == 0
+    with pytest.raises(TypeError, match=r"cutoffs=\(1, 5, 12\), not ks=\[3\]"):
         ours.from_model_output(**batch | {"ks": [3]})
     with pytest.raises(TypeError, match="ks|cutoffs"):
-        metrics.KendallTau.from_model_output(**batch)
-    with pytest.raises(TypeError, match="has no sum 'mean'; it has total, lists"):
-        seen.replace(mean=1.0)
-    with pytest.raises(ValueError, match=r"total has the shape \(3,\), not \(1,\)"):
-        metrics.MRR.empty().replace(total=np.ones(3), count=4)
-    with pytest.raises(ValueError, match="a count is a whole number"):
-        seen.replace(count=2.5)
+        CluMetric(metrics.KendallTau()).from_model_output(**batch)
     with pytest.raises(TypeError, match="cannot merge MRR"):
-        seen.merge(metrics.DCG.empty())
+        seen.merge(CluMetric(metrics.DCG()))
     with pytest.raises(TypeError, match="cannot merge MRR"):
-        seen.merge(metrics.MRR())
+        seen.merge(CluMetric(metrics.MRR()))
 
 
 CASES = {
@@ -450,9 +437,9 @@ def test_masked_lists_are_none_here_and_0_in_rax(promotion):
     scores, labels = np.array([[2.0, 1.0]] * 2, "f4"), np.array([[1.0, 0.0]] * 2, "f4")
     where = np.array([[True, True], [False, False]])
     for metric in (metrics.DCG(), metrics.RaxMetric(rax.dcg_metric)):
-        assert metric.from_model_output(scores=scores, labels=labels, where=where).compute() == 1
+        assert updated(metric, scores=scores, labels=labels, where=where).compute() == 1
         assert math.isnan(
-            metric.from_model_output(scores=scores, labels=labels, where=where & False).compute()
+            updated(metric, scores=scores, labels=labels, where=where & False).compute()
         )
     theirs = jax.tree.map(jax.numpy.asarray, (scores, labels, where))
     per_list = rax.dcg_metric(*theirs[:2], where=theirs[2], reduce_fn=None)
@@ -569,11 +556,11 @@ def test_the_lists_are_sorted_once_for_all_metrics(every):
 def test_long_lists_keep_their_digits():
     """1,000 documents: fractional labels with ties of 3, and one relevant document somewhere among all."""
     tied, one = np.zeros((3, 1000)), np.eye(3, 1000, 500)
-    mrr = metrics.MRR().from_model_output(scores=tied, labels=one)
+    mrr = updated(metrics.MRR(), scores=tied, labels=one)
     assert mrr.compute() == pytest.approx(np.mean(1 / np.arange(1, 1001)), rel=1e-6)
     rng = np.random.default_rng(4)
     scores, labels = rng.integers(0, 300, (8, 1000)), rng.random((8, 1000)).astype("f4")
-    metric = metrics.DCG(form="linear").from_model_output(scores=scores, labels=labels)
+    metric = updated(metrics.DCG(form="linear"), scores=scores, labels=labels)
     means = [
         [np.mean(y[s == score], dtype=float) for score in s]
         for s, y in zip(scores, labels, strict=True)
@@ -605,9 +592,7 @@ class ReciprocalLength(RankingMetric):
 
 def test_a_metric_of_ones_own_is_one_method():
     where = np.tri(4, dtype=bool)
-    metric = ReciprocalLength().from_model_output(
-        scores=where * 1.0, labels=where * 1.0, where=where
-    )
+    metric = updated(ReciprocalLength(), scores=where * 1.0, labels=where * 1.0, where=where)
     assert metric.compute() == pytest.approx(
         float(sum(Fraction(1, n) for n in range(1, 5)) / 4), rel=1e-6
     )
@@ -629,9 +614,9 @@ class ScaledLength(RankingMetric):
 def test_settings_of_ones_own_are_fields_whose_annotations_are_checked():
     where = np.tri(4, dtype=bool)
     outputs = dict(scores=where * 1.0, labels=where * 1.0, where=where)
-    metric = ScaledLength(factor=0.5, form="square").from_model_output(**outputs)
+    metric = updated(ScaledLength(factor=0.5, form="square"), **outputs)
     assert metric.compute() == pytest.approx(0.5 * (1 + 4 + 9 + 16) / 4)
-    assert ScaledLength([2], no_relevant="skip").from_model_output(**outputs).compute() == [2]
+    assert updated(ScaledLength([2], no_relevant="skip"), **outputs).compute() == [2]
     with pytest.raises(TypeError, match="settings differ"):
         metric.merge(ScaledLength(form="square"))
     for wrong, parts in (

@@ -785,7 +785,7 @@ def test_a_training_step_has_the_loss_of_the_model(ranks):
     )
     optimizer = lazy_adam(1e-12, dense_learning_rate=1e-12)
     graphdef, state = split_model(model, optimizer)
-    carried = log.carrying({*log.columns, *log.derived} - {"session_ids", "query_ids"})
+    carried = log.with_batch_columns({*log.columns, *log.derived} - {"session_ids", "query_ids"})
     batch = next(superbatches(carried, 32, 1))
     _, loss, _ = jax.jit(TrainStep(graphdef, optimizer))(state, batch.arrays, np.int32(1))
     lists = at_step(with_mask(batch.arrays), 0)

@@ -15,6 +15,7 @@ from clickexp.data import Dataset, Sessions
 from clickexp.errors import DataError
 from clickexp.evaluation import inputs
 from clickexp.evaluation.evaluate import check_lists
+from clickexp.evaluation.groups import HeldOut
 from clickexp.parameters import (
     EmbeddingParameterConfig,
     HashEmbedding,
@@ -25,7 +26,7 @@ from clickexp.parameters import (
 )
 from clickexp.simulation.towers import FixedParameter
 from clickexp.training import CountingTrainer, EMTrainer, Trainer
-from clickexp.utils.checks import check_values
+from clickexp.utils.batches import check_values
 
 PAIRS, RANKS = 20, 4
 PBM = functools.partial(models.PositionBasedModel, RANKS, PAIRS, rngs=nnx.Rngs(0))
@@ -271,7 +272,8 @@ def test_trainers_check_sessions_and_batches(trainer):
         one_line(message, trainer.evaluate, model, wrong)
         one_line(message, trainer.test, model, wrong)
     truth = {"ll": metrics.Examination()}
-    one_line("query_doc_ids … 500", trainer.evaluation.truth, model, PBM(), ids, truth)
+    held_out, groups = HeldOut(ids, truth=PBM()), {"truth": truth}
+    one_line("query_doc_ids … 500", trainer.evaluator.compiled, model, held_out, groups)
 
 
 class Counted(list):

@@ -134,9 +134,9 @@ def is_concrete(batch: Mapping[str, Any]) -> bool:
     return not any(isinstance(values, Tracer) for values in batch.values())
 
 
-def from_lengths(lengths: np.ndarray, ranks: int) -> np.ndarray:
-    """The mask [batch, rank] of lists of these lengths."""
-    return np.arange(ranks) < lengths[:, None]
+def from_lengths(lengths: Any, ranks: int) -> Any:
+    """The mask [..., batch, rank] of lists of these lengths, an array of NumPy or JAX as they are."""
+    return np.arange(ranks, dtype=np.int32) < lengths[..., None]
 
 
 def needs(compute: Callable[[Batch], Any], batch: Batch) -> Callable[[str], bool]:
@@ -161,7 +161,7 @@ _OF_PAIRS = ("document_ids", "query_numbers")
 """Keys that follow from pairs which a reader has numbered."""
 
 
-def missing(error: KeyError, batch: Mapping[str, Any]) -> DataError | KeyError:
+def missing_key(error: KeyError, batch: Mapping[str, Any]) -> DataError | KeyError:
     """The error to raise where a model did not find a key that it reads.
 
     Args:

@@ -9,30 +9,55 @@
 """
 
 import json
+import operator
 
 import numpy as np
 
-_ACTIVATIONS = {
+
+def _layer_norm(x, epsilon):
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon)
+
+
+def _row(table, ids):
+    known = (ids > 0) & (ids < len(table))
+    return table[np.where(known, ids, 0)].astype(np.float64)
+
+
+def _log_sigmoid(x):
+    return -np.logaddexp(0, -x)
+
+
+OPERATIONS = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "matmul": operator.matmul,
+    "concatenate": lambda *parts: np.concatenate(parts, axis=-1),
+    "squeeze": lambda x: x[..., 0],
+    "row": _row,
+    "layer_norm": _layer_norm,
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
     "relu": lambda x: np.maximum(x, 0),
     "tanh": np.tanh,
-    "sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)),
-    "silu": lambda x: x * np.exp(-np.logaddexp(0, -x)),
+    "sigmoid": lambda x: np.exp(_log_sigmoid(x)),
+    "silu": lambda x: x * np.exp(_log_sigmoid(x)),
     "softplus": lambda x: np.logaddexp(0, x),
+    "log_sigmoid": _log_sigmoid,
 }
+"""What a step may compute. A table `row` of ids that it does not know is row 0, which training has not shown."""
 
 
 class Scorer:
-    """The score of a document: the sum over towers of the logit z, or of log s(z) for a probability.
-
-    A tower is a network of features, or a table with a logit per id. Its row 0 is that of ids it does not know: what
-    the model takes a document for that training has not shown.
+    """The score of a document, computed step by step from its features, its id and the arrays of the ranker.
 
     Attributes:
         name: Of the model.
-        width: Features per document; None where no tower reads features.
-        reads_ids: Whether a tower reads ids.
-        description: The towers, as ranker.npz describes them.
+        width: Features per document; None where no step reads features.
+        reads_ids: Whether a step reads ids.
+        rows: Numbers of rows of the tables that steps look ids up in.
+        description: The steps, as ranker.npz describes them: name, operation, names of what it reads, settings. The
+            last one is the score.
     """
 
     def __init__(self, file):
@@ -42,7 +67,11 @@ class Scorer:
                 key: np.asarray(stored[key]) for key in stored.files if key != "description"
             }
         self.name, self.width = self.description["model"], self.description["features"]
-        self.reads_ids = any(tower["kind"] == "table" for tower in self.description["towers"])
+        steps = self.description["steps"]
+        self.reads_ids = any("ids" in inputs for _, _, inputs, _ in steps)
+        self.rows = {
+            len(self.arrays[inputs[0]]) for _, operation, inputs, _ in steps if operation == "row"
+        }
 
     def score(self, features=None, ids=None, transformed=False):
         """Scores documents.
@@ -56,21 +85,18 @@ class Scorer:
             Scores [...]; higher is better.
 
         Raises:
-            ValueError: What a tower reads is missing, or features have another length.
+            ValueError: What a step reads is missing, or features have another length.
         """
         if self.width is not None:
             features = self._transformed(features, transformed)
         if self.reads_ids and ids is None:
             raise ValueError("the ranker has a table of ids: give ids")
-        total = 0.0
-        for tower in self.description["towers"]:
-            z = (
-                self._table(tower, ids)
-                if tower["kind"] == "table"
-                else self._network(tower, features)
-            )
-            total = total + (-np.logaddexp(0, -z) if tower["log_probability"] else z)
-        return total
+        values = {**self.arrays, "features": features, "ids": np.asarray(ids)}
+        scores = np.zeros(())
+        for name, operation, inputs, settings in self.description["steps"]:
+            scores = OPERATIONS[operation](*[values[each] for each in inputs], **settings)
+            values[name] = scores
+        return scores
 
     def rank(self, features=None, ids=None):
         """Returns the places of documents [n] in the order of their scores, the best first."""
@@ -87,34 +113,3 @@ class Scorer:
         if not transformed and self.description["transform"] == "log1p":
             features = np.sign(features) * np.log1p(np.abs(features))
         return features
-
-    def _table(self, tower, ids):
-        values = self.arrays[tower["values"]]
-        ids = np.asarray(ids)
-        return values[np.where((ids > 0) & (ids < len(values)), ids, 0)].astype(np.float64)
-
-    def _network(self, tower, x):
-        x = self._layers(tower["input"], x)
-        crossed = x
-        for layer in tower["cross"]:
-            crossed = x * self._dense(layer, crossed) + crossed
-        if tower["combination"] == "stacked":
-            last = self._layers(tower["deep"], crossed)
-        else:
-            last = np.concatenate([self._layers(tower["deep"], x), crossed], axis=-1)
-        return self._dense(tower["output"], last)[..., 0]
-
-    def _layers(self, layers, x):
-        for layer in layers:
-            if layer["kind"] == "dense":
-                x = self._dense(layer, x)
-            elif layer["kind"] == "layer_norm":
-                centred = x - x.mean(axis=-1, keepdims=True)
-                spread = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + layer["epsilon"])
-                x = centred / spread * self.arrays[layer["scale"]] + self.arrays[layer["bias"]]
-            else:
-                x = _ACTIVATIONS[layer["name"]](x)
-        return x
-
-    def _dense(self, layer, x):
-        return x @ self.arrays[layer["kernel"]].astype(np.float64) + self.arrays[layer["bias"]]

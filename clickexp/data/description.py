@@ -1,0 +1,173 @@
+"""log.json: what a prepared log holds, with the checksums of all its files."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    NonNegativeInt,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
+
+from clickexp.data.arrays import UNREADABLE, array_bytes, map_array
+from clickexp.data.checksums import REMEDY, DamagedError, Stored, sealed, unsealed
+from clickexp.data.schema import COLUMNS, REQUIRED, Column
+from clickexp.errors import reason
+
+LOG, FEATURES, NAMES = "log.json", "features.npy", "names.parquet"
+SPLIT = ("train", "val", "test")
+
+
+def _stated(column: Column) -> dict[str, Any]:
+    """Returns a declaration in types of JSON."""
+    stated = {key: getattr(column, key) for key in ("name", "per", "fill", "least", "rule")}
+    return {**stated, "dtype": np.dtype(column.dtype).name, "shape": list(column.shape)}
+
+
+def _declared(stated: Column | Mapping[str, Any]) -> Column:
+    if isinstance(stated, Column):
+        return stated
+    return Column(**{**stated, "shape": tuple(stated["shape"])})
+
+
+_Column = Annotated[Column, PlainValidator(_declared), PlainSerializer(_stated)]
+
+
+class PartDescription(BaseModel):
+    """A part of a prepared log: a folder with a .npy file per column.
+
+    Attributes:
+        count: Sessions.
+        ranks: Documents that a list has room for.
+        query_doc_pairs: Largest id of a document.
+        positions: Largest position.
+        declared: Columns that the package does not know.
+        crc32: Checksum of each column.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    count: NonNegativeInt
+    ranks: NonNegativeInt
+    query_doc_pairs: NonNegativeInt
+    positions: NonNegativeInt
+    declared: list[_Column]
+    crc32: dict[str, int]
+
+    @cached_property
+    def columns(self) -> dict[str, Column]:
+        """The declaration of each column."""
+        known = COLUMNS | {column.name: column for column in self.declared}
+        return {name: known[name] for name in self.crc32}
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        known = {*COLUMNS, *(column.name for column in self.declared)}
+        if wrong := (self.crc32.keys() - known) | ({*REQUIRED} - self.crc32.keys()):
+            raise ValueError(f"it lists, or lacks, the columns {sorted(wrong)}")
+        return self
+
+    def files(self, folder: Path) -> list[Stored]:
+        """Returns the files of the part in its folder."""
+        files = []
+        for name, column in self.columns.items():
+            size = array_bytes(column.dtype, column.shape_of(self.count, self.ranks))
+            files.append(Stored(folder / f"{name}.npy", size, self.crc32[name]))
+        return files
+
+    def map_columns(self, folder: Path) -> dict[str, np.ndarray]:
+        """Maps the columns of the part in its folder.
+
+        Raises:
+            DamagedError: A file cannot be read, or has another size, shape or type.
+        """
+        columns = {}
+        for name, column in self.columns.items():
+            file = folder / f"{name}.npy"
+            values, shape = map_array(file), column.shape_of(self.count, self.ranks)
+            if values.shape != shape or values.dtype != column.dtype:
+                what = f"it is {values.dtype}{list(values.shape)}, not {column.dtype}{list(shape)}"
+                raise DamagedError(f"{file}: {what}", REMEDY)
+            columns[name] = values
+        return columns
+
+
+class Description(BaseModel):
+    """A prepared log.
+
+    Attributes:
+        version: Of the format.
+        name: Name in results.
+        format: Name of the reader.
+        notes: Counts that the reader reports.
+        parts: "sessions", or "train", "val" and "test"; "ranking" for labelled lists.
+        files: Size and checksum of each further file.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    name: str
+    format: str
+    notes: dict[str, int | str]
+    parts: dict[Literal["sessions", "train", "val", "test", "ranking"], PartDescription]
+    files: dict[Literal["features.npy", "names.parquet"], tuple[NonNegativeInt, int]]
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        if "sessions" not in self.parts and not {*SPLIT} <= self.parts.keys():
+            raise ValueError(f"parts is {sorted(self.parts)}")
+        return self
+
+    @classmethod
+    def read(cls, folder: Path) -> "Description":
+        """Reads log.json.
+
+        Raises:
+            DamagedError: There is none, or it is damaged.
+        """
+        if not is_log(folder):
+            what = f"{folder}: not a prepared log, {LOG} is missing"
+            raise DamagedError(what, "Run clickexp-data prepare.")
+        try:
+            return cls.model_validate(unsealed((folder / LOG).read_text()))
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            why = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+        except UNREADABLE as error:
+            why = reason(error, context=False)
+        raise DamagedError(f"{folder / LOG}: cannot be read ({why})", REMEDY)
+
+    def write(self, folder: Path) -> None:
+        """Writes log.json."""
+        (folder / LOG).write_text(sealed(self.model_dump(mode="json")))
+
+    def check_sizes(self, folder: Path) -> None:
+        """Checks the sizes of the further files; those of arrays are checked where they are mapped.
+
+        Raises:
+            DamagedError: One has another size.
+        """
+        for name, (size, _) in self.files.items():
+            file = folder / name
+            if file.suffix != ".npy" and (not file.is_file() or file.stat().st_size != size):
+                raise DamagedError(f"{file}: it has not the {size} bytes that were written", REMEDY)
+
+    def stored(self, folder: Path) -> list[Stored]:
+        """Returns all other files, with their checksums."""
+        files = [Stored(folder / name, *sums) for name, sums in self.files.items()]
+        for name, part in self.parts.items():
+            files += part.files(folder / name)
+        return files
+
+
+def is_log(folder: Path) -> bool:
+    """Returns whether a completed log lies there."""
+    return (folder / LOG).is_file()
