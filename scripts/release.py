@@ -3,8 +3,8 @@
 python scripts/release.py v0.2.0
 """
 
+import argparse
 import re
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,5 +42,11 @@ def changes(tag: str, root: Path = ROOT) -> str:
     return own[1].strip()
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tag", help="such as v0.2.0")
+    print(changes(parser.parse_args().tag))
+
+
 if __name__ == "__main__":
-    print(changes(*sys.argv[1:]))
+    main()

@@ -1,5 +1,6 @@
 """Every command in the README, in docs/ and at the head of a configuration file composes, and every option builds."""
 
+import dataclasses
 import functools
 import re
 import shlex
@@ -10,10 +11,10 @@ from compositions import CONF, options, parsed, values, with_hydra
 from places import ROOT
 
 from clickexp.experiment.instantiate import build_metrics, build_trainer, constructor, instantiate
-from clickexp.experiment.overrides import CHOSEN, canonical
+from clickexp.experiment.overrides import canonical
 from clickexp.experiment.values import plain, walk
 from clickexp.loggers import Logger
-from clickexp.utils.signatures import accepted
+from clickexp.runs.settings import CHOSEN
 
 
 def commands(text):
@@ -136,9 +137,9 @@ def check_logger(logger):
 
 def check_trainer(trainer, optimizer, metric, optimized_metric):
     values = dict(trainer=trainer, optimizer=optimizer, optimized_metric=optimized_metric)
-    _, new_trainer = build_trainer(values, build_metrics(metric))
+    trainer = build_trainer(values, build_metrics(metric))
     logger = Logger()
-    assert new_trainer(**accepted(new_trainer, {"logger": logger})).logger is logger
+    assert dataclasses.replace(trainer, logger=logger).logger is logger
 
 
 CHECKS = {

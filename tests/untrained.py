@@ -8,7 +8,7 @@ from places import ROOT
 from small_logs import fill_tables
 
 from clickexp.experiment.build import build_model
-from clickexp.experiment.instantiate import constructor
+from clickexp.experiment.instantiate import constructor, model_constructor
 from clickexp.experiment.values import resolved_values
 from clickexp.runs.result import Origin, RunResult
 from clickexp.runs.sources import sources
@@ -24,7 +24,7 @@ def new_run(folder, *overrides, fill=fill_tables):
             compose("config", ["logger=console", "progress=off", *overrides]), overrides
         )
     dataset = constructor(config["dataset"], "dataset")()
-    model = fill(build_model(constructor(config["model"], "model"), dataset, 1))
+    model = fill(build_model(model_constructor(config), dataset, 1))
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(config))
     save_model(model, folder / "model.npz")

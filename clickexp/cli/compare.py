@@ -5,7 +5,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 
-from clickexp.utils.exits import VERSION, ending, printing
+from clickexp.utils.exits import VERSION, ending
 
 _DESCRIPTION = """\
 Compares runs: prints which is best, and writes beside the results one page that
@@ -41,10 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = _COMMANDS[given.pop(0)] if given and given[0] in _COMMANDS else _folders
-    with printing("clickexp-compare"):
+    with ending("clickexp-compare"):
         chosen = vars(command().parse_intermixed_args(given))
-    module, _, function = chosen.pop("run").partition(":")
-    with ending("clickexp-compare", prints=True):
+        module, _, function = chosen.pop("run").partition(":")
         getattr(importlib.import_module(module), function)(**chosen)
 
 

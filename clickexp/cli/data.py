@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from clickexp.utils.exits import VERSION, ending, printing
+from clickexp.utils.exits import VERSION, ending
 
 _DESCRIPTION = """\
 Prepares search logs, describes and draws them, and verifies their files.
@@ -32,15 +32,11 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
-    with printing("clickexp-data"):
+    with ending("clickexp-data", "stopped, nothing half-written is left"):
         chosen = vars(_parsed(arguments))
-    run = chosen.pop("run")
-    with ending(
-        "clickexp-data", "stopped, nothing half-written is left", prints=run != "prepare_log"
-    ):
         from clickexp.cli import log_commands as commands
 
-        getattr(commands, run)(**chosen)
+        getattr(commands, chosen.pop("run"))(**chosen)
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

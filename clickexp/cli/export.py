@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from clickexp.utils.exits import VERSION, ending, printing, stoppable
+from clickexp.utils.exits import VERSION, ending
 
 _DESCRIPTION = """\
 Writes what the fitted model of a run knows, as tables for other tools:
@@ -34,9 +34,8 @@ Writes what the fitted model of a run knows, as tables for other tools:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
-    with printing("clickexp-export"):
+    with ending("clickexp-export", "stopped, nothing half-written is left"):
         chosen = vars(_parser().parse_intermixed_args(arguments))
-    with stoppable(), ending("clickexp-export", "stopped, nothing half-written is left"):
         from clickexp.export.drawn import export_drawn
 
         export_drawn(**chosen)

@@ -23,12 +23,11 @@ from clickexp.data.log_format import prepare
 from clickexp.data.prepared import open_prepared, verify_log
 from clickexp.errors import ConfigError, DataError, reason
 from clickexp.experiment.formats import FORMATS
-from clickexp.loggers.progress import Steps
 from clickexp.results.figures.log import write_figures
 from clickexp.utils.escape import slug
-from clickexp.utils.options import parsed
 from clickexp.utils.paths import display_path
-from clickexp.utils.signatures import check_arguments
+from clickexp.utils.progress import Steps
+from clickexp.utils.signatures import check_arguments, parsed_options
 
 _FORMAT_OF_FILES = {
     "train_per_query_quid.txt": "tiangong_st",
@@ -52,7 +51,7 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
         target: The new folder.
         options: KEY=VALUE, as the reader of the format takes them.
     """
-    opener, settings = _opener(format), parsed(options)
+    opener, settings = _opener(format), parsed_options(options)
     _check(opener, settings, [*_names(opener.read), "name"], format)
     with Steps(f"reading {Path(source).name}") as progress:
         log = prepare(opener.read, opener.format, source, target, **settings, progress=progress)
@@ -76,7 +75,7 @@ def inspect_log(
         output: Where figures/ goes; by default a folder of the log's name below outputs/inspect.
         json: Print one JSON object instead of tables.
     """
-    dataset = _dataset(Path(path).expanduser(), parsed(options))
+    dataset = _dataset(Path(path).expanduser(), parsed_options(options))
     counts, links, contexts = (
         summaries(dataset),
         identifiability(dataset.train),

@@ -31,10 +31,10 @@ def run(cfg: DictConfig) -> float:
 def main() -> None:
     """One clear line for what the user can mend; everything else with its trace."""
     os.environ[exits.FULL_ERROR] = "1"  # lets errors through to here
-    with exits.stoppable(), exits.lasting_output("clickexp"), exits.insisting():
+    with exits.ending("clickexp", stopped=None):
         try:
             given = CommandLine(sys.argv[1:])
-            with exits.printing("clickexp") if given.only_prints else collected():
+            with collected():
                 sys.argv[1:] = given.arguments
                 if not prints(given):
                     run()
@@ -44,8 +44,6 @@ def main() -> None:
             if exits.SHOW_TRACE:
                 raise
             _fail(error)
-        except KeyboardInterrupt:
-            sys.exit(exits.STOPPED)
 
 
 def _fail(error: BaseException | None) -> NoReturn:

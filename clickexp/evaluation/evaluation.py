@@ -67,8 +67,9 @@ class Evaluation:
         """Names of the values by heading; without the loss of a click model, which is -ll."""
         headings: dict[str, list[str]] = {heading: [] for heading in HEADINGS}
         for group in self.groups.values():
-            for heading, names in group.headings().items():
-                headings.setdefault(heading, []).extend(names)
+            for name, metric in group.metrics.items():
+                names = headings.setdefault(metric.heading or group.heading, [])
+                names += (name + suffix for suffix in metric.suffixes)
         return {heading: names for heading, names in headings.items() if names}
 
     def keep(self, dataset: Dataset, folder: Path) -> dict[str, list[float]]:

@@ -27,7 +27,7 @@ from clickexp.loggers.base import Logger, Phase
 from clickexp.metrics import Metric, MultiMetric
 from clickexp.models.base import ClickModel, Model
 from clickexp.types import SHOWN_FIRST, Array, Batch, ByRank, Count
-from clickexp.utils.checks import missing
+from clickexp.utils.batches import missing_key
 
 _MOST_NUMBERS = 1 << 25
 """Features, or documents, that an evaluation step looks up at most; documents per dispatch."""
@@ -239,7 +239,7 @@ class Program:
             try:
                 leaves, structure = jax.tree.flatten(self._arguments(models, batch))
             except KeyError as error:
-                raise missing(error, batch) from error
+                raise missing_key(error, batch) from error
             distinct = {id(leaf): leaf for leaf in leaves}
             places = [list(distinct).index(id(leaf)) for leaf in leaves]
             return list(distinct.values())

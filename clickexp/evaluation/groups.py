@@ -92,14 +92,6 @@ class MetricGroup(MultiMetric):
             return None
         return held_out.lists if self.on_lists else held_out.sessions
 
-    def headings(self) -> dict[str, list[str]]:
-        """Names of the values by the heading that results list them under."""
-        headings: dict[str, list[str]] = {}
-        for name, metric in self.metrics.items():
-            names = headings.setdefault(metric.heading or self.heading, [])
-            names += (name + suffix for suffix in metric.suffixes)
-        return headings
-
 
 class ClickMetrics(MetricGroup):
     """Metrics of click predictions, which are pairs of complements."""

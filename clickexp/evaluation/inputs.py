@@ -12,7 +12,14 @@ from clickexp.data.feed import Data, feed
 from clickexp.errors import DataError
 from clickexp.models.base import Model
 from clickexp.types import Array, Batch
-from clickexp.utils.checks import Limit, check_batch, check_values, from_lengths, missing, needs
+from clickexp.utils.batches import (
+    Limit,
+    check_batch,
+    check_values,
+    from_lengths,
+    missing_key,
+    needs,
+)
 
 _Compute = Callable[[Batch], Any]
 
@@ -78,7 +85,7 @@ class ColumnSelection:
             try:
                 read = keys_read(lambda batch: self._compute(*self._models(states), batch), batch)
             except KeyError as error:
-                raise missing(error, batch) from error
+                raise missing_key(error, batch) from error
             self._latest = data, data.with_batch_columns(read)
         return self._latest[1]
 

@@ -5,7 +5,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,17 @@ from flax import nnx
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like
 from clickexp.data.feed import Compiled
+from clickexp.data.inspect.identifiability import (
+    ENOUGH_SESSIONS,
+    Identifiability,
+    identifiability,
+)
 from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluate import check_lists
 from clickexp.evaluation.groups import MetricGroup
 from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.models import Model, Ranker
-from clickexp.models.ranker.debias import WithPropensities
 from clickexp.parameters.base import check_click_rate
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
@@ -67,6 +71,11 @@ class Parts:
     weighting: Weighting | None = None
     judging: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
 
+    @cached_property
+    def links(self) -> Identifiability:
+        """What the training sessions tell of the order of positions, where the model learns it."""
+        return identifiability(self.dataset.train, ENOUGH_SESSIONS)
+
 
 def build(config: Config, folder: Path, logger: Logger) -> Parts:
     """Reads the dataset, builds the model, and gives the trainer what it lacks.
@@ -82,13 +91,9 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     """
     settings, identified = config.settings, identity(config.values)
     share_compilations(Path(settings.cache_dir))
-    files = {
-        "checkpoint": folder / CHECKPOINT,
-        "continue_from": _earlier(settings.continue_from, identified),
-    }
-    read = sources(
-        config.values
-    )  # before reading, so that what changes meanwhile counts as changed
+    earlier = _earlier(settings.continue_from, identified)
+    # before reading, so that what changes meanwhile counts as changed
+    read = sources(config.values)
     dataset = config.open_dataset(
         **accepted(config.open_dataset, {"progress": partial(logger.progress, "read", 0)})
     )
@@ -97,24 +102,24 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     dataset = dataset.first(settings.max_sessions)
     check_click_rate(dataset.click_rate)
     origin = Origin(sources=read, fingerprint=dataset.fingerprint(), directory=str(Path.cwd()))
-    model = build_model(_estimate_propensities(config.new_model, dataset), dataset, settings.seed)
+    model = build_model(config.new_model, dataset, settings.seed)
     dataset = model.prepare(dataset)
     _check_features(model, config.reads, dataset)
     check_lists(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
     validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
-    more = {"groups": validated, "logger": logger, "settings": identified, **files}
-    trainer = config.new_trainer(**accepted(config.new_trainer.func, more))
-    weighting = _weighting(model, dataset)
+    trainer = dataclasses.replace(
+        config.trainer,
+        groups=validated,
+        logger=logger,
+        settings=identified,
+        checkpoint=folder / CHECKPOINT,
+        continue_from=earlier,
+    )
+    weighting = model.debias.weighting(dataset.train) if isinstance(model, Ranker) else None
     return Parts(
         config, folder, dataset, model, trainer, metrics, logger, origin, weighting, judging
     )
-
-
-def _weighting(model: Model, dataset: Dataset) -> Weighting | None:
-    """The propensities that a ranker weighs clicks by."""
-    debias = model.debias if isinstance(model, Ranker) else None
-    return debias.weighting(dataset.train) if isinstance(debias, WithPropensities) else None
 
 
 def _sparse_ids(dataset: Dataset) -> str | None:
@@ -126,28 +131,6 @@ def _sparse_ids(dataset: Dataset) -> str | None:
         f"query-document ids go up to {dataset.query_doc_pairs:,}, while the log shows {most:,} documents at most: a "
         "whole table has a row for each id. dataset.pair_key=query_document or document numbers those of the log."
     )
-
-
-def _estimate_propensities(new_model: partial[Model], dataset: Dataset) -> partial[Model]:
-    """Estimates the propensities that a ranker asks for, from the training sessions or where it says.
-
-    Args:
-        new_model: Builds the model; its `debias` may hold a source of propensities.
-        dataset: The data.
-
-    Returns:
-        The constructor, with propensities.
-
-    Raises:
-        UserError: The source has none.
-    """
-    debias = new_model.keywords.get("debias")
-    if not isinstance(debias, WithPropensities) or not isinstance(
-        debias.propensity, PropensitySource
-    ):
-        return new_model
-    debias = dataclasses.replace(debias, propensity=debias.propensity(dataset))
-    return partial(new_model.func, **{**new_model.keywords, "debias": debias})
 
 
 def _with_propensities(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from clickexp.runs.settings import TOWERS
 from clickexp.runs.store import read_yaml
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -13,8 +14,6 @@ CONF = next(
     _PACKAGE,
 )
 """Our configurations: inside an installed package, or beside it in a checkout."""
-TOWERS = "parameter"
-"""The group of towers, of which each role has its own choice: parameter@attraction."""
 
 
 def presets() -> list[str]:

@@ -10,12 +10,14 @@ from omegaconf import OmegaConf
 
 from clickexp.experiment.conf import default_options
 from clickexp.experiment.overrides import line_of, parsed
-from clickexp.runs.store import HOW
+from clickexp.runs.settings import LAUNCHING
 
 
 def command_of(overrides: Sequence[str]) -> str:
     """Returns the command of a run with these overrides, but for those of how it is launched."""
-    lines = [line_of(each) for each in parsed(overrides) if not each.key_or_group.startswith(HOW)]
+    lines = [
+        line_of(each) for each in parsed(overrides) if not each.key_or_group.startswith(LAUNCHING)
+    ]
     return shlex.join(["clickexp", *lines])
 
 
@@ -40,7 +42,7 @@ def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]
     Args:
         overrides: Those of the run.
     """
-    given = [each for each in parsed(overrides) if not each.key_or_group.startswith(HOW)]
+    given = [each for each in parsed(overrides) if not each.key_or_group.startswith(LAUNCHING)]
     options = default_options()
     choices = [each for each in given if _chooses(each, options)]
     values = [each for each in given if not _chooses(each, options)]

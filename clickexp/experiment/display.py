@@ -7,7 +7,6 @@ import yaml
 from rich import get_console
 
 from clickexp.data.inspect.doubts import doubts
-from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
 from clickexp.data.seen import has_common_documents
 from clickexp.experiment.build import Parts
 from clickexp.experiment.conf import default_groups
@@ -17,12 +16,10 @@ from clickexp.loggers import RunInfo
 from clickexp.models import Ranker, TwoTowersModel
 from clickexp.parameters import EmbeddingParameter
 from clickexp.parameters.context import in_new_session
-from clickexp.runs.hashing import NOT_HASHED
+from clickexp.runs.settings import VARYING
 from clickexp.runs.store import values
 from clickexp.training import Trainer
 
-_NOT_NAMED = {*NOT_HASHED, "seed", "keep_values", "draws"}
-"""Keys at the root that the name of an experiment leaves out: they repeat it, or say where it reports to."""
 _TITLE = ("optimizer", "trainer", "seed")
 """Overrides that the title of a run has."""
 _SHORTENED = ("dataset", "trainer", "optimizer")
@@ -47,7 +44,7 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
     named = {
         key: value
         for key, value in overrides.items()
-        if key.partition(".")[0] not in _NOT_NAMED and key not in _NAMED_BY_DATA
+        if key.partition(".")[0] not in VARYING and key not in _NAMED_BY_DATA
     }
     return RunInfo(
         folder=parts.folder,
@@ -94,11 +91,10 @@ def note(parts: Parts) -> None:
 def _note_identifiability(parts: Parts) -> None:
     """Reports which positions the log compares, where that decides what the model learns."""
     if parts.model.separates_examination:
-        links = identifiability(parts.dataset.train, ENOUGH_SESSIONS)
-        if links.warns:
-            parts.logger.warning(links.describe())
+        if parts.links.warns:
+            parts.logger.warning(parts.links.describe())
         elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
-            parts.logger.message(links.describe())
+            parts.logger.message(parts.links.describe())
 
 
 def _note_unseen(parts: Parts) -> None:

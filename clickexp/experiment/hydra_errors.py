@@ -10,9 +10,10 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
 from clickexp.errors import OF_SYSTEM, UserError, reason
-from clickexp.experiment.conf import CONF, TOWERS, presets
+from clickexp.experiment.conf import CONF, presets
 from clickexp.experiment.overrides import CommandLine, line_of, parsed, values_of
 from clickexp.experiment.values import plain, walk
+from clickexp.runs.settings import TOWERS
 from clickexp.utils.suggest import did_you_mean
 
 MENDABLE = (HydraException, OmegaConfBaseException, UserError, YAMLError, *OF_SYSTEM)

@@ -1,6 +1,6 @@
 """Objects described by nodes of a configuration, their plain values checked first."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,9 +13,14 @@ from clickexp.evaluation.evaluate import validation_metrics
 from clickexp.evaluation.groups import GROUPS, MetricGroup, metric_groups
 from clickexp.experiment.conf import metric_options
 from clickexp.metrics import Metric
+from clickexp.models import Model
+from clickexp.parameters import ContextParameterConfig
 from clickexp.training import Optimizer, with_rate
 from clickexp.training.base import BaseTrainer
 from clickexp.utils.signatures import accepted, check_arguments, located
+
+CONTEXT = "context"
+"""Key of what the logits of a role add for the search session so far."""
 
 
 def instantiate(node: Any, where: str) -> Any:
@@ -84,24 +89,41 @@ def _check_metrics(key: str, group: Any) -> None:
             raise ConfigError(f"{where}={metric!r} is no metric; ~{where} leaves it out")
 
 
-def build_trainer(
-    values: Mapping[str, Any], metrics: Mapping[str, MetricGroup]
-) -> tuple[BaseTrainer, partial[BaseTrainer]]:
-    """Returns the trainer with its optimizer and the metrics that validation computes, and what builds it with more."""
-    new_trainer, optimizer = (
-        constructor(values["trainer"], "trainer"),
-        build_optimizer(values["optimizer"]),
-    )
-    watched = (
-        (values["trainer"].get("early_stopping") or {}).get("metric"),
-        values["optimized_metric"],
-    )
-    validated = validation_metrics(metrics, [name.removeprefix("val/") for name in watched if name])
-    bound = partial(new_trainer, **accepted(new_trainer, {"optimizer": optimizer, **validated}))
+def build_trainer(values: Mapping[str, Any], metrics: Mapping[str, MetricGroup]) -> BaseTrainer:
+    """Returns the trainer with its optimizer and the metrics that validation computes."""
+    new_trainer = constructor(values["trainer"], "trainer")
+    watched = (values["trainer"].get("early_stopping") or {}).get("metric")
+    names = [name.removeprefix("val/") for name in (watched, values["optimized_metric"]) if name]
+    parts = {"optimizer": build_optimizer(values["optimizer"])}
+    parts |= validation_metrics(metrics, names)
     try:
-        return bound(), bound
+        return new_trainer(**accepted(new_trainer, parts))
     except ConfigError as error:
-        raise ConfigError(f"{error}{_added_by(watched[0], metrics)}") from error
+        raise ConfigError(f"{error}{_added_by(watched, metrics)}") from error
+
+
+def model_constructor(values: Mapping[str, Any]) -> partial[Model]:
+    """Returns the constructor of the model of a configuration, with the context of search sessions.
+
+    Args:
+        values: Plain values at the root.
+
+    Raises:
+        ConfigError: A value does not fit, or the model takes no context.
+    """
+    new_model = constructor(values["model"], "model")
+    node = values.get(CONTEXT)
+    if node is None:
+        return new_model
+    context = instantiate(node, CONTEXT)
+    if not isinstance(context, ContextParameterConfig):
+        raise ConfigError(f"{CONTEXT}={node!r}: choose an option, as in +context=both")
+    with_context = getattr(new_model.func, "with_context", None)
+    if with_context is None:
+        raise ConfigError(
+            f"{values['model']['_target_']} takes no tower that context can be added to; leave it or the context out"
+        )
+    return partial(new_model.func, **with_context(new_model.keywords, context))
 
 
 def _added_by(metric: str | None, metrics: Mapping[str, MetricGroup]) -> str:
@@ -123,29 +145,19 @@ def directions(node: Mapping[str, Any]) -> dict[str, bool | None]:
     return directions
 
 
-def check_node(node: Any, where: str, shared: Container[str] = ()) -> None:
+def check_node(node: Any, where: str) -> None:
     """ConfigError for keys and values that do not fit the signatures of what a node describes.
 
     Args:
         node: Plain values.
         where: The dotted key of the node.
-        shared: Roles of towers that components of a mixture share, and hold in place of a tower.
     """
     if isinstance(node, list):
         node = dict(enumerate(node))
     if not isinstance(node, dict):
         return
     if "_target_" in node:
-        own = {
-            key: value
-            for key, value in node.items()
-            if key[0] != "_" and not _is_role(value, shared)
-        }
+        own = {key: value for key, value in node.items() if key[0] != "_"}
         check_arguments(located(str(node["_target_"]), f"{where}._target_"), own, where)
-        shared = node.get("shared") or ()
     for name, value in node.items():
-        check_node(value, f"{where}.{name}", shared)
-
-
-def _is_role(value: Any, shared: Container[str]) -> bool:
-    return isinstance(value, str) and value in shared
+        check_node(value, f"{where}.{name}")

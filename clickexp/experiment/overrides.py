@@ -16,15 +16,9 @@ from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Overri
 from hydra.errors import HydraException, OverrideParseException
 
 from clickexp.errors import ConfigError
-from clickexp.experiment.conf import TOWERS, default_groups, roles
+from clickexp.experiment.conf import default_groups, roles
+from clickexp.runs.settings import GROUPS, TOWERS, Group
 
-DESCRIBED = ("dataset", "model", "optimizer", "trainer")
-"""Groups of which each run has one option, with a _target_."""
-SEVERAL = ("metric", "logger")
-"""Groups that take a list of options."""
-CHOSEN = ("loss", "debias", "propensity")
-"""Groups of which only some models have an option, which they choose; see conf/model/ranker.yaml."""
-_REQUIRED = (*DESCRIBED, "metric")
 _SEARCHPATH = "hydra.searchpath"
 _COMPLETION = re.compile("(install|uninstall|query)=(bash|zsh|fish)")
 _ALONE = ("multirun", "run", "cfg", "info", "shell_completion")
@@ -207,7 +201,8 @@ def check_launcher(overrides: Sequence[str]) -> None:
 def _check(override: Override) -> None:
     """ConfigError for a choice that no run can be made of. Whether there is such an option Hydra finds out."""
     group, line = override.key_or_group, line_of(override)
-    required = group in _REQUIRED and override.package is None
+    kind = GROUPS.get(group, Group())
+    required = kind.required and override.package is None
     if override.is_delete():
         if required:
             raise ConfigError(
@@ -219,7 +214,7 @@ def _check(override: Override) -> None:
         )
     elif group == TOWERS or group in default_groups():
         for value in values_of(override):
-            if isinstance(value, list) and group not in SEVERAL:
+            if isinstance(value, list) and not kind.several:
                 each, key = ",".join(map(str, value)), override.get_key_element()
                 mixed = (
                     f"; mix them with model=mixture 'model.components=[{each}]'"

@@ -2,67 +2,37 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from annotated_types import Interval
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
 from clickexp.data import Dataset
 from clickexp.data.dataset import check_split
 from clickexp.data.description import is_log
 from clickexp.errors import ConfigError
 from clickexp.evaluation.groups import MetricGroup
-from clickexp.experiment.conf import TOWERS, presets
+from clickexp.experiment.conf import presets
 from clickexp.experiment.instantiate import (
     build_metrics,
     build_trainer,
     constructor,
     instantiate,
+    model_constructor,
 )
-from clickexp.experiment.overrides import CHOSEN, DESCRIBED, SEVERAL, parsed
-from clickexp.experiment.values import CONTEXT, Composition, compose_values, plain, walk
+from clickexp.experiment.overrides import parsed
+from clickexp.experiment.values import Composition, compose_values, walk
 from clickexp.loggers import Logger
 from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
+from clickexp.runs.settings import CHOSEN, GROUPS, ROOT, TOWERS, Settings
 from clickexp.training.base import BaseTrainer
 from clickexp.training.em.estimation import EstimatingTrainer
-from clickexp.utils.bounds import PositiveInt, Seed
-from clickexp.utils.signatures import accepted, check_arguments
+from clickexp.utils.signatures import accepted
 from clickexp.utils.suggest import did_you_mean
-
-_PARTS = (*DESCRIBED, *SEVERAL, *CHOSEN, CONTEXT, "search", "reproduction")
-"""Groups of keys at the root besides the towers of roles."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """The single keys at the root of a configuration; conf/config.yaml explains each."""
-
-    seed: Seed
-    progress: Literal["auto", "bar", "plain", "off"]
-    max_sessions: PositiveInt | None
-    report: bool
-    verbose: bool
-    save_model: bool
-    keep_values: bool
-    draws: Annotated[int, Interval(ge=0, le=10_000)]
-    shared_intervals: bool
-    resume: bool
-    continue_from: str | None
-    sweeps_dir: str
-    cache_dir: str
-    optimized_metric: str
-    project: str
-    group: str | None
-    tags: list[str]
-    notes: str | None
-
-    def __post_init__(self) -> None:
-        check_arguments(type(self), vars(self), "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +45,6 @@ class Config:
         loggers: By name, not yet started.
         metrics: By group, such as click and ranking.
         trainer: With optimizer and metrics, and without logger and files.
-        new_trainer: Builds it with these.
         open_dataset: Reads the dataset; takes `progress`, if it reports it.
         new_model: Builds the model; takes the sizes of the dataset.
         reads: The features that towers read, with the key of the first that does: model.attraction.use_feature.
@@ -88,7 +57,6 @@ class Config:
     loggers: Mapping[str, Logger]
     metrics: Mapping[str, MetricGroup]
     trainer: BaseTrainer
-    new_trainer: partial[BaseTrainer]
     open_dataset: partial[Dataset]
     new_model: partial[Model]
     reads: Mapping[str, str]
@@ -108,19 +76,17 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
     """
     composition = compose_values(cfg, overrides)
     _check_parts(composition)
-    _check_added(cfg, composition, overrides)
+    _check_added(composition, overrides)
     values = composition.values
     metrics = build_metrics(values["metric"])
-    trainer, new_trainer = build_trainer(values, metrics)
     config = Config(
         values=values,
         settings=Settings(**accepted(Settings, values)),
         loggers=instantiate(values.get("logger") or {}, "logger"),
         metrics=metrics,
-        trainer=trainer,
-        new_trainer=new_trainer,
+        trainer=build_trainer(values, metrics),
         open_dataset=constructor(values["dataset"], "dataset"),
-        new_model=constructor(values["model"], "model"),
+        new_model=model_constructor(values),
         reads=_features_read(values["model"]),
         overrides=tuple(overrides),
         without_effect=tuple(_without_effect(composition, overrides)),
@@ -133,13 +99,13 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
 
 def is_tower(key: str, node: Any) -> bool:
     """Whether a key at the root is the tower of a role, whose place is where the model takes it."""
-    return key not in _PARTS and isinstance(node, Mapping) and "_target_" in node
+    return key not in ROOT and isinstance(node, Mapping) and "_target_" in node
 
 
 def _check_parts(composition: Composition) -> None:
     """ConfigError where a part that every run needs is missing or describes nothing."""
     values = composition.values
-    for part in DESCRIBED:
+    for part in (name for name, group in GROUPS.items() if group.is_described):
         node = values.get(part)
         if node is None:
             raise ConfigError(
@@ -161,30 +127,30 @@ def _check_parts(composition: Composition) -> None:
             )
 
 
-def _check_added(cfg: DictConfig, composition: Composition, overrides: Sequence[str]) -> None:
-    """ConfigError for a key that +KEY=VALUE added at the root and without which all others are the same."""
-    added = {
-        override.key_or_group.partition(".")[0]: override
-        for override in parsed(overrides)
-        if override.is_add() or override.is_force_add()
-    }
+def _check_added(composition: Composition, overrides: Sequence[str]) -> None:
+    """ConfigError for a key that +KEY=VALUE added at the root and that is neither ours nor read by another."""
     unresolved = composition.unresolved
-    for key in added.keys() & unresolved.keys() - {*Settings.__dataclass_fields__, *_PARTS}:
-        if is_tower(key, unresolved[key]) or _is_read(key, cfg):
+    places = [name for name, _ in walk(unresolved)]
+    for override in parsed(overrides):
+        key = override.key_or_group.partition(".")[0]
+        is_added = override.is_add() or override.is_force_add()
+        if not is_added or key in ROOT:
             continue
-        places = [name for name, _ in walk(unresolved) if name.partition(".")[0] != key]
-        meant = did_you_mean(added[key].key_or_group, [*places, *presets()])
-        raise ConfigError(f"{added[key].input_line}: nothing reads it.{meant}")
+        if key not in unresolved or is_tower(key, unresolved[key]) or _is_read(key, unresolved):
+            continue
+        others = [name for name in places if name.partition(".")[0] != key]
+        meant = did_you_mean(override.key_or_group, [*others, *presets()])
+        raise ConfigError(f"{override.input_line}: nothing reads it.{meant}")
 
 
-def _is_read(key: str, cfg: DictConfig) -> bool:
-    """Whether an interpolation refers to a key at the root."""
-    others = [str(name) for name in cfg if name != key]
-    try:
-        without = plain(OmegaConf.masked_copy(cfg, others))
-        return without != {name: value for name, value in plain(cfg).items() if name != key}
-    except OmegaConfBaseException:
-        return True
+def _is_read(key: str, unresolved: Mapping[str, Any]) -> bool:
+    """Whether an interpolation at another place refers to a key at the root."""
+    reference = re.compile(rf"\$\{{.*(?<![\w.]){re.escape(key)}(?!\w)")
+    return any(
+        isinstance(value, str) and reference.search(value)
+        for name, value in walk(unresolved)
+        if name.partition(".")[0] != key
+    )
 
 
 def _features_read(node: Any) -> dict[str, str]:

@@ -154,7 +154,8 @@ def _shared_intervals(parts: Parts) -> _Part:
         posterior = shared_posterior(parts.model, parts.dataset.train, report)
         if posterior is None:
             return {}
-        posterior = with_open_factors(parts.model, posterior, parts.dataset.train)
+        if parts.model.separates_examination:
+            posterior = with_open_factors(parts.model, posterior, parts.links.groups)
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
         shared = shared_intervals(parts.model, posterior)

@@ -1,6 +1,6 @@
 """The plain values of a configuration. The components of a mixture are composed as `model=NAME` alone would be."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -11,10 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import CONF
-from clickexp.experiment.overrides import CHOSEN, line_of, parsed
-
-CONTEXT = "context"
-"""Key of what the logits of a role add for the search session so far."""
+from clickexp.experiment.overrides import line_of, parsed
+from clickexp.runs.settings import CHOSEN
 
 _Node = dict[str, Any]
 """A group of keys."""
@@ -25,8 +23,7 @@ class Composition(NamedTuple):
 
     Attributes:
         values: Plain values by key, interpolations resolved, without groups that the model does not read. A mixture has
-            the nodes of its components in `model.models`, and those of the towers that they share, by role, in
-            `model.shared`.
+            the nodes of its components in `model.models`.
         unresolved: The same with interpolations, and with the names of components.
         roles: The roles that the model takes towers for.
     """
@@ -34,13 +31,6 @@ class Composition(NamedTuple):
     values: _Node
     unresolved: _Node
     roles: frozenset[str]
-
-
-class _Component(NamedTuple):
-    """The node of a click model in a mixture, and the roles of its towers, such as {"ctr": "attraction"}, by key."""
-
-    node: _Node
-    roles: Mapping[str, str]
 
 
 def resolved_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> _Node:
@@ -60,37 +50,28 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     """
     unresolved = plain(cfg, resolve=False)
     unread = _unread(unresolved)
-    values = plain(
-        OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in unread])
-        if unread
-        else cfg
-    )
-    mixture = values.get("model")
-    if not isinstance(mixture, dict) or "components" not in mixture:
-        roles = _roles(unresolved)
-        if isinstance(mixture, dict) and CONTEXT in values:
-            _add_context(values[CONTEXT], [_Component(mixture, roles)], {})
-        return Composition(values, unresolved, frozenset(roles.values()))
+    read = [str(key) for key in cfg if key not in unread]
+    values = plain(OmegaConf.masked_copy(cfg, read) if unread else cfg)
+    mixture, roles = values.get("model"), _roles(unresolved)
+    if isinstance(mixture, dict) and "components" in mixture:
+        _check_mixture(mixture, values)
+        components = [_component(each, mixture, overrides) for each in mixture["components"]]
+        del mixture["components"]
+        mixture["models"] = [component.node for component in components]
+        roles = frozenset(role for component in components for role in component.roles)
+    return Composition(values, unresolved, roles)
+
+
+def _check_mixture(mixture: _Node, values: _Node) -> None:
+    """ConfigError where components or shared roles are no lists, or a role has no tower."""
     for key in ("components", "shared"):
         if not isinstance(mixture[key], list):
             raise ConfigError(
                 f"model.{key}={mixture[key]!r} is not a list; write model.{key}=[...]"
             )
-    components = [_component(each, mixture, overrides) for each in mixture["components"]]
-    found = {role: _shared(role, components, role in values) for role in mixture["shared"]}
-    shared = {role: tower for role, tower in found.items() if tower is not None}
-    rest = {key: value for key, value in mixture.items() if key != "components"}
-    models = [_sharing(component, shared) for component in components]
-    roles = frozenset(role for component in components for role in component.roles.values())
-    if CONTEXT in values:
-        own = [
-            component._replace(node=node)
-            for component, node in zip(components, models, strict=True)
-        ]
-        _add_context(values[CONTEXT], own, shared)
-    return Composition(
-        {**values, "model": rest | {"models": models, "shared": shared}}, unresolved, roles
-    )
+    for role in mixture["shared"]:
+        if role not in values:
+            raise ConfigError(f"model.shared: no component has a role {role!r}")
 
 
 @contextmanager
@@ -135,68 +116,12 @@ def walk(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
         yield from walk(value, key)
 
 
-def _roles(unresolved: _Node) -> dict[str, str]:
-    """By the keys of the model that refer to a tower at the root, the role of that tower."""
+def _roles(unresolved: _Node) -> frozenset[str]:
+    """The roles of towers at the root that keys of the model refer to."""
     model = unresolved.get("model")
-    references = (
-        {key: str(value) for key, value in model.items()} if isinstance(model, dict) else {}
-    )
+    texts = [str(value) for value in model.values()] if isinstance(model, dict) else []
     known = unresolved.keys() - CHOSEN
-    return {
-        key: text[2:-1]
-        for key, text in references.items()
-        if text[:2] == "${" and text[2:-1] in known
-    }
-
-
-def _add_context(context: _Node, models: Sequence[_Component], shared: _Node) -> None:
-    """Makes a tower of each model, and of those that they share, a sum of itself and of the context of search sessions.
-
-    A model that has a place for context itself takes it there, unless a role is given, which only some may have.
-
-    Raises:
-        ConfigError: A model takes no such tower, or none takes one of the given role.
-    """
-    given, term = (
-        context.get("role"),
-        {key: value for key, value in context.items() if key != "role"},
-    )
-    takes = {role for _, roles in models for role in roles.values()}
-    if given and given not in takes:
-        known = f"it takes {', '.join(sorted(takes)) or 'none'}"
-        raise ConfigError(
-            f"context.role={given}: this model takes no tower of {given} ({known}); choose another"
-        )
-    of_shared = set()
-    for node, roles in models:
-        if not given and CONTEXT in node:
-            node[CONTEXT] = dict(term)
-            continue
-        role = given or next(
-            (each for each in ("examination", "attraction") if each in roles.values()), None
-        )
-        if role is None:
-            name = (
-                "this model"
-                if len(models) == 1
-                else f"{node['_target_'].rpartition('.')[2]} in model.components"
-            )
-            raise ConfigError(
-                f"{name} takes no tower that context can be added to; leave it or the context out"
-            )
-        for key in (key for key, played in roles.items() if played == role):
-            if role in shared:
-                of_shared.add(role)
-            else:
-                node[key] = _sum_of(node[key], term)
-    shared.update({role: _sum_of(shared[role], term) for role in of_shared})
-
-
-def _sum_of(tower: Any, term: _Node) -> _Node:
-    return {
-        "_target_": "clickexp.parameters.SumParameterConfig",
-        "terms": {"tower": tower, CONTEXT: dict(term)},
-    }
+    return frozenset(text[2:-1] for text in texts if text[:2] == "${" and text[2:-1] in known)
 
 
 def _unread(unresolved: _Node) -> list[str]:
@@ -210,10 +135,17 @@ def _unread(unresolved: _Node) -> list[str]:
     return [group for group in groups if group not in read]
 
 
+class _Component(NamedTuple):
+    """The node of a click model in a mixture, and the roles that it takes towers for."""
+
+    node: _Node
+    roles: frozenset[str]
+
+
 def _component(component: str | _Node, mixture: _Node, overrides: Sequence[str]) -> _Component:
     """A component given by name, or spelled out."""
     if isinstance(component, dict):
-        return _Component(component, {key: key for key in component})
+        return _Component(component, frozenset(component))
     known = GlobalHydra.instance().config_loader().get_group_options("model")
     if component not in known:
         raise ConfigError(
@@ -229,29 +161,5 @@ def _component(component: str | _Node, mixture: _Node, overrides: Sequence[str])
     if node["_target_"] == mixture["_target_"]:
         raise ConfigError(f"model.components: {component} is a mixture itself; name its components")
     # the keys that a preset gives the mixture end up in every model
-    node = {key: value for key, value in node.items() if key.startswith("_") or key not in mixture}
-    roles = _roles(plain(cfg, resolve=False))
-    return _Component(node, {key: role for key, role in roles.items() if key in node})
-
-
-def _shared(role: str, components: Sequence[_Component], known: bool) -> _Node | None:
-    """The tower of all components with this role; None if no component has it, and it is known."""
-    towers = [
-        model[key] for model, roles in components for key, played in roles.items() if played == role
-    ]
-    if not towers and not known:
-        raise ConfigError(f"model.shared: no component has a role {role!r}")
-    if any(tower != towers[0] for tower in towers):
-        raise ConfigError(
-            f"model.shared: components have different towers for {role}; "
-            f"choose one for all by parameter@{role}=..., or do not share it"
-        )
-    return towers[0] if towers else None
-
-
-def _sharing(component: _Component, shared: Mapping[str, _Node]) -> _Node:
-    """The component without the towers that it shares; a key of another name than the role holds the role's."""
-    own = {key: value for key, value in component.node.items() if key not in shared}
-    return own | {
-        key: role for key, role in component.roles.items() if role in shared and role != key
-    }
+    own = {key: value for key, value in node.items() if key.startswith("_") or key not in mixture}
+    return _Component(own, _roles(plain(cfg, resolve=False)))

@@ -21,6 +21,16 @@ from clickexp.utils.tables.terminal import MOST_ROWS, console_table, number
 
 _BINS = 40
 _PROBABILITIES = ("attraction", "satisfaction")
+_SHARED_COLUMNS = {
+    "parameter": ("parameter",),
+    "position": ("position",),
+    "last click": ("last_click",),
+    "value": ("value",),
+    "95% interval": ("low", "high"),
+    "relative": ("relative",),
+    "its 95% interval": ("relative_low", "relative_high"),
+}
+"""Columns of the table of shared parameters, and what they show."""
 
 
 def export_drawn(
@@ -71,30 +81,21 @@ def export_drawn(
 
 def _shared_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Shared parameters with their intervals; columns that none of them has are left out."""
-
-    def interval(row: Mapping[str, Any], low: str, high: str) -> str:
-        if low == "relative_low" and _is_open(row):
-            return "open"
-        return (
-            ""
-            if row[low] is None or row[high] is None
-            else f"{number(row[low])} to {number(row[high])}"
-        )
-
-    def cell(value: Any) -> str:
-        return "" if value is None else number(value)
-
     columns = {
-        "parameter": [row["parameter"] for row in rows],
-        "position": [cell(row["position"]) for row in rows],
-        "last click": [cell(row["last_click"]) for row in rows],
-        "value": [cell(row["value"]) for row in rows],
-        "95% interval": [interval(row, "low", "high") for row in rows],
-        "relative": [cell(row["relative"]) for row in rows],
-        "its 95% interval": [interval(row, "relative_low", "relative_high") for row in rows],
+        title: [_cell(row, *keys) for row in rows] for title, keys in _SHARED_COLUMNS.items()
     }
-    shown = {name: cells[:MOST_ROWS] for name, cells in columns.items() if any(cells)}
+    shown = {title: cells[:MOST_ROWS] for title, cells in columns.items() if any(cells)}
     return console_table(shown, zip(*shown.values(), strict=True))
+
+
+def _cell(row: Mapping[str, Any], *keys: str) -> str:
+    """Returns the value of a key, or an interval of two."""
+    if "relative_low" in keys and _is_open(row):
+        return "open"
+    values = [row[key] for key in keys]
+    if None in values:
+        return ""
+    return " to ".join(value if isinstance(value, str) else number(value) for value in values)
 
 
 def _is_open(row: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like, keys_read
@@ -12,15 +12,15 @@ from clickexp.data.log_format import LogFormat
 from clickexp.data.prepared import open_prepared
 from clickexp.errors import OF_SYSTEM, UserError
 from clickexp.experiment.build import build_model, share_compilations
-from clickexp.experiment.instantiate import constructor
+from clickexp.experiment.instantiate import CONTEXT, constructor, model_constructor
 from clickexp.experiment.values import default_value
 from clickexp.export.trust import check_targets
-from clickexp.loggers.progress import Steps
 from clickexp.models import Model
 from clickexp.runs.result import Origin, RunResult
 from clickexp.runs.store import CONFIG, IDS, MODEL, natural, read_limited
 from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
+from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import accepted
 
 _NO_INTERVALS = (
@@ -30,12 +30,26 @@ _MOST_NAMED = 20
 _Made = TypeVar("_Made")
 
 
+class Fitted(NamedTuple):
+    """A fitted model and a log.
+
+    Attributes:
+        model: The model.
+        log: The log.
+        is_own: Whether it is the one that the model was fitted to.
+    """
+
+    model: Model
+    log: Dataset
+    is_own: bool
+
+
 def fitted(
     run: Path,
     path: str | Path | None = None,
     trust: bool = False,
     opened: dict[str, Dataset] | None = None,
-) -> tuple[Model, Dataset]:
+) -> Fitted:
     """Builds the model of a run and opens its dataset, both as its configuration describes them.
 
     Where the log is another one than the run was fitted to, its documents get the ids that their names have in the run,
@@ -58,7 +72,7 @@ def fitted(
         raise UserError(f"{run}: there is no {MODEL}. Run again with save_model=true.")
     origin = _origin(run)
     node = _dataset_node(run, config, origin, path, trust)
-    read, new_model = constructor(node, "dataset"), constructor(config["model"], "model")
+    read, new_model = constructor(node, "dataset"), model_constructor(config)
     ids = run / IDS if (run / IDS).is_file() else None
     named = None if ids is None else content_of(ids)
     opened, key = {} if opened is None else opened, repr((node, config["max_sessions"], named))
@@ -79,12 +93,7 @@ def fitted(
         raise UserError(f"{error}; is this the log that the run read?") from error
     sys.stderr.write(described)
     model.eval()
-    return model, dataset
-
-
-def is_own_log(run: Path, dataset: Dataset) -> bool:
-    """Returns whether a dataset is the one that a run was fitted to."""
-    return dataset.fingerprint() == _origin(run).fingerprint
+    return Fitted(model, dataset, is_own=not is_another)
 
 
 def _origin(run: Path) -> Origin:
@@ -110,8 +119,8 @@ def _dataset_node(
     """
     node = dict(config["dataset"])
     if not trust:
-        for part in ("dataset", "model"):  # all that is built of the configuration
-            check_targets(config[part], f"{run / CONFIG}: {part}")
+        for part in ("dataset", "model", CONTEXT):  # all that is built of the configuration
+            check_targets(config.get(part), f"{run / CONFIG}: {part}")
         if "cache" in node and node["cache"] != default_value("cache_dir"):
             node["cache"] = None  # a folder of someone else does not choose where to write
     for key in origin.sources:

@@ -11,10 +11,10 @@ from clickexp.data.context import CONTEXT
 from clickexp.data.derived import LookedUp
 from clickexp.data.history import HISTORY
 from clickexp.evaluation.scores import Batches, Outputs, outputs_by_batch
-from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters.context import new_session
 from clickexp.types import Array, Batch
+from clickexp.utils.progress import Steps
 
 Predict = Callable[[Sessions], Batches]
 

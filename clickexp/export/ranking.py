@@ -14,10 +14,10 @@ from clickexp.errors import UserError
 from clickexp.evaluation.scores import relevance_scores
 from clickexp.export.ranker import LETOR, transform_of
 from clickexp.export.sessions import Piece, read_sessions
-from clickexp.loggers.progress import Steps
 from clickexp.models import Model
 from clickexp.simulation.svmlight import read_lists
 from clickexp.utils.files import check_source
+from clickexp.utils.progress import Steps
 
 _TABLES = (
     *ParquetTable.suffixes,

@@ -28,8 +28,8 @@ from clickexp.data.schema import COLUMNS, Column, SourceLocation
 from clickexp.errors import UserError
 from clickexp.export.context import with_context
 from clickexp.export.predict import of_pairs
-from clickexp.loggers.progress import Steps
 from clickexp.utils.files import check_source
+from clickexp.utils.progress import Steps
 
 _PIECE = 1 << 16
 """Sessions that are read at a time."""

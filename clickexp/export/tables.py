@@ -19,7 +19,7 @@ from clickexp.data.names import OLDEST, read_names
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import Outputs
 from clickexp.export.examination import examination, learned_examination
-from clickexp.export.fitted import configuration, fitted, is_own_log
+from clickexp.export.fitted import Fitted, configuration, fitted
 from clickexp.export.predict import (
     Predict,
     click_outputs,
@@ -35,7 +35,6 @@ from clickexp.export.ranker import described, onnx_writer, ranker_files, transfo
 from clickexp.export.ranking import ranked
 from clickexp.export.sessions import Piece, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
-from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model, Ranker
 from clickexp.posteriors.documents import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.posteriors.exported import exported, open_documents
@@ -44,7 +43,8 @@ from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.result import SharedParameter
 from clickexp.runs.store import SHARED
 from clickexp.utils.files import check_inside, whole
-from clickexp.utils.options import parsed
+from clickexp.utils.progress import Steps
+from clickexp.utils.signatures import parsed_options
 
 _messages = logging.getLogger(__name__)
 _PROBABILITIES = (
@@ -100,7 +100,8 @@ def export(
         check_inside(folder, run)  # a link may have come with the folder
     columns = _column_names(options, predict or rank)
     to_onnx = None if onnx is None else onnx_writer()
-    model, log = fitted(run, dataset, trust)
+    fit = fitted(run, dataset, trust)
+    model, log = fit.model, fit.log
     config = configuration(run)
     id_names = None if log.names is None else read_names(log.names, log.query_doc_pairs)
     save = partial(_save, folder, report)
@@ -113,7 +114,7 @@ def export(
         if to_onnx is not None:
             _write_whole(Path(str(onnx)), report, partial(Path.write_bytes, data=to_onnx(ranker)))
     sessions: Sessions = getattr(log, part)
-    _save_parameters(run, model, log, id_names, sessions, save)
+    _save_parameters(run, fit, id_names, sessions, save)
     if thompson is not None:
         save("thompson.parquet", thompson_order(model, log, id_names, thompson).write_parquet)
     if predict is not None:
@@ -142,13 +143,13 @@ def _write_whole(
 
 def _save_parameters(
     run: Path,
-    model: Model,
-    log: Dataset,
+    fit: Fitted,
     id_names: pl.DataFrame | None,
     sessions: Sessions,
     save: _Save,
 ) -> None:
     """Writes examination, shared parameters and documents."""
+    model, log = fit.model, fit.log
     posterior = SharedPosterior.load(run / SHARED) if (run / SHARED).is_file() else None
     table = _examination(model, sessions, posterior)
     if table is not None:
@@ -158,7 +159,7 @@ def _save_parameters(
         rows = [each.model_dump() for each in intervals]
         save(SHARED_TABLE, pl.DataFrame(rows, infer_schema_length=None).write_csv)
     _warn_of_examination(model, log.train, posterior is None)
-    settings = {"intervals": intervals, "has_intervals": is_own_log(run, log)}
+    settings = {"intervals": intervals, "has_intervals": fit.is_own}
     write = partial(write_documents, model, log, id_names, posterior, **settings)
     save("documents.parquet", write)
 
@@ -358,7 +359,7 @@ def _save_ranking(table: pl.DataFrame, scores: np.ndarray | None, save: _Save) -
 
 
 def _column_names(options: Sequence[str], given_file: str | Path | None) -> dict[str, str]:
-    given = parsed(options)
+    given = parsed_options(options)
     if (options and not given_file) or given.keys() - {"columns"}:
         raise UserError(
             f"{' '.join(options)}: options are columns.KEY=NAME, for --predict FILE or --rank LISTS"

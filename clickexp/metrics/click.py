@@ -13,8 +13,8 @@ from clickexp.metrics.base import Metric, PerList, or_nan, pick
 from clickexp.metrics.exact import exact_sum, sum_and_count
 from clickexp.numerics import LogPair, as_pair
 from clickexp.types import Array, swap_list_and_rank
+from clickexp.utils.batches import check_events
 from clickexp.utils.bounds import OneOf
-from clickexp.utils.checks import check_events
 
 CONDITIONAL = ("conditional_log_probs", "cond_log_probs")
 MARGINAL = ("log_probs",)

@@ -27,7 +27,7 @@ from clickexp.types import (
     as_shown,
     swap_list_and_rank,
 )
-from clickexp.utils.checks import check_batch, check_values, is_concrete, missing, needs
+from clickexp.utils.batches import check_batch, check_values, is_concrete, missing_key, needs
 
 _Kind = TypeVar("_Kind", bound="Model")
 
@@ -69,7 +69,7 @@ def checks_batch(*required: str) -> Callable[[Callable], Callable]:
             try:
                 return compute(batch)
             except KeyError as error:
-                raise missing(error, batch) from error
+                raise missing_key(error, batch) from error
 
         return checked
 

@@ -55,7 +55,7 @@ class DocumentCTRModel(_ClickThroughRate):
     name = "DCTR"
 
     query_doc_pairs: Pairs | None = None
-    ctr: Role = Role(EmbeddingParameterConfig())
+    ctr: Role = Role(EmbeddingParameterConfig(), plays="attraction")
 
 
 class DocumentRankCTRModel(_ClickThroughRate):

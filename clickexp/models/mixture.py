@@ -1,6 +1,7 @@
 """Mixture of click models."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -10,12 +11,14 @@ from jaxtyping import Float
 
 from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel, Sample
+from clickexp.models.roles import no_context_role
 from clickexp.numerics import LogPair
 from clickexp.parameters import Parameter, Sizes, build_parameter
 from clickexp.parameters.base import Columns, Features, Source
+from clickexp.parameters.context import ContextParameterConfig, add_context
 from clickexp.types import Array, ByRank, LogitsByRank
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import Pairs, PositiveFloat, PositiveInt, Probability, bounded
-from clickexp.utils.checks import Limit
 from clickexp.utils.signatures import accepted
 
 _Tree = TypeVar("_Tree")
@@ -39,10 +42,9 @@ class MixtureModel(ClickModel):
         models: Click models, or their constructors, which are then called with the sizes that they take and `rngs`.
         temperature: pi = softmax(prior / temperature) for learned logits `prior`, which start even. What can be
             learned does not depend on it; a step on the logits moves pi by 1 / temperature as much.
-        shared: Towers by role (name of a constructor's argument) that all components built here have in common;
-            models that are given built share what was built into several of them. Otherwise each component has separate
-            towers. A partial may name a role for an argument of another name:
-            partial(DocumentCTRModel, ctr="attraction").
+        shared: Towers by role that all components built here have in common, or roles alone, of which the components
+            that have them state the same tower; models that are given built share what was built into several of
+            them. Otherwise each component has separate towers.
         positions: Largest position.
         query_doc_pairs: Largest query-document id.
         click_rate: Clicks per document of the training sessions.
@@ -51,7 +53,7 @@ class MixtureModel(ClickModel):
         rngs: Streams of random numbers for initial values; None where all components are built.
 
     Raises:
-        ConfigError: There are no components, or the temperature is not positive.
+        ConfigError: There are no components, the temperature is not positive, or towers to share differ.
 
     McLachlan and Peel 2000, "Finite mixture models".
     """
@@ -61,7 +63,7 @@ class MixtureModel(ClickModel):
         self,
         models: Sequence[ClickModel | Callable[..., ClickModel]],
         temperature: PositiveFloat = 1.0,
-        shared: Mapping[str, Source] | None = None,
+        shared: Mapping[str, Source] | Sequence[str] = (),
         *,
         positions: PositiveInt | None = None,
         query_doc_pairs: Pairs | None = None,
@@ -77,7 +79,7 @@ class MixtureModel(ClickModel):
         if rngs is not None:
             towers = {
                 role: build_parameter(role, source, None, sizes, rngs=rngs)
-                for role, source in (shared or {}).items()
+                for role, source in shared_towers(models, shared).items()
             }
             for model in models:
                 self.models.append(self._component(model, towers, sizes, rngs))
@@ -89,6 +91,36 @@ class MixtureModel(ClickModel):
         self.temperature = temperature
         self.name = f"Mixture({', '.join(model.name for model in self.models)})"
 
+    @classmethod
+    def check_settings(
+        cls,
+        models: Sequence[Any] = (),
+        shared: Mapping[str, Source] | Sequence[str] = (),
+        **settings: object,
+    ) -> None:
+        """ConfigError where components have different towers for a role that they share."""
+        shared_towers(models, shared)
+
+    @classmethod
+    def with_context(
+        cls, settings: Mapping[str, Any], context: ContextParameterConfig
+    ) -> dict[str, Any]:
+        """Returns arguments with context in each component; of a given role, in those that have it."""
+        shared = shared_towers(settings["models"], settings.get("shared", ()))
+        models, summed, roles = [], {}, set()
+        for model in settings["models"]:
+            kind, given = _constructor(model)
+            roles.update(kind.plays.values())
+            role = kind.context_role(context)
+            if role in shared:
+                summed[role] = add_context(shared[role], context)
+            elif role is not None or context.role is None:
+                model = partial(kind, **kind.with_context(given, context))
+            models.append(model)
+        if context.role is not None and context.role not in roles:
+            raise no_context_role(cls.__name__, context, roles)
+        return {**settings, "models": models, "shared": {**shared, **summed}}
+
     def _component(
         self,
         source: ClickModel | Callable[..., ClickModel],
@@ -98,14 +130,11 @@ class MixtureModel(ClickModel):
     ) -> ClickModel:
         if isinstance(source, ClickModel):
             return source
-        constructor = getattr(source, "func", source)  # a shared tower replaces that of a partial
-        keywords = getattr(source, "keywords", {}).items()
-        named = {
-            name: towers[role]
-            for name, role in keywords
-            if isinstance(role, str) and role in towers
-        }
-        common = accepted(constructor, towers) | named
+        constructor, _ = _constructor(source)  # a shared tower replaces that of a partial
+        common = accepted(constructor, towers)
+        for name, role in getattr(constructor, "plays", {}).items():
+            if role in towers:
+                common.setdefault(name, towers[role])
         model = source(**accepted(source, vars(sizes)), **common, rngs=rngs)
         if any(type(other) is type(model) for other in self.models):
             _disturb(model, towers, rngs)
@@ -166,6 +195,52 @@ class MixtureModel(ClickModel):
 
     def _expected(self, each: list[_Tree], batch: ByRank) -> _Tree:
         return _mean(self.log_prior()[:, None, None], _stacked(each, batch))
+
+
+def shared_towers(
+    models: Sequence[Any], shared: Mapping[str, Source] | Sequence[str]
+) -> dict[str, Source]:
+    """Returns the towers that components share.
+
+    Args:
+        models: The components.
+        shared: Towers by role; or roles, of which each component that has them states the tower.
+
+    Raises:
+        ConfigError: Components state different towers for a role.
+    """
+    if isinstance(shared, Mapping):
+        return dict(shared)
+    found = {}
+    for role in shared:
+        towers = [tower for model in models for tower in _towers(model, role)]
+        if any(_settings(tower) != _settings(towers[0]) for tower in towers):
+            raise ConfigError(
+                f"model.shared: components have different towers for {role}; "
+                f"choose one for all by parameter@{role}=..., or do not share it"
+            )
+        if towers:
+            found[role] = towers[0]
+    return found
+
+
+def _towers(model: Any, role: str) -> list[Source]:
+    """The tower that a component states for a role, or its default; none of a component that has been built."""
+    if isinstance(model, ClickModel):
+        return []
+    kind, given = _constructor(model)
+    arguments = [name for name, played in getattr(kind, "plays", {}).items() if played == role]
+    return [given.get(name) or kind.roles[name] for name in arguments]
+
+
+def _constructor(model: Any) -> tuple[Any, Mapping[str, Any]]:
+    """The function or class behind a constructor, and the arguments that it holds."""
+    return getattr(model, "func", model), getattr(model, "keywords", {})
+
+
+def _settings(tower: Source) -> Any:
+    """What is equal of equal towers; partials that hold the same are not equal themselves."""
+    return (tower.func, tower.args, tower.keywords) if isinstance(tower, partial) else tower
 
 
 def _stacked(each: list[_Tree], batch: ByRank) -> _Tree:

@@ -3,12 +3,13 @@
 import dataclasses
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import InitVar
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from flax import nnx
 
+from clickexp.errors import ConfigError
 from clickexp.parameters.base import (
     Columns,
     Features,
@@ -18,8 +19,9 @@ from clickexp.parameters.base import (
     Source,
     build_parameter,
 )
+from clickexp.parameters.context import ContextParameterConfig, add_context
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import MOST_IDS, Pairs, PositiveInt, Probability, check_numbers
-from clickexp.utils.checks import Limit
 
 
 class Role:
@@ -31,10 +33,11 @@ class Role:
 
     Args:
         default: Config of the tower that is built for None.
+        plays: Name of the role, if it is not that of the argument: `ctr` plays attraction.
     """
 
-    def __init__(self, default: ParameterConfig):
-        self.default = default
+    def __init__(self, default: ParameterConfig, plays: str | None = None):
+        self.default, self.plays = default, plays
 
     @typing.overload
     def __get__(self, model: None, owner: type) -> None: ...
@@ -62,17 +65,18 @@ class _DeclaresRoles(nnx.Module):
     A class that defines `__init__` keeps it.
 
     Attributes:
-        roles: Default towers by role, of the class and those that it derives from.
+        roles: Default towers by argument, of the class and those that it derives from.
+        plays: Names of their roles by argument.
     """
 
     roles: ClassVar[Mapping[str, ParameterConfig]] = {}
+    plays: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls, **options: bool) -> None:
         super().__init_subclass__(**options)
-        declared = {
-            name: role.default for name, role in vars(cls).items() if isinstance(role, Role)
-        }
-        cls.roles = {**cls.roles, **declared}
+        declared = {name: role for name, role in vars(cls).items() if isinstance(role, Role)}
+        cls.roles = {**cls.roles, **{name: role.default for name, role in declared.items()}}
+        cls.plays = {**cls.plays, **{name: role.plays or name for name, role in declared.items()}}
         if not inspect.get_annotations(cls):
             return  # and so inherits the constructor
         dataclasses.dataclass(eq=False, repr=False)(cls)
@@ -148,6 +152,35 @@ class HasRoles(_DeclaresRoles):
     def setup(self, rngs: nnx.Rngs) -> None:
         """Builds what a model has besides its roles; called once these are built."""
 
+    @classmethod
+    def context_role(cls, context: ContextParameterConfig) -> str | None:
+        """Returns the role whose logit context is added to; None where the model does not have it."""
+        wanted = (context.role,) if context.role else ("examination", "attraction")
+        return next((role for role in wanted if role in cls.plays.values()), None)
+
+    @classmethod
+    def with_context(
+        cls, settings: Mapping[str, Any], context: ContextParameterConfig
+    ) -> dict[str, Any]:
+        """Returns arguments of the constructor that add what came before in the search session to a logit.
+
+        Args:
+            settings: Arguments of the constructor.
+            context: The offset that is added.
+
+        Raises:
+            ConfigError: The model has no tower that it can be added to.
+        """
+        role = cls.context_role(context)
+        if role is None:
+            raise no_context_role(cls.__name__, context, cls.plays.values())
+        argument = next(name for name, played in cls.plays.items() if played == role)
+        tower = settings.get(argument)
+        return {
+            **settings,
+            argument: add_context(cls.roles[argument] if tower is None else tower, context),
+        }
+
     def indices(self) -> dict[str, Index]:
         """Returns the keys that the model itself adds to the batch."""
         return {}
@@ -164,3 +197,23 @@ class HasRoles(_DeclaresRoles):
         if indices and self.positions is not None:  # of which indices are made
             limits.append(Limit("positions", self.positions, next(iter(self.roles))))
         return limits
+
+
+def no_context_role(
+    model: str, context: ContextParameterConfig, roles: Collection[str]
+) -> ConfigError:
+    """The error for a model without a tower that context can be added to.
+
+    Args:
+        model: Name of its class.
+        context: The context.
+        roles: Those of the towers that it has.
+    """
+    if context.role is None:
+        return ConfigError(
+            f"{model} takes no tower that context can be added to; leave it or the context out"
+        )
+    known = f"it takes {', '.join(sorted(roles)) or 'none'}"
+    return ConfigError(
+        f"context.role={context.role}: {model} takes no tower of {context.role} ({known}); choose another"
+    )

@@ -53,7 +53,7 @@ class TwoTowersModel(IndependentModel):
     positions: PositiveInt | None = None
     query_doc_pairs: Pairs | None = None
     attraction: Role = Role(EmbeddingParameterConfig())
-    bias: Role = Role(PositionParameterConfig())
+    bias: Role = Role(PositionParameterConfig(), plays="examination")
     dropout: Decay = 0.0
     reversal: NonNegativeFloat = 0.0
     policy_weighting: bool = False

@@ -10,7 +10,6 @@ import numpy as np
 from clickexp.data import Sessions
 from clickexp.errors import ConfigError
 from clickexp.loggers.jsonl import plain
-from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.online.ab import ABTest, ab_test, session_sums
 from clickexp.online.assignment import assign
@@ -18,6 +17,7 @@ from clickexp.online.interleaving import Interleaving, interleaving_test, team_d
 from clickexp.online.lists import Rankings, rank
 from clickexp.online.users import User
 from clickexp.utils.bounds import Fraction, PositiveInt, Seed, bounded, check_numbers
+from clickexp.utils.progress import Steps
 
 _MOST_SESSIONS = 1 << 27
 """Whose clicks on ten documents take about a gigabyte."""

@@ -9,9 +9,9 @@ from clickexp.data import Dataset, Sessions
 from clickexp.data.derived import LookedUp
 from clickexp.errors import DataError
 from clickexp.evaluation.scores import relevance_scores
-from clickexp.loggers.progress import Steps
 from clickexp.models import Model
 from clickexp.types import Array
+from clickexp.utils.progress import Steps
 
 
 @dataclass(frozen=True)

@@ -43,20 +43,25 @@ def compare_runs(
     check_trial(**settings, **({} if positions is None else {"positions": positions}))
     opened: dict[str, Dataset] = {}
     folders = [Path(a), Path(b)]
-    (ranker_a, first), (ranker_b, second) = (
-        fitted(folder, dataset, trust, opened) for folder in folders
-    )
-    check_same_lists(first, second, (str(folders[0]), str(folders[1])))
+    ranker_a, ranker_b = (fitted(folder, dataset, trust, opened) for folder in folders)
+    first = ranker_a.log
+    check_same_lists(first, ranker_b.log, (str(folders[0]), str(folders[1])))
     if str(user) == _TRUE_USER:
         clicker, name = true_user(folders[0], first), "true user"
     else:
-        clicker, users_dataset = fitted(Path(user), dataset, trust, opened)
+        clicker, users_dataset, _ = fitted(Path(user), dataset, trust, opened)
         check_same_lists(first, users_dataset, (str(folders[0]), str(user)))
         name = str(user)
     names = (str(a), str(b), name)
     shown = positions or first.positions
     options = {**settings, "positions": shown, "names": names}
-    result = compare_rankers(ranker_a, ranker_b, clicker, candidate_lists(first), **options)  # pyright: ignore[reportArgumentType]  # User checks it
+    result = compare_rankers(
+        ranker_a.model,
+        ranker_b.model,
+        clicker,  # pyright: ignore[reportArgumentType]  # User checks it
+        candidate_lists(first),
+        **options,
+    )
     kinds = [_name_of(folder) for folder in folders]
     caveats = tuple(
         _caveats(folders[0], folders[1], None if str(user) == _TRUE_USER else Path(user))

@@ -12,7 +12,7 @@ from clickexp.data.derived import LookedUp
 from clickexp.errors import DataError
 from clickexp.models import ClickModel, Model
 from clickexp.types import Array
-from clickexp.utils.checks import check_values
+from clickexp.utils.batches import check_values
 
 _CHUNK = 1 << 16
 """Sessions that are drawn at a time."""

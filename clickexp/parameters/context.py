@@ -10,8 +10,8 @@ from flax import nnx
 from clickexp.data.context import CONTEXT
 from clickexp.data.history import HISTORY
 from clickexp.errors import ConfigError
-from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
-from clickexp.parameters.sum import SumParameter
+from clickexp.parameters.base import Parameter, ParameterConfig, Sizes, Source
+from clickexp.parameters.sum import SumParameter, SumParameterConfig
 from clickexp.types import Batch, Logits
 from clickexp.utils.bounds import PositiveInt
 
@@ -23,10 +23,12 @@ class ContextParameterConfig(ParameterConfig):
     Attributes:
         columns: Names of the columns of `clickexp.data.context` that it reads.
         hidden_units: Units of each hidden layer; none for a linear offset.
+        role: The role of a model whose logit it is added to; None: examination where the model has it, else attraction.
     """
 
     columns: Sequence[str] = tuple(CONTEXT)
     hidden_units: Sequence[PositiveInt] = ()
+    role: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,6 +88,19 @@ class ContextParameter(Parameter):
         if self.hidden is not None:
             x = self.hidden(x) - self.hidden(jnp.zeros(x.shape[-1]))
         return x @ self.weight[...]
+
+
+def add_context(tower: Source, context: ContextParameterConfig) -> SumParameterConfig:
+    """Returns settings of the sum of a tower and of an offset for context.
+
+    Raises:
+        ConfigError: The tower has no settings, such as one that has been built.
+    """
+    if not isinstance(tower, ParameterConfig):
+        raise ConfigError(
+            f"context cannot be added to {tower!r}: give the settings of a tower, such as attraction=embedding"
+        )
+    return SumParameterConfig({"tower": tower, "context": context})
 
 
 def new_session(batch: Any) -> Any:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 
 from clickexp.data import Sessions
-from clickexp.loggers.progress import Steps
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
 from clickexp.posteriors.documents import ROLES, tower_of
@@ -14,6 +13,7 @@ from clickexp.posteriors.policy_prior import with_policy_prior
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.result import SharedParameter
+from clickexp.utils.progress import Steps
 
 
 class Exported(NamedTuple):

@@ -7,14 +7,12 @@ two large numbers of one size, whose errors may pass for information.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
 
-from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
-from clickexp.data.sessions import Sessions
 from clickexp.models import Model, TrustBiasModel, TwoTowersModel
 from clickexp.parameters import EmbeddingParameter, PositionParameter, Table
 from clickexp.parameters.context import in_new_session
@@ -25,18 +23,19 @@ _UNKNOWN = 100.0
 """Deviation of the logarithm of a factor that a log leaves open."""
 
 
-def with_open_factors(model: Model, posterior: SharedPosterior, train: Sessions) -> SharedPosterior:
+def with_open_factors(
+    model: Model, posterior: SharedPosterior, groups: Sequence[Sequence[int]]
+) -> SharedPosterior:
     """Returns the posterior with a deviation of 100 of the logarithm of each factor that the log leaves open.
 
     Args:
         model: A fitted model. If it does not separate examination from attraction, or its attraction is no table of
             documents, the posterior stays as it is: what documents have in common may link positions.
         posterior: Of its shared parameters.
-        train: Its training sessions.
+        groups: Positions that documents of the training sessions link; see `Identifiability`.
     """
     if not (model.separates_examination and _has_table_of_documents(model)):
         return posterior
-    groups = identifiability(train, ENOUGH_SESSIONS).groups
     group_of = {position: number for number, group in enumerate(groups) for position in group}
     place_of = {name: place for place, name in enumerate(posterior.names)}
     directions = defaultdict(lambda: np.zeros(len(posterior.names)))

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from clickexp.runs.objective import DRAWS
-from clickexp.runs.run import SEED, VARYING, Run
+from clickexp.runs.run import SEED, Run
+from clickexp.runs.settings import VARYING
 from clickexp.runs.store import short_keys
 
 _CONFIDENCE = 0.95

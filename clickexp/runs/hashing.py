@@ -5,46 +5,29 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-NOT_HASHED = (
-    "logger",
-    "progress",
-    "cache_dir",
-    "save_model",
-    "shared_intervals",
-    "report",
-    "verbose",
-    "project",
-    "group",
-    "tags",
-    "notes",
-    "resume",
-    "continue_from",
-    "search",
-    "sweeps_dir",
-    "optimized_metric",
-    "reproduction",
-)
-"""Keys that the numbers of a run do not depend on."""
-_NOT_HASHED_OF = {"dataset": "cache", "trainer": "checkpoint_minutes"}
-_MAY_CHANGE = ("trainer.epochs", "trainer.iterations", "keep_values", "draws", "dataset.path")
-"""Settings that may differ where a training continues: its numbers do not depend on them."""
+from clickexp.runs.settings import GROUPS, NOT_HASHED, REPEATED
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """Returns the same for resolved configurations that differ at most in where runs report to and keep files."""
-    return hashlib.sha256(json.dumps(_hashed(config), sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(hashed(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings by name that are the same in the runs that one training consists of."""
-    return {name: value for name, value in flat(_hashed(config)).items() if name not in _MAY_CHANGE}
+    may_change = {f"{name}.{key}" for name, group in GROUPS.items() for key in group.changeable}
+    may_change |= REPEATED - {"seed"}
+    return {name: value for name, value in flat(hashed(config)).items() if name not in may_change}
 
 
-def _hashed(config: Mapping[str, Any]) -> dict[str, Any]:
+def hashed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the part of a resolved configuration that the numbers of a run depend on."""
     kept = {name: value for name, value in config.items() if name not in NOT_HASHED}
-    for part, left in _NOT_HASHED_OF.items():
-        if isinstance(kept.get(part), dict):
-            kept[part] = {name: value for name, value in kept[part].items() if name != left}
+    for name, group in GROUPS.items():
+        if isinstance(kept.get(name), dict):
+            kept[name] = {
+                key: value for key, value in kept[name].items() if key not in group.ignored
+            }
     return kept
 
 

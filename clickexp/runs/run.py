@@ -10,14 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from clickexp.runs.hashing import NOT_HASHED, flat
+from clickexp.runs.hashing import flat
 from clickexp.runs.objective import DRAWS, VALIDATION
 from clickexp.runs.result import RunResult
+from clickexp.runs.settings import VARYING
 
 SEED = "seed"
 _FOLD, _FOLDS = "dataset.fold", "dataset.folds"
-VARYING = (*NOT_HASHED, SEED, "keep_values", "draws")
-"""Keys in which runs of one experiment may differ."""
 
 
 @dataclass(frozen=True, eq=False)

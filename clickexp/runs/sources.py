@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clickexp.runs.hashing import flat
+from clickexp.runs.hashing import flat, hashed
 from clickexp.runs.store import MODEL, RANKER, RESULT
 from clickexp.utils.content import content_of, content_of_all
 
@@ -12,9 +12,6 @@ _RUN_FILES = (RESULT, MODEL, RANKER)
 """Files of a run that others read: what it reported, and what it learned."""
 _LOG = "log.json"
 """What makes a folder a prepared log, whose descriptions have the checksums of all its files."""
-_OUTPUTS = ("dataset.cache", "cache_dir", "sweeps_dir", "continue_from")
-"""Keys of folders that a run writes to, or that its numbers do not depend on."""
-
 Sources = dict[str, str | None]
 """A hash of the content of each file or folder, by its key in the configuration; None of one that is not there."""
 
@@ -29,8 +26,8 @@ def sources(config: Mapping[str, Any]) -> Sources:
         OSError: A file cannot be read.
     """
     found: Sources = {}
-    for key, value in flat(config).items():
-        if not isinstance(value, str) or key in _OUTPUTS:
+    for key, value in flat(hashed(config)).items():
+        if not isinstance(value, str):
             continue
         path = Path(value).expanduser()
         is_file_of_dataset = key == "dataset.path" or (key.startswith("dataset.") and path.exists())

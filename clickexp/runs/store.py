@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clickexp.errors import UserError
+from clickexp.runs.settings import LAUNCHING
 from clickexp.utils.documents import EndlessError, parse_json, parse_yaml, read_file
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
@@ -40,8 +41,6 @@ BEST = "best.yaml"
 KEPT, PRUNED = "kept", "pruned"
 DONE = ("finished", KEPT)
 """States of a job that has a result."""
-HOW = ("hydra", "launcher", "search")
-"""How overrides of the way in which jobs are launched begin."""
 _WORDS = {"true": True, "false": False, "null": None}
 
 
@@ -145,7 +144,7 @@ def records(root: Path) -> list[tuple[Path, Record]]:
 def values(overrides: Sequence[str]) -> dict[str, Any]:
     """Returns keys and values of overrides such as +experiment=yandex or seed=3, but for how jobs are launched."""
     pairs = (override.lstrip("+~").partition("=") for override in overrides)
-    return {key: _value(text) for key, _, text in pairs if not key.startswith(HOW)}
+    return {key: _value(text) for key, _, text in pairs if not key.startswith(LAUNCHING)}
 
 
 def describe_overrides(overrides: Sequence[str], common: Sequence[str] = ()) -> str:

@@ -18,7 +18,7 @@ from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel
 from clickexp.simulation.towers import Behavior, FixedParameter
 from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, Seed, bounded
-from clickexp.utils.signatures import accepted, missing
+from clickexp.utils.signatures import accepted, missing_arguments
 
 _CELLS = 1 << 20
 RANDOMIZED = Column("randomized", np.bool_, "session")
@@ -103,7 +103,7 @@ class GroundTruth:
                 "would say nothing about documents. Choose another click model."
             )
         behavior.check_read(arguments, name)
-        if lacking := missing(model, {*arguments, "rngs"}):
+        if lacking := missing_arguments(model, {*arguments, "rngs"}):
             raise ConfigError(
                 f"dataset.user={name}: it needs {', '.join(lacking)}. Give it below dataset.user."
             )

@@ -18,7 +18,7 @@ _LARGEST_LABEL = 31
 """Of graded labels, whose gain 2^label - 1 is beyond all use above."""
 
 
-def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel | None:
+def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel:
     """Returns the click model that clicked on such lists, as a user of all documents that the dataset shows.
 
     Other documents have no label there, and the attraction of an irrelevant one.
@@ -28,11 +28,9 @@ def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel | No
         settings: The options that it was opened with.
 
     Returns:
-        The click model; None where an earlier version packed the lists, which did not keep the largest label.
+        The click model.
     """
-    largest = dataset.notes.get(LARGEST)
-    if largest is None:
-        return None
+    largest = dataset.notes[LARGEST]
     labels = np.zeros(dataset.query_doc_pairs + 1)
     for part in dataset.parts.values():
         for chunk in part.chunks():

@@ -13,6 +13,7 @@ from rich import get_console
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.overrides import parsed
+from clickexp.runs.settings import Settings
 from clickexp.runs.store import finished
 from clickexp.sweeps.callback import current, without_hydra
 from clickexp.sweeps.job import compose_job, new_record, searched, why_again
@@ -72,7 +73,7 @@ def _check_values(compose: _Compose, jobs: Sequence[Sequence[str]]) -> None:
     A job is composed unless a composed one differs in numbers only, which then replace its own: composing takes longer
     than all checks. A number at the root, such as a seed, depends on nothing else, so its type and bounds are enough.
     """
-    from clickexp.experiment.resolve import Settings, resolve
+    from clickexp.experiment.resolve import resolve
     from clickexp.utils.signatures import check_arguments
 
     settings, seen, composed = Settings.__dataclass_fields__, set(), {}

@@ -28,7 +28,6 @@ from clickexp.runs.store import (
 from clickexp.sweeps.callback import all_overrides, composed_config, current, in_sweep, jobs_folder
 from clickexp.sweeps.view import print_plain
 from clickexp.utils.exits import complain
-from clickexp.utils.limits import check_address_space
 from clickexp.utils.paths import display_path
 
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: "
@@ -162,7 +161,6 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
 
 
 def _run_experiment(cfg: DictConfig, hydra: HydraConf) -> float:
-    check_address_space()
     from clickexp.experiment.run import run_experiment
 
     sweep = Path(hydra.sweep.dir).name if in_sweep(hydra) else None

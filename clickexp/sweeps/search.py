@@ -25,7 +25,7 @@ from clickexp.sweeps.study import (
     FOLDER,
     Direction,
     SearchSettings,
-    check_search,
+    build_parts,
     open_study,
     report_best,
     writing_study,
@@ -71,13 +71,15 @@ def _search(
         raise ConfigError("search.trials=null is for search=grid; give at least 1")
     if config.hydra.launcher._target_ != LAUNCHER:
         raise ConfigError("a search runs on launcher=accelerators (its default), slurm or ray")
-    check_search(settings)
+    parts = build_parts(settings, folder)
     check_pool(config)
     fixed, space = read_space(given, context, grid=settings.sampler is None)
     jobs = [[*fixed, *overrides(point)] for point in ends(space)]
     check_jobs(context, config, jobs, data=not any(name.startswith("dataset") for name in space))
     common = plain(without_hydra(context.config_loader.load_sweep_config(config, fixed)))
-    study = open_study(settings, folder, space, metric, config_hash(common), _direction(common))
+    study = open_study(
+        settings.study, parts, folder, space, metric, config_hash(common), _direction(common)
+    )
     trials = _Trials(study, space, fixed, config, settings)
     try:
         if trials.to_come:

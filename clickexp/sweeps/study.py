@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import optuna
 import yaml
@@ -17,11 +17,13 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 from sqlalchemy.pool import NullPool
 
 from clickexp.errors import ConfigError, UserError
-from clickexp.runs.store import BEST, HOW
+from clickexp.runs.settings import LAUNCHING
+from clickexp.runs.store import BEST
 from clickexp.sweeps.space import Space, overrides
 from clickexp.sweeps.view import print_plain
 from clickexp.utils.bounds import PositiveInt
@@ -72,8 +74,53 @@ def writing_study(folder: Path) -> Iterator[None]:
         raise
 
 
+class SearchParts(NamedTuple):
+    """What a search is made of.
+
+    Attributes:
+        storage: Where its study is.
+        sampler: What proposes trials; None for a grid.
+        pruner: What stops trials.
+    """
+
+    storage: BaseStorage
+    sampler: BaseSampler | None
+    pruner: BasePruner
+
+
+def build_parts(settings: SearchSettings, folder: Path) -> SearchParts:
+    """Builds sampler, pruner and storage of a search.
+
+    Args:
+        settings: Those of the search.
+        folder: That of the search.
+
+    Raises:
+        ConfigError: Sampler or pruner cannot be built, or the storage is none.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    folder.mkdir(parents=True, exist_ok=True)
+    storage = _given_storage(settings.storage) if settings.storage else _storage(folder / _FILE)
+    sampler, pruner = None, optuna.pruners.NopPruner()
+    if settings.sampler:
+        node = dict(settings.sampler)
+        if node.get("seed") is not None:  # else it would repeat what it drew for earlier trials
+            node["seed"] += _count_trials(storage, settings.study)
+        sampler = _instantiated(node, BaseSampler, "search.sampler")
+    if settings.pruner:
+        pruner = _instantiated(settings.pruner, BasePruner, "search.pruner")
+    return SearchParts(storage, sampler, pruner)
+
+
+def _count_trials(storage: BaseStorage, study: str) -> int:
+    """The trials that a study has, 0 where there is none of this name."""
+    found = optuna.get_all_study_summaries(storage, include_best_trial=False)
+    return next((each.n_trials for each in found if each.study_name == study), 0)
+
+
 def open_study(
-    settings: SearchSettings,
+    name: str,
+    parts: SearchParts,
     folder: Path,
     space: Space,
     metric: str,
@@ -83,7 +130,8 @@ def open_study(
     """Creates a study, or opens it as an earlier call has left it.
 
     Args:
-        settings: Those of the search.
+        name: Of the study.
+        parts: Those of the search.
         folder: That of the search.
         space: The space of its trials.
         metric: What it optimises.
@@ -93,24 +141,14 @@ def open_study(
     Raises:
         ConfigError: The study is of another configuration, metric or space.
     """
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    folder.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
-        storage=_given_storage(settings.storage) if settings.storage else _storage(folder / _FILE),
-        study_name=settings.study,
+        storage=parts.storage,
+        sampler=parts.sampler,
+        pruner=parts.pruner,
+        study_name=name,
         direction=direction,
         load_if_exists=True,
     )
-    if settings.sampler:
-        sampler = settings.sampler
-        if (
-            sampler.get("seed") is not None
-        ):  # else it would repeat what it drew for the earlier trials
-            sampler = {**sampler, "seed": sampler["seed"] + len(study.trials)}
-        study.sampler = _instantiated(sampler, BaseSampler, "search.sampler")
-    study.pruner = optuna.pruners.NopPruner()
-    if settings.pruner:
-        study.pruner = _instantiated(settings.pruner, BasePruner, "search.pruner")
     subject = {
         "configuration": digest,
         "metric": metric,
@@ -123,23 +161,13 @@ def open_study(
     differ += ["direction"] * (study.direction.name.lower() != direction)
     if differ:
         raise ConfigError(
-            f"search.study={settings.study} has another {', '.join(differ)}; give this search another name"
+            f"search.study={name} has another {', '.join(differ)}; give this search another name"
         )
     study.set_user_attr(_SUBJECT, subject)
     _enqueue_interrupted(study, folder)
-    if settings.sampler is None:
+    if parts.sampler is None:
         _enqueue_grid(study, space)
     return study
-
-
-def check_search(settings: SearchSettings) -> None:
-    """Raises a ConfigError where sampler or pruner cannot be built, or the storage is none."""
-    if settings.sampler:
-        _instantiated(settings.sampler, BaseSampler, "search.sampler")
-    if settings.pruner:
-        _instantiated(settings.pruner, BasePruner, "search.pruner")
-    if settings.storage:
-        _given_storage(settings.storage)
 
 
 def _instantiated(node: Mapping[str, Any], kind: type[_Kind], key: str) -> _Kind:
@@ -167,7 +195,7 @@ def _instantiated(node: Mapping[str, Any], kind: type[_Kind], key: str) -> _Kind
     return made
 
 
-def _given_storage(url: str) -> optuna.storages.BaseStorage:
+def _given_storage(url: str) -> BaseStorage:
     """Opens the database that several machines share."""
     try:
         return optuna.storages.get_storage(url)
@@ -185,7 +213,11 @@ def report_best(study: optuna.Study, fixed: Sequence[str], metric: str, folder: 
         return
     trial = study.best_trial
     given = overrides(trial.params)
-    words = ["clickexp", *(each for each in fixed if not each.startswith((*HOW, _SWEEP))), *given]
+    words = [
+        "clickexp",
+        *(each for each in fixed if not each.startswith((*LAUNCHING, _SWEEP))),
+        *given,
+    ]
     best = {
         "metric": metric,
         "value": trial.value,

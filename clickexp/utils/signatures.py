@@ -1,9 +1,11 @@
-"""Constructors and their arguments: which ones they take, and whether values from a configuration fit them."""
+"""Constructors and their arguments: which ones they take, and whether values of a configuration or command fit them."""
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
+
+import yaml
 
 from clickexp.errors import ConfigError
 from clickexp.utils.bounds import check_value
@@ -17,7 +19,7 @@ def accepted(constructor: Callable[..., Any], known: Mapping[str, Any]) -> dict[
     return {name: value for name, value in known.items() if name in wanted and name not in bound}
 
 
-def missing(constructor: Callable[..., Any], known: Collection[str]) -> list[str]:
+def missing_arguments(constructor: Callable[..., Any], known: Collection[str]) -> list[str]:
     """Arguments that the constructor cannot do without, and that are neither known nor, as a partial, held."""
     wanted = inspect.signature(function_of(constructor)).parameters.items()
     open_ones = [
@@ -94,6 +96,37 @@ def function_of(constructor: Callable[..., Any]) -> Callable[..., Any]:
     constructor = getattr(constructor, "func", constructor)
     # Flax and dataclasses hide the arguments of a class behind its metaclass
     return constructor.__init__ if inspect.isclass(constructor) else constructor
+
+
+def parsed_options(words: Iterable[str]) -> dict[str, Any]:
+    """Parses options of commands other than `clickexp`: a.b=1 is {a: {b: 1}}.
+
+    Args:
+        words: As they were typed.
+
+    Returns:
+        Values, read as YAML, by key.
+
+    Raises:
+        ConfigError: A word is not key=value, or a key comes twice.
+    """
+    options: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not key or not equals:
+            raise ConfigError(f"{word!r} is not key=value. Options look like positions=10.")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{word}: not a value in YAML ({error})") from error
+        *outer, last = key.split(".")
+        node = options
+        for name in outer:
+            node = node.setdefault(name, {})
+            if not isinstance(node, dict):
+                raise ConfigError(f"{word}: {name} has a value already. Give it once.")
+        node[last] = value
+    return options
 
 
 def _holds_node(value: Any) -> bool:

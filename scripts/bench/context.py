@@ -19,7 +19,7 @@ from clickexp.data.schema import Column
 from clickexp.evaluation.evaluator import Evaluator
 from clickexp.experiment.build import build_model
 from clickexp.experiment.conf import CONF
-from clickexp.experiment.instantiate import build_trainer, constructor
+from clickexp.experiment.instantiate import build_trainer, constructor, model_constructor
 from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import resolve
 from clickexp.metrics import LogLikelihood, MultiMetric, Perplexity
@@ -122,8 +122,8 @@ def held_out(log: Sessions, overrides: tuple[str, ...], fold: np.ndarray) -> dic
         test = np.flatnonzero(fold == number)
         parts = (log.select(rows) for rows in (rest[~is_val], rest[is_val], test))
         dataset = Dataset("fold", *parts, log.query_doc_pairs, log.positions)
-        model = build_model(constructor(values["model"], "model"), dataset, number)
-        build_trainer(values, {})[0].train(model, dataset.train, dataset.val)
+        model = build_model(model_constructor(values), dataset, number)
+        build_trainer(values, {}).train(model, dataset.train, dataset.val)
         found = (
             Evaluator()
             .clicks(model, dataset.test, MultiMetric(METRICS).keep_values().metrics)

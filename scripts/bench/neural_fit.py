@@ -17,7 +17,7 @@ from clickexp.data import Sessions
 from clickexp.evaluation.evaluator import Evaluator
 from clickexp.experiment.build import build_model
 from clickexp.experiment.conf import CONF
-from clickexp.experiment.instantiate import build_trainer, constructor
+from clickexp.experiment.instantiate import build_trainer, constructor, model_constructor
 from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import resolve
 from clickexp.metrics import LogLikelihood
@@ -51,8 +51,8 @@ def main() -> None:
         for name in [FAMILIES[user], *(each for each in given.models if each != FAMILIES[user])]:
             settings = values([*log, f"model={name}"])
             dataset = constructor(settings["dataset"], "dataset")()
-            model = build_model(constructor(settings["model"], "model"), dataset, 0)
-            trained = build_trainer(settings, {})[0].train(model, dataset.train, dataset.val)
+            model = build_model(model_constructor(settings), dataset, 0)
+            trained = build_trainer(settings, {}).train(model, dataset.train, dataset.val)
             found = [log_likelihood(model, part) for part in (dataset.test, elsewhere)]
             base = base or found
             seconds = sum(epoch["seconds"] for epoch in trained.history)

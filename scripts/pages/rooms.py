@@ -135,8 +135,10 @@ def _text(x: int, y: int, text: str, style: str) -> str:
 def _role(room: str) -> str:
     """The start of the docstring of a room."""
     init = PACKAGE / room / "__init__.py"
-    text = ast.get_docstring(ast.parse(init.read_text())) if init.exists() else ""
-    return re.split(r"[:.]", text or "", maxsplit=1)[0]
+    if not init.exists():
+        return "What Hydra looks for in its own package"
+    text = ast.get_docstring(ast.parse(init.read_text())) or ""
+    return re.split(r"[:.]", text, maxsplit=1)[0]
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ def test_the_readme_has_the_same_ratios():
 
 def test_steps_of_posteriors_take_as_long_as_in_the_table():
     ratios = [
-        float(cells[3]) for cells in rows(BENCHMARKS, "rows             | ms a step, numbers")
+        float(cells[3])
+        for cells in rows(BENCHMARKS, "rows             | ms a step, point estimates")
     ]
     low, high = f"{min(ratios):.1f}", f"{max(ratios):.1f}"
     assert plain(DESIGN).count(f"{low} to {high} times") == 2

@@ -103,7 +103,7 @@ def test_a_role_is_overridden_for_every_model_alike(models):
         node = values(f"model={model}", "parameter@attraction=linear", "attraction.features=3")[
             "model"
         ]
-        node = node.get("shared") or node
+        node = node["models"][0] if model == "mixture" else node
         taken = node.get("attraction") or node.get("ctr") or {}
         linear = taken.get("_target_") == "clickexp.parameters.LinearParameterConfig"
         assert linear or model in WITHOUT_ATTRACTION, model
@@ -163,24 +163,12 @@ def test_a_component_has_the_default_tower_of_its_role():
     ]
 
 
-def test_towers_of_shared_roles_stand_once():
-    model = mixture("model.components=[pbm,ubm,dbn,rctr]", "attraction.embedding_features=2")
-    assert model["shared"] == {
-        "attraction": values("attraction.embedding_features=2")["attraction"]
-    }
-    assert not any("attraction" in component for component in model["models"])
-    assert [*map(len, model["models"])] == [3, 3, 5, 2]
-    both = mixture(
-        "model.components=[pbm,ubm]", "model.shared=[examination]", "parameter@examination=global"
-    )
-    assert both["shared"]["examination"]["_target_"].endswith("GlobalParameterConfig")
-    assert mixture("model.components=[gctr,rctr]")["shared"] == {}
-
-
-def test_a_click_rate_of_documents_shares_the_tower_of_attraction():
-    model = mixture("model.components=[gctr,dctr,pbm]")
-    assert [component.get("ctr") for component in model["models"]] == [None, "attraction", None]
-    assert model["shared"] == {"attraction": values()["attraction"]}
+def test_components_have_the_tower_that_they_share():
+    tower = values("attraction.embedding_features=2")["attraction"]
+    model = mixture("model.components=[pbm,dctr]", "attraction.embedding_features=2")
+    assert model["shared"] == ["attraction"]
+    assert [model["models"][0]["attraction"], model["models"][1]["ctr"]] == [tower, tower]
+    resolved("model=mixture", "model.components=[gctr,rctr]")  # which share nothing
 
 
 def test_a_component_may_be_spelled_out_or_come_twice():
@@ -203,7 +191,7 @@ def test_a_component_may_be_spelled_out_or_come_twice():
 )  # fmt: skip
 def test_what_is_no_mixture_is_reported_in_one_line(overrides, parts):
     with refuses(ConfigError, *parts) as error:
-        mixture(*overrides)
+        resolved("model=mixture", *overrides)
     assert "\n" not in str(error.value)
 
 

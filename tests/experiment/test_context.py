@@ -1,5 +1,7 @@
 """`+context=OPTION` adds a term to the tower of a role, in every model that takes one."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from compositions import options, resolved, values
@@ -14,11 +16,24 @@ from clickexp.data.feed import feed
 from clickexp.data.schema import Column
 from clickexp.errors import ConfigError
 from clickexp.experiment.build import build_model
-from clickexp.experiment.instantiate import constructor
-from clickexp.models import ClickModel, PositionBasedModel
+from clickexp.experiment.instantiate import model_constructor
+from clickexp.models import (
+    CascadeModel,
+    ClickModel,
+    ContextAwareClickModel,
+    DocumentCTRModel,
+    DynamicBayesianNetwork,
+    MixtureModel,
+    NeuralClickModel,
+    PositionBasedModel,
+    RankCTRModel,
+    TwoTowersModel,
+    UserBrowsingModel,
+)
 from clickexp.parameters import (
     ContextParameter,
     ContextParameterConfig,
+    EmbeddingParameterConfig,
     PositionParameterConfig,
     SumParameterConfig,
 )
@@ -28,7 +43,8 @@ TREC = ("dataset=tiangong_st", "dataset.path=.")
 
 
 def composed(*overrides):
-    return values(*TREC, *overrides)["model"]
+    """The arguments that a model is built with."""
+    return resolved(*TREC, *overrides).new_model.keywords
 
 
 NETWORKS = {"ncm", "cacm"}
@@ -46,40 +62,37 @@ def every_model(*daily):
     return pytest.mark.parametrize("name", params)
 
 
-def sums(node, key=""):
-    """Keys of towers that are a sum of themselves and of context."""
-    if isinstance(node, dict):
-        if "context" in (node.get("terms") or {}):
-            yield key
-        for name, value in node.items():
-            yield from sums(value, f"{key}.{name}".lstrip("."))
-    for at, value in enumerate(node if isinstance(node, list) else []):
-        yield from sums(value, f"{key}.{at}")
+def sums(settings):
+    """Names of the towers that are a sum of themselves and of context, those of components with a number before."""
+    for name, tower in settings.items():
+        if isinstance(tower, SumParameterConfig) and "context" in tower.terms:
+            yield name
+    if isinstance(settings.get("shared"), dict):
+        yield from (f"shared.{role}" for role in sums(settings["shared"]))
+    for number, model in enumerate(settings.get("models", ())):
+        yield from (f"models.{number}.{name}" for name in sums(getattr(model, "keywords", {})))
+
+
+def added(kind, *, role=None, **settings):
+    """The same for context that is added to a class of models with these arguments."""
+    return [*sums(kind.with_context(settings, ContextParameterConfig(role=role)))]
 
 
 @every_model("cm", "mixture", "ranker", "ubm")
 def test_every_model_takes_context(name):
-    model, before = (
-        resolved(*TREC, f"model={name}", "+context=both").values["model"],
-        composed(f"model={name}"),
-    )
+    model, before = composed(f"model={name}", "+context=both"), composed(f"model={name}")
     keys = [*sums(model)]
     assert len(keys) == (2 if name == "mixture" else 1)  # whose components take different roles
-    for key in keys:
-        at, tower = before, model
-        for part in key.split("."):
-            at, tower = (
-                node[int(part)] if isinstance(node, list) else node[part] for node in (at, tower)
-            )
-        assert tower["terms"]["tower"] == at
-        assert tower["terms"]["context"]["columns"][-1] == "document_seen"
+    for key in (key for key in keys if "." not in key):
+        assert model[key].terms["tower"] == before[key]
+        assert model[key].terms["context"].columns[-1] == "document_seen"
 
 
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_networks_take_context_but_for_no_role(name):
     assert composed(f"model={name}")["context"] is None
-    term = resolved(*TREC, f"model={name}", "+context=document").values["model"]["context"]
-    assert term["columns"] == ["document_seen"] and "role" not in term
+    term = composed(f"model={name}", "+context=document")["context"]
+    assert term.columns == ("document_seen",) and term.role is None
     with refuses(ConfigError, "role=examination", "choose another"):
         composed(f"model={name}", "+context=list", "context.role=examination")
 
@@ -107,7 +120,8 @@ def test_context_without_weight_leaves_every_model_as_it_is(name, data):
     batch = at_step(with_mask(next(feed(data.train.with_batch_columns(columns), 40, 1)).arrays), 0)
     found = []
     for overrides in ([], ["+context=both"]):
-        model = build_model(constructor(composed(f"model={name}", *overrides), "model"), data, 0)
+        given = values(*TREC, f"model={name}", *overrides)
+        model = build_model(model_constructor(given), data, 0)
         model.eval()
         found.append(model)
     without, with_context = found
@@ -139,46 +153,59 @@ def test_a_model_without_the_role_says_so(name):
 
 
 def test_examination_has_it_by_default_and_any_role_by_request():
-    assert list(sums(composed("model=ubm", "+context=list"))) == ["examination"]
-    assert list(sums(composed("model=cm", "+context=list"))) == ["attraction"]
-    dbn = composed("model=dbn", "+context=list", "context.role=satisfaction")
-    assert list(sums(dbn)) == ["satisfaction"]
+    assert added(UserBrowsingModel) == added(PositionBasedModel) == ["examination"]
+    assert added(CascadeModel) == ["attraction"]
+    assert added(DynamicBayesianNetwork, role="satisfaction") == ["satisfaction"]
     with refuses(
         ConfigError, "context.role=examination", "(it takes attraction, continuation, satisfaction)"
     ):
-        composed("model=dbn", "+context=list", "context.role=examination")
+        added(DynamicBayesianNetwork, role="examination")
+
+
+def test_a_role_may_have_another_name_in_a_model():
+    assert added(DocumentCTRModel) == added(DocumentCTRModel, role="attraction") == ["ctr"]
+    assert added(TwoTowersModel) == ["bias"]
+
+
+def test_it_is_added_to_the_tower_that_is_given_or_the_default():
+    given = PositionParameterConfig(initial=0.5)
+    settings = {"examination": given, "attraction": None}
+    context = ContextParameterConfig()
+    found = PositionBasedModel.with_context(settings, context)
+    assert found["examination"].terms == {"tower": given, "context": context}
+    context = ContextParameterConfig(role="attraction")
+    found = PositionBasedModel.with_context(settings, context)
+    assert found["attraction"].terms["tower"] == PositionBasedModel.roles["attraction"]
 
 
 def test_components_of_a_mixture_that_take_the_role_have_it():
-    mixture = (
-        "model=mixture",
-        "model.components=[pbm,dbn]",
-        "model.shared=[attraction]",
-        "+context=document",
-    )
-    assert sorted(sums(composed(*mixture))) == ["models.0.examination", "shared.attraction"]
-    assert list(sums(composed(*mixture, "model.shared=[]"))) == [
-        "models.0.examination",
-        "models.1.attraction",
-    ]
-    assert list(sums(composed(*mixture, "context.role=attraction"))) == ["shared.attraction"]
+    models = [PositionBasedModel, partial(DynamicBayesianNetwork, fix_continuation=True)]
+    own = partial(added, MixtureModel, models=models)
+    assert own(shared=["attraction"]) == ["shared.attraction", "models.0.examination"]
+    assert own() == ["models.0.examination", "models.1.attraction"]
+    assert own(shared=["attraction"], role="attraction") == ["shared.attraction"]
+    shared = {"attraction": EmbeddingParameterConfig()}
+    assert own(shared=shared, role="attraction") == ["shared.attraction"]
+    with refuses(ConfigError, "context.role=bias", "satisfaction)"):
+        own(role="bias")
 
 
 def test_networks_in_a_mixture_take_context():
-    mixture = ("model=mixture", "model.components=[ubm,ncm,cacm]", "+context=document")
-    model = composed(*mixture)
-    assert list(sums(model)) == ["models.0.examination"]
-    assert [each["context"]["columns"] for each in model["models"][1:]] == [["document_seen"]] * 2
-    model = composed(*mixture, "context.role=attraction")
-    assert list(sums(model)) == ["shared.attraction"]
-    assert model["models"][1]["context"] is model["models"][2]["context"] is None
+    models = [UserBrowsingModel, NeuralClickModel, ContextAwareClickModel]
+    settings, context = {"models": models, "shared": ["attraction"]}, ContextParameterConfig()
+    model = MixtureModel.with_context(settings, context)
+    assert [*sums(model)] == ["models.0.examination"]
+    assert [each.keywords["context"] for each in model["models"][1:]] == [context] * 2
+    context = ContextParameterConfig(role="attraction")
+    model = MixtureModel.with_context(settings, context)
+    assert [*sums(model)] == ["shared.attraction"] and model["models"][1:] == models[1:]
 
 
 def test_a_component_without_a_role_for_context_is_an_error():
-    mixture = ("model=mixture", "model.components=[pbm,rctr]", "+context=list")
-    with refuses(ConfigError, "RankCTRModel in model.components", "leave it or the context out"):
-        composed(*mixture)
-    assert list(sums(composed(*mixture, "context.role=examination"))) == ["models.0.examination"]
+    models = [PositionBasedModel, RankCTRModel]
+    with refuses(ConfigError, "RankCTRModel", "leave it or the context out"):
+        added(MixtureModel, models=models)
+    assert added(MixtureModel, models=models, role="examination") == ["models.0.examination"]
 
 
 def test_a_key_that_the_term_does_not_have_is_an_error():

@@ -45,7 +45,7 @@ def test_components_of_a_mixture_have_the_towers_that_were_chosen():
         "satisfaction=linear",
     ]
     model = composed(*words)["model"]
-    assert model["shared"]["attraction"]["_target_"].endswith("GlobalParameterConfig")
+    assert model["models"][0]["attraction"]["_target_"].endswith("GlobalParameterConfig")
     assert model["models"][1]["satisfaction"]["_target_"].endswith("LinearParameterConfig")
 
 

@@ -262,7 +262,7 @@ def test_attraction_of_posteriors_is_their_mean_probability(with_posteriors):
 
 def test_documents_in_the_order_of_a_draw(with_posteriors):
     run, _ = with_posteriors
-    model, _ = fitted(run)
+    model = fitted(run).model
     table = pl.read_parquet(run / "export/thompson.parquet")
     ids = {"query_doc_ids": np.arange(PAIRS + 1, dtype=np.int32)[None]}
     scores = np.asarray(model.sample_parameters(jax.random.key(5)).attraction.prob(ids))[0]
@@ -449,7 +449,7 @@ def test_predictions_of_test_sessions_in_the_ids_of_the_log(spelled):
 
 def predict_with(run, source, output, columns=None):
     """Writes the predictions of an export alone."""
-    model, log = fitted(run)
+    model, log, _ = fitted(run)
     names = None if log.names is None else read_names(log.names)
     write_predictions(model, log, source, names, columns or {}, {}, output / "predictions.parquet")
 

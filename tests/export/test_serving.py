@@ -311,7 +311,7 @@ def test_a_learning_to_rank_file_is_scored_and_ordered(linear, lists, capsys):
         for token in line[2:]:
             index, value = token.split(":")
             vectors[row, int(index)] = float(value)
-    model, _ = fitted(linear)
+    model = fitted(linear).model
     x = (np.sign(vectors) * np.log1p(np.abs(vectors))).astype(np.float32)
     batch = {"query_doc_features": x[:, None], "mask": np.ones((len(x), 1), bool)}
     expected = np.asarray(model.predict_relevance(batch))

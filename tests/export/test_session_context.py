@@ -202,7 +202,7 @@ def test_a_run_whose_terms_have_posteriors_by_default_is_read(log, tmp_path):
     overrides = ["model=dbn", "parameter@attraction=hierarchical", "+context=list"]
     run, parameters = untrained(tmp_path, log, *overrides, fill=as_built)
     assert parameters["attraction/terms/tower/terms/pair/table"].shape[1] > 1
-    model, _ = fitted(run)
+    model = fitted(run).model
     terms = model.attraction.terms["tower"].terms
     assert all(terms[name].table.get_value().has_posteriors for name in TABLES)
 
@@ -271,7 +271,7 @@ class Predicting:
 
     def __init__(self, run):
         self.folder = run
-        self.model, self.log = fitted(run)
+        self.model, self.log, _ = fitted(run)
         self.names = None if self.log.names is None else read_names(self.log.names)
         self.named = configuration(run)["dataset"].get("columns") or {}
 

@@ -22,6 +22,7 @@ from clickexp.models import (
     TrustBiasModel,
     UserBrowsingModel,
 )
+from clickexp.models.mixture import shared_towers
 from clickexp.parameters import EmbeddingParameterConfig, Table
 from clickexp.simulation.towers import FixedParameter
 from clickexp.training import Trainer
@@ -186,12 +187,29 @@ def test_shared_towers_replace_those_of_partials():
     one, other = MixtureModel(
         constructors, shared={"attraction": tower}, **SIZES, rngs=nnx.Rngs(0)
     ).models
-    assert one.attraction is tower and other.ctr is not tower
-    constructors[1] = functools.partial(DocumentCTRModel, ctr="attraction")
-    one, other = MixtureModel(
-        constructors, shared={"attraction": tower}, **SIZES, rngs=nnx.Rngs(0)
-    ).models
-    assert one.attraction is other.ctr is tower
+    assert one.attraction is other.ctr is tower  # a click rate of documents is their attraction
+
+
+def test_components_share_the_tower_that_all_of_them_state():
+    kinds = PositionBasedModel, DynamicBayesianNetwork
+    for towers in ({}, {"attraction": NUMBERS}):
+        models = [functools.partial(kind, **towers) for kind in kinds]
+        one, _, other = MixtureModel(
+            [models[0], GlobalCTRModel, models[1]],
+            shared=["attraction"],
+            **SIZES,
+            rngs=nnx.Rngs(0),
+        ).models
+        assert one.attraction is other.attraction
+        assert one.attraction.config.posterior == (
+            NUMBERS.posterior if towers else EmbeddingParameterConfig().posterior
+        )
+    # of modules of one's own, configurations make partials
+    models = [functools.partial(kind, attraction=functools.partial(dict, a=1)) for kind in kinds]
+    assert shared_towers(models, ["attraction"])["attraction"].keywords == {"a": 1}
+    with refuses(ConfigError, "attraction", "do not share it"):
+        differ = [functools.partial(PositionBasedModel, attraction=NUMBERS), PositionBasedModel]
+        MixtureModel(differ, shared=["attraction"], **SIZES, rngs=nnx.Rngs(0))
 
 
 def test_components_of_one_kind_start_apart_but_towers_in_common_stay():

@@ -160,7 +160,7 @@ def test_the_true_user_of_labelled_lists_clicks_as_the_simulation_did(lists, tmp
     sizes = ["dataset.sessions=30000", "dataset.val_sessions=100", "dataset.test_sessions=30000"]
     given = ["dataset=letor", f"dataset.path={lists}", user, *trust, *sizes]
     run = new_run(tmp_path / "run", "model=trust_bias", *given)
-    _, dataset = fitted(run)
+    dataset = fitted(run).log
     model, part = true_user(run, dataset), dataset.test
     label, there = part.column("labels"), np.arange(3) < part.column("lengths")[:, None]
     ids = part.column("query_doc_ids")
@@ -216,7 +216,7 @@ def test_clicks_of_a_log_have_no_true_user(runs, tmp_path, capsys):
 def test_a_user_with_tables_of_documents_and_queries_clicks_as_its_model_predicts(tmp_path):
     """With pairs numbered by the simulation, `document_ids` and `query_numbers` follow from them."""
     run = new_run(tmp_path / "run", "model=pbm", "parameter@attraction=hierarchical", *SIMULATED)
-    model, dataset = fitted(run)
+    model, dataset, _ = fitted(run)
     for name, term in model.attraction.terms.items():
         values = np.random.default_rng(len(name)).normal(size=term.table.get_value().values.shape)
         term.table.set_value(

@@ -8,6 +8,7 @@ from flax import nnx
 from jax.flatten_util import ravel_pytree
 
 from clickexp.data import Sessions
+from clickexp.data.inspect.identifiability import identifiability
 from clickexp.models import (
     CascadeModel,
     PositionBasedModel,
@@ -33,6 +34,10 @@ def log_of(lists):
     ids = np.repeat(np.array(lists, np.int32), 2**RANKS, axis=0)
     clicks = np.tile(np.array(list(np.ndindex(*[2] * RANKS)), bool), (len(lists), 1))
     return Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=PAIRS)
+
+
+def groups_of(log):
+    return identifiability(log).groups
 
 
 def model_of(kind, **towers):
@@ -98,7 +103,7 @@ def test_what_is_left_open_changes_no_probability_of_clicks(kind):
     """To first order, where documents take it up; and nothing else is."""
     log, model = log_of(APART), model_of(kind)
     posterior = posterior_of(model, log)
-    more = with_open_factors(model, posterior, log).covariance - posterior.covariance
+    more = with_open_factors(model, posterior, groups_of(log)).covariance - posterior.covariance
     values, vectors = np.linalg.eigh(more)
     unknown = vectors[:, values > 1e-6 * values.max()]
     assert unknown.shape[1] == KINDS[kind]
@@ -117,7 +122,7 @@ def test_ratios_are_open_between_groups_and_as_before_within(kind):
         for e in shared_intervals(model, posterior)
         if e.relative is not None
     }
-    widened = with_open_factors(model, posterior, log)
+    widened = with_open_factors(model, posterior, groups_of(log))
     after = {
         (e.position, e.last_click): e
         for e in shared_intervals(model, widened)
@@ -141,7 +146,7 @@ def test_a_ratio_within_a_later_group_stays():
 
     found = [
         each.covariance_of(model, ratio)[0, 0]
-        for each in (posterior, with_open_factors(model, posterior, log))
+        for each in (posterior, with_open_factors(model, posterior, groups_of(log)))
     ]
     np.testing.assert_allclose(*found, rtol=1e-3)
 
@@ -163,4 +168,4 @@ def test_nothing_is_left_open_where(case):
     model, log = model_of(kind, **towers), log_of(lists)
     names = [f"examination/weight[{position}]" for position in range(1, RANKS + 1)]
     posterior = SharedPosterior(tuple(names), np.eye(RANKS))
-    assert with_open_factors(model, posterior, log) is posterior
+    assert with_open_factors(model, posterior, groups_of(log)) is posterior

@@ -5,12 +5,14 @@ import json
 
 import numpy as np
 import pytest
+from flax import nnx
 from refusals import refuses
 from small_logs import packed
 
 from clickexp.data import Column, Dataset, Sessions
 from clickexp.errors import ConfigError
-from clickexp.models.ranker.debias import AffineCorrection, InversePropensity
+from clickexp.models import Ranker
+from clickexp.models.ranker.debias import AffineCorrection, InversePropensity, NoDebias
 from clickexp.propensities import (
     ClickRatePropensities,
     GivenPropensities,
@@ -338,6 +340,18 @@ def test_offsets_that_a_correction_leaves_in_are_told():
         assert any(line.startswith(told) for line in lines) == (kind is InversePropensity)
     lines = InversePropensity(Propensities(tuple(EXAMINATION))).weighting(swapped(100)).describe()
     assert not any(line.startswith(told) for line in lines)
+
+
+def test_a_ranker_resolves_its_source_when_it_is_prepared():
+    log = dataset_of(swapped(100))
+    source = GivenPropensities((2.0, 1.0))
+    for kind in (InversePropensity, NoDebias):
+        debias = kind(source) if kind is InversePropensity else kind()
+        ranker = Ranker(query_doc_pairs=log.query_doc_pairs, debias=debias, rngs=nnx.Rngs(0))
+        assert ranker.prepare(log) is log
+        weighting = ranker.debias.weighting(log.train)
+        known = None if weighting is None else weighting.propensities.values
+        assert known == ((1.0, 0.5) if kind is InversePropensity else None)
 
 
 def test_propensities_that_rise_are_pointed_out():

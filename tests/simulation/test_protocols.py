@@ -242,7 +242,7 @@ def test_the_scores_of_any_run_order_the_lists(folder, tmp_path, model):
         tmp_path / "run", f"model={model}", "dataset=letor", f"dataset.path={folder}", *own
     )
     export(run, numpy=True)
-    ranker, dataset = fitted(run)
+    ranker, dataset, _ = fitted(run)
     settings = dict(policy="ranker", policy_ranker=str(run), policy_noise=0.0)
     part = open_letor(folder, **settings, **FEW).train
     ids = np.arange(1, dataset.query_doc_pairs + 1, dtype=np.int32)[:, None]

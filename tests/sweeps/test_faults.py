@@ -286,21 +286,3 @@ def test_a_search_trains(tmp_path):
     trials = optuna.load_study(study_name="s", storage=storage).trials
     storage.engine.dispose()
     assert [len(trial.intermediate_values) for trial in trials] == [2] * 3
-
-
-@pytest.mark.parametrize("gigabytes, code", [(1, 1), (64, 0)])
-def test_too_little_address_space_ends_a_run_in_one_line(gigabytes, code, place):
-    limit = ["prlimit", f"--as={gigabytes << 30}"]
-    command = [
-        *limit,
-        sys.executable,
-        "-m",
-        "clickexp",
-        *place.words("seed=1", "hydra.run.dir=out"),
-    ]
-    done = subprocess.run(command, cwd=place.folder, env=place.env, capture_output=True, text=True)
-    assert done.returncode == code
-    if code:
-        assert done.stderr.startswith("clickexp: XLA cannot start within 1.07 GB of address space")
-        assert "Raise the limit" in done.stderr
-        assert done.stderr.count("\n") == 1 and not (place.folder / "out").exists()

@@ -18,8 +18,8 @@ from clickexp.numerics import LOG_ZERO, LogPair, log_sigmoid_pair
 from clickexp.parameters.base import Sizes
 from clickexp.parameters.vectors import TableVectors
 from clickexp.types import Array, Batch, ByRank, LogitsByRank, swap_list_and_rank
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import PositiveInt
-from clickexp.utils.checks import Limit
 
 
 class _Document(NamedTuple):

@@ -16,8 +16,8 @@ from clickexp.models.sequential import SequentialClickModel, State, chosen
 from clickexp.numerics import LOG_ZERO, LogPair, log_and, log_sigmoid_pair
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.types import Array, ByRank
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import PositiveInt
-from clickexp.utils.checks import Limit
 
 
 class _Document(NamedTuple):

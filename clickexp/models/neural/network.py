@@ -1,7 +1,8 @@
 """Common parts of click models that read vectors of documents and queries."""
 
 import abc
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import jax.numpy as jnp
 from flax import nnx
@@ -12,8 +13,8 @@ from clickexp.parameters.base import Columns, Features, Parameter, Sizes
 from clickexp.parameters.context import ContextParameterConfig
 from clickexp.parameters.vectors import Vectors, VectorsConfig
 from clickexp.types import Array, ByRank, Observed
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import Decay, Pairs, PositiveInt, Probability
-from clickexp.utils.checks import Limit
 
 _Source = VectorsConfig | Vectors
 
@@ -65,6 +66,15 @@ class NetworkClickModel(SequentialClickModel):
             setattr(self, name, nnx.data(source))
         self.drop = nnx.data(nnx.Dropout(self.dropout, rngs=rngs))
         self.build_network(sizes, rngs)
+
+    @classmethod
+    def with_context(
+        cls, settings: Mapping[str, Any], context: ContextParameterConfig
+    ) -> dict[str, Any]:
+        """Returns arguments with context in its own place, which is that of no role."""
+        if context.role is None:
+            return {**settings, "context": context}
+        return super().with_context(settings, context)
 
     @abc.abstractmethod
     def build_network(self, sizes: Sizes, rngs: nnx.Rngs) -> None:

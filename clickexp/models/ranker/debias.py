@@ -43,9 +43,21 @@ class Debias(abc.ABC):
         """Builds what the method learns besides the ranker; None for nothing."""
         return None
 
+    def resolved(self, dataset: Dataset) -> "Debias":
+        """Returns the method with what it takes from the dataset once, such as propensities.
+
+        Raises:
+            UserError: The dataset does not have it.
+        """
+        return self
+
     def prepare(self, dataset: Dataset) -> Dataset:
         """Returns the dataset with the columns that the method reads besides clicks."""
         return dataset
+
+    def weighting(self, sessions: Sessions) -> Weighting | None:
+        """Returns what weights leave of the clicks of sessions, which `prepare` has seen; None without weights."""
+        return None
 
     @abc.abstractmethod
     def loss(
@@ -107,7 +119,7 @@ class WithPropensities(Debias):
     """Settings of corrections with known propensities.
 
     Attributes:
-        propensity: Where they come from; resolved to `Propensities` before training.
+        propensity: Where they come from; `resolved` replaces a source by its `Propensities`.
         clip: The smallest relative propensity that weights divide by.
         subtracts_offsets: Whether clicks count less the click rates of irrelevant documents.
     """
@@ -126,6 +138,12 @@ class WithPropensities(Debias):
         raise ConfigError(
             f"debias={self.name} needs propensities: give debias.propensity, such as propensity=given"
         )
+
+    def resolved(self, dataset: Dataset) -> "WithPropensities":
+        """Returns the method with the propensities that its source has for the dataset."""
+        if not isinstance(self.propensity, PropensitySource):
+            return self
+        return dataclasses.replace(self, propensity=self.propensity(dataset))
 
     def weighting(self, sessions: Sessions) -> Weighting:
         """Returns the share of the clicks of sessions that the weights leave; `prepare` has seen these."""

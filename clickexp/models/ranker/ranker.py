@@ -20,8 +20,8 @@ from clickexp.parameters import (
 )
 from clickexp.parameters.base import Columns, Features, Sizes
 from clickexp.types import Array, Batch, Logits, Scalar
+from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import Probability
-from clickexp.utils.checks import Limit
 
 
 class Ranker(Model):
@@ -82,7 +82,8 @@ class Ranker(Model):
         (debias or NoDebias()).check(loss or SoftmaxLoss())
 
     def prepare(self, dataset: Dataset) -> Dataset:
-        """Returns the dataset with the columns that the correction reads."""
+        """Resolves the correction, and returns the dataset with the columns that it reads."""
+        self.debias = self.debias.resolved(dataset)
         return self.debias.prepare(dataset)
 
     def relevance(self, batch: Batch) -> Logits:

@@ -9,6 +9,7 @@
 """
 
 import json
+import operator
 
 import numpy as np
 
@@ -28,10 +29,10 @@ def _log_sigmoid(x):
 
 
 OPERATIONS = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "matmul": np.matmul,
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "matmul": operator.matmul,
     "concatenate": lambda *parts: np.concatenate(parts, axis=-1),
     "squeeze": lambda x: x[..., 0],
     "row": _row,

@@ -9,8 +9,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from clickexp.utils.exits import insisting, lasting_output
-
 GRACE = 5.0
 """Seconds that a process has to tidy up after a request to stop."""
 
@@ -52,10 +50,9 @@ def work(
     alone = threading.Event()
     threading.Thread(target=_end_with_parent, args=(alone,), daemon=True).start()
     try:
-        with lasting_output("clickexp"), insisting():
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
-            function, arguments = pickle.loads(call)  # noqa: S301  # from the parent
-            function(*arguments)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+        function, arguments = pickle.loads(call)  # noqa: S301  # from the parent
+        function(*arguments)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGTERM)
     finally:

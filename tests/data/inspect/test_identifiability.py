@@ -224,7 +224,8 @@ def test_what_precedes_a_run_warns_where_the_model_cannot_tell_examination(model
     dataset = Dataset("log", *parts, sessions.query_doc_pairs, sessions.positions)
     logger, config = Mock(), SimpleNamespace(without_effect=())
     parts = {"config": config, "dataset": dataset, "logger": logger, "metrics": {}, "judging": {}}
-    display.note(SimpleNamespace(**parts, model=build_model(model, dataset, 0), weighting=None))
+    parts |= {"links": identifiability(dataset.train), "weighting": None}
+    display.note(SimpleNamespace(**parts, model=build_model(model, dataset, 0)))
     warnings = [call.args[0] for call in logger.warning.mock_calls]
     apart, fixed = (
         [text in line for line in warnings] for text in (APART, "documents hardly move")

@@ -135,30 +135,6 @@ time.sleep(60)
     assert all(map(gone, pids))
 
 
-LOST = """
-import gc, os, signal, threading, time
-
-def collecting(phase, details):
-    if phase == "start" and not lost:
-        lost.append(os.kill(os.getpid(), signal.SIGTERM))
-        for _ in range(100):  # the exception comes here, where Python drops it
-            pass
-
-lost = []
-gc.callbacks.append(collecting)
-gc.collect()
-print("collected", flush=True)
-time.sleep(20)
-"""
-
-
-def test_a_job_ends_though_python_drops_the_interruption(tmp_path):
-    """As in JAX's callback of the garbage collector; the signal that asks for it is ignored afterwards."""
-    (job,) = run(TWO[:1], LOST, folder=tmp_path)
-    assert job.returncode == 128 + signal.SIGTERM
-    assert job.log.read_text() == "collected\n"
-
-
 PARENT = """
 import runpy, sys, time
 from pathlib import Path

@@ -26,7 +26,7 @@ from clickexp.parameters import (
 )
 from clickexp.simulation.towers import FixedParameter
 from clickexp.training import CountingTrainer, EMTrainer, Trainer
-from clickexp.utils.checks import check_values
+from clickexp.utils.batches import check_values
 
 PAIRS, RANKS = 20, 4
 PBM = functools.partial(models.PositionBasedModel, RANKS, PAIRS, rngs=nnx.Rngs(0))

@@ -161,7 +161,7 @@ _OF_PAIRS = ("document_ids", "query_numbers")
 """Keys that follow from pairs which a reader has numbered."""
 
 
-def missing(error: KeyError, batch: Mapping[str, Any]) -> DataError | KeyError:
+def missing_key(error: KeyError, batch: Mapping[str, Any]) -> DataError | KeyError:
     """The error to raise where a model did not find a key that it reads.
 
     Args:
