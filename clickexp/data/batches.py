@@ -94,6 +94,8 @@ def keys_read(compute: Callable[[Batch], Any], batch: Mapping[str, Any]) -> set[
     """The keys of a batch that a computation depends on, found by tracing it once."""
     names = [path[0].key for path, _ in jax.tree_util.tree_leaves_with_path(batch)]
     program = jax.make_jaxpr(compute)(batch).jaxpr
-    used = {id(value) for equation in program.eqns for value in equation.invars}
-    used |= {id(value) for value in program.outvars}
+    used = {id(value) for value in program.outvars}
+    for equation in reversed(program.eqns):  # those that the results do not depend on read nothing
+        if equation.effects or any(id(value) in used for value in equation.outvars):
+            used |= {id(value) for value in equation.invars}
     return {name for name, value in zip(names, program.invars, strict=True) if id(value) in used}
