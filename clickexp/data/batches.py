@@ -95,7 +95,7 @@ def keys_read(compute: Callable[[Batch], Any], batch: Mapping[str, Any]) -> set[
     names = [path[0].key for path, _ in jax.tree_util.tree_leaves_with_path(batch)]
     program = jax.make_jaxpr(compute)(batch).jaxpr
     used = {id(value) for value in program.outvars}
-    for equation in reversed(program.eqns):  # those that the results do not depend on read nothing
-        if equation.effects or any(id(value) in used for value in equation.outvars):
+    for equation in reversed(program.eqns):
+        if not used.isdisjoint(map(id, equation.outvars)):  # else nothing depends on it
             used |= {id(value) for value in equation.invars}
     return {name for name, value in zip(names, program.invars, strict=True) if id(value) in used}

@@ -321,8 +321,16 @@ def test_the_keys_read_are_those_the_result_depends_on():
         _ = copied["dwell"].sum()
         return jnp.where(copied["mask"], copied["own"], 0)
 
-    # dwell is read by an equation of the program, which nothing uses: a trace may keep it
-    assert keys_read(compute, batch) - {"dwell"} == {"mask", "device"}
+    # dwell is read by an equation of the program, which nothing uses
+    assert keys_read(compute, batch) == {"mask", "device"}
+
+
+def test_a_key_that_is_turned_for_nothing_is_not_read():
+    def compute(batch):
+        turned = {name: values.T + 1 for name, values in batch.items()}
+        return turned["clicks"].sum()
+
+    assert keys_read(compute, {"clicks": np.ones((2, 3)), "device": np.ones((2, 1))}) == {"clicks"}
 
 
 class Fed(Exception):

@@ -266,7 +266,8 @@ def test_what_has_no_such_prior_stays_as_it_is():
         model = PositionBasedModel(RANKS, PAIRS, attraction=config, rngs=nnx.Rngs(0))
         assert under(model, impressions) == (model, model)
     model = PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
-    assert under(model, np.arange(PAIRS + 1) < LEAST_DOCUMENTS - 1) == (model, model)
+    few = (np.arange(PAIRS + 1) < LEAST_DOCUMENTS - 1).astype(int)
+    assert under(model, few) == (model, model)
     before = np.asarray(model.attraction.table.get_value().values)
     impressions[: PAIRS // 2] = 0
     changed = under(model, impressions)
