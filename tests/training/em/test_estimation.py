@@ -1,5 +1,6 @@
 """Counting and expectation-maximisation against hidden events enumerated in float64 loops."""
 
+import copy
 import dataclasses
 import functools
 import math
@@ -318,7 +319,7 @@ def _means(rows, values):
 
 def test_a_model_is_added_by_its_class(monkeypatch):
     """Click rates of documents, whose expected counts are those that clicks show."""
-    monkeypatch.setattr(em, "EXPECTATIONS", em.ByModel(em.EXPECTATIONS))
+    monkeypatch.setattr(em, "EXPECTATIONS", copy.deepcopy(em.EXPECTATIONS))
     trainer = EMTrainer(3, **SIZES, **PRIORS)
     with refuses(ConfigError, "em", "DCTR"):
         estimated(trainer, "DCTR")
