@@ -17,7 +17,8 @@ from clickexp.results.figures.log import banded, histogram, write_figures
 from clickexp.runs.store import FIGURES
 from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
-from clickexp.utils.tables.terminal import MOST_ROWS, console_table, number
+from clickexp.utils.tables.numbers import number
+from clickexp.utils.tables.terminal import MOST_ROWS, console_table
 
 _BINS = 40
 _PROBABILITIES = ("attraction", "satisfaction")

@@ -5,14 +5,17 @@ from typing import Any, Literal, TextIO
 
 from rich import get_console
 from rich.console import Console, RenderableType
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from clickexp.loggers.base import Logger, Phase, RunInfo
+from clickexp.loggers.epochs import EpochTable
 from clickexp.loggers.live import LiveLine
-from clickexp.results.run_tables import result_blocks
+from clickexp.results.run_tables import rank_table, result_tables
 from clickexp.runs.result import RunResult, Training
 from clickexp.utils.paths import display_path
-from clickexp.utils.tables.terminal import EpochTable, count, folded, number
+from clickexp.utils.tables.numbers import count, number
+from clickexp.utils.tables.terminal import first_ranks, fits, folded, side_by_side, terminal, widest
 
 _FIRST = ("ll", "ppl", "cond_ppl", "ndcg@10", "loss")
 """Metrics of the line on a job, as far as it has them."""
@@ -123,7 +126,7 @@ class ConsoleLogger(Logger):
             line = f"{self.job}: {', '.join(known[:_MOST])}, {result.train.seconds or 0:.1f} s"
             self._print(folded(line, self.console.width) if is_terminal(self.console) else line)
             return
-        for block in result_blocks(result, self.console):
+        for block in _blocks(result, self.console):
             self._print("")
             self._print(block)
         self._print("\n" + _training(result.train))
@@ -148,6 +151,31 @@ class ConsoleLogger(Logger):
 def is_terminal(console: Console) -> bool:
     """Whether a console can be drawn on; rich alone would say so of a pipe where FORCE_COLOR is set."""
     return console.is_interactive and console.file.isatty()
+
+
+def _blocks(result: RunResult, console: Console) -> list[RichTable]:
+    """Tables of a result, side by side as far as the console is wide enough; by rank as many metrics as it holds."""
+    blocks: list[list[RichTable]] = []
+    for table in map(terminal, result_tables(result)):
+        if blocks and fits(side_by_side(*blocks[-1], table), console):
+            blocks[-1].append(table)
+        else:
+            blocks.append([table])
+    rows = [block[0] if len(block) == 1 else side_by_side(*block) for block in blocks]
+    if result.per_rank:
+        ranks = rank_table(result)
+        metrics = len(ranks.header) - 1 - ("sessions" in result.per_rank)
+
+        def by_rank(shown: int) -> RichTable:
+            cut = slice(1 + shown, 1 + metrics)
+            header = [*ranks.header]
+            lines = [[*map(str, row)] for row in ranks.rows]
+            for line in (header, *lines):
+                del line[cut]
+            return first_ranks(header, lines, "in result.json")
+
+        rows.append(widest(by_rank, range(metrics, 0, -1), console) or by_rank(1))
+    return rows
 
 
 def _training(train: Training) -> str:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clickexp.loggers.base import Phase
-from clickexp.utils.tables.terminal import count, number
+from clickexp.utils.tables.numbers import count, number
 
 _SECONDS_BETWEEN_FRAMES = 0.1
 _USUAL_PARTS = (

@@ -1,7 +1,6 @@
 """Groups of runs that share a test set, ordered and compared."""
 
 import itertools
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +9,7 @@ import numpy as np
 
 from clickexp.errors import UserError
 from clickexp.results.differences import Tests, run_tests
-from clickexp.results.groups import Group, group_names
+from clickexp.results.groups import Group, experiments, groups_of
 from clickexp.results.metric_names import direction, leading, name, uncapitalised
 from clickexp.runs.objective import VALIDATION, stated_by
 from clickexp.runs.run import Run
@@ -171,10 +170,7 @@ def comparisons(
     reported = _reported(runs)
     if unknown := [metric for metric in metrics or () if metric not in reported]:
         raise UserError(f"no run has the metric {unknown[0]}: choose from {', '.join(reported)}")
-    experiments = defaultdict(list)
-    for run in runs:
-        experiments[run.experiment].append(run)
-    parts = sorted(_sharing_test_sets(experiments.values()), key=lambda part: -sum(map(len, part)))
+    parts = sorted(_sharing_test_sets(experiments(runs)), key=lambda part: -sum(map(len, part)))
     taken = {run.dataset for run in runs}
     found: dict[str, Comparison] = {}
     for part in parts:
@@ -196,11 +192,11 @@ def comparisons(
 
 def _comparison(
     name: str,
-    experiments: Sequence[Sequence[Run]],
+    part: Sequence[Sequence[Run]],
     metrics: Sequence[str] | None,
     baseline: str | None,
 ) -> Comparison:
-    runs = [run for runs in experiments for run in runs]
+    runs = [run for runs in part for run in runs]
     reported = _reported(runs)
     first = [metric for metric in metrics or () if metric in reported]
     if not first:
@@ -209,11 +205,11 @@ def _comparison(
         first = list(
             dict.fromkeys([*(optimized if len(optimized) == 1 else ()), *leading(reported, clicks)])
         )
-    groups = map(Group, map(tuple, experiments), *zip(*group_names(experiments), strict=True))
     sign = direction(first[0], stated_by(run.result for run in runs))
     # best first, groups without the metric last; as they came where neither way is better
     ranked = sorted(
-        groups, key=lambda group: np.nan_to_num(-sign * group.spread(first[0]).mean, nan=np.inf)
+        groups_of(part),
+        key=lambda group: np.nan_to_num(-sign * group.spread(first[0]).mean, nan=np.inf),
     )
     return Comparison(
         name, tuple(ranked), tuple(dict.fromkeys([*first, *reported])), tuple(first), baseline
@@ -226,10 +222,10 @@ def _reported(runs: Iterable[Run]) -> dict[str, None]:
     return dict.fromkeys(sorted(names, key=lambda metric: metric.startswith(VALIDATION)))
 
 
-def _sharing_test_sets(experiments: Iterable[Sequence[Run]]) -> list[list[Sequence[Run]]]:
+def _sharing_test_sets(found: Iterable[Sequence[Run]]) -> list[list[Sequence[Run]]]:
     """Experiments linked by test sets that they share."""
     parts: list[tuple[set[str], list[Sequence[Run]]]] = []
-    for runs in experiments:
+    for runs in found:
         sets, together = {run.test_set for run in runs}, [runs]
         apart = []
         for other_sets, other in parts:

@@ -9,7 +9,7 @@ from clickexp.results.comparison import Comparison
 from clickexp.results.differences import SIGNIFICANT
 from clickexp.results.groups import Group
 from clickexp.results.metric_names import headline, short
-from clickexp.utils.tables.table import rounded
+from clickexp.utils.tables.numbers import rounded
 
 
 def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:

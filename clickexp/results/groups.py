@@ -1,7 +1,7 @@
 """Runs that differ in their seed only, summed up, and their names."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -235,12 +235,26 @@ def nan_if_none(value: float | None) -> float:
     return np.nan if value is None else value
 
 
+def experiments(runs: Iterable[Run]) -> list[list[Run]]:
+    """Puts runs of one configuration together, which differ in their seed or fold only."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.experiment, []).append(run)
+    return list(found.values())
+
+
+def groups_of(experiments: Sequence[Sequence[Run]]) -> list[Group]:
+    """Returns a group for each experiment, by names that distinguish it from the others."""
+    names = _names(experiments)
+    return [Group(tuple(runs), *own) for runs, own in zip(experiments, names, strict=True)]
+
+
 _IN_NAMES = ("model", "dataset", "loss", "debias")
 _METHOD = "method"
 """The group that chooses model, loss and correction at once."""
 
 
-def group_names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
+def _names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
     """The name of each group of runs, and the same without its overrides.
 
     A name is the model, in which rankers have loss and correction, and the overrides that differ between groups. Where

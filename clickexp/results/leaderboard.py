@@ -1,7 +1,6 @@
 """The tables of a comparison: overall, relative to the baseline, and per rank; for readers and as CSV for programs."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,15 +10,9 @@ from clickexp.results.differences import SIGNIFICANT
 from clickexp.results.metric_names import ARROWS, PER_RANK, name, short
 from clickexp.utils import escape
 from clickexp.utils.tables.latex import latex
-from clickexp.utils.tables.table import (
-    MISSING,
-    Cell,
-    ReportTable,
-    fixed,
-    markdown,
-    rounded,
-    standing,
-)
+from clickexp.utils.tables.markdown import markdown
+from clickexp.utils.tables.numbers import number, rounded, standing
+from clickexp.utils.tables.table import Cell, Table
 
 _STARS = ((0.01, "**"), (SIGNIFICANT, "*"))
 _MARKS = "Best in bold, second underlined"
@@ -49,7 +42,7 @@ def tables(
     return files
 
 
-def leaderboard(comparison: Comparison) -> ReportTable:
+def leaderboard(comparison: Comparison) -> Table:
     """The leading metrics: means over seeds, each with one uncertainty, whose digits it follows."""
     groups, metrics = comparison.groups, comparison.leading
     p = _against_baseline(comparison)
@@ -80,7 +73,7 @@ def leaderboard(comparison: Comparison) -> ReportTable:
     return _table([*caption, *comparison.warnings], header, columns)
 
 
-def differences(comparison: Comparison) -> ReportTable:
+def differences(comparison: Comparison) -> Table:
     """The leading metrics minus those of the baseline, with the 95% interval of each difference."""
     baseline, metrics = comparison.baseline, comparison.leading
     others = [group for group in comparison.groups if group is not baseline]
@@ -111,7 +104,7 @@ def differences(comparison: Comparison) -> ReportTable:
 
 def per_rank(
     comparison: Comparison, metric: str, ranks: Sequence[int] | None = None
-) -> ReportTable | None:
+) -> Table | None:
     """Means over seeds of each rank; None where no run has the metric at these ranks.
 
     Args:
@@ -129,7 +122,7 @@ def per_rank(
     if not shown:
         return None
     texts = [
-        [_decimals(mean[rank - 1]) if rank <= len(mean) else MISSING for rank in shown]
+        [number(mean[rank - 1] if rank <= len(mean) else None) for rank in shown]
         for mean in means.values()
     ]
     sign = comparison.direction(metric)
@@ -148,11 +141,9 @@ def per_rank(
 
 def _table(
     sentences: Sequence[str], header: Sequence[str], columns: Sequence[Sequence[str | Cell]]
-) -> ReportTable:
+) -> Table:
     caption = ". ".join(filter(None, sentences)) + "."
-    return ReportTable(
-        caption, header, list(zip(*columns, strict=True)), "l" + "r" * (len(header) - 1)
-    )
+    return Table(header, list(zip(*columns, strict=True)), caption)
 
 
 def significance(comparison: Comparison) -> str:
@@ -242,7 +233,3 @@ def _against_baseline(comparison: Comparison) -> dict[str, tuple[str, np.ndarray
 
 def _stars(p: float) -> str:
     return next((stars for limit, stars in _STARS if p < limit), "")
-
-
-def _decimals(value: Any) -> str:
-    return fixed(float(value))

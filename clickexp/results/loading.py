@@ -97,7 +97,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
             if trial and not (place in trials and trials[place][1]):
                 trials[place] = trial
             if place not in found:
-                found[place] = _read(target)
+                found[place] = read_run(target)
         except UserError as error:
             skipped.append(Skipped(folder, str(error)))
         except (OSError, ValueError) as error:  # such as a path in a record that no file can have
@@ -151,7 +151,15 @@ def _earlier(folder: Path) -> Path | None:
     return Path(str(record.get("result")))
 
 
-def _read(folder: Path) -> Run:
+def read_run(folder: Path) -> Run:
+    """Reads a finished run.
+
+    Args:
+        folder: Its folder.
+
+    Raises:
+        UserError: It has no result, or a file is damaged: the message names the fault, and not the folder.
+    """
     if not (folder / RESULT).is_file():
         status = read_object(folder / RECORD).get("status")
         raise UserError(f"it has no {RESULT} ({status or 'did not finish'})")

@@ -1,67 +1,46 @@
-"""The result of a run as tables on a terminal."""
+"""The result of a run as tables, which the terminal and the page of the run draw."""
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from rich.console import Console
-from rich.table import Table
+from clickexp.results import metric_names
+from clickexp.runs.result import RunResult
+from clickexp.utils.tables.numbers import interval, number
+from clickexp.utils.tables.table import Table
 
-from clickexp.runs.result import Drawn, RunResult
-from clickexp.utils.tables.terminal import (
-    console_table,
-    fits,
-    number,
-    rank_table,
-    side_by_side,
-    widest,
-)
-
-_ARROWS = {True: " ↑", False: " ↓", None: ""}
+Naming = Callable[[str], str]
+"""Names metrics for a reader."""
 _AT = "@"
-_END_ERROR = 0.0216
-"""Standard error of an end of a 95% interval by 1,000 resamples of a normal quantity, over the interval's width."""
 
 
-def result_blocks(result: RunResult, console: Console) -> list[Table]:
-    """Makes the tables of a result, side by side as far as the console is wide enough.
+def result_tables(result: RunResult, naming: Naming = str, validation: bool = False) -> list[Table]:
+    """Returns test metrics by kind, beside the references, cutoffs in columns; and those over posterior draws.
 
     Args:
         result: The result.
-        console: Where they will be printed.
-
-    Returns:
-        Test metrics by kind, beside the references; cutoffs in columns. Then metrics by rank, and posterior draws.
+        naming: Names metrics.
+        validation: Whether metrics of the validation have a column.
     """
     tables = []
-    for each, metrics in result.kinds().items():
-        kind = titled(each, result)
-        if curves := [name for name in metrics if _AT in name]:
-            tables.append(_cutoffs(kind, curves, result))
-        single = [
-            name for name in metrics if _AT not in name and not _counts_none(result.test[name])
-        ]
+    for kind, metrics in result.kinds().items():
+        title = _title(kind, result)
+        cutoffs = [name for name in metrics if _AT in name]
+        single = [name for name in metrics if _AT not in name and not _counts_none(result, name)]
+        if cutoffs:
+            tables.append(_cutoffs(title, cutoffs, result, naming))
         if single:
-            tables.append(_metrics(kind, single, result))
+            tables.append(_metrics(title, single, result, naming, validation))
     if result.test_draws:
-        tables.append(_draws(result.test_draws))
-    rows = _flow(tables, console)
-    per_rank = dict(result.per_rank)
-    if per_rank:
-        sessions = {name: per_rank.pop(name) for name in ("sessions",) if name in per_rank}
-        columns = [
-            dict(list(per_rank.items())[:count]) | sessions for count in range(len(per_rank), 0, -1)
-        ]
-        rows.append(widest(rank_table, columns, console) or rank_table(columns[-1]))
-    return rows
+        tables.append(_draws(result, naming))
+    return tables
 
 
-def _counts_none(value: Any) -> bool:
+def _counts_none(result: RunResult, metric: str) -> bool:
     """Whether it is a count of 0, such as of lists without a relevant document, which says nothing."""
+    value = result.test[metric]
     return isinstance(value, int) and value == 0
 
 
-def titled(kind: str, result: RunResult) -> str:
+def _title(kind: str, result: RunResult) -> str:
     """Names a kind of metrics, with a word where marginals are sampled, and the share of ranking lists in training."""
     if kind == "click" and result.marginals != "exact":
         return f"{kind}, ppl by draws"
@@ -69,65 +48,94 @@ def titled(kind: str, result: RunResult) -> str:
     return f"{kind}, {seen:.0%} of lists in training" if kind == "ranking" and seen else kind
 
 
-def _metrics(kind: str, metrics: Sequence[str], result: RunResult) -> Table:
-    """A line per metric: its value, its interval, and those of references, as far as there are any."""
-    intervals, stated = result.intervals, result.higher_is_better
-    columns = {result.model: [number(result.test[name]) for name in metrics]}
-    if any(name in intervals for name in metrics):
-        columns["95% interval"] = [_interval(intervals.get(name)) for name in metrics]
-    for title, reference in result.references.items():
-        if known := {name: reference.test[name] for name in metrics if name in reference.test}:
-            columns[title] = [number(known[name]) if name in known else "" for name in metrics]
-    rows = zip(
-        (f"{name}{_ARROWS[stated.get(name)]}" for name in metrics), *columns.values(), strict=True
-    )
-    return console_table([kind, *columns], rows)
+def _name(naming: Naming, metric: str, stated: str, result: RunResult) -> str:
+    """Returns a metric's name with the arrow of its direction, which the result may state under another name."""
+    direction = metric_names.direction(stated, result.higher_is_better)
+    return naming(metric) + metric_names.ARROWS[direction]
 
 
-def _cutoffs(kind: str, metrics: Sequence[str], result: RunResult) -> Table:
-    """A line per metric, and below it those of references that have it, and a column per cutoff."""
-    stated = result.higher_is_better
+def _metrics(
+    title: str, metrics: Sequence[str], result: RunResult, naming: Naming, validation: bool
+) -> Table:
+    """A row per metric: its value, its interval, and those of references and validation, as far as there are any."""
+    names = [_name(naming, metric, metric, result) for metric in metrics]
+    bounds = [result.intervals.get(metric, (None, None)) for metric in metrics]
+    columns = {
+        result.model: [number(result.test[metric]) for metric in metrics],
+        "95% interval": [interval(*each) for each in bounds],
+    }
+    others = {name: reference.test for name, reference in result.references.items()}
+    if validation:
+        others["validation"] = result.val
+    for name, values in others.items():
+        columns[name] = [number(values[each]) if each in values else "" for each in metrics]
+    shown = {name: cells for name, cells in columns.items() if name == result.model or any(cells)}
+    rows = list(zip(names, *shown.values(), strict=True))
+    return Table([title, *shown], rows, f"Test metrics: {title}")
+
+
+def _cutoffs(title: str, metrics: Sequence[str], result: RunResult, naming: Naming) -> Table:
+    """A row per metric, and below it those of references that have it, and a column per cutoff."""
     parts = [name.partition(_AT) for name in metrics]
     cutoffs = list(dict.fromkeys(at for _, _, at in parts))
     rows = []
     for base in dict.fromkeys(base for base, _, _ in parts):
         names = [f"{base}{_AT}{at}" for at in cutoffs]
-        arrow = _ARROWS[next((stated[name] for name in names if name in stated), None)]
-        rows.append([base + arrow, *(number(result.test.get(name)) for name in names)])
-        for title, reference in result.references.items():
+        own = [number(result.test.get(name)) for name in names]
+        rows.append([_name(naming, base, names[0], result), *own])
+        for title_of, reference in result.references.items():
             if any(name in reference.test for name in names):
-                rows.append([f"  {title}", *(number(reference.test.get(name)) for name in names)])
-    return console_table([kind, *(f"{_AT}{at}" for at in cutoffs)], rows)
+                values = [number(reference.test.get(name)) for name in names]
+                rows.append([f"{naming(base)}, {title_of}", *values])
+    header = [title, *(f"{_AT}{at}" for at in cutoffs)]
+    return Table(header, rows, f"Test metrics: {title} by cutoff")
 
 
-def _draws(intervals: Mapping[str, Drawn]) -> Table:
+def _draws(result: RunResult, naming: Naming) -> Table:
     """Metrics over posterior draws."""
     rows = [
-        [name, number(each.mean), _interval((each.low, each.high))]
-        for name, each in intervals.items()
+        [naming(name), number(each.mean), interval(each.low, each.high)]
+        for name, each in result.test_draws.items()
     ]
-    return console_table(["posterior draws", "", "95% interval"], rows)
+    return Table(["posterior draws", "", "95% interval"], rows, "Metrics over posterior draws")
 
 
-def _interval(bounds: Sequence[float | None] | None) -> str:
-    """Both ends, the last decimal about as large as the error of resampling, at most four decimals."""
-    if not bounds:
-        return ""
-    low, high = bounds
-    width = (high or 0) - (low or 0)
-    error = _END_ERROR * width
-    decimals = (
-        min(max(round(-math.log10(error)), 0), 4) if math.isfinite(error) and error > 0 else 4
-    )
-    return " to ".join(number(bound, decimals) for bound in bounds)
+def rank_table(result: RunResult, naming: Naming = str, references: Sequence[str] = ()) -> Table:
+    """Returns metrics by rank, a row per rank from 1, and numbers of sessions behind them.
+
+    Args:
+        result: The result.
+        naming: Names metrics.
+        references: Metrics that columns of references show, too.
+    """
+    own = dict(result.per_rank)
+    sessions = own.pop("sessions", [])
+    columns = {naming(name): vector for name, vector in own.items()}
+    if sessions:
+        columns[naming("sessions")] = [value and round(value) for value in sessions]
+    for title, reference in result.references.items():
+        known = {name: reference.per_rank.get(name) for name in references}
+        columns |= {f"{naming(name)}, {title}": vector for name, vector in known.items() if vector}
+    ranks = max(map(len, columns.values()), default=0)
+    padded = [[*vector, *[None] * (ranks - len(vector))] for vector in columns.values()]
+    cells = [list(map(number, vector)) for vector in padded]
+    rows = [[str(rank), *row] for rank, row in enumerate(zip(*cells, strict=True), start=1)]
+    return Table(["rank", *columns], rows, "By rank", "r" * (len(columns) + 1))
 
 
-def _flow(tables: Sequence[Table], console: Console) -> list[Table]:
-    """Tables in rows, each as long as the console is wide."""
-    rows: list[list[Table]] = []
-    for table in tables:
-        if rows and fits(side_by_side(*rows[-1], table), console):
-            rows[-1].append(table)
-        else:
-            rows.append([table])
-    return [row[0] if len(row) == 1 else side_by_side(*row) for row in rows]
+def shared_table(result: RunResult) -> Table:
+    """Returns parameters that all documents share, with their intervals."""
+    rows = [
+        [
+            each.parameter,
+            number(each.position, missing=""),
+            number(each.last_click, missing=""),
+            number(each.value),
+            interval(each.low, each.high),
+            number(each.relative, missing=""),
+            interval(each.relative_low, each.relative_high),
+        ]
+        for each in result.shared
+    ]
+    numbers = ["position", "last click", "value", "95% interval", "relative to first"]
+    return Table(["parameter", *numbers, "95% interval"], rows, "Shared parameters")

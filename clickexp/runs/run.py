@@ -111,7 +111,7 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration as dotted keys and plain values."""
-        return flat(self.config, whole_lists=True)
+        return flat(self.config, whole_lists=True) if self.config else {}
 
     @cached_property
     def towers(self) -> dict[str, str]:

@@ -57,15 +57,18 @@ class SearchSettings:
 def writing_study(folder: Path) -> Iterator[None]:
     """Raises a UserError where the study in a folder cannot be written, as on a full disk.
 
-    A new study whose search ends before its first job is removed.
+    A new study whose search ends before its first job is removed, and its folder if that is new.
     """
     file = folder / _FILE
-    is_new = not file.exists()
+    is_new, makes_folder = not file.exists(), not folder.exists()
     try:
         yield
     except BaseException as error:
         if is_new and not any(each.is_dir() for each in folder.glob("[!.]*")):
             file.unlink(missing_ok=True)
+            if makes_folder:
+                with contextlib.suppress(OSError):  # it may be absent, or another's by now
+                    folder.rmdir()
         cause = getattr(error, "orig", None)  # of SQLAlchemy's errors
         if isinstance(cause, sqlite3.Error):
             raise UserError(
@@ -104,7 +107,9 @@ def build_parts(settings: SearchSettings, folder: Path) -> SearchParts:
     sampler, pruner = None, optuna.pruners.NopPruner()
     if settings.sampler:
         node = dict(settings.sampler)
-        if node.get("seed") is not None:  # else it would repeat what it drew for earlier trials
+        if isinstance(
+            node.get("seed"), int
+        ):  # else it would repeat what it drew for earlier trials
             node["seed"] += _count_trials(storage, settings.study)
         sampler = _instantiated(node, BaseSampler, "search.sampler")
     if settings.pruner:

@@ -1,19 +1,22 @@
 """The results of a sweep: sweep.parquet and sweep.csv, one row per job, and a table of means over seeds."""
 
 import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich import get_console
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from clickexp.errors import UserError
+from clickexp.results.groups import Group, experiments, groups_of, varying
+from clickexp.results.loading import read_run
 from clickexp.runs.objective import higher_is_better, stated_by
 from clickexp.runs.result import RunResult, Training
+from clickexp.runs.run import Run
 from clickexp.runs.store import (
     DONE,
     KEPT,
@@ -28,9 +31,10 @@ from clickexp.sweeps.view import print_plain, see_log
 from clickexp.utils.escape import csv_text
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
-from clickexp.utils.tables.terminal import console_table, number, widest
+from clickexp.utils.tables.numbers import rounded
+from clickexp.utils.tables.table import Cell, Table
+from clickexp.utils.tables.terminal import terminal, widest
 
-_SEED = "seed"
 _STATES = {KEPT: "kept (the same settings had a result)"}
 _NDCG = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
 
@@ -50,18 +54,18 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     found = records(jobs)
     if not found:
         return
-    results = [_result(record) for _, record in found]
-    rows = [_row(record, result) for (_, record), result in zip(found, results, strict=True)]
+    runs = [_run(record) for _, record in found]
+    rows = [_row(record, run and run.result) for (_, record), run in zip(found, runs, strict=True)]
     try:
         _write(rows, folder)
     except OSError as error:
         print_plain(f"cannot write {display_path(folder / 'sweep.csv')}: {error}", console)
     if any(row["status"] in DONE for row in rows):
-        overrides = [values(record.overrides) for _, record in found]
-        done = [result for result in results if result]
-        order = _comparable(done, metric)
-        better = higher_is_better(order, stated_by(done)) if order else None
-        console.print(_means(rows, overrides, order, better, console))
+        done = [run for run in runs if run]
+        results = [run.result for run in done]
+        order = _comparable(results, metric)
+        better = higher_is_better(order, stated_by(results)) if order else None
+        console.print(_means(done, order, better, console))
     settled = {row["config_hash"] for row in rows if row["status"] in (*DONE, PRUNED)}
     pairs = zip(found, rows, strict=True)
     missing = [(job, row) for (job, _), row in pairs if row["config_hash"] not in settled]
@@ -79,12 +83,12 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         print_plain(f"next: clickexp-compare {display_path(folder)}", console)
 
 
-def _result(record: Record) -> RunResult | None:
-    """Returns the result of a job; None where there is none, or a damaged one, as the record then states."""
+def _run(record: Record) -> Run | None:
+    """Returns the run of a job; None where there is none, or a damaged one, as the record then states."""
     if record.status not in DONE:
         return None
     try:
-        return RunResult.read(Path(record.result))
+        return replace(read_run(Path(record.result)), given=values(record.overrides))
     except UserError as error:
         record.status, record.error = "failed", f"{error}: delete {display_path(record.result)}"
         return None
@@ -125,48 +129,55 @@ def _write(rows: Sequence[_Row], folder: Path) -> None:
 
 
 def _means(
-    rows: Sequence[_Row],
-    overrides: Sequence[Mapping[str, Any]],
-    metric: str | None,
-    better: bool | None,
-    console: Console,
-) -> Table:
+    runs: Iterable[Run], metric: str | None, better: bool | None, console: Console
+) -> RichTable:
     """Returns mean and standard deviation over seeds of each configuration, best first by the metric.
 
     It shows the overrides that differ, by their last parts where whole keys are too wide, and the metrics that the
     console has room for. A configuration that came twice counts once. Where it is not known which way is better, the
     order stays.
     """
-    names = list(dict.fromkeys(name for given in overrides for name in given))
-    differ = [name for name in names if len({repr(given.get(name)) for given in overrides}) > 1]
-    shown = [name for name in differ if name.split(".")[-1] != _SEED]
-    done: dict[tuple[str, ...], dict[str, _Row]] = {}
-    for row, given in zip(rows, overrides, strict=True):
-        if row["status"] in DONE:
-            key = tuple("-" if given.get(name) is None else str(given[name]) for name in shown)
-            done.setdefault(key, {})[row["config_hash"]] = row
-    reported = dict.fromkeys(name for row in rows for name in row if name.startswith("test/"))
-    first: list[str] = [metric] if metric else []
-    columns = list(dict.fromkeys([*first, *reported]))
-    groups = [(key, list(group.values())) for key, group in done.items()]
+    groups = groups_of(experiments({run.same: run for run in runs}.values()))
     if metric and better is not None:
-        groups.sort(key=lambda group: _sort_key(group[1], metric, better))
-    lines = [
-        [*key, str(len(group)), *(_spread(group, name) for name in columns)]
-        for key, group in groups
+        groups.sort(key=lambda group: _sort_key(group, metric, better))
+    keys = varying([group.overrides for group in groups])
+    reported = (
+        f"test/{name}" for group in groups for run in group.runs for name in run.result.test
+    )
+    metrics: list[str] = list(dict.fromkeys([*([metric] if metric else []), *reported]))
+    columns: list[list[str | Cell]] = [
+        ["-" if (value := group.overrides.get(key)) is None else str(value) for group in groups]
+        for key in keys
     ]
-    least = len(shown) + 2
+    columns.append([str(len(group.runs)) for group in groups])
+    for name in metrics:
+        spreads = [group.spread(_in_run(name)) for group in groups]
+        means, deviations = zip(
+            *((float(each.mean), float(each.sd)) for each in spreads), strict=True
+        )
+        columns.append([Cell(*pair) for pair in rounded(means, deviations)])
+    rows = list(zip(*columns, strict=True))
+    least = len(keys) + 2
+    align = "l" * len(keys) + "r" * (1 + len(metrics))
 
-    def table(count: int, keys: Sequence[str]) -> Table:
-        header = [*keys, "runs", *columns][:count]
-        return console_table(header, (line[:count] for line in lines), text_columns=len(shown))
+    def drawn(count: int, names: Sequence[str]) -> RichTable:
+        return terminal(Table([*names, "runs", *metrics], rows, align=align), count)
 
-    for keys in shown, short_keys(shown):
-        counts = range(len(shown) + 1 + len(columns), least - 1, -1)
-        found = widest(partial(table, keys=keys), counts, console)
-        if found:
+    for names in keys, short_keys(keys):
+        counts = range(len(columns), least - 1, -1)
+        if found := widest(partial(drawn, names=names), counts, console):
             return found
-    return table(least, short_keys(shown))
+    return drawn(least, short_keys(keys))
+
+
+def _in_run(metric: str) -> str:
+    """The name of a metric such as test/ll in a run."""
+    return metric.removeprefix("test/")
+
+
+def _sort_key(group: Group, metric: str, better: bool) -> float:
+    mean = float(group.spread(_in_run(metric)).mean)
+    return math.inf if math.isnan(mean) else -mean if better else mean
 
 
 def _comparable(results: Sequence[RunResult], metric: str) -> str | None:
@@ -180,19 +191,3 @@ def _comparable(results: Sequence[RunResult], metric: str) -> str | None:
     return next(
         (f"test/{name}" for name in _NDCG if all(name in result.test for result in results)), None
     )
-
-
-def _reported(group: Sequence[_Row], metric: str) -> list[float]:
-    return [row[metric] for row in group if row.get(metric) is not None]
-
-
-def _sort_key(group: Sequence[_Row], metric: str, better: bool) -> float:
-    known = _reported(group, metric)
-    return (-1 if better else 1) * statistics.fmean(known) if known else math.inf
-
-
-def _spread(group: Sequence[_Row], metric: str) -> str:
-    """Returns mean and standard deviation, as far as there are enough values."""
-    known = _reported(group, metric)
-    deviation = f" ± {statistics.stdev(known):.4f}" if len(known) > 1 else ""
-    return number(statistics.fmean(known) if known else None) + deviation

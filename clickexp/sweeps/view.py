@@ -14,7 +14,8 @@ from clickexp.loggers.console import is_terminal
 from clickexp.runs.store import CHECKPOINT, KEPT, PRUNED, Record, describe_overrides, read_epochs
 from clickexp.sweeps.backends.base import LOG
 from clickexp.utils.paths import display_path
-from clickexp.utils.tables.terminal import console_table, folded, number
+from clickexp.utils.tables.numbers import number
+from clickexp.utils.tables.terminal import console_table, folded
 
 
 class View:

@@ -29,7 +29,7 @@ from clickexp.runs.hashing import config_hash
 from clickexp.runs.run import Run
 from clickexp.utils.signatures import accepted
 from clickexp.utils.tables.latex import latex
-from clickexp.utils.tables.table import markdown
+from clickexp.utils.tables.markdown import markdown
 
 EXPERIMENTS = [name for name in options("experiment") if name.startswith("clax2025_")]
 REFERENCE = "CLAX"

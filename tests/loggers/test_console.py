@@ -14,16 +14,11 @@ from small_runs import result_of
 from clickexp.experiment.build import open_loggers
 from clickexp.loggers import ConsoleLogger, RunInfo
 from clickexp.loggers import live as live_module
+from clickexp.loggers.epochs import EpochTable
 from clickexp.metrics import ranking_metrics
 from clickexp.training import EarlyStopping, Trainer
-from clickexp.utils.tables.terminal import (
-    EpochTable,
-    console_table,
-    count,
-    fits,
-    number,
-    rank_table,
-)
+from clickexp.utils.tables.numbers import count, number
+from clickexp.utils.tables.terminal import console_table, fits
 
 RECORD = {
     "epoch": 1,
@@ -90,7 +85,7 @@ def run_all(logger, epochs=2):
         (999_999, "1.00M"),
         (2e6, "2.00M"),
         (1.5e9, "1.50G"),
-        (float("inf"), "-"),
+        (float("inf"), "–"),
     ],
 )
 def test_counts_have_three_figures(value, expected):
@@ -99,7 +94,7 @@ def test_counts_have_three_figures(value, expected):
 
 def test_numbers_have_four_decimals():
     shown = [number(value) for value in (-0.12345, 12.3, None, float("nan"))]
-    assert shown == ["-0.1235", "12.3000", "-", "nan"]
+    assert shown == ["-0.1235", "12.3000", "–", "–"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
@@ -150,11 +145,11 @@ def test_epoch_table_keeps_its_columns_when_a_later_record_lacks_some():
     assert table.row({"epoch": 2, "train/loss": 0.25}).split() == [
         "2",
         "0.25000",
-        "-",
-        "-",
-        "-",
-        "-",
-        "-",
+        "–",
+        "–",
+        "–",
+        "–",
+        "–",
     ]
 
 
@@ -168,18 +163,13 @@ def test_tables_show_text_as_it_is_and_align_numbers():
     assert fits(table, console) and not fits(table, Console(file=stream, width=14))
 
 
-def test_rank_table_refuses_columns_of_different_length():
-    with pytest.raises(ValueError, match="shorter"):
-        rank_table({"ll": [0.1, 0.2], "ppl": [1.0]})
-
-
 @pytest.mark.parametrize("ranks, shown", [(30, 30), (31, 30), (1000, 30)])
 def test_a_long_table_by_rank_has_the_first_ranks_and_where_all_are(ranks, shown):
     stream = io.StringIO()
-    Console(file=stream, width=80).print(
-        rank_table({"ll": [-0.5] * ranks, "sessions": [ranks] * ranks})
-    )
-    lines = [line.split() for line in stream.getvalue().splitlines()[2:]]
+    per_rank = {"ll": [-0.5] * ranks, "sessions": [ranks] * ranks}
+    ConsoleLogger(stream=stream).result(result_of({"test": {"ll": -0.5}, "per_rank": per_rank}))
+    shown_lines = stream.getvalue().partition("rank")[2].splitlines()[2:-2]
+    lines = [line.split() for line in shown_lines]
     assert [line[0] for line in lines[:shown]] == [str(rank) for rank in range(1, shown + 1)]
     rest = " ".join(word for line in lines[shown:] for word in line)
     assert rest == (
@@ -199,10 +189,10 @@ def test_pipe_gets_plain_lines():
         "    1     0.51234  -0.40000   1.30000       1.25000   0.41000      2.3     *",
         "    2     0.51234  -0.80000   1.30000       1.25000   0.41000      2.3",
         "",
-        "test   @10    test       UBM",
-        "──────────    ──────────────",
-        "ndcg     -    ll     -0.1235",
-        "              ppl     1.2345",
+        "test     @10    test        UBM",
+        "────────────    ───────────────",
+        "ndcg ↑     –    ll ↑    -0.1235",
+        "                ppl ↓    1.2345",
         "",
         "rank        ll      ppl    sessions",
         "───────────────────────────────────",
@@ -295,7 +285,7 @@ def test_cutoffs_without_documents_have_a_dash():
     ConsoleLogger(stream=stream).result(
         result_of({**GROUPED, **result, "groups": {"click": list(result["test"])}})
     )
-    assert re.search(r"cold_ll +-0.1000 +-\s*$", stream.getvalue(), re.MULTILINE)
+    assert re.search(r"cold_ll +-0.1000 +–\s*$", stream.getvalue(), re.MULTILINE)
 
 
 def test_a_log_likelihood_that_is_minus_the_loss_is_not_repeated():
@@ -401,7 +391,7 @@ def test_the_live_line_has_the_epochs_and_the_time_left_at_most():
     [
         ({"seconds": 2.34, "compile_seconds": 1.5}, "0.8"),
         ({"seconds": 2.34, "compile_seconds": None}, "2.3"),
-        ({}, "-"),
+        ({}, "–"),
     ],
 )
 def test_seconds_of_an_epoch_are_without_compilation(times, shown):

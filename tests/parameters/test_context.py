@@ -25,8 +25,8 @@ LISTS, RANKS, PAIRS = 6, 3, 9
 @pytest.fixture
 def batch():
     rng = np.random.default_rng(0)
-    lists = {name: rng.integers(0, 4, (LISTS, 1)).astype(np.uint8) for name in CONTEXT[:3]}
-    repeated = {name: rng.random((LISTS, 1)) < 0.5 for name in CONTEXT[3:5]}
+    lists = {name: rng.integers(0, 4, (LISTS, 1)).astype(np.uint8) for name in [*CONTEXT][:3]}
+    repeated = {name: rng.random((LISTS, 1)) < 0.5 for name in [*CONTEXT][3:5]}
     return {
         **lists,
         **repeated,
@@ -58,8 +58,8 @@ def regressors(batch):
     """x, document by document."""
     found = np.zeros((LISTS, RANKS, 9))
     for at in np.ndindex(LISTS, RANKS):
-        index, previous, clicks = (float(batch[name][at[0], 0]) for name in CONTEXT[:3])
-        repeated, same = (float(batch[name][at[0], 0]) for name in CONTEXT[3:5])
+        index, previous, clicks = (float(batch[name][at[0], 0]) for name in [*CONTEXT][:3])
+        repeated, same = (float(batch[name][at[0], 0]) for name in [*CONTEXT][3:5])
         seen = int(batch["document_seen"][at])
         found[at] = [
             *(index > 0, np.log1p(index), previous > 0, clicks > 0, np.log1p(clicks)),

@@ -6,8 +6,6 @@ import subprocess
 
 import numpy as np
 import pytest
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import TextToPath
 from scipy import stats
 from small_runs import write_run
 
@@ -16,10 +14,17 @@ from clickexp.results.comparison import comparisons
 from clickexp.results.conclusion import conclusion
 from clickexp.results.leaderboard import differences, leaderboard, tables
 from clickexp.utils.tables.latex import latex
-from clickexp.utils.tables.table import Cell, ReportTable, rounded
+from clickexp.utils.tables.numbers import rounded
+from clickexp.utils.tables.table import Cell, Table
 
-PAGE = 345  # points of the text of article without options; a column with twocolumn has 200
-SIZES = {r"\small": 9, r"\footnotesize": 8}
+ADJUSTBOX = r"""
+\usepackage{booktabs,graphicx}
+\IfFileExists{adjustbox.sty}{\usepackage{adjustbox}}{%
+  \newsavebox{\wide}
+  \newenvironment{adjustbox}[1]{\begin{lrbox}{\wide}}{\end{lrbox}%
+    \ifdim\wd\wide>\linewidth \resizebox{\linewidth}{!}{\usebox{\wide}}\else\usebox{\wide}\fi}}
+"""
+"""The package, or where this machine lacks it what it does to `max width`."""
 
 
 def test_digits_follow_the_uncertainty():
@@ -137,34 +142,6 @@ def test_metrics_over_posterior_draws_have_their_own_interval(tmp_path):
     assert leaderboard(comparison).rows == [("UBM", Cell("-0.60", "0.02"), Cell("-0.4000"))]
 
 
-def width(tex):
-    """Points of the widest tabular, measured with the fonts of Computer Modern that Matplotlib has."""
-    measure, size = TextToPath(), next(points for name, points in SIZES.items() if name in tex)
-    gap = float(re.search(r"\\tabcolsep\}\{(\d+)pt\}", tex)[1])
-    widest = 0.0
-    for body in re.findall(r"\\toprule(.*?)\\bottomrule", tex, re.DOTALL):
-        rows = [row.split(" & ") for row in re.split(r"\\\\\n|\\midrule", body) if row.strip()]
-        columns = [max(cell_width(measure, cell, size) for cell in column) for column in zip(*rows)]
-        widest = max(widest, sum(columns) + 2 * gap * len(columns))
-    return widest
-
-
-def cell_width(measure, cell, size):
-    cell = cell.strip()
-    if parbox := re.match(r"\\parbox\[t\]\{(\d+)pt\}", cell):
-        return float(parbox[1])
-    if small := re.fullmatch(r"\{\\scriptsize(.*)\}", cell):
-        cell, size = small[1], 7
-    cell = (
-        re.sub(r"\\underline\{(.*?)\}", r"\1", cell)
-        .replace("--", "–")
-        .replace(r"\_", "_")
-        .replace(r"\#", "#")
-    )
-    prop = FontProperties(family="cmr10", size=size, math_fontfamily="cm")
-    return measure.get_text_width_height_descent(cell, prop, "$" in cell)[0] if cell else 0
-
-
 TABLES = {
     "six metrics": (6, ["UBM", "PBM", "DBN"]),
     "long names": (
@@ -180,20 +157,15 @@ def table_of(kind):
     metrics, names = TABLES[kind]
     cells = [Cell("-0.33288", "0.00003", 1, "**")] * metrics
     rows = [(name, *cells) for name in names]
-    return ReportTable("A table.", ["Model", *["nDCG@10 ↑"] * metrics], rows, "l" + "r" * metrics)
+    return Table(["Model", *["nDCG@10 ↑"] * metrics], rows, "A table.")
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_latex_tables_fit_a_page_and_small_ones_a_column(kind):
+def test_latex_tables_of_many_columns_span_the_page(kind):
     metrics, names = TABLES[kind]
     tex = latex(table_of(kind), "tab:a")
-    assert width(tex) <= PAGE
-    assert tex.count(r"\begin{tabular}") == (1 if metrics < 10 else tex.count(r"\end{tabular}"))
     assert tex.count(r"\pm 0.00003") == metrics * len(names)
-    if kind == "two":
-        assert r"\begin{table}" in tex and width(tex) <= 200
-    else:
-        assert r"\begin{table*}" in tex
+    assert (r"\begin{table*}" in tex) == (metrics > 4)
 
 
 @pytest.mark.parametrize("columns", ["onecolumn", "twocolumn"])
@@ -205,7 +177,7 @@ def test_latex_tables_compile_without_overfull_boxes(columns, tested, tmp_path):
         [*texts, *(latex(table_of(kind), f"tab:{place}") for place, kind in enumerate(TABLES))]
     )
     (tmp_path / "a.tex").write_text(
-        f"\\documentclass[{columns}]{{article}}\n\\usepackage{{booktabs}}\n"
+        f"\\documentclass[{columns}]{{article}}\n{ADJUSTBOX}"
         f"\\begin{{document}}\n{body}\n\\end{{document}}\n"
     )
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from clickexp.errors import UserError
@@ -19,11 +19,9 @@ from clickexp.results.loading import find_runs
 from clickexp.results.metric_names import PER_RANK
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
-from clickexp.utils.tables.table import Cell, ReportTable
-from clickexp.utils.tables.terminal import console_table, widest
+from clickexp.utils.tables.terminal import terminal, widest
 
 _PAGE = "comparison.html"
-_STYLES = ("", "bold", "underline")
 _NAME_WIDTH = 36
 """Of names in a table that would be too wide."""
 
@@ -122,26 +120,14 @@ def _print(comparison: Comparison, console: Console) -> None:
     every, names = len(table.header), max(len(str(row[0])) for row in table.rows)
     layouts = [(every, True, names), (every, True, _NAME_WIDTH)]
     layouts += [(count, False, _NAME_WIDTH) for count in range(every, 1, -1)]
-    shown = widest(lambda layout: _console_table(table, *layout), layouts, console)
+
+    def drawn(layout: tuple[int, bool, int]) -> RichTable:
+        columns, deviations, width = layout
+        return terminal(table, columns, deviations=deviations, names=width)
+
     console.print()
-    console.print(_console_table(table, *layouts[-1]) if shown is None else shown)
+    console.print(widest(drawn, layouts, console) or drawn(layouts[-1]))
     console.print()
-
-
-def _console_table(table: ReportTable, columns: int, uncertainty: bool, names: int) -> Table:
-    def text(cell: str | Cell) -> Text:
-        if isinstance(cell, str):
-            return Text(
-                "\n".join(
-                    textwrap.wrap(cell, names, subsequent_indent="  ", break_on_hyphens=False)
-                )
-            )
-        deviation = f" ± {cell.deviation}" if cell.deviation and uncertainty else ""
-        return Text.assemble((cell.text, _STYLES[cell.place]), cell.stars, deviation)
-
-    return console_table(
-        table.header[:columns], ([text(cell) for cell in row[:columns]] for row in table.rows)
-    )
 
 
 def _count(number: int, thing: str) -> str:

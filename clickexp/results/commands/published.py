@@ -13,7 +13,8 @@ from clickexp.runs.run import Run
 from clickexp.utils import escape
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.latex import latex
-from clickexp.utils.tables.table import ReportTable, markdown
+from clickexp.utils.tables.markdown import markdown
+from clickexp.utils.tables.table import Table
 
 _FOLDER = "published"
 
@@ -63,7 +64,7 @@ def compare_published(
     return found
 
 
-def table(reproduction: Reproduction) -> ReportTable:
+def table(reproduction: Reproduction) -> Table:
     """The figures of an experiment for a reader."""
     first, *_ = names = list(reproduction.sources)
     sources = "; ".join(f"{name}: {source}" for name, source in reproduction.sources.items())
@@ -74,9 +75,7 @@ def table(reproduction: Reproduction) -> ReportTable:
     header = ["Model", "Metric", *names, "Ours", "Splits", "Difference", "Tolerance", "Notes"]
     align = f"ll{'r' * (len(header) - 4)}ll"
     rows = list(map(_cells, reproduction.rows))
-    return ReportTable(
-        caption, header, rows, align, reproduction.name, reproduction.notes, long=True
-    )
+    return Table(header, rows, caption, align, reproduction.name, reproduction.notes, long=True)
 
 
 def as_csv(reproduction: Reproduction) -> str:

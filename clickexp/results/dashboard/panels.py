@@ -12,7 +12,7 @@ from clickexp.results.conclusion import conclusion
 from clickexp.results.groups import varying
 from clickexp.results.leaderboard import differences
 from clickexp.runs.run import Run
-from clickexp.utils.tables.table import markdown
+from clickexp.utils.tables.markdown import markdown
 
 try:
     import wandb_workspaces.reports.v2 as wr

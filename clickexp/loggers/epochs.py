@@ -1,0 +1,53 @@
+"""The table of epochs, which grows by a line per epoch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from clickexp.utils.tables.numbers import MISSING, number
+
+_WIDTHS = {"epoch": 5, "seconds": 7, "best": 4}
+_NUMBER_WIDTH = len("-0.12345")
+_DECIMALS = 5
+"""Of the numbers of an epoch: early stopping takes a smaller change for none, by default."""
+
+
+class EpochTable:
+    """One line per epoch: the watched metric, others of the first record that the width holds, a star if best so far.
+
+    Of a log-likelihood that is minus the loss only the loss is shown.
+
+    Args:
+        record: The first epoch's record.
+        width: Characters per line.
+        watched: The metric that is shown whatever the width.
+    """
+
+    def __init__(self, record: Mapping[str, Any], width: int, watched: str = "") -> None:
+        loss = record.get("val/loss")
+        repeats = watched != "val/ll" and loss is not None and record.get("val/ll") == -loss
+        names = [name for name in record if "/" in name and not (repeats and name == "val/ll")]
+        shown = {watched}
+        for name in names:
+            self.metrics = [each for each in names if each in {name, *shown}]
+            if len(self.header()) <= width:
+                shown.add(name)
+        self.metrics = [name for name in names if name in shown]
+
+    def header(self) -> str:
+        """The names of the columns."""
+        return self._line({name: name for name in ("epoch", *self.metrics, "seconds", "best")})
+
+    def row(self, record: Mapping[str, Any]) -> str:
+        """The numbers of one epoch; its seconds without compilation."""
+        metrics = {name: number(record.get(name), _DECIMALS) for name in self.metrics}
+        compiling = record.get("compile_seconds") or 0.0
+        seconds = f"{record['seconds'] - compiling:.1f}" if "seconds" in record else MISSING
+        best = "*" if record.get("improved") else ""
+        return self._line(
+            {"epoch": str(record["epoch"]), **metrics, "seconds": seconds, "best": best}
+        )
+
+    @staticmethod
+    def _line(cells: Mapping[str, str]) -> str:
+        widths = {name: _WIDTHS.get(name, max(len(name), _NUMBER_WIDTH)) for name in cells}
+        return "  ".join(f"{text:>{widths[name]}}" for name, text in cells.items()).rstrip()

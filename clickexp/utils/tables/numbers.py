@@ -1,0 +1,93 @@
+"""Numbers as text: the one rule by which all tables round."""
+
+import math
+from collections.abc import Sequence
+
+MISSING = "–"
+DECIMALS = 4
+"""Decimals of numbers without an uncertainty, and of the ends of intervals at most."""
+_MOST_DECIMALS = 6
+"""An uncertainty that is 0 to so many decimals is not shown."""
+_END_ERROR = 0.0216
+"""Standard error of an end of a 95% interval by 1,000 resamples of a normal quantity, over the interval's width."""
+
+
+def number(value: float | None, decimals: int = DECIMALS, missing: str = MISSING) -> str:
+    """Returns a number with so many decimals; counts whole; `missing` for None and nan."""
+    if value is None or not math.isfinite(value):
+        return missing
+    return f"{value:,}" if isinstance(value, int) else f"{value:.{decimals}f}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Returns both ends, the last decimal about as large as the error of resampling; empty without an end."""
+    if low is None or high is None:
+        return ""
+    error = _END_ERROR * (high - low)
+    decimals = DECIMALS
+    if math.isfinite(error) and error > 0:
+        decimals = min(max(round(-math.log10(error)), 0), DECIMALS)
+    return f"{number(low, decimals)} to {number(high, decimals)}"
+
+
+def count(value: float) -> str:
+    """Returns a count in three digits: 950, 12.3k, 2.00M; a dash for nan and inf."""
+    if not math.isfinite(value):
+        return MISSING
+    mantissa, exponent = f"{value:.2e}".split("e")
+    thousands, shift = divmod(max(int(exponent), 0), 3)
+    if not thousands:
+        return f"{value:.0f}"
+    return f"{float(mantissa) * 10**shift:.{2 - shift}f}{'kMGT'[thousands - 1]}"
+
+
+def rounded(
+    values: Sequence[float], uncertainties: Sequence[float], sign: str = "", more: int = 0
+) -> list[tuple[str, str]]:
+    """Returns text of each number of a column and of its uncertainty, with the decimals that the uncertainty leaves.
+
+    Args:
+        values: The numbers; nan becomes MISSING.
+        uncertainties: One for each; numbers without one have the most decimals of the column, or four, or their first
+            digit where these decimals are zeros.
+        sign: "+" shows the sign of all.
+        more: Decimals beyond those, where the uncertainty is not that of differences between rows.
+    """
+    places = [
+        None if (known := _decimals(each)) is None else known + more for each in uncertainties
+    ]
+    others = max((each for each in places if each is not None), default=DECIMALS)
+
+    def text(value: float, known: int | None) -> str:
+        shown = f"{value:{sign}.{others if known is None else known}f}"
+        if known is None and value and not float(shown):
+            return f"{value:{sign}.{-math.floor(math.log10(abs(value)))}f}"
+        return shown
+
+    return [
+        (text(value, known), "" if known is None else f"{each:.{known}f}")
+        if math.isfinite(value)
+        else (MISSING, "")
+        for value, each, known in zip(values, uncertainties, places, strict=True)
+    ]
+
+
+def _decimals(uncertainty: float) -> int | None:
+    """Returns decimals of a number with this uncertainty: those of its first digit, or of its second after a 1.
+
+    Returns:
+        None where the uncertainty is unknown or 0 to six decimals.
+    """
+    if not math.isfinite(uncertainty) or uncertainty < 0.5 * 10**-_MOST_DECIMALS:
+        return None
+    digit, exponent = f"{uncertainty:.1e}".split("e")
+    return min(max((1 if digit[0] == "1" else 0) - int(exponent), 0), _MOST_DECIMALS)
+
+
+def standing(texts: Sequence[str], direction: int) -> list[int]:
+    """Returns 1 for the best of the numbers as shown, 2 for the second, else 0; all 0 without a choice."""
+    shown = sorted({float(text) for text in texts if text != MISSING}, reverse=direction > 0)
+    if not direction or len(shown) < 2:
+        return [0] * len(texts)
+    places = {shown[0]: 1, shown[1]: 2}
+    return [0 if text == MISSING else places.get(float(text), 0) for text in texts]
