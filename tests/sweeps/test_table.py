@@ -156,6 +156,15 @@ def test_a_configuration_that_came_twice_counts_once(sweep):
     assert next(line for line in lines if line[:1] == ["ubm"])[:3] == ["ubm", "2", "0.25"]
 
 
+def test_the_last_line_says_how_to_go_on(sweep, tmp_path_factory):
+    assert "the same command again runs what has no result" in printed(sweep)
+    whole = tmp_path_factory.mktemp("whole")
+    for seed in (1, 2):
+        job(whole, seed, ["model=pbm", f"seed={seed}"], 0.5)
+    last = printed(whole)
+    assert "clickexp-compare" in last and "the same command again" not in last
+
+
 def test_files_hold_one_row_a_job(sweep):
     printed(sweep)
     table = pl.read_parquet(sweep / "sweep.parquet")
