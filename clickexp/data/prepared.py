@@ -14,6 +14,7 @@ from clickexp.data.features import Features
 from clickexp.data.pairs import named_pairs
 from clickexp.data.schema import SourceLocation, checked
 from clickexp.data.sessions import Sessions
+from clickexp.data.view import Chunk
 from clickexp.errors import DataError
 from clickexp.utils.bounds import NonNegativeInt
 
@@ -192,6 +193,14 @@ def open_prepared(
     )
 
 
+def _check_stated(chunk: Chunk, positions: int, location: SourceLocation) -> None:
+    """DataError where bytes of clicks are no truth values, or a position is beyond the largest that is stated."""
+    again = "prepare the log again"
+    clicks = np.ascontiguousarray(chunk["clicks"]).view(np.uint8)
+    location.reject(clicks > 1, clicks, "clicks", again)
+    location.reject(chunk.positions > positions, chunk.positions, "positions", again)
+
+
 def verify_log(folder: Path, progress: Progress | None = None) -> list[Stored]:
     """Reads a prepared log against its checksums, and checks its numbers as when they were written.
 
@@ -211,5 +220,6 @@ def verify_log(folder: Path, progress: Progress | None = None) -> list[Stored]:
         location = SourceLocation(str(part.folder))
         for chunk in part.chunks():
             checked(dict(chunk), location, part.query_doc_pairs, part.schema)
+            _check_stated(chunk, part.positions, location)
             location = replace(location, first=location.first + chunk.count)
     return files

@@ -143,13 +143,14 @@ def test_a_verification_reports_the_bytes(folder, monkeypatch):
 
 @pytest.mark.parametrize(
     "name, value", [("query_doc_ids", -1), ("query_doc_ids", PAIRS + 1), ("lengths", RANKS + 1),
-                    ("lengths", 0), ("lengths", -5), ("positions", -1)]
+                    ("lengths", 0), ("lengths", -5), ("positions", -1), ("positions", 99), ("clicks", 2)]
 )  # fmt: skip
 def test_numbers_that_no_log_has_are_found_whatever_the_checksums(folder, name, value):
     """As whoever writes a log can make checksum and seal those of the new numbers."""
     file = folder / "sessions" / f"{name}.npy"
     values = np.load(file)
-    values.reshape(-1)[3] = value
+    numbers = values.reshape(-1)
+    (numbers.view(np.uint8) if name == "clicks" else numbers)[3] = value
     np.save(file, values)
     part = json.loads((folder / "log.json").read_text())["parts"]["sessions"]
     reseal(folder, {"crc32": part["crc32"] | {name: zlib.crc32(values.tobytes())}}, "sessions")
