@@ -108,8 +108,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     check_lists(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
     validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
-    trainer = dataclasses.replace(
-        config.trainer,
+    trainer = config.trainer.copy_with(
         groups=validated,
         logger=logger,
         settings=identified,

@@ -5,14 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import get_console
 from rich.console import Console
 from rich.table import Table as RichTable
 
 from clickexp.errors import UserError
-from clickexp.results.groups import Group, experiments, groups_of, varying
 from clickexp.results.loading import read_run
 from clickexp.runs.objective import higher_is_better, stated_by
 from clickexp.runs.result import RunResult, Training
@@ -34,6 +33,9 @@ from clickexp.utils.paths import display_path
 from clickexp.utils.tables.numbers import rounded
 from clickexp.utils.tables.table import Cell, Table
 from clickexp.utils.tables.terminal import terminal, widest
+
+if TYPE_CHECKING:
+    from clickexp.results.groups import Group
 
 _STATES = {KEPT: "kept (the same settings had a result)"}
 _NDCG = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
@@ -137,6 +139,9 @@ def _means(
     console has room for. A configuration that came twice counts once. Where it is not known which way is better, the
     order stays.
     """
+    # here, since a launcher imports this file before it starts the processes of jobs
+    from clickexp.results.groups import experiments, groups_of, varying
+
     groups = groups_of(experiments({run.same: run for run in runs}.values()))
     if metric and better is not None:
         groups.sort(key=lambda group: _sort_key(group, metric, better))
@@ -175,7 +180,7 @@ def _in_run(metric: str) -> str:
     return metric.removeprefix("test/")
 
 
-def _sort_key(group: Group, metric: str, better: bool) -> float:
+def _sort_key(group: "Group", metric: str, better: bool) -> float:
     mean = float(group.spread(_in_run(metric)).mean)
     return math.inf if math.isnan(mean) else -mean if better else mean
 

@@ -1,5 +1,6 @@
 """Common parts of trainers: their settings, one training from start to report, and evaluation."""
 
+import copy
 import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -69,6 +70,13 @@ class BaseTrainer:
             self.checkpoint = None
         if hasattr(self, "early_stopping"):
             self.early_stopping = self._directed(early_stopping_of(self.early_stopping))
+
+    def copy_with(self, **fields: Any) -> "BaseTrainer":
+        """Returns a copy with other values of fields, whatever the constructor of a subclass takes."""
+        changed = copy.copy(self)
+        vars(changed).update(fields)
+        changed.__post_init__()
+        return changed
 
     def _directed(self, rule: EarlyStopping | None) -> EarlyStopping | None:
         if rule is None:

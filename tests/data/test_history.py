@@ -5,7 +5,10 @@ import pytest
 from small_logs import session_log
 
 from clickexp.data import Column, Sessions, search_sessions
-from clickexp.data.history import EARLIER, HISTORY
+from clickexp.data.history import HISTORY
+
+EARLIER = 10
+"""As the guide to session context says."""
 
 
 def by_loops(columns):
