@@ -1,4 +1,4 @@
-"""A fitted model on test data: metrics of clicks, rankings and hidden truth, values per query, significance.
+"""A fitted model on test data: metrics of clicks, rankings and hidden truth, values per query.
 
 Nothing here trains.
 """

@@ -86,7 +86,7 @@ def paired_test(run: str | Path, other: str | Path, metric: str, **options: Any)
         run: Folder of the first run.
         other: Folder of the other.
         metric: Its name, such as ll, ppl, cond_ppl or ndcg@10.
-        **options: Those of `significance.paired_test`.
+        **options: Those of `clickexp.utils.statistics.bootstrap.paired_test`.
 
     Raises:
         UserError: Values were not kept, or the test sets differ.
