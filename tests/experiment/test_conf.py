@@ -1,8 +1,11 @@
 """Options and presets combine as they should; tests/test_documented_commands.py composes and builds each of them."""
 
 import functools
+import importlib
+import inspect
 
 import pytest
+import yaml
 from compositions import CONF, options, resolved, values, with_hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from refusals import refuses
@@ -16,6 +19,32 @@ def test_every_experiment_passes_the_checks_before_data_is_read():
         0,
         1,
     }
+
+
+APART = {
+    ("dataset/baidu_ultr.yaml", "positions"),  # those of its files, which Python users count
+    ("dataset/yandex_clax.yaml", "positions"),
+    ("parameter/global.yaml", "initial"),  # chosen for examination, it starts as positions do
+}
+"""Defaults of files that are not those of Python."""
+
+
+def test_defaults_are_the_same_in_files_and_in_python():
+    apart, compared = set(), 0
+    for file in sorted(CONF.rglob("*.yaml")):
+        content = yaml.safe_load(file.read_text())
+        target = content.get("_target_", "???") if isinstance(content, dict) else "???"
+        if target == "???":
+            continue
+        module, _, name = target.rpartition(".")
+        known = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+        for key in content.keys() & known.keys():
+            value, default = content[key], known[key].default
+            if isinstance(value, int | float) and default is not inspect.Parameter.empty:
+                compared += 1
+                if value != default:
+                    apart.add((str(file.relative_to(CONF)), key))
+    assert apart == APART and compared > 100
 
 
 SWEEPS = [f"+sweep={name}" for name in options("sweep")]

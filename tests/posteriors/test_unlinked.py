@@ -113,6 +113,15 @@ def test_what_is_left_open_changes_no_probability_of_clicks(kind):
     assert np.abs(left).max() < 1e-3 * np.abs(moved).max()
 
 
+def test_an_open_shift_of_two_towers_has_a_deviation_of_100():
+    log, model = log_of(APART), model_of(TwoTowersModel)
+    posterior = posterior_of(model, log)
+    more = with_open_factors(model, posterior, groups_of(log)).covariance - posterior.covariance
+    of_later = [place for place, name in enumerate(posterior.names) if name[-3:] in ("[3]", "[4]")]
+    np.testing.assert_allclose(more[np.ix_(of_later, of_later)], 100.0**2, rtol=1e-6)
+    assert np.count_nonzero(more) == len(of_later) ** 2 == 4
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_ratios_are_open_between_groups_and_as_before_within(kind):
     log, model = log_of(APART), model_of(kind)

@@ -209,6 +209,7 @@ def test_a_scheduler_hands_the_limit_to_where_the_job_runs(tmp_path):
             return [None] * len(calls)
 
         def has_ended(self, handle):
+            looks.append(handle)
             return len(sent) > 1
 
         def outcome(self, handle):
@@ -217,10 +218,11 @@ def test_a_scheduler_hands_the_limit_to_where_the_job_runs(tmp_path):
         def cancel(self, handles):
             pytest.fail("it only waits")
 
-    sent = []
+    sent, looks = [], []
     pool = Waiting("scheduler", 1, call_minutes=0.001)
     job = pool.submit("x", tmp_path, time.sleep, [30])
     assert pool.wait(0.3) == [] and sent[0].job_minutes == 0.001
+    assert len(looks) <= 3  # it sleeps between looks
     sent.append(sent[0]())
     assert pool.wait() == [job] and job.overdue and job.returncode == 128 + signal.SIGTERM
 
