@@ -84,7 +84,7 @@ AREAS = {
         ),
     ),
     "export and comparison": Area(
-        ("export/*.py", "compare/*.py"),
+        ("export/*.py", "results/**/*.py"),
         ("tests/export", "tests/results", "tests/cli", "tests/examples", "tests/docs"),
     ),
 }
