@@ -302,6 +302,15 @@ def linear(lists, tmp_path_factory):
     return new_run(tmp_path_factory.mktemp("linear") / "run", *given)
 
 
+def test_a_loaded_model_drops_no_units(lists, tmp_path):
+    """Predictions of a model in training are random."""
+    given = ["model=pbm", "parameter@attraction=deep", "attraction.dropout=0.5"]
+    run = new_run(tmp_path / "run", *given, *FEW, f"dataset.path={lists}")
+    model = fitted(run).model
+    found = [node for _, node in nnx.iter_graph(model) if isinstance(node, nnx.Dropout)]
+    assert found and all(node.deterministic for node in found)
+
+
 def test_a_learning_to_rank_file_is_scored_and_ordered(linear, lists, capsys):
     export(linear, rank=lists / "candidates", numpy=True)
     assert "ranking.parquet" in capsys.readouterr().out
