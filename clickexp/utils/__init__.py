@@ -1,4 +1,4 @@
-"""Helpers that know nothing of click models: checks of arguments and batches, messages, files, how commands end.
+"""Helpers that know nothing of click models: arguments, batches, tables, statistics, messages, files, exits.
 
 Mathematics is in `clickexp.numerics`.
 """
