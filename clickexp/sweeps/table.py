@@ -160,7 +160,8 @@ def _means(
         means, deviations = zip(
             *((float(each.mean), float(each.sd)) for each in spreads), strict=True
         )
-        columns.append([Cell(*pair) for pair in rounded(means, deviations)])
+        # seeds move all configurations alike, so that differences show in further decimals
+        columns.append([Cell(*pair) for pair in rounded(means, deviations, more=2)])
     rows = list(zip(*columns, strict=True))
     least = len(keys) + 2
     align = "l" * len(keys) + "r" * (1 + len(metrics))

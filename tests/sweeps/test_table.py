@@ -66,7 +66,7 @@ def test_means_over_seeds_best_first(sweep):
     assert lines[0] == ["model", "runs", "val/loss", "test/ll"]
     for line, model in zip(lines[2:4], ("ubm", "pbm"), strict=True):
         losses = [LOSSES[model, seed] for seed in (1, 2)]
-        mean, deviation = f"{np.mean(losses):.2f}", f"{np.std(losses, ddof=1):.2f}"
+        mean, deviation = f"{np.mean(losses):.4f}", f"{np.std(losses, ddof=1):.4f}"
         assert line == [model, "2", mean, "±", deviation, f"-{mean}", "±", deviation]
     assert printed(sweep, "test/ll").index("ubm") < printed(sweep, "test/ll").index("pbm")
     assert "job 4 failed\n" in printed(sweep) and "4 finished, 1 failed" in printed(sweep)
@@ -153,7 +153,7 @@ def test_times_without_compilation_have_a_column(tmp_path):
 def test_a_configuration_that_came_twice_counts_once(sweep):
     job(sweep, 5, ["a=1", "model=ubm", "seed=1"], LOSSES["ubm", 1], "kept", "hash2")
     lines = [line.split() for line in printed(sweep).splitlines()]
-    assert next(line for line in lines if line[:1] == ["ubm"])[:3] == ["ubm", "2", "0.25"]
+    assert next(line for line in lines if line[:1] == ["ubm"])[:3] == ["ubm", "2", "0.2500"]
 
 
 def test_the_last_line_says_how_to_go_on(sweep, tmp_path_factory):
