@@ -1,6 +1,7 @@
 """How commands end: exit codes, messages, output that nobody reads."""
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -54,6 +55,7 @@ def ending(command: str, stopped: str | None = "stopped") -> Iterator[None]:
 @contextlib.contextmanager
 def _piped() -> Iterator[None]:
     """Replaces standard output and standard error, and writes what is buffered at the end."""
+    logging.raiseExceptions = False  # else each line that is lost comes with a trace
     before = sys.stdout, sys.stderr
     # a stream is None that was closed from the start
     sys.stdout, sys.stderr = (stream and _Piped(stream) for stream in before)  # pyright: ignore[reportAttributeAccessIssue]  # it answers as a stream does

@@ -565,7 +565,7 @@ def test_a_loss_and_a_correction_of_the_user_against_a_loop(monkeypatch):
 def test_a_loss_and_a_correction_of_the_user_train(tmp_path):
     options = "model=ranker loss=hinge debias=tempered hydra.run.dir=run".split()
     result = result_of(clickexp(tmp_path, "debias", *options, *TINY), tmp_path)
-    assert result["model"] == "Ranker" and np.isfinite(result["test"]["loss"])
+    assert result["model"] == "Ranker(hinge, tempered)" and np.isfinite(result["test"]["loss"])
     assert result["weighting"]["clip"] == 0.05
 
 
