@@ -19,6 +19,7 @@ from clickexp.parameters.context import in_new_session
 from clickexp.runs.settings import VARYING
 from clickexp.runs.store import values
 from clickexp.training import Trainer
+from clickexp.utils.text import shortened
 
 _TITLE = ("optimizer", "trainer", "seed")
 """Overrides that the title of a run has."""
@@ -127,15 +128,9 @@ def _changes(named: Mapping[str, Any]) -> tuple[str, ...]:
         *(name for name in short.values() if list(short.values()).count(name) > 1),
     }
     return tuple(
-        f"{key if short[key] in taken else short[key]}={_short(value)}"
+        f"{key if short[key] in taken else short[key]}={shortened(str(value), _LONGEST)}"
         for key, value in named.items()
     )
-
-
-def _short(value: Any) -> str:
-    """The value, or the beginning of a long one, such as a list of numbers by rank."""
-    text = str(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _title(parts: Parts, only: Sequence[str] | None) -> str:

@@ -13,6 +13,10 @@ from clickexp.results.groups import Group, experiments, groups_of
 from clickexp.results.metric_names import direction, leading, name, uncapitalised
 from clickexp.runs.objective import VALIDATION, stated_by
 from clickexp.runs.run import Run
+from clickexp.utils.text import listed
+
+_MOST_NAMED = 6
+"""Names in a message."""
 
 _MOST_BASELINES = 30
 """Groups of a test set, best first, that others are tested against."""
@@ -108,7 +112,7 @@ class Comparison:
         if partial:
             found.append(
                 f"{len(partial)} of {len(self.groups)} rows average over some of the {len(self._test_sets)} test sets "
-                f"only, so their means are not of the same data: {_few(partial)}"
+                f"only, so their means are not of the same data: {listed(partial, _MOST_NAMED)}"
             )
         return found
 
@@ -186,7 +190,9 @@ def comparisons(
         choice = dict.fromkeys(
             group.name for comparison in found.values() for group in comparison.groups
         )
-        raise UserError(f"there is no baseline {baseline!r}: choose from {_few(list(choice))}")
+        raise UserError(
+            f"there is no baseline {baseline!r}: choose from {listed(list(choice), _MOST_NAMED)}"
+        )
     return list(found.values())
 
 
@@ -239,9 +245,3 @@ def _sharing_test_sets(found: Iterable[Sequence[Run]]) -> list[list[Sequence[Run
 
 def _sessions_per_rank(run: Run) -> list[float | None]:
     return run.result.per_rank.get("sessions", [])
-
-
-def _few(names: Sequence[str], count: int = 6) -> str:
-    return ", ".join(names[:count]) + (
-        f" and {len(names) - count} more" if len(names) > count else ""
-    )

@@ -28,6 +28,7 @@ from clickexp.runs.store import (
     read_yaml,
 )
 from clickexp.utils.files import LOCK, PART, claimed, is_inside, locked
+from clickexp.utils.text import listed
 
 RUN_DIR = "hydra.run.dir"
 _UNUSED = (".hydra", "multirun.yaml", "main.log", LOCK)
@@ -178,12 +179,10 @@ def _check_continues(folder: Path, earlier: dict[str, Any], config: dict[str, An
     before, now = identity(earlier), identity(config or earlier)
     differ = [name for name in {**now, **before} if before.get(name) != now.get(name)]
     if differ:
-        named = [
-            f"{name} was {before.get(name)}, not {now.get(name)}" for name in differ[:_MOST_NAMED]
-        ]
-        more = f" and {len(differ) - _MOST_NAMED} more" if len(differ) > _MOST_NAMED else ""
+        changes = [f"{name} was {before.get(name)}, not {now.get(name)}" for name in differ]
+        named = listed(changes, _MOST_NAMED)
         raise ConfigError(
-            f"{RUN_DIR}={folder}: an interrupted run of another configuration is there ({', '.join(named)}{more}). "
+            f"{RUN_DIR}={folder}: an interrupted run of another configuration is there ({named}). "
             "Choose another folder, or repeat its configuration to continue it."
         )
 

@@ -17,6 +17,7 @@ from clickexp.models.base import Model
 from clickexp.parameters.table import NEVER_SHOWN, Rows, Table
 from clickexp.utils.documents import parse_json
 from clickexp.utils.files import whole
+from clickexp.utils.text import listed
 
 KEPT = (nnx.Param, Table)
 _FACTS = "facts"
@@ -166,8 +167,7 @@ def check_same(file: Path, facts: Mapping[str, Mapping[str, Any]]) -> None:
         if earlier.get(name) != values.get(name)
     ]
     if differ:
-        more = f" and {len(differ) - _MOST_NAMED} more" if len(differ) > _MOST_NAMED else ""
-        raise ValueError(f"it is of a training with {', '.join(differ[:_MOST_NAMED])}{more}")
+        raise ValueError(f"it is of a training with {listed(differ, _MOST_NAMED)}")
 
 
 @contextlib.contextmanager

@@ -120,3 +120,19 @@ def test_context_of_search_sessions_leaves_examination_by_position():
         table["propensity"], [1, expit(LOGITS[6]) / expit(LOGITS[3])], rtol=1e-5
     )
     assert table["propensity_sd"][0] == pytest.approx(0) and table["propensity_sd"][1] > 0
+
+
+def test_lists_may_be_narrower_than_the_log():
+    """There is a row for each position, and none for columns that only padding has."""
+    log = Sessions.from_arrays(
+        query_doc_ids=np.array([[1, 2, 0, 0], [2, 1, 0, 0]], np.int32),
+        clicks=np.array([[1, 0, 0, 0], [1, 1, 0, 0]], bool),
+        positions=np.array([[1, 2, 0, 0], [1, 2, 0, 0]], np.int32),
+        lengths=np.array([2, 2]),
+        query_doc_pairs=2,
+    )
+    assert log.positions < log.ranks
+    model = PositionBasedModel(positions=2, query_doc_pairs=2, rngs=nnx.Rngs(0))
+    table = examination(model, log)
+    assert table["rank"].to_list() == [1, 2]
+    assert table["click_rate"].to_list() == [1.0, 0.5]

@@ -40,6 +40,11 @@ def cut(sessions):
     return short.with_pairs(sessions.query_doc_pairs)
 
 
+def evaluated(model, data):
+    groups = {"click": click_metrics(), **METRICS}
+    return evaluate(model, data, groups, Evaluator(128), keep_values=True)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Folder, evaluation and intervals of PBM and of the click rate by rank on one log, with random parameters.
@@ -59,13 +64,7 @@ def runs(tmp_path_factory):
     for name, model in models.items():
         zoo.fill(model, lambda shape: rng.normal(0, 1, shape))
         folder = tmp_path_factory.mktemp(name)
-        evaluation = evaluate(
-            model,
-            data,
-            {"click": click_metrics(), **METRICS},
-            Evaluator(128),
-            keep_values=True,
-        )
+        evaluation = evaluated(model, data)
         done[name] = folder, evaluation.result(), evaluation.keep(data, folder)
     return data, done
 
@@ -133,13 +132,7 @@ def test_lists_of_a_search_session_are_one_unit(runs, tmp_path):
         sizes = {} if name == "a" else {"query_doc_pairs": data.query_doc_pairs}
         model = model(positions=5, **sizes, rngs=nnx.Rngs(0))
         (tmp_path / name).mkdir()
-        evaluation = evaluate(
-            model,
-            data,
-            {"click": click_metrics(), **METRICS},
-            Evaluator(128),
-            keep_values=True,
-        )
+        evaluation = evaluated(model, data)
         evaluation.keep(data, tmp_path / name)
     found = samples(tmp_path / "a", "ll")
     frame = pl.read_parquet(tmp_path / "a" / "test_sessions.parquet")

@@ -16,6 +16,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from clickexp.results.figures.fonts import further_fonts, without_unknown
+from clickexp.utils.text import shortened
 
 BLACK, GRID = "#010101", "#dddddd"
 """Of text and axes, and of grids, as in paper.mplstyle; pages put their own colours in the place of these."""
@@ -127,7 +128,8 @@ def _laid_out(panels: Sequence[Panel]) -> _Drawing:
     if not lines:
         return figure
     labels = [
-        _shortened(label + (" (beyond the axis)" if label in beyond else "")) for label in lines
+        shortened(label + (" (beyond the axis)" if label in beyond else ""), _LONGEST)
+        for label in lines
     ]
     width = max(figure.get_figwidth(), min(max(map(len, labels)) * _LETTER + _HANDLE, _PAGE))
     columns = max(1, min(len(lines), int(width / (max(map(len, labels)) * _LETTER + _HANDLE))))
@@ -165,7 +167,3 @@ def _without_outliers(axes: Axes) -> set[str]:
         bottom, top = min(a for a, _ in near), max(b for _, b in near)
         axes.set_ylim(bottom - 0.06 * (top - bottom), top + 0.06 * (top - bottom))
     return far
-
-
-def _shortened(label: str) -> str:
-    return label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "…"

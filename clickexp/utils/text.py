@@ -1,0 +1,14 @@
+"""Text that one line has room for."""
+
+from collections.abc import Sequence
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Returns the first names, at most so many, and how many more there are: "a, b and 3 more"."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def shortened(text: str, most: int) -> str:
+    """Returns the text, or of a longer one the beginning and an ellipsis, so many characters in all."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
