@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Mapping, Sequence
 
 OF_SYSTEM = (OSError, MemoryError)
 """Errors of the operating system."""
@@ -20,6 +21,19 @@ class ConfigError(UserError, ValueError):
 
 class DataError(UserError, ValueError):
     """Input that cannot be used. The message says where, what is wrong, and the remedy."""
+
+
+class FaultyLogError(DataError):
+    """A log with faults of some kinds, each in a line of the message.
+
+    Attributes:
+        options: Options of the reader that leave them out, by key.
+    """
+
+    def __init__(self, lines: Sequence[str], options: Mapping[str, str]):
+        self.options = options
+        head = [] if len(lines) == 1 else [f"the log has {len(lines)} kinds of faults"]
+        super().__init__("\n".join([*head, *lines]))
 
 
 class DivergedError(UserError, FloatingPointError):

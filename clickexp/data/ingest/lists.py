@@ -15,6 +15,10 @@ from clickexp.data.schema import COLUMNS, Column, SourceLocation
 Values = np.ndarray | pl.Series
 
 _TRUTH = {"true": "1", "false": "0"}
+_ANY = {pl.String(): "", pl.Boolean(): False}
+"""A value of a type that is not numeric, in place of one that is refused."""
+_EXACT = 1 << 53
+"""Up to here floating-point numbers distinguish integers."""
 
 
 @dataclass(frozen=True)
@@ -46,29 +50,19 @@ class Lists:
             fields: What each column is read as.
 
         Raises:
-            DataError: Values do not parse or are missing, or the lists of a row differ in length.
+            DataError: Values do not parse or are missing, or the lists of a row differ in length. Where the location
+                counts faults, such a row has any values, or an empty list.
         """
-        documents, sessions, lengths, first = {}, {}, None, ""
+        lists = {name: values for name, values in columns.items() if fields[name].per_document}
+        lengths = _lengths(lists, location, fields)
+        documents, sessions = {}, {}
         for name, values in columns.items():
-            if not fields[name].per_document:
+            if name in lists:  # exploded, an empty list would give a null
+                shown = values if lengths.all() else values.filter(lengths > 0)
+                documents[name] = cells(name, shown.explode(), fields[name], location, lengths)
+            else:
                 sessions[name] = cells(name, values, fields[name], location)
-                continue
-            location.reject(
-                values.is_null(), values, name, f"fill it or drop the row; {fields[name].rule}"
-            )
-            sizes = values.list.len().to_numpy().astype(np.int64)
-            values = (
-                values if sizes.all() else values.filter(sizes > 0)
-            ).explode()  # an empty list gives a null
-            documents[name] = cells(name, values, fields[name], location, sizes)
-            lengths, first = (sizes, name) if lengths is None else (lengths, first)
-            if (sizes != lengths).any():
-                row = int((sizes != lengths).argmax())
-                what = f"{name} has length {sizes[row]}, {first} has {lengths[row]}"
-                raise location.error(
-                    what, "the lists of a row have one length: mend or drop the row", row
-                )
-        return cls(np.asarray(lengths), documents, sessions)
+        return cls(lengths, documents, sessions)
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -79,6 +73,13 @@ class Lists:
         """The documents with True in `kept`; lists may become empty."""
         lengths = np.bincount(self.rows[kept], minlength=len(self.lengths))
         return Lists(lengths, _filtered(self.documents, kept), self.sessions)
+
+    def without(self, dropped: np.ndarray | None) -> "Lists":
+        """The lists without True in `dropped`; None keeps all."""
+        if dropped is None:
+            return self
+        kept = self.where(~dropped[self.rows])
+        return Lists(kept.lengths[~dropped], kept.documents, _filtered(self.sessions, ~dropped))
 
     def head(self, ranks: int, log: LogWriter | None = None) -> "Lists":
         """The first documents of each list, as many as there are ranks; the log counts what is cut."""
@@ -107,12 +108,16 @@ class Lists:
         if "positions" not in self.documents:
             return
         positions = np.asarray(self.documents["positions"])
-        above = (np.diff(positions) < 0) & (np.diff(self.rows) == 0)
-        if above.any():
-            at = int(above.argmax())
-            what = f"positions has {positions[at + 1]} after {positions[at]}"
-            remedy = "sort the documents of each list by position, and what each of them has"
-            raise location.error(what, remedy, int(self.rows[at]))
+        above = np.flatnonzero((np.diff(positions) < 0) & (np.diff(self.rows) == 0))
+        rows, first = np.unique(self.rows[above], return_index=True)
+        above = above[first]
+        remedy = "sort the documents of each list by position, and what each of them has"
+        location.refuse(
+            rows,
+            lambda i: f"positions has {positions[above[i] + 1]} after {positions[above[i]]}",
+            remedy,
+            "descending_positions",
+        )
 
     def with_documents(self, **columns: Values) -> "Lists":
         """The same lists with these columns of documents."""
@@ -137,8 +142,8 @@ def cells(
     field: Column | Field,
     location: SourceLocation,
     lengths: np.ndarray | None = None,
-) -> pl.Series:
-    """The values of a column as it is read: text parsed, and what is missing filled.
+) -> Values:
+    """The values of a column as it is read: text parsed, what is missing filled, in the type that it is packed in.
 
     Args:
         name: Of the column.
@@ -148,27 +153,81 @@ def cells(
         lengths: Of the lists of the rows.
 
     Raises:
-        DataError: A value does not parse, or is missing and has no fill.
+        DataError: A value does not parse, or is missing and has no fill. Where the location counts faults, the value
+            is any valid one.
     """
-    read, fill, is_text = values, field.fill, values.dtype in TEXT
+    read, values = values, _parsed(values, field)
+    if values.null_count():
+        is_text = read.dtype in TEXT
+        empty = (read.is_null() | (read == "")) if is_text else read.is_null()
+        gone = values.is_null() & empty
+        remedy = f"fill it or drop the row; {field.rule}"
+        location.reject(gone, read, name, remedy, lengths, f"missing_{name}")
+        location.reject(values.is_null() & ~empty, read, name, field.rule, lengths)
+        values = values.fill_null(_ANY.get(values.dtype, 0))
+    if isinstance(field, Column):
+        return field.convert(values.to_numpy(), location, lengths)
+    return values
+
+
+def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
+    """The values as numbers or text, null where they are missing without a fill, or are neither."""
+    is_text = values.dtype in TEXT
+    fill = field.fill
     fill = int(fill) if fill is not None and fill == int(fill) else fill
     if "t" in field.kinds:
-        values = as_numbers(values)
-    elif "U" in field.kinds:
-        values = values.cast(
-            pl.String if is_text else pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64
-        )
-    elif is_text:
+        return as_numbers(values)
+    if "U" in field.kinds and is_text:
+        words = values.cast(pl.String)
+        return words.set(words == "", None)
+    if is_text:
         words = values if fill is None else values.replace("", str(fill))
         words = words.str.to_lowercase().replace(_TRUTH) if "f" in field.kinds else words
-        values = words.cast(pl.Int64, strict=False)
-        if "f" in field.kinds and values.is_null().any():
-            values = words.cast(pl.Float64, strict=False)
+        numbers = words.cast(pl.Int64, strict=False)
+        if numbers.null_count():
+            numbers = words.cast(pl.Float64, strict=False)
+        values = numbers
     elif fill is not None:
         values = values.fill_null(fill)
-    remedy = field.rule if is_text else f"fill it or drop the row; {field.rule}"
-    location.reject(values.is_null(), read, name, remedy, lengths)
+    if values.dtype.is_float() and "f" not in field.kinds:
+        return _whole(values)
+    if "U" in field.kinds:
+        return values.cast(pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
     return values
+
+
+def _whole(numbers: pl.Series) -> pl.Series:
+    """Integers written as floating-point numbers, as tables with missing values have them; null for any other."""
+    integers = numbers.cast(pl.Int64, strict=False)
+    is_exact = (integers.cast(pl.Float64) == numbers) & (integers.abs() <= _EXACT)
+    return integers.set(~is_exact.fill_null(False), None)
+
+
+def _lengths(
+    lists: Mapping[str, pl.Series],
+    location: SourceLocation,
+    fields: Mapping[str, Column | Field],
+) -> np.ndarray:
+    """The length of the lists of each row, 0 where one is missing or they differ."""
+    sizes = {}
+    refused = np.zeros(len(next(iter(lists.values()))), bool)
+    for name, values in lists.items():
+        missing = values.is_null()
+        remedy = f"fill it or drop the row; {fields[name].rule}"
+        location.reject(missing, values, name, remedy, kind=f"missing_{name}")
+        sizes[name] = values.list.len().fill_null(0).to_numpy().astype(np.int64)
+        refused |= missing.to_numpy()
+    (first, lengths), *others = sizes.items()
+    for name, found in others:
+        rows = np.flatnonzero((found != lengths) & ~refused)
+        what = [f"{name} has length {found[row]}, {first} has {lengths[row]}" for row in rows]
+        remedy = "the lists of a row have one length: mend or drop the row"
+        location.refuse(rows, what.__getitem__, remedy, "differing_lengths")
+        refused[rows] = True
+    rows = np.flatnonzero((lengths == 0) & ~refused)
+    remedy = "drop the row; a list holds at least one document"
+    location.refuse(rows, lambda _: "the list is empty", remedy, "empty_lists")
+    return np.where(refused, 0, lengths)
 
 
 def _filtered(columns: Mapping[str, Values], kept: np.ndarray) -> dict[str, Values]:

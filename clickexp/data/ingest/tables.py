@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from clickexp.data.checksums import Progress
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.extent import Extent
+from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.times import TimeCheck
 from clickexp.data.schema import Column, SourceLocation
 from clickexp.errors import DataError
@@ -189,7 +190,7 @@ class ParquetTable(SourceTable):
             types.is_string(values) or types.is_large_string(values) or types.is_string_view(values)
         )
         kinds = {
-            "i": types.is_integer(values),
+            "i": types.is_integer(values) or types.is_floating(values),
             "f": types.is_floating(values),
             "b": types.is_boolean(values),
         }
@@ -268,10 +269,7 @@ class TextTable(SourceTable):
         if self.fields[key].per_document:
             location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
             return text.str.extract_all(_WORD)
-        words = text.str.strip_chars()
-        if "U" in self.fields[key].kinds:
-            location.reject(words == "", words, key, self.fields[key].rule)
-        return words
+        return text.str.strip_chars()
 
     def _reader(
         self, stream: pa.NativeFile, wanted: Iterable[str] | None
@@ -344,6 +342,7 @@ def batches_of(
     tables: Sequence[SourceTable],
     progress: Progress | None = None,
     keys: Iterable[str] | None = None,
+    faults: Faults | None = None,
 ) -> Iterator[Batch]:
     """The batches of some tables, one after another.
 
@@ -351,10 +350,13 @@ def batches_of(
         tables: The tables.
         progress: Called after each batch with how much was read of their sizes.
         keys: Columns to read, default all.
+        faults: Counts the faults of rows; by default the first is an error.
     """
     total, read, times = sum(table.size for table in tables), 0, TimeCheck()
     for table in tables:
         for batch in table.batches(keys):
+            if faults is not None:
+                batch = batch._replace(location=faults.at(batch.location))
             if "times" in batch.columns:
                 times.check(batch.columns["times"], batch.location)
             yield batch

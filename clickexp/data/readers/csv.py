@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clickexp.data.ingest.faults import Invalid
 from clickexp.data.ingest.tables import TextTable, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
@@ -22,6 +23,7 @@ def open_csv(
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
+    invalid: Invalid = "error",
 ) -> None:
     """The dataset in a CSV or TSV file, or in those of a folder in the order of their names.
 
@@ -38,4 +40,4 @@ def open_csv(
     """
     fields = list_columns(columns, pair_key)
     tables = open_tables(source, [TextTable], *fields, files=files, separator=separator)
-    read_lists(tables, log, pair_key, positions, query_doc_pairs)
+    read_lists(tables, log, pair_key, positions, query_doc_pairs, invalid)

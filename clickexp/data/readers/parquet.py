@@ -4,20 +4,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
-from clickexp.data.ingest.extent import POSITIONS
+from clickexp.data.ingest.extent import POSITIONS, Extent
+from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
+from clickexp.data.ingest.spool import Spool
 from clickexp.data.ingest.tables import (
     ParquetTable,
     SourceTable,
     batches_of,
-    longest_list,
     open_tables,
 )
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, Column
+from clickexp.data.schema import COLUMNS, Column, SourceLocation, check_ids
 from clickexp.utils.bounds import Ids, PositiveInt
 
 _KEYS = ("query_doc_ids", "clicks", "query_id", "search_session", "time", "positions", "labels")
@@ -37,6 +40,7 @@ def open_parquet(
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
+    invalid: Invalid = "error",
 ) -> None:
     """The dataset in a parquet file, or in those of a folder in the order of their names.
 
@@ -49,11 +53,12 @@ def open_parquet(
                      or text of any kind, numbered from 1 in the order of appearance, the latter under their query
     positions        ranks to keep, default the longest list; longer lists are cut and counted
     query_doc_pairs  largest id allowed, default the largest found
-
-    DataError names file, row and remedy.
+    invalid          "error": DataError once all is read, which names each kind of fault with its count, first rows and
+                     remedy: a value that is missing or no such value, an empty list, lists of a row that differ in
+                     length, positions that descend. "drop": leaves the row out, counted
     """
     tables = open_tables(source, [ParquetTable], *list_columns(columns, pair_key), files=files)
-    read_lists(tables, log, pair_key, positions, query_doc_pairs)
+    read_lists(tables, log, pair_key, positions, query_doc_pairs, invalid)
 
 
 def list_columns(
@@ -81,25 +86,36 @@ def read_lists(
     pair_key: str | None = None,
     positions: int | None = None,
     query_doc_pairs: int | None = None,
+    invalid: Invalid = "error",
 ) -> None:
     """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
 
     Positions must not descend in a list. With a pair_key, ids are of any kind and numbered; query_doc_pairs is the
-    largest id allowed.
+    largest id allowed. `invalid` says what becomes of rows with faults.
     """
-    schema = packed_columns(tables[0])
-    ranks = positions
-    if ranks is None:
-        ranks = longest_list(tables, "query_doc_ids", schema.values(), POSITIONS)
-    ids = PairIds(pair_key, log.names) if pair_key else None
+    schema, ids = packed_columns(tables[0]), PairIds(pair_key, log.names) if pair_key else None
+    faults, extent, waiting = Faults(), Extent(), Spool[Lists](log.scratch / "lists")
+    for batch in batches_of(tables, log.progress, faults=faults):
+        location = batch.location
+        lists = Lists.of(batch.columns, location, tables[0].fields)
+        lists.check_order(location)
+        if query_doc_pairs is not None and ids is None:
+            documents = np.asarray(lists.documents["query_doc_ids"])
+            check_ids(documents, query_doc_pairs, location, lists.lengths)
+        rows = np.arange(len(lists.lengths))
+        if (refused := location.refused(len(rows))) is not None:
+            lists, rows = lists.without(refused), rows[~refused]
+            log.note("dropped_rows", int(refused.sum()))
+        if positions is not None:
+            lists = lists.head(positions, log)
+        extent.add(lists.lengths, location, rows)
+        lists = with_session_keys(lists)
+        waiting.append(lists if ids is None else ids.number(lists))
+    faults.end(invalid, log)
+    ranks = extent.ranks(schema.values(), POSITIONS) if positions is None else positions
     with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
-        for batch in batches_of(tables, log.progress):
-            lists = with_session_keys(Lists.of(batch.columns, batch.location, tables[0].fields))
-            lists.check_order(batch.location)
-            lists = lists.head(ranks, log)
-            pack.append(
-                (lists if ids is None else ids.number(lists)).padded(ranks, schema), batch.location
-            )
+        for lists in waiting:
+            pack.append(lists.padded(ranks, schema), SourceLocation(str(log.source)))
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
 
 
