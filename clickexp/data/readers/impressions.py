@@ -23,13 +23,7 @@ from clickexp.data.ingest.pages import (
     whole_sessions,
 )
 from clickexp.data.ingest.spool import Spool
-from clickexp.data.ingest.tables import (
-    ParquetTable,
-    SourceTable,
-    TextTable,
-    batches_of,
-    open_tables,
-)
+from clickexp.data.ingest.tables import SourceTable, batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
@@ -99,8 +93,7 @@ def open_impressions(
     fields = _FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
     fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
     required = (*_REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
-    kinds = (TextTable, ParquetTable)
-    tables = open_tables(source, kinds, fields, names, required, files=files, separator=separator)
+    tables = open_tables(source, fields, names, required, files=files, separator=separator)
     packed = [
         extra[name] if name in extra else _PACKED[name]
         for name in tables[0].columns
