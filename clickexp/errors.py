@@ -32,8 +32,13 @@ class FaultyLogError(DataError):
 
     def __init__(self, lines: Sequence[str], options: Mapping[str, str]):
         self.options = options
-        head = [] if len(lines) == 1 else [f"the log has {len(lines)} kinds of faults"]
-        super().__init__("\n".join([*head, *lines]))
+        leaves_out = " ".join(f"{key}={value}" for key, value in options.items())
+        end = f"{leaves_out} leaves out what is faulty, and counts it."
+        if len(lines) == 1:
+            super().__init__(f"{lines[0]} {end}")
+        else:
+            head = f"the log has {len(lines)} kinds of faults:"
+            super().__init__("\n".join([head, *(f"  {line}" for line in lines), end]))
 
 
 class DivergedError(UserError, FloatingPointError):

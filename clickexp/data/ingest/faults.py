@@ -31,8 +31,9 @@ class _Kind:
     def add(
         self, location: SourceLocation, rows: np.ndarray, describe: Callable[[int], str]
     ) -> None:
-        if len(self.places) < _SHOWN:
-            self.places += [(location, int(row)) for row in rows[: _SHOWN - len(self.places)]]
+        first = [(location, int(row)) for row in rows[:_SHOWN]]
+        places = [*self.places, *first]  # of one batch they come column by column
+        self.places = sorted(places, key=lambda at: (at[0].source, at[0].first + at[1]))[:_SHOWN]
         for number in range(min(len(rows), _SHOWN)):
             if len(self.found) < _SHOWN and (what := describe(number)) not in self.found:
                 self.found.append(what)

@@ -164,7 +164,8 @@ def cells(
         remedy = f"fill it or drop the row; {field.rule}"
         location.reject(gone, read, name, remedy, lengths, f"missing_{name}")
         location.reject(values.is_null() & ~empty, read, name, field.rule, lengths)
-        values = values.fill_null(_ANY.get(values.dtype, 0))
+        least = field.least if isinstance(field, Column) else None
+        values = values.fill_null(_ANY.get(values.dtype, least or 0))
     if isinstance(field, Column):
         return field.convert(values.to_numpy(), location, lengths)
     return values

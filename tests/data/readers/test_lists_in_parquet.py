@@ -225,7 +225,12 @@ BAD_ROWS = {
     "null list": (broken(11, query_doc_ids=None), "row 11", "query_doc_ids holds null"),
     "null query": (broken(12, query_id=None), "row 12", "query_id"),
     "two clicks": (broken(14, clicks=[0, 2, 1]), "row 14", "clicks holds 2"),
-    "empty list": (broken(15, query_doc_ids=[], clicks=[]), "row 15", "lengths holds 0", "1 to 3"),
+    "empty list": (
+        broken(15, query_doc_ids=[], clicks=[]),
+        "row 15",
+        "the list is empty",
+        "Drop the row",
+    ),
 }
 
 
@@ -251,13 +256,12 @@ BAD_COLUMNS = {
     ),
     "no list": (dict(query_doc_ids=1), {}, "query_doc_ids has type int64", "one list per row"),
     "float ids": (
-        dict(query_doc_ids=[1.0, 2.0]),
+        dict(query_doc_ids=[1.0, 1.5]),
         {},
-        "query_doc_ids has type list<",
-        "double",
-        "Ids",
+        "query_doc_ids holds 1.5",
+        "integers from 0",
     ),
-    "float query": (dict(query_id=1.5), {}, "query_ids has type double", "64-bit integers"),
+    "float query": (dict(query_id=1.5), {}, "query_ids holds 1.5", "64-bit integers"),
     "NaN label": (dict(labels=[1.0, float("nan")]), {}, "row 0", "labels holds nan"),
     "long labels": (
         dict(labels=[1, 2, 3]),
