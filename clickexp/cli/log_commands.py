@@ -19,6 +19,7 @@ from clickexp.data.inspect.context import context_summaries
 from clickexp.data.inspect.doubts import doubts
 from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.inspect.summary import summaries
+from clickexp.data.layouts import detect
 from clickexp.data.log_format import prepare
 from clickexp.data.prepared import open_prepared, verify_log
 from clickexp.errors import ConfigError, DataError, reason
@@ -27,14 +28,8 @@ from clickexp.results.figures.log import write_figures
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
-from clickexp.utils.signatures import check_arguments, parsed_options
+from clickexp.utils.signatures import check_arguments, flat_options, merged, parsed_options
 
-_FORMAT_OF_FILES = {
-    "train_per_query_quid.txt": "tiangong_st",
-    "annotations.parquet": "baidu_ultr_uva",
-    "*.parquet": "lists",
-}
-"""The format that a file's name, or a file in the folder, indicates; the first that is found."""
 _FURTHER = (
     "prepare also takes name, which results show. inspect takes format, unless the files show it; the splits "
     "train_sessions, val_sessions, test_sessions where the log does not come split; and cache, a folder that keeps "
@@ -75,7 +70,7 @@ def inspect_log(
         output: Where figures/ goes; by default a folder of the log's name below outputs/inspect.
         json: Print one JSON object instead of tables.
     """
-    dataset = _dataset(Path(path).expanduser(), parsed_options(options))
+    dataset, layout, following = _dataset(Path(path).expanduser(), parsed_options(options))
     counts, links, contexts = (
         summaries(dataset),
         identifiability(dataset.train),
@@ -99,6 +94,7 @@ def inspect_log(
     grades = (report.grades(name, part.labels) for name, part in counts.items() if part.labels)
     _show(
         f"{path}: {dataset.name}",
+        layout,
         report.counts(counts),
         report.largest_id(dataset.parts.values()),
         report.click_rates(train),
@@ -111,6 +107,7 @@ def inspect_log(
         *(f"warning: {doubt}" for doubt in warnings),
         links.describe(),
         f"figures: {drawn}",
+        following,
     )
 
 
@@ -196,12 +193,16 @@ def _check(
     check_arguments(opener, options, "")
 
 
-def _dataset(path: Path, options: dict[str, Any]) -> Dataset:
-    """Returns the dataset in a prepared folder, or in a source whose format is given or shown by the files."""
+def _dataset(path: Path, options: dict[str, Any]) -> tuple[Dataset, str, str]:
+    """Opens a prepared folder, or a source whose format is given or shown by the files.
+
+    Returns:
+        The dataset, how its format was found where nobody named it, and the command that fits a model to it.
+    """
     format = options.pop("format", None)
     if is_log(path):
         _check(open_prepared, options, _names(open_prepared), "a prepared log")
-        return open_prepared(path, **options)
+        return open_prepared(path, **options), "", _next("prepared", path, options)
     if not path.exists():
         keyed = "=" in str(path)
         remedy = (
@@ -210,16 +211,21 @@ def _dataset(path: Path, options: dict[str, Any]) -> Dataset:
             else "Check the path."
         )
         raise ConfigError(f"{path}: no such file or folder. {remedy}")
-    opener = _opener(format or _format_of(path))
+    why = ""
+    if format is None:
+        format, found, why = detect(path)
+        options = merged(found, options)
+    opener = _opener(format)
     _check(opener, options, _names(opener), opener.format)
     with Steps(f"reading {path.name}") as progress:
-        return opener(path, progress=progress, **options)
+        return opener(path, progress=progress, **options), why, _next(format, path, options)
 
 
-def _format_of(path: Path) -> str:
-    for pattern, format in _FORMAT_OF_FILES.items():
-        if any(path.glob(pattern)) if path.is_dir() else path.match(pattern):
-            return format
-    raise ConfigError(
-        f"{path}: the files do not show the format. Add format=, one of {', '.join(FORMATS)}."
-    )
+def _next(format: str, path: Path, options: Mapping[str, Any]) -> str:
+    """The command that fits a model to a log."""
+    given = []
+    for key, value in flat_options(options):
+        declares = "+" if value.startswith("{") else ""  # a key that configurations lack
+        given += [f"{declares}dataset.{key}={value}"] if key != "cache" else []
+    words = ["clickexp", f"dataset={format}", f"dataset.path={path}", *given, "model=pbm"]
+    return f"next: {shlex.join(words)}"

@@ -3,13 +3,14 @@
 import contextlib
 import logging
 import os
+import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from clickexp import __version__
-from clickexp.errors import OF_SYSTEM, UserError, reason
+from clickexp.errors import OF_SYSTEM, DataError, UserError, lines_of
 from clickexp.utils.escape import printable
 
 VERSION = f"clickexp {__version__}"
@@ -25,6 +26,20 @@ def complain(command: str, text: str) -> None:
     """Writes a message of a command to standard error."""
     if sys.stderr is not None:
         sys.stderr.write(f"{command}: {text}\n")
+
+
+def again(command: str, words: Sequence[str], options: Mapping[str, str]) -> str:
+    """A command with other options.
+
+    Args:
+        command: Its name.
+        words: Its arguments.
+        options: Values by key, in place of those that it has.
+    """
+    kept = [word for word in words if word.partition("=")[0] not in options]
+    if words[:1] == ["prepare"] and "format" in options:  # there it has a place, and no key
+        kept[1], options = options["format"], {k: v for k, v in options.items() if k != "format"}
+    return shlex.join([command, *kept, *(f"{key}={value}" for key, value in options.items())])
 
 
 @contextlib.contextmanager
@@ -44,7 +59,10 @@ def ending(command: str, stopped: str | None = "stopped") -> Iterator[None]:
     except (UserError, *OF_SYSTEM) as error:
         if SHOW_TRACE:
             raise
-        complain(command, printable(reason(error)))
+        lines = [printable(line) for line in lines_of(error)]
+        if isinstance(error, DataError) and error.options:
+            lines.append(f"next: {again(command, sys.argv[1:], error.options)}")
+        complain(command, "\n".join(lines))
         sys.exit(1)
     except KeyboardInterrupt:
         if stopped is not None:

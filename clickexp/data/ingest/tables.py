@@ -18,6 +18,7 @@ from clickexp.data.checksums import Progress
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.faults import Faults
+from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns
 from clickexp.data.ingest.times import TimeCheck
 from clickexp.data.schema import Column, SourceLocation
 from clickexp.errors import DataError
@@ -28,9 +29,14 @@ _BATCH_ROWS, _VECTOR_ROWS = 1 << 16, 1 << 10
 _BLOCK_BYTES = 1 << 23
 
 _WORD = r"""[^\[\](){}<>,;'"\s]+"""
-_IMPRESSIONS = {"session", "document", "rank", "click"}
-"""Columns of a file with a row per impression."""
+_LIST = r"""^\s*(\[.*\]|\(.*\)|\S+([\s,;]+\S+)+)\s*$"""
+"""A cell that seems to hold a list."""
+_NUMBERS = r"^[\d\s,;.eE+-]*$"
+_KEY_OF_FORMAT = {"impressions": "session", "lists": "query_doc_ids"}
+"""A key that a format has, and no other."""
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_LOOKED_AT = 1000
+"""Cells that show whether a column of text has lists."""
 _FEW_FILES = 10_000
 """Files that are looked at for a remedy."""
 _SEPARATORS = ("\t", ",", ";", "|")
@@ -55,6 +61,7 @@ _LISTS = (
     pa.types.is_list_view,
     pa.types.is_large_list_view,
 )
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _CELL = r"""^(\s*\[[^\[\]]*\]\s*|[^\[\]]*)$"""
 """A list in a cell: words in square brackets or in none."""
 
@@ -98,13 +105,13 @@ class SourceTable(ABC):
         self.separator = separator
         self.file, self.fields, self.source = file, fields, SourceLocation(str(file))
         try:
-            schema, self.size = self._open()
-            present = schema.names
+            self._schema, self.size = self._open()
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from error
-        self.columns = self._named(present, names, required)
+        self.columns = self._named(names, required)
         self.layout = {
-            key: self._checked(key, schema.field(name).type) for key, name in self.columns.items()
+            key: self._checked(key, self._schema.field(name).type)
+            for key, name in self.columns.items()
         }
 
     def batches(self, keys: Iterable[str] | None = None) -> Iterator[Batch]:
@@ -131,10 +138,12 @@ class SourceTable(ABC):
         """The kind of values of a column; DataError unless it is read from these."""
         return "text"
 
-    def _named(
-        self, present: list[str], names: Mapping[str, str | None], required: Iterable[str]
-    ) -> dict[str, str]:
-        columns = {}
+    def kinds(self) -> dict[str, Kind]:
+        """The kind of each column of the file by its name."""
+        return {field.name: _column_kind(field.type) for field in self._schema}
+
+    def _named(self, names: Mapping[str, str | None], required: Iterable[str]) -> dict[str, str]:
+        present, columns, missing = self._schema.names, {}, {}
         for key, name in names.items():
             if name in present:
                 if present.count(name) > 1:
@@ -143,20 +152,52 @@ class SourceTable(ABC):
                     )
                 columns[_PACKED_NAMES.get(key, key)] = name
             elif key in required or name not in (None, key):
-                hint = _remedy(key, name, present) + ("" if key in required else ", or to null")
-                raise self.source.error(f"no column {name!r} for {key} among {present}", hint)
+                missing[key] = name
+        if missing:
+            raise self._missing(missing, names, required)
         return columns
+
+    def _missing(
+        self,
+        missing: Mapping[str, str | None],
+        names: Mapping[str, str | None],
+        required: Iterable[str],
+    ) -> DataError:
+        """The error about columns that are missing, with the names that they may have."""
+        kinds = self.kinds()
+        called = " and ".join(f"{name!r} for {key}" for key, name in missing.items())
+        what = f"no column {called} among {[*kinds]}"
+        format = next((format for format, key in _KEY_OF_FORMAT.items() if key in names), "")
+        layout = guess(kinds)
+        if format and layout is not None and layout.format != format:
+            remedy = f"it seems to have {ROWS[layout.format]}, which dataset={layout.format} reads"
+            options = {"format": layout.format, **layout.options}
+            return DataError(str(self.source.error(what, remedy)), options)
+        taken = {name for key, name in names.items() if key not in missing}
+        free = {name: kind for name, kind in kinds.items() if name not in taken}
+        likely = guessed_columns(format, free)
+        remedies, options = [], {}
+        for key, name in missing.items():
+            near = difflib.get_close_matches(str(name), free, 1, cutoff=0.5)
+            if found := likely.get(key) or next(iter(near), None):
+                options[f"columns.{key}"] = found
+            meant = f", perhaps to {found!r}" if found else " to one of them"
+            remedies.append(
+                f"set columns.{key}{meant}" + ("" if key in required else ", or to null")
+            )
+        told = options if len(options) == len(missing) else {}
+        return DataError(str(self.source.error(what, "; ".join(remedies))), told)
 
     def _unreadable(self, error: Exception) -> DataError:
         return self.source.error(f"cannot be read as {self.kind} ({error})", self.remedy)
 
 
-def _remedy(key: str, name: str | None, present: list[str]) -> str:
-    """Returns what to do where a file has no column of a name."""
-    if key == "query_doc_ids" and {*present} >= _IMPRESSIONS:
-        return "rows seem to be impressions, which dataset=impressions (format=impressions) reads"
-    near = difflib.get_close_matches(str(name), present, 1, cutoff=0.5)
-    return f"set columns.{key}" + (f", perhaps to {near[0]}" if near else " to one of them")
+def _column_kind(values: pa.DataType) -> Kind:
+    """The kind of a column of this type."""
+    is_list = _is_any(values, _LISTS)
+    inner = values.value_type if is_list else values
+    inner = inner.value_type if pa.types.is_dictionary(inner) else inner
+    return Kind(is_list, _is_any(inner, _TEXTS))
 
 
 class ParquetTable(SourceTable):
@@ -191,9 +232,7 @@ class ParquetTable(SourceTable):
             )
         values = kind.value_type if field.per_document else kind
         values = values.value_type if types.is_dictionary(values) else values
-        is_text = (
-            types.is_string(values) or types.is_large_string(values) or types.is_string_view(values)
-        )
+        is_text = _is_any(values, _TEXTS)
         kinds = {
             "i": types.is_integer(values) or types.is_floating(values),
             "f": types.is_floating(values),
@@ -244,6 +283,22 @@ class TextTable(SourceTable):
             self.separator = next((mark for mark in _SEPARATORS if mark in names), ",")
         with pa.input_stream(str(self.file), self._compression) as stream:
             return self._reader(stream, None).schema, self.file.stat().st_size
+
+    def kinds(self) -> dict[str, Kind]:
+        """The kind of each column of the file by its name, from its first rows."""
+        names, kinds = self._schema.names, {}
+        with pa.input_stream(str(self.file), self._compression) as stream:
+            rows = next(iter(self._reader(stream, names)), None)
+        for place, name in enumerate(names):
+            cells = pl.Series([] if rows is None else rows.column(place), dtype=pl.String)
+            words = cells.filter(cells != "").head(_LOOKED_AT)
+            is_bracketed = words.str.contains(r"^\s*[\[(]").all()
+            is_list = words.str.contains(_LIST) & (is_bracketed | words.str.contains(_NUMBERS))
+            inner = words.str.extract_all(_WORD).list.join(" ")
+            kinds[name] = Kind(
+                bool(len(words)) and bool(is_list.any()), not inner.str.contains(_NUMBERS).all()
+            )
+        return kinds
 
     @property
     def _compression(self) -> str | None:
