@@ -94,7 +94,7 @@ def test_lists_judged_in_part_are_doubted_and_inspect_counts_all(tmp_path, capsy
     rows = [f"{i % 3},1 2 3,0 {i % 2} 0,{('0 0 0', '2 nan 1', '')[i % 3]}" for i in range(60)]
     file = tmp_path / "log.csv"
     file.write_text("\n".join(["query_id,query_doc_ids,clicks,labels", *rows]))
-    inspect_log(str(file), ["format=csv"], output=str(tmp_path), json=True)
+    inspect_log(str(file), ["format=lists"], output=str(tmp_path), json=True)
     train = json.loads(capsys.readouterr().out)["parts"]["train"]
     assert train["lists_without_labels"] == 16
     assert train["documents_without_label_in_others"] == 16

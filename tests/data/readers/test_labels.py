@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clickexp.data import open_csv, open_impressions, open_parquet
+from clickexp.data import open_impressions, open_lists
 
 LABELS = [[2, 0, 1], [None] * 3, [1, None, 0.5], [0]]
 """Of a list judged, one unjudged, one in part; and one without a relevant document."""
@@ -38,7 +38,7 @@ def parquet(labels, kind="double"):
             )
         )
         pq.write_table(pa.Table.from_pylist(rows(labels), schema), path / "log.parquet")
-        return open_parquet(path / "log.parquet")
+        return open_lists(path / "log.parquet")
 
     return write
 
@@ -57,7 +57,7 @@ def text(word, separator=","):
             writer.writerow(rows(LABELS)[0])
             for row in rows(LABELS):
                 writer.writerow(cell(x) if isinstance(x, list) else x for x in row.values())
-        return open_csv(path / "log.csv")
+        return open_lists(path / "log.csv")
 
     return write
 
