@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isnan
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,8 @@ _ANY = {pl.String(): "", pl.Boolean(): False}
 """A value of a type that is not numeric, in place of one that is refused."""
 _EXACT = 1 << 53
 """Up to here floating-point numbers distinguish integers."""
+_MISSING = ("", "null", "none", "na", "nan")
+"""Words of a text for a value that it lacks, where a column has such values."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,15 @@ class Lists:
                 counts faults, such a row has any values, or an empty list.
         """
         lists = {name: values for name, values in columns.items() if fields[name].per_document}
+        first = next(iter(lists))
+        for name in lists:
+            if name != first and isnan(fields[name].missing or 0):
+                lists[name] = _with_missing(lists[name], lists[first].list.len().fill_null(0))
         lengths = _lengths(lists, location, fields)
         documents, sessions = {}, {}
         for name, values in columns.items():
             if name in lists:  # exploded, an empty list would give a null
-                shown = values if lengths.all() else values.filter(lengths > 0)
+                shown = lists[name] if lengths.all() else lists[name].filter(lengths > 0)
                 documents[name] = cells(name, shown.explode(), fields[name], location, lengths)
             else:
                 sessions[name] = cells(name, values, fields[name], location)
@@ -174,16 +181,19 @@ def cells(
 def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
     """The values as numbers or text, null where they are missing without a fill, or are neither."""
     is_text = values.dtype in TEXT
-    fill = field.fill
-    fill = int(fill) if fill is not None and fill == int(fill) else fill
+    fill = field.missing
+    fill = int(fill) if fill is not None and fill == fill // 1 else fill
     if "t" in field.kinds:
         return as_numbers(values)
     if "U" in field.kinds and is_text:
         words = values.cast(pl.String)
         return words.set(words == "", None)
     if is_text:
-        words = values if fill is None else values.replace("", str(fill))
-        words = words.str.to_lowercase().replace(_TRUTH) if "f" in field.kinds else words
+        words = values.cast(pl.String).str.to_lowercase()
+        if fill is not None:
+            words = words.fill_null("").replace(dict.fromkeys(_MISSING, str(fill)))
+        if "f" in field.kinds:
+            words = words.replace(_TRUTH)
         numbers = words.cast(pl.Int64, strict=False)
         if numbers.null_count():
             numbers = words.cast(pl.Float64, strict=False)
@@ -229,6 +239,15 @@ def _lengths(
     remedy = "drop the row; a list holds at least one document"
     location.refuse(rows, lambda _: "the list is empty", remedy, "empty_lists")
     return np.where(refused, 0, lengths)
+
+
+def _with_missing(values: pl.Series, lengths: pl.Series) -> pl.Series:
+    """Lists of nulls in place of rows that are null or empty, as long as the other lists of their rows."""
+    lacking = values.is_null() | (values.list.len() == 0)
+    if not lacking.any():
+        return values
+    missing = pl.select(pl.lit(None).repeat_by(lengths)).to_series()
+    return values.zip_with(~lacking, missing.cast(values.dtype))
 
 
 def _filtered(columns: Mapping[str, Values], kept: np.ndarray) -> dict[str, Values]:
