@@ -106,8 +106,8 @@ def inspect_log(
         report.notes(dataset.notes),
         *(f"warning: {doubt}" for doubt in warnings),
         links.describe(),
-        f"figures: {drawn}",
         following,
+        f"figures: {drawn}",
     )
 
 
@@ -213,7 +213,7 @@ def _dataset(path: Path, options: dict[str, Any]) -> tuple[Dataset, str, str]:
         raise ConfigError(f"{path}: no such file or folder. {remedy}")
     why = ""
     if format is None:
-        format, found, why = detect(path)
+        format, found, why = detect(path, FORMATS)
         options = merged(found, options)
     opener = _opener(format)
     _check(opener, options, _names(opener), opener.format)

@@ -1,6 +1,7 @@
 """The format of a log that nobody has named, found in its files."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,11 +44,12 @@ class Detected(NamedTuple):
     reason: str
 
 
-def detect(path: Path) -> Detected:
+def detect(path: Path, formats: Iterable[str]) -> Detected:
     """Finds the format of a log, and the names of its columns.
 
     Args:
         path: File or folder.
+        formats: Those that there are.
 
     Raises:
         DataError: The files do not show it. It names the formats with the columns that each needs.
@@ -60,12 +62,16 @@ def detect(path: Path) -> Detected:
     for pattern, (format, lines) in _BY_LINE.items():
         if re.match(pattern, line):
             return Detected(format, {}, f"layout: format={format}, which has {lines}")
-    kinds = open_tables(path, {}, {}, ())[0].kinds()
+    try:
+        kinds = open_tables(path, {}, {}, ())[0].kinds()
+    except DataError as error:
+        remedy = f"Or add format=, one of {', '.join(formats)}."
+        raise DataError(f"{error} {remedy}") from error
     layout = guess(kinds)
     if layout is None:
-        formats = "; ".join(f"format={each} has {ROWS[each]}: {needed(each)}" for each in ROWS)
+        tables = "; ".join(f"format={each} has {ROWS[each]}: {needed(each)}" for each in ROWS)
         raise DataError(
-            f"{path}: the columns {', '.join(kinds)} do not show the layout. {formats}. Name those that are called "
+            f"{path}: the columns {', '.join(kinds)} do not show the layout. {tables}. Name those that are called "
             "otherwise, as in format=impressions columns.document=NAME."
         )
     return Detected(layout.format, layout.options, layout.describe(kinds))

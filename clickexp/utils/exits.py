@@ -43,7 +43,9 @@ def again(command: str, words: Sequence[str], options: Mapping[str, str]) -> str
 
 
 @contextlib.contextmanager
-def ending(command: str, stopped: str | None = "stopped") -> Iterator[None]:
+def ending(
+    command: str, stopped: str | None = "stopped", words: Sequence[str] | None = None
+) -> Iterator[None]:
     """Ends a command: one line for what the user can mend, the rest with its trace.
 
     HYDRA_FULL_ERROR=1 shows the trace of all. A command whose output nobody reads any more, as in `--help | head`, goes
@@ -52,6 +54,7 @@ def ending(command: str, stopped: str | None = "stopped") -> Iterator[None]:
     Args:
         command: Its name, at the head of messages.
         stopped: The message after Ctrl-C; None for none.
+        words: Its arguments, by default those of the process.
     """
     try:
         with _piped():
@@ -61,7 +64,7 @@ def ending(command: str, stopped: str | None = "stopped") -> Iterator[None]:
             raise
         lines = [printable(line) for line in lines_of(error)]
         if isinstance(error, DataError) and error.options:
-            lines.append(f"next: {again(command, sys.argv[1:], error.options)}")
+            lines.append(f"next: {again(command, words or sys.argv[1:], error.options)}")
         complain(command, "\n".join(lines))
         sys.exit(1)
     except KeyboardInterrupt:

@@ -106,6 +106,7 @@ class SourceTable(ABC):
         self.file, self.fields, self.source = file, fields, SourceLocation(str(file))
         try:
             self._schema, self.size = self._open()
+            self._names = self._schema.names
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from error
         self.columns = self._named(names, required)
@@ -143,7 +144,7 @@ class SourceTable(ABC):
         return {field.name: _column_kind(field.type) for field in self._schema}
 
     def _named(self, names: Mapping[str, str | None], required: Iterable[str]) -> dict[str, str]:
-        present, columns, missing = self._schema.names, {}, {}
+        present, columns, missing = self._names, {}, {}
         for key, name in names.items():
             if name in present:
                 if present.count(name) > 1:
@@ -164,9 +165,12 @@ class SourceTable(ABC):
         required: Iterable[str],
     ) -> DataError:
         """The error about columns that are missing, with the names that they may have."""
-        kinds = self.kinds()
         called = " and ".join(f"{name!r} for {key}" for key, name in missing.items())
-        what = f"no column {called} among {[*kinds]}"
+        what = f"no column {called} among {self._names}"
+        try:
+            kinds = self.kinds()
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            return self._unreadable(error)
         format = next((format for format, key in _KEY_OF_FORMAT.items() if key in names), "")
         layout = guess(kinds)
         if format and layout is not None and layout.format != format:
@@ -286,7 +290,7 @@ class TextTable(SourceTable):
 
     def kinds(self) -> dict[str, Kind]:
         """The kind of each column of the file by its name, from its first rows."""
-        names, kinds = self._schema.names, {}
+        names, kinds = self._names, {}
         with pa.input_stream(str(self.file), self._compression) as stream:
             rows = next(iter(self._reader(stream, names)), None)
         for place, name in enumerate(names):

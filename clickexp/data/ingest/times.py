@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.schema import SourceLocation
+from clickexp.data.time_ranges import EDGES
 
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 _DATE = r"^\d{4}-\d\d-\d\d"
@@ -18,9 +19,6 @@ _UNITS = (
     "microseconds since 1970",
     "nanoseconds since 1970",
 )
-_YEAR = 365.2425 * 24 * 3600
-_EDGES = np.outer(1000.0 ** np.arange(len(_UNITS) - 1), (20 * _YEAR, 130 * _YEAR)).ravel()
-"""1990 and 2100 in each unit."""
 
 
 def as_numbers(times: pl.Series) -> pl.Series:
@@ -66,7 +64,7 @@ class TimeCheck:
         if times.dtype in TEXT:
             self._forms.check(_forms(times.cast(pl.String), numbers), times, location)
         values = numbers.cast(pl.Float64).fill_null(0).to_numpy()
-        places = np.searchsorted(_EDGES, values, side="right")
+        places = np.searchsorted(EDGES, values, side="right")
         units = np.where(places % 2 == 1, places // 2 + 1, 0)
         self._unknown_unit |= bool(((units == 0) & (values != 0)).any())
         if not self._unknown_unit:

@@ -280,7 +280,7 @@ BAD_COLUMNS = {
     ),
     "text query": (dict(query_id="shoes"), {}, "query_ids has type string"),
     "misnamed": (dict(), {"clicks": "click"}, "no column 'click' for clicks", "['query_doc_ids'"),
-    "nearest": (dict(), {"query_doc_ids": "query_docs_id"}, "perhaps to query_doc_ids"),
+    "nearest": (dict(), {"query_doc_ids": "query_docs_id"}, "perhaps to 'query_doc_ids'"),
     "asked for": (dict(), {"labels": "grades"}, "no column 'grades' for labels"),
     "left out": (dict(), {"clicks": None}, "no column None for clicks"),
     "bad key": (dict(), {"query_ids": "q"}, "columns", "['query_ids']"),

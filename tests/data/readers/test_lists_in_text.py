@@ -212,7 +212,7 @@ BAD = {
         ["1,2,0"],
         {"columns": {"clicks": "click"}},
         "no column 'click'",
-        "perhaps to clicks",
+        "perhaps to 'clicks'",
     ),
     "pair key": (["1,2,0"], {"pair_key": "url"}, "pair_key is 'url'"),
     "no query": (
