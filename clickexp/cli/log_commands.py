@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -15,9 +15,11 @@ from clickexp.cli import log_report as report
 from clickexp.data import Dataset
 from clickexp.data.checksums import REMEDY
 from clickexp.data.description import is_log
+from clickexp.data.inspect.alike import alike_names
 from clickexp.data.inspect.context import context_summaries
 from clickexp.data.inspect.doubts import doubts
 from clickexp.data.inspect.identifiability import identifiability
+from clickexp.data.inspect.spans import future_in_training, spans
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.layouts import detect
 from clickexp.data.log_format import prepare
@@ -55,6 +57,7 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
         report.parts(log),
         report.largest_id(log.parts.values()),
         report.notes(log.notes),
+        *(f"warning: {each}" for each in alike_names(log.names)),
         f"next: {shlex.join(['clickexp', 'dataset=prepared', f'dataset.path={target}'])}",
     )
 
@@ -70,13 +73,16 @@ def inspect_log(
         output: Where figures/ goes; by default a folder of the log's name below outputs/inspect.
         json: Print one JSON object instead of tables.
     """
-    dataset, layout, following = _dataset(Path(path).expanduser(), parsed_options(options))
+    dataset, layout, split, following = _dataset(Path(path).expanduser(), parsed_options(options))
+    times = spans(dataset)
     counts, links, contexts = (
         summaries(dataset),
         identifiability(dataset.train),
         context_summaries(dataset),
     )
-    warnings = list(doubts(dataset))
+    warnings = [*doubts(dataset), *alike_names(dataset.names)]
+    if (doubt := future_in_training(dataset, times)) is not None:
+        warnings.append(doubt)
     folder = (
         Path(output)
         if output
@@ -96,6 +102,8 @@ def inspect_log(
         f"{path}: {dataset.name}",
         layout,
         report.counts(counts),
+        split,
+        report.times(times),
         report.largest_id(dataset.parts.values()),
         report.click_rates(train),
         f"documents in a list: {report.quantiles(train.lengths)}",
@@ -193,16 +201,22 @@ def _check(
     check_arguments(opener, options, "")
 
 
-def _dataset(path: Path, options: dict[str, Any]) -> tuple[Dataset, str, str]:
-    """Opens a prepared folder, or a source whose format is given or shown by the files.
+class _Opened(NamedTuple):
+    """A log, and lines about it: how its format was found where nobody named it, its split, and what to do next."""
 
-    Returns:
-        The dataset, how its format was found where nobody named it, and the command that fits a model to it.
-    """
+    dataset: Dataset
+    layout: str
+    split: str
+    following: str
+
+
+def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
+    """Opens a prepared folder, or a source whose format is given or shown by the files."""
     format = options.pop("format", None)
     if is_log(path):
         _check(open_prepared, options, _names(open_prepared), "a prepared log")
-        return open_prepared(path, **options), "", _next("prepared", path, options)
+        dataset = open_prepared(path, **options)
+        return _Opened(dataset, "", _split(dataset, options), _next("prepared", path, options))
     if not path.exists():
         keyed = "=" in str(path)
         remedy = (
@@ -213,12 +227,27 @@ def _dataset(path: Path, options: dict[str, Any]) -> tuple[Dataset, str, str]:
         raise ConfigError(f"{path}: no such file or folder. {remedy}")
     why = ""
     if format is None:
-        format, found, why = detect(path, FORMATS)
+        named = [value for key, value in flat_options(options) if key.startswith("columns.")]
+        format, found, why = detect(path, FORMATS, named)
         options = merged(found, options)
     opener = _opener(format)
     _check(opener, options, _names(opener), opener.format)
     with Steps(f"reading {path.name}") as progress:
-        return opener(path, progress=progress, **options), why, _next(format, path, options)
+        dataset = opener(path, progress=progress, **options)
+    following = _next(format, path, options)
+    return _Opened(dataset, why, _split(dataset, options), following)
+
+
+def _split(dataset: Dataset, options: Mapping[str, Any]) -> str:
+    """A line about the split of a log, if nobody chose it."""
+    parts = [dataset.train, dataset.val, dataset.test]
+    one_log = len({part.folder for part in parts}) == 1
+    if not one_log or options.keys() & {"train_sessions", "val_sessions", "test_sessions"}:
+        return ""
+    return (
+        "split: the default, 80%, 10% and 10% of the sessions in the order of the log; by time with "
+        "train_sessions=[null,DATE] val_sessions=[DATE,DATE] test_sessions=[DATE,null]"
+    )
 
 
 def _next(format: str, path: Path, options: Mapping[str, Any]) -> str:

@@ -44,12 +44,13 @@ class Detected(NamedTuple):
     reason: str
 
 
-def detect(path: Path, formats: Iterable[str]) -> Detected:
+def detect(path: Path, formats: Iterable[str], named: Iterable[str] = ()) -> Detected:
     """Finds the format of a log, and the names of its columns.
 
     Args:
         path: File or folder.
         formats: Those that there are.
+        named: Columns of the log that options name.
 
     Raises:
         DataError: The files do not show it. It names the formats with the columns that each needs.
@@ -74,7 +75,11 @@ def detect(path: Path, formats: Iterable[str]) -> Detected:
             f"{path}: the columns {', '.join(kinds)} do not show the layout. {tables}. Name those that are called "
             "otherwise, as in format=impressions columns.document=NAME."
         )
-    return Detected(layout.format, layout.options, layout.describe(kinds))
+    return Detected(
+        layout.format,
+        layout.options,
+        layout.describe([name for name in kinds if name not in {*named}]),
+    )
 
 
 def _first_line(path: Path) -> str:

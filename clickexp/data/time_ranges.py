@@ -14,7 +14,7 @@ UNITS = 4
 """Numbers may count seconds, milliseconds, microseconds or nanoseconds since 1970."""
 EDGES = np.outer(1000.0 ** np.arange(UNITS), (20 * YEAR, 130 * YEAR)).ravel()
 """1990 and 2100 in each unit."""
-_DAY = 86_400_000_000
+DAY = 86_400_000_000
 _MICROSECONDS = 1e6
 
 
@@ -71,7 +71,7 @@ def _bounds(value: Any) -> TimeRange | None:
         return None
     begun = _since_1970(start if start.tzinfo else start.replace(tzinfo=UTC))
     is_day = re.fullmatch(r"\d{4}-?\d\d-?\d\d", text) is not None
-    return TimeRange(begun, begun + _DAY if is_day else begun)
+    return TimeRange(begun, begun + DAY if is_day else begun)
 
 
 def _since_1970(moment: datetime) -> float:

@@ -1,12 +1,21 @@
 """What readers of tables take columns for, and the option `columns`, which names and declares them."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from clickexp.data.schema import COLUMNS, Column
 from clickexp.errors import DataError
+from clickexp.utils.bounds import OneOf
 
 _KEYS = ("dtype", "per", "fill", "name")
+
+
+Normalize = Annotated[str, OneOf("query", "document", "all")] | None
+"""Whose text is read without the differences of case and of blanks."""
+
+
+NORMALIZED = "normalized"
+"""The note of a log that says so."""
 
 
 class Field(NamedTuple):
@@ -16,6 +25,7 @@ class Field(NamedTuple):
     rule: str
     per_document: bool = True
     fill: float | None = None
+    normalize: bool = False
 
     @property
     def missing(self) -> float | None:

@@ -1,7 +1,7 @@
 """The layout of a table, guessed from the names and kinds of its columns."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 _IDS = ("", "id", "ids", "key", "text", "string")
@@ -68,8 +68,8 @@ class Layout(NamedTuple):
     columns: dict[str, str]
     options: dict[str, str]
 
-    def describe(self, present: Mapping[str, Kind]) -> str:
-        """A line for the reader of a report; `present` are the columns of the table."""
+    def describe(self, present: Iterable[str]) -> str:
+        """A line for the reader of a report; `present` are columns of the table, of which others may be read."""
         taken = [key if key == name else f"{name} as {key}" for key, name in self.columns.items()]
         unread = [name for name in present if name not in self.columns.values()]
         rest = f"; not read: {', '.join(unread)}" if unread else ""

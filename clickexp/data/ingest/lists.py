@@ -187,17 +187,11 @@ def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
         return as_numbers(values)
     if "U" in field.kinds and is_text:
         words = values.cast(pl.String)
+        if isinstance(field, Field) and field.normalize:
+            words = normalized(words)
         return words.set(words == "", None)
     if is_text:
-        words = values.cast(pl.String).str.to_lowercase()
-        if fill is not None:
-            words = words.fill_null("").replace(dict.fromkeys(_MISSING, str(fill)))
-        if "f" in field.kinds:
-            words = words.replace(_TRUTH)
-        numbers = words.cast(pl.Int64, strict=False)
-        if numbers.null_count():
-            numbers = words.cast(pl.Float64, strict=False)
-        values = numbers
+        values = _numbers(values.cast(pl.String).str.to_lowercase(), fill, "f" in field.kinds)
     elif fill is not None:
         values = values.fill_null(fill)
     if values.dtype.is_float() and "f" not in field.kinds:
@@ -205,6 +199,21 @@ def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
     if "U" in field.kinds:
         return values.cast(pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
     return values
+
+
+def _numbers(words: pl.Series, fill: float | None, has_truth: bool) -> pl.Series:
+    """The numbers in a text, null for other words; `has_truth` allows true and false."""
+    if fill is not None:
+        words = words.fill_null("").replace(dict.fromkeys(_MISSING, str(fill)))
+    if has_truth:
+        words = words.replace(_TRUTH)
+    numbers = words.cast(pl.Int64, strict=False)
+    return words.cast(pl.Float64, strict=False) if numbers.null_count() else numbers
+
+
+def normalized(words: pl.Series) -> pl.Series:
+    """Text in small letters, without blanks at its ends, and one blank between words."""
+    return words.str.to_lowercase().str.strip_chars().str.replace_all(r"\s+", " ")
 
 
 def _whole(numbers: pl.Series) -> pl.Series:

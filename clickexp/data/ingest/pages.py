@@ -21,7 +21,7 @@ SOUND, LEAVES_GAP, SPOILS_PAGE = 0, 1, 2
 """What a row is: as it should be; faulty and not clicked, so that its rank may stay empty, as where an advertisement is
 not logged; or faulty and perhaps clicked, so that nobody knows what its user did."""
 
-_GATHERED = 1 << 15
+_GATHERED = 1 << 13
 """Sessions whose rows memory holds at a time where those of a session lie apart."""
 _COMPARED = ("session", "document", "rank", "click", "place", "state", "page")
 """What rows of a document have that is the same, or may differ."""
@@ -48,7 +48,7 @@ def whole_sessions(blocks: Iterable[Rows]) -> Iterator[Rows]:
 def gathered(blocks: Iterable[Rows], scratch: Path, log: LogWriter) -> Iterator[Rows]:
     """The rows session by session, in the order in which sessions begin; those of a session in the order of the log.
 
-    Rows wait on disk, where they take 1 to 2 times the bytes of their fields; memory holds those of 32,768 sessions.
+    Rows wait on disk, where they take 1 to 2 times the bytes of their fields; memory holds those of 8,192 sessions.
 
     Args:
         blocks: Rows in the order of the log.

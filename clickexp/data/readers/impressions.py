@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
+from clickexp.data.ingest.columns import (
+    ANY_ID,
+    NORMALIZED,
+    SEARCH_SESSION,
+    TIME,
+    Field,
+    Normalize,
+    named_columns,
+)
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists, Values, cells
@@ -66,6 +74,7 @@ def open_impressions(
     pair_key: str = "query_document",
     positions: PositiveInt | None = None,
     invalid: Invalid = "error",
+    normalize: Normalize = None,
 ) -> None:
     """The dataset in a table of impressions, CSV, TSV or parquet, or in those of a folder in the order of their names.
 
@@ -73,7 +82,7 @@ def open_impressions(
     order in which they begin. Ranks may have gaps and become the positions. Rows of one document at a rank of a page
     are merged and counted; it was clicked if one of them was. Sessions, queries and documents are integers or text;
     queries and documents are numbered from 1 in the order of appearance. Memory holds a batch of rows, or those of
-    32,768 sessions where rows lie apart, and 12 to 30 bytes for each distinct session, query, and document or pair.
+    8,192 sessions where rows lie apart, and 12 to 30 bytes for each distinct session, query, and document or pair.
 
     files      pattern of the files in a folder, default all of these kinds
     columns    file's name for session, query, document, rank, click, label, search_session, time; the last three are
@@ -88,10 +97,14 @@ def open_impressions(
                remedy: a value that is missing or no such value, a session with two queries or two documents at a
                rank. "drop": leaves these out, counted. A row without a session goes alone, and so does one that was not
                clicked, whose rank stays empty; any other takes its page with it
+    normalize  "query", "document" or "all": text that differs by case or blanks names one query or document
     """
     names, extra = named_columns({"time": None, **(columns or {})}, _FIELDS)
     fields = _FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
     fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
+    if normalize is not None:
+        for name in ("query", "document") if normalize == "all" else (normalize,):
+            fields[name] = ANY_ID._replace(per_document=False, normalize=True)
     required = (*_REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
     tables = open_tables(source, fields, names, required, files=files, separator=separator)
     packed = [
@@ -107,6 +120,8 @@ def open_impressions(
         log.restart()
         spooled = _Reading(tables, log, schema, pair_key, gather=True)
         spooled.read(positions, invalid)
+    if normalize is not None:
+        log.notes[NORMALIZED] = normalize
     ranks = positions
     if ranks is None:
         remedy = "set positions to the lowest rank to keep"

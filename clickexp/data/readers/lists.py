@@ -6,7 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
+from clickexp.data.ingest.columns import (
+    ANY_ID,
+    NORMALIZED,
+    SEARCH_SESSION,
+    TIME,
+    Field,
+    Normalize,
+    named_columns,
+)
 from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists
@@ -22,7 +30,8 @@ _KEYS = ("query_doc_ids", "clicks", "query_id", "search_session", "time", "posit
 """Keys of the option `columns`, and but for time names of the columns in the files. The first two must be there."""
 
 REQUIRED = ("query_doc_ids", "clicks")
-_ID_COLUMNS = ("query_doc_ids", "query_ids")
+_ID_COLUMNS = {"query_doc_ids": "document", "query_ids": "query"}
+"""What the ids of a column are of."""
 
 
 @log_format("lists")
@@ -37,6 +46,7 @@ def open_lists(
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
     invalid: Invalid = "error",
+    normalize: Normalize = None,
 ) -> None:
     """The dataset in a table, CSV, TSV or parquet, or in those of a folder in the order of their names.
 
@@ -56,14 +66,17 @@ def open_lists(
     invalid          "error": DataError once all is read, which names each kind of fault with its count, first rows and
                      remedy: a value that is missing or no such value, an empty list, lists of a row that differ in
                      length, positions that descend. "drop": leaves the row out, counted
+    normalize        "query", "document" or "all": with a pair_key, text that differs by case or blanks names one
     """
-    described = list_columns(columns, pair_key)
+    described = list_columns(columns, pair_key, normalize)
+    if normalize is not None:
+        log.notes[NORMALIZED] = normalize
     tables = open_tables(source, *described, files=files, separator=separator)
     read_lists(tables, log, pair_key, positions, query_doc_pairs, invalid)
 
 
 def list_columns(
-    columns: Mapping[str, Any] | None, pair_key: str | None
+    columns: Mapping[str, Any] | None, pair_key: str | None, normalize: Normalize = None
 ) -> tuple[dict[str, Column | Field], dict[str, str | None], tuple[str, ...]]:
     """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
     names, extra = named_columns({"time": None, **(columns or {})}, _KEYS)
@@ -75,9 +88,9 @@ def list_columns(
         "times": TIME,
     }
     if pair_key:
-        fields |= {
-            name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in _ID_COLUMNS
-        }
+        for name, what in _ID_COLUMNS.items():
+            per_document, alike = COLUMNS[name].per_document, normalize in (what, "all")
+            fields[name] = ANY_ID._replace(per_document=per_document, normalize=alike)
     return fields, names, (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")
 
 

@@ -9,6 +9,7 @@ from refusals import refuses
 
 from clickexp.data import Log, open_impressions, open_lists, prepare
 from clickexp.data.ingest import pages, tables
+from clickexp.data.inspect.alike import alike_names
 from clickexp.errors import DataError, FaultyLogError
 
 NAMES = ("session", "query", "document", "rank", "click")
@@ -222,3 +223,37 @@ def test_faults_of_lists_are_named_together_and_dropped_by_row(tmp_path):
     assert sessions.column("query_doc_ids").tolist() == [[1, 2, 0], [4, 2, 3]]
     assert sessions.column("positions").tolist() == [[1, 2, 0], [1, 2, 4]]
     assert log.notes["dropped_rows"] == 6
+
+
+WORDS = [
+    ("Red Shoes", "A-1"),
+    (" red  shoes ", "a-1"),
+    ("red shoes", "A-1"),
+    ("blue", "B"),
+    ("BLUE", "b "),
+]
+
+
+@pytest.mark.parametrize("normalize, pairs", [(None, 5), ("query", 4), ("document", 5), ("all", 2)])
+def test_names_that_differ_by_case_or_blanks_are_pointed_out_and_joined(tmp_path, normalize, pairs):
+    rows = [(f"s{at}", *words, 1.0, at % 2) for at, words in enumerate(WORDS)]
+    table(rows).write_parquet(tmp_path / "log.parquet")
+    lists = [{"query_id": q, "query_doc_ids": [d], "clicks": [0]} for q, d in WORDS]
+    pl.DataFrame(lists).write_parquet(tmp_path / "lists.parquet")
+    for read, name, options in (
+        (open_impressions.read, "log", {}),
+        (open_lists.read, "lists", {"pair_key": "query_document"}),
+    ):
+        source, folder = tmp_path / f"{name}.parquet", tmp_path / name
+        log = prepare(read, name, source, folder, normalize=normalize, **options)
+        assert log.parts["sessions"].query_doc_pairs == pairs
+        found = list(alike_names(log.names))
+        assert [message.partition(" by name")[0] for message in found] == {
+            None: ["5 queries", "4 documents"],
+            "query": ["4 documents"],
+            "document": ["5 queries"],
+            "all": [],
+        }[normalize]
+        if normalize is None:
+            assert "are 2 without" in found[0] and "'Red Shoes' = ' red  shoes '" in found[0]
+            assert "normalize=query" in found[0] and "normalize=document" in found[1]
