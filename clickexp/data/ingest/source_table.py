@@ -152,13 +152,13 @@ class SourceTable(ABC):
     def batches(self, keys: Iterable[str] | None = None) -> Iterator[Batch]:
         """The columns of these keys, default all."""
         columns = {key: self.columns[key] for key in (keys or self.columns)}
-        stored = {key: leaf for key, leaf in columns.items() if leaf.column not in self._folders}
+        made = {key for key, leaf in columns.items() if leaf.column in ("", *self._folders)}
+        stored = {key: leaf for key, leaf in columns.items() if key not in made}
         try:
             for batch in self._batches(stored):
                 rows = next((len(values) for values in batch.columns.values()), 0)
-                for key in columns.keys() - stored.keys():
-                    value = pl.lit(self._folders[columns[key].column], pl.String)
-                    batch.columns[key] = pl.repeat(value, rows, eager=True, dtype=pl.String)
+                for key in made:
+                    batch.columns[key] = self._made(key, rows)
                 yield self._unfolded(batch) if self._unfolds else batch
         except (
             pa.ArrowException,
@@ -168,10 +168,15 @@ class SourceTable(ABC):
         ) as error:
             raise self._unreadable(error) from error
 
-    def leave_out(self, key: str) -> None:
-        """Reads the file as if it did not have a column."""
-        self.columns.pop(key, None)
-        self.layout.pop(key, None)
+    def add_missing(self, key: str) -> None:
+        """Reads the file as if it had a column without values."""
+        self.columns[key], self.layout[key] = Leaf("", (), pa.null()), "nothing"
+
+    def _made(self, key: str, rows: int) -> pl.Series:
+        """The values of a column that the file itself does not have."""
+        value = self._folders.get(self.columns[key].column)
+        dtype = pl.List(pl.Float64) if self.fields[key].per_document else pl.String
+        return pl.repeat(value, rows, eager=True, dtype=dtype)
 
     @abstractmethod
     def _open(self) -> tuple[pa.Schema, int]:

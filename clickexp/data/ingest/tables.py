@@ -13,7 +13,6 @@ from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
 from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.ingest.times import TimeCheck
 from clickexp.data.log_files import COMPRESSIONS, log_files
-from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import Column
 from clickexp.errors import DataError
 from clickexp.utils.sources import parts_below
@@ -21,8 +20,8 @@ from clickexp.utils.sources import parts_below
 Kinds = Sequence[type[SourceTable]]
 KINDS: Kinds = (ParquetTable, TextTable, JsonTable)
 """The kinds of files that hold tables."""
-_HARMLESS = {"labels", "label"}
-"""Columns without which the sessions are the same."""
+_MAY_LACK = {"labels", "label"}
+"""Columns that some of the files may not have."""
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -32,11 +31,10 @@ def open_tables(
     files: str | None = None,
     kinds: Kinds = KINDS,
     text: TextForm | None = None,
-    log: LogWriter | None = None,
 ) -> list[SourceTable]:
     """Opens the tables in a file or folder.
 
-    Labels that only some of the files have are left out, unless they have a name of their own.
+    Where only some of the files have labels, those of the others are missing.
 
     Args:
         source: File, or folder of files and folders, read in the order of their names.
@@ -44,7 +42,6 @@ def open_tables(
         files: Pattern of the files in a folder; ** stands for folders inside.
         kinds: Kinds of table that are read.
         text: How text is written.
-        log: Counts the files whose labels are left out.
 
     Raises:
         DataError: A table cannot be read, or they have different columns.
@@ -53,18 +50,17 @@ def open_tables(
     for file in log_files(source, files):
         folders = _folder_columns(source, file) if file != source else {}
         tables.append(_kind_of(file, kinds)(file, *columns, text=text, folders=folders))
-    _check_alike(tables, log)
+    _check_alike(tables)
     return tables
 
 
-def _check_alike(tables: Sequence[SourceTable], log: LogWriter | None) -> None:
-    everywhere = set.intersection(*(set(table.columns) for table in tables))
+def _check_alike(tables: Sequence[SourceTable]) -> None:
+    somewhere = {key for table in tables for key in table.columns} & _MAY_LACK
     for table in tables:
-        for key in _HARMLESS.intersection(table.columns) - everywhere - table.asked:
-            table.leave_out(key)
-            if log is not None:
-                log.note("files_whose_labels_are_left_out")
-        first = tables[0]
+        for key in somewhere.difference(table.columns):
+            table.add_missing(key)
+    first = tables[0]
+    for table in tables:
         if {*table.columns} != {*first.columns}:
             what = f"there are {[*table.columns]}, in {first.file} there are {[*first.columns]}"
             remedy = "give all files the same columns, or leave one out with columns.NAME=null"

@@ -85,7 +85,7 @@ def open_impressions(
     fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
     required = (*_REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
     text = TextForm(separator, header)
-    tables = open_tables(source, fields, names, required, files=files, text=text, log=log)
+    tables = open_tables(source, fields, names, required, files=files, text=text)
     packed = [
         extra[name] if name in extra else _PACKED[name]
         for name in tables[0].columns

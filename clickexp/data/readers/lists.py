@@ -55,7 +55,7 @@ def open_lists(
     """
     described = list_columns(columns, pair_key)
     text = TextForm(separator, header)
-    tables = open_tables(source, *described, files=files, text=text, log=log)
+    tables = open_tables(source, *described, files=files, text=text)
     read_lists(tables, log, pair_key, positions, query_doc_pairs)
 
 
