@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 import polars as pl
 import pyarrow as pa
@@ -94,9 +95,10 @@ class JsonTable(TypedTable):
 def _arrow(dtype: pl.DataType) -> pa.DataType:
     """Returns the Arrow type of what JSON is read as."""
     if isinstance(dtype, pl.List):
-        return pa.large_list(_arrow(dtype.inner))  # pyright: ignore[reportArgumentType]
+        return pa.large_list(_arrow(cast("pl.DataType", dtype.inner)))
     if isinstance(dtype, pl.Struct):
-        return pa.struct({field.name: _arrow(field.dtype) for field in dtype.fields})  # pyright: ignore[reportArgumentType]
+        fields = {each.name: _arrow(cast("pl.DataType", each.dtype)) for each in dtype.fields}
+        return pa.struct(fields)
     return _SIMPLE.get(dtype.base_type(), pa.int64())
 
 

@@ -114,7 +114,6 @@ class SourceTable(ABC):
         columns: Those that are there, by key.
         layout: What these hold: "text", "numbers", "dates", "times", "times in a time zone" or, where these are ids of
             any kind, "unsigned numbers"; "nothing" where the file shows only missing values.
-        asked: Keys of those that are required or have a name of their own.
         size: Rows, bytes or whatever progress is counted in.
         batch_rows: Rows of typed columns that are read at a time.
         vector_rows: The same where there are vectors among them.
@@ -143,23 +142,27 @@ class SourceTable(ABC):
             raise self._unreadable(error) from error
         self._folders = {k: v for k, v in self._folders.items() if k not in schema.names}
         self.columns: dict[str, Leaf] = {}
-        self.asked: set[str] = set()
         for key, name in names.items():
             self._add(key, name, schema, key in required)
         self._unfolds = not any(fields[key].per_document for key in self.columns)
+        self._folded = [key for key, leaf in self.columns.items() if is_any(leaf.type, _LISTS)]
+        self._folded = self._folded if self._unfolds else []
         self.layout = {key: self._checked(key, leaf.type) for key, leaf in self.columns.items()}
 
     def batches(self, keys: Iterable[str] | None = None) -> Iterator[Batch]:
         """The columns of these keys, default all."""
-        columns = {key: self.columns[key] for key in (keys or self.columns)}
-        made = {key for key, leaf in columns.items() if leaf.column in ("", *self._folders)}
+        wanted = [*(keys or self.columns)]
+        made = {key for key, leaf in self.columns.items() if leaf.column in ("", *self._folders)}
+        counted = self._folded[:1] or [key for key in self.columns if key not in made][:1]
+        columns = {key: self.columns[key] for key in (*wanted, *counted)}
         stored = {key: leaf for key, leaf in columns.items() if key not in made}
         try:
             for batch in self._batches(stored):
                 rows = next((len(values) for values in batch.columns.values()), 0)
-                for key in made:
+                for key in made.intersection(wanted):
                     batch.columns[key] = self._made(key, rows)
-                yield self._unfolded(batch) if self._unfolds else batch
+                batch = self._unfolded(batch) if self._folded else batch
+                yield batch._replace(columns={key: batch.columns[key] for key in wanted})
         except (
             pa.ArrowException,
             pl.exceptions.PolarsError,
@@ -191,14 +194,12 @@ class SourceTable(ABC):
 
     def _add(self, key: str, name: str | None, schema: pa.Schema, required: bool) -> None:
         packed = PACKED_NAMES.get(key, key)
-        if required or name not in (None, key):
-            self.asked.add(packed)
         if name is not None and schema.names.count(name) > 1:
             raise self.source.error(f"two columns are called {name!r}", "rename one of them")
         leaf = None if name is None else self._leaf(name, schema)
         if leaf is not None:
             self.columns[packed] = leaf
-        elif packed in self.asked:
+        elif required or name not in (None, key):
             present = [*_names(schema), *self._folders]
             hint = _remedy(key, name, present, self._names) + ("" if required else ", or to null")
             raise self.source.error(f"no column {name!r} for {key} among {present}", hint)
@@ -222,22 +223,17 @@ class SourceTable(ABC):
 
     def _unfolded(self, batch: Batch) -> Batch:
         """The same with a row per document where cells hold lists of them."""
-        folded = [key for key, v in batch.columns.items() if isinstance(v.dtype, pl.List)]
-        if not folded:
-            return batch
-        lengths, columns = None, dict(batch.columns)
+        columns = dict(batch.columns)
+        folded = [key for key in self._folded if key in columns]
+        lengths = _lengths(columns[folded[0]], folded[0], batch.location)
         for key in folded:
-            values = columns[key]
-            missing = "an impression has none: fill it or drop the row"
-            batch.location.reject(values.is_null(), values, key, missing)
-            sizes = values.list.len().to_numpy().astype(np.int64)
-            lengths = sizes if lengths is None else lengths
+            sizes = _lengths(columns[key], key, batch.location)
             if (sizes != lengths).any():
                 row = int((sizes != lengths).argmax())
                 what = f"{key} has length {sizes[row]}, {folded[0]} has {lengths[row]}"
                 raise batch.location.error(what, "the lists of a row have one length", row)
-            columns[key] = values.filter(sizes > 0).explode()
-        rows = np.repeat(np.arange(len(lengths)), lengths) if lengths is not None else []
+            columns[key] = columns[key].filter(sizes > 0).explode()
+        rows = np.repeat(np.arange(len(lengths)), lengths)
         for key in columns.keys() - set(folded):
             columns[key] = columns[key].gather(rows)
         return batch._replace(columns=columns, lengths=lengths)
@@ -310,6 +306,11 @@ def _evaluated(values: pl.Series, expression: pl.Expr) -> pl.Series:
     return values.implode().list.eval(expression).explode() if len(values) else values
 
 
+def _lengths(lists: pl.Series, key: str, location: SourceLocation) -> np.ndarray:
+    location.reject(lists.is_null(), lists, key, "fill it or drop the row")
+    return lists.list.len().to_numpy().astype(np.int64)
+
+
 def _is_read(values: pa.DataType, kinds: str, is_text: bool) -> bool:
     """Returns whether columns of these kinds are read from a type."""
     types = pa.types
@@ -362,7 +363,7 @@ def _remedy(
         return "rows seem to be counts of impressions, which dataset=counts (format=counts) reads"
     if len(present) == 1:
         return "if the columns of the file have another separator, name it: separator=';'"
-    if present and not any(map(_is_name, present)):
+    if not all(map(_is_name, present)):
         return "if the first line is a row, name the columns: header=[NAME,NAME,...]"
     free = {each.lower(): each for each in present if each not in names.values()}
     near = difflib.get_close_matches(str(name).lower(), free, 1, cutoff=_NEAR)

@@ -1,6 +1,7 @@
 """Sessions from tables with one row per session: lists of documents and clicks in its cells."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,12 @@ def list_columns(
         "session_ids": SEARCH_SESSION,
         "times": TIME,
     }
-    if pair_key:
+    if not pair_key:
+        rule = (
+            f"{COLUMNS['query_doc_ids'].rule}; pair_key=document or query_document numbers others"
+        )
+        fields["query_doc_ids"] = replace(COLUMNS["query_doc_ids"], rule=rule)
+    else:
         fields |= {
             name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in _ID_COLUMNS
         }
