@@ -19,9 +19,9 @@ from clickexp.data.inspect.alike import alike_names
 from clickexp.data.inspect.context import context_summaries
 from clickexp.data.inspect.doubts import doubts
 from clickexp.data.inspect.identifiability import identifiability
+from clickexp.data.inspect.layout import detect
 from clickexp.data.inspect.spans import future_in_training, spans
 from clickexp.data.inspect.summary import summaries
-from clickexp.data.layouts import detect
 from clickexp.data.log_format import prepare
 from clickexp.data.prepared import open_prepared, verify_log
 from clickexp.errors import ConfigError, DataError, reason
@@ -31,6 +31,7 @@ from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import check_arguments, flat_options, merged, parsed_options
+from clickexp.utils.sources import source_path
 
 _FURTHER = (
     "prepare also takes name, which results show. inspect takes format, unless the files show it; the splits "
@@ -73,7 +74,7 @@ def inspect_log(
         output: Where figures/ goes; by default a folder of the log's name below outputs/inspect.
         json: Print one JSON object instead of tables.
     """
-    dataset, layout, split, following = _dataset(Path(path).expanduser(), parsed_options(options))
+    dataset, layout, split, following = _dataset(source_path(path), parsed_options(options))
     times = spans(dataset)
     counts, links, contexts = (
         summaries(dataset),

@@ -9,15 +9,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from clickexp.cli.help import prints
-from clickexp.errors import DataError, FaultyLogError, lines_of
 from clickexp.experiment.conf import CONF
-from clickexp.experiment.hydra_errors import MENDABLE, format_hydra_error
+from clickexp.experiment.hydra_errors import MENDABLE, error_text
 from clickexp.experiment.overrides import CommandLine
 from clickexp.sweeps.callback import RefusedError, collected, in_sweep
 from clickexp.sweeps.job import run_job
 from clickexp.utils import exits
-from clickexp.utils.escape import printable
-from clickexp.utils.signatures import of_dataset
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -52,11 +49,5 @@ def main() -> None:
 def _fail(error: BaseException | None) -> NoReturn:
     """Ends the command with the error in one line, or a few, and the command that mends it where one is known."""
     assert isinstance(error, Exception)  # noqa: S101  # for type checkers
-    lines = [format_hydra_error(error, sys.argv[1:])]
-    if isinstance(error, FaultyLogError):
-        lines = [printable(line) for line in lines_of(error)]
-    lines[-1] += f" [{exits.FULL_ERROR}=1 shows the trace]"
-    if isinstance(error, DataError) and error.options:
-        lines.append(f"next: {exits.again('clickexp', sys.argv[1:], of_dataset(error.options))}")
-    exits.complain("clickexp", "\n".join(lines))
+    exits.complain("clickexp", error_text(error, sys.argv[1:]))
     sys.exit(1)

@@ -61,7 +61,7 @@ class Lists:
         for name in lists:
             if name != first and isnan(fields[name].missing or 0):
                 lists[name] = _with_missing(lists[name], lists[first].list.len().fill_null(0))
-        lengths = _lengths(lists, location, fields)
+        lengths = list_lengths(lists, location, fields)
         documents, sessions = {}, {}
         for name, values in columns.items():
             if name in lists:  # exploded, an empty list would give a null
@@ -170,7 +170,11 @@ def cells(
         gone = values.is_null() & empty
         remedy = f"fill it or drop the row; {field.rule}"
         location.reject(gone, read, name, remedy, lengths, f"missing_{name}")
-        location.reject(values.is_null() & ~empty, read, name, field.rule, lengths)
+        wrong = values.is_null() & ~empty
+        large = _is_large(read, field) & wrong
+        location.reject(wrong & ~large, read, name, field.rule, lengths)
+        remedy = f"{field.rule}; one so large is exact as text"
+        location.reject(large, read, name, remedy, lengths)
         least = field.least if isinstance(field, Column) else None
         values = values.fill_null(_ANY.get(values.dtype, least or 0))
     if isinstance(field, Column):
@@ -180,6 +184,8 @@ def cells(
 
 def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
     """The values as numbers or text, null where they are missing without a fill, or are neither."""
+    if values.dtype == pl.Null:
+        values = values.cast(pl.Int64)
     is_text = values.dtype in TEXT
     fill = field.missing
     fill = int(fill) if fill is not None and fill == fill // 1 else fill
@@ -194,7 +200,7 @@ def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
         values = _numbers(values.cast(pl.String).str.to_lowercase(), fill, "f" in field.kinds)
     elif fill is not None:
         values = values.fill_null(fill)
-    if values.dtype.is_float() and "f" not in field.kinds:
+    if _has_fractions(values) and "f" not in field.kinds and "i" in field.kinds:
         return _whole(values)
     if "U" in field.kinds:
         return values.cast(pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
@@ -216,14 +222,27 @@ def normalized(words: pl.Series) -> pl.Series:
     return words.str.to_lowercase().str.strip_chars().str.replace_all(r"\s+", " ")
 
 
+def _has_fractions(values: pl.Series) -> bool:
+    return values.dtype.is_float() or values.dtype.is_decimal() or values.dtype == pl.Int128
+
+
 def _whole(numbers: pl.Series) -> pl.Series:
-    """Integers written as floating-point numbers, as tables with missing values have them; null for any other."""
+    """Integers written as floating-point numbers or decimals, as tables with missing values have them; else null."""
     integers = numbers.cast(pl.Int64, strict=False)
-    is_exact = (integers.cast(pl.Float64) == numbers) & (integers.abs() <= _EXACT)
+    is_exact = integers.cast(numbers.dtype, strict=False) == numbers
+    if numbers.dtype.is_float():
+        is_exact &= integers.abs() < _EXACT
     return integers.set(~is_exact.fill_null(False), None)
 
 
-def _lengths(
+def _is_large(read: pl.Series, field: Column | Field) -> pl.Series:
+    """Which numbers are so large that they are no exact integers of 64 bits."""
+    if not _has_fractions(read) or "f" in field.kinds:
+        return pl.repeat(False, len(read), eager=True)
+    return (read.cast(pl.Float64).abs() >= _EXACT).fill_null(False)
+
+
+def list_lengths(
     lists: Mapping[str, pl.Series],
     location: SourceLocation,
     fields: Mapping[str, Column | Field],

@@ -30,8 +30,9 @@ from clickexp.data.ingest.pages import (
     gathered,
     whole_sessions,
 )
+from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.spool import Spool
-from clickexp.data.ingest.tables import SourceTable, batches_of, open_tables
+from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
@@ -71,6 +72,7 @@ def open_impressions(
     files: str | None = None,
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
+    header: Sequence[str] | None = None,
     pair_key: str = "query_document",
     positions: PositiveInt | None = None,
     invalid: Invalid = "error",
@@ -106,7 +108,8 @@ def open_impressions(
         for name in ("query", "document") if normalize == "all" else (normalize,):
             fields[name] = ANY_ID._replace(per_document=False, normalize=True)
     required = (*_REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
-    tables = open_tables(source, fields, names, required, files=files, separator=separator)
+    text = TextForm(separator, header)
+    tables = open_tables(source, fields, names, required, files=files, text=text)
     packed = [
         extra[name] if name in extra else _PACKED[name]
         for name in tables[0].columns
@@ -201,17 +204,19 @@ class _Reading:
     def _rows(self) -> Iterator[Rows]:
         """The rows batch by batch, without those of no session."""
         for batch in batches_of(self._tables, self._log.progress, faults=self._faults):
-            size = len(batch.columns["session"])
-            state, known = np.zeros(size, np.int8), np.ones(size, bool)
+            of_file = batch.rows  # several where a row of the file holds lists
+            stored = len(of_file) if batch.lengths is None else len(batch.lengths)
+            state, known = np.zeros(len(of_file), np.int8), np.ones(len(of_file), bool)
             columns: dict[str, Values] = {}
             for name, values in batch.columns.items():
                 field = self._tables[0].fields[name]
-                columns[name] = cells(name, values, field, batch.location)
-                if (refused := batch.location.refused(size)) is not None:
+                columns[name] = cells(name, values, field, batch.location, batch.lengths)
+                if (refused := batch.location.refused(stored)) is not None:
+                    refused = refused[of_file]
                     known &= ~refused | (name != "session")
                     state[refused] = np.maximum(state[refused], _STATES.get(name, LEAVES_GAP))
             state[(state == LEAVES_GAP) & np.asarray(columns["click"])] = SPOILS_PAGE
-            place = (len(self._locations) << 32) + np.arange(size)
+            place = (len(self._locations) << 32) + of_file
             self._locations.append(batch.location)
             rows = pl.DataFrame({**columns, "place": place, "state": state})
             if not known.all():

@@ -1,6 +1,7 @@
 """Sessions from tables with one row per session: lists of documents and clicks in its cells."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
+from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.spool import Spool
-from clickexp.data.ingest.tables import SourceTable, batches_of, open_tables
+from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, check_ids
@@ -42,6 +44,7 @@ def open_lists(
     files: str | None = None,
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
+    header: Sequence[str] | None = None,
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
@@ -71,7 +74,8 @@ def open_lists(
     described = list_columns(columns, pair_key, normalize)
     if normalize is not None:
         log.notes[NORMALIZED] = normalize
-    tables = open_tables(source, *described, files=files, separator=separator)
+    text = TextForm(separator, header)
+    tables = open_tables(source, *described, files=files, text=text)
     read_lists(tables, log, pair_key, positions, query_doc_pairs, invalid)
 
 
@@ -87,7 +91,12 @@ def list_columns(
         "session_ids": SEARCH_SESSION,
         "times": TIME,
     }
-    if pair_key:
+    if not pair_key:
+        rule = (
+            f"{COLUMNS['query_doc_ids'].rule}; pair_key=document or query_document numbers others"
+        )
+        fields["query_doc_ids"] = replace(COLUMNS["query_doc_ids"], rule=rule)
+    else:
         for name, what in _ID_COLUMNS.items():
             per_document, alike = COLUMNS[name].per_document, normalize in (what, "all")
             fields[name] = ANY_ID._replace(per_document=per_document, normalize=alike)

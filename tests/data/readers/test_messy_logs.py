@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from refusals import refuses
 
 from clickexp.data import Log, open_impressions, open_lists, prepare
-from clickexp.data.ingest import pages, tables
+from clickexp.data.ingest import pages
+from clickexp.data.ingest.source_table import SourceTable
 from clickexp.data.inspect.alike import alike_names
 from clickexp.errors import DataError, FaultyLogError
 
@@ -18,7 +19,7 @@ NAMES = ("session", "query", "document", "rank", "click")
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     """Sessions straddle batches, and the pieces in which they are gathered."""
-    monkeypatch.setattr(tables, "_BATCH_ROWS", 4)
+    monkeypatch.setattr(SourceTable, "batch_rows", 4)
     monkeypatch.setattr(pages, "_GATHERED", 3)
 
 
