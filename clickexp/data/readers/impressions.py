@@ -23,6 +23,7 @@ from clickexp.data.ingest.lists import Lists, Values, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.pages import (
     LEAVES_GAP,
+    SOUND,
     SPOILS_PAGE,
     ApartError,
     Pages,
@@ -30,6 +31,7 @@ from clickexp.data.ingest.pages import (
     gathered,
     whole_sessions,
 )
+from clickexp.data.ingest.shown import CONTRADICTION, NOT_SEEN, SEEN, from_one, rank_rule
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.spool import Spool
 from clickexp.data.ingest.tables import batches_of, open_tables
@@ -37,15 +39,16 @@ from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
 from clickexp.errors import DataError
-from clickexp.utils.bounds import PositiveInt
+from clickexp.utils.bounds import FirstRank, PositiveInt
 
 _FIELDS: dict[str, Column | Field] = {
     **dict.fromkeys(("session", "query", "document"), ANY_ID._replace(per_document=False)),
     "search_session": SEARCH_SESSION,
     "time": TIME,
-    "rank": Column("rank", "int32", per="session", least=1, rule="ranks are integers from 1"),
+    "rank": Column("rank", "int32", per="session", least=1),
     "click": replace(COLUMNS["clicks"], name="click", per="session"),
     "label": replace(COLUMNS["labels"], name="label", per="session"),
+    "seen": Column("seen", "bool", per="session", rule=SEEN.rule),
 }
 """What each cell of a row is read as."""
 _REQUIRED = ("session", "document", "rank", "click")
@@ -60,6 +63,7 @@ _PACKED = {
 }
 """The packed column of a field, where it has another name."""
 
+_UNSEEN = "clicks_on_what_was_not_seen"
 _STATES = {"click": SPOILS_PAGE}
 """State of a row with a fault in some field, where it is not LEAVES_GAP."""
 
@@ -73,6 +77,7 @@ def open_impressions(
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
     header: Sequence[str] | None = None,
+    first_rank: FirstRank = 1,
     pair_key: str = "query_document",
     positions: PositiveInt | None = None,
     invalid: Invalid = "error",
@@ -104,24 +109,28 @@ def open_impressions(
     names, extra = named_columns({"time": None, **(columns or {})}, _FIELDS)
     fields = _FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
     fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
+    fields["rank"] = Column(
+        "rank", "int32", per="session", least=first_rank, rule=rank_rule("ranks", first_rank)
+    )
     if normalize is not None:
         for name in ("query", "document") if normalize == "all" else (normalize,):
             fields[name] = ANY_ID._replace(per_document=False, normalize=True)
     required = (*_REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
+    required = tuple(key for key in required if key != "session" or names[key] is not None)
     text = TextForm(separator, header)
     tables = open_tables(source, fields, names, required, files=files, text=text)
     packed = [
         extra[name] if name in extra else _PACKED[name]
         for name in tables[0].columns
-        if name != "session"
+        if name not in ("session", "seen")
     ]
     schema = declared(["lengths", *packed])
     try:
-        spooled = _Reading(tables, log, schema, pair_key)
+        spooled = _Reading(tables, log, schema, pair_key, first_rank)
         spooled.read(positions, invalid)
     except ApartError:
         log.restart()
-        spooled = _Reading(tables, log, schema, pair_key, gather=True)
+        spooled = _Reading(tables, log, schema, pair_key, first_rank, gather=True)
         spooled.read(positions, invalid)
     if normalize is not None:
         log.notes[NORMALIZED] = normalize
@@ -142,6 +151,7 @@ class _Reading:
         log: Gets names and counts, and has room for the lists.
         schema: The packed columns.
         pair_key: What has a row in the tables.
+        first_rank: What ranks count from.
         gather: Put the rows of a session together that lie apart.
 
     Attributes:
@@ -155,9 +165,11 @@ class _Reading:
         log: LogWriter,
         schema: Mapping[str, Column],
         pair_key: str,
+        first_rank: int,
         gather: bool = False,
     ):
         self._tables, self._log, self._gather = tables, log, gather
+        self._first_rank, self._place = first_rank, SourceLocation(str(log.source))
         self._columns = {
             name: schema[_PACKED.get(name, name)]
             for name in tables[0].columns
@@ -190,7 +202,8 @@ class _Reading:
             blocks = gathered(blocks, self._log.scratch, self._log)
         for block in whole_sessions(blocks):
             rows = pages.sound(block)
-            lists = self._lists(rows).down_to(positions, self._log)
+            lists = from_one(self._lists(rows), self._first_rank, self._place)
+            lists = lists.down_to(positions, self._log)
             if len(lists.lengths):
                 first = rows["place"].filter(rows["page"].is_first_distinct())
                 self.extent.add(lists.lengths, self, first.to_numpy())
@@ -213,16 +226,38 @@ class _Reading:
                 columns[name] = cells(name, values, field, batch.location, batch.lengths)
                 if (refused := batch.location.refused(stored)) is not None:
                     refused = refused[of_file]
-                    known &= ~refused | (name != "session")
+                    if name == "session":
+                        known &= ~refused
+                        self._log.note("dropped_rows", int(refused.sum()))
                     state[refused] = np.maximum(state[refused], _STATES.get(name, LEAVES_GAP))
             state[(state == LEAVES_GAP) & np.asarray(columns["click"])] = SPOILS_PAGE
             place = (len(self._locations) << 32) + of_file
             self._locations.append(batch.location)
+            if "session" not in columns:  # each row of the file is one
+                columns["session"] = pl.Series(place)
+            if "seen" in columns:
+                known &= self._seen(columns, state, of_file, batch.location)
             rows = pl.DataFrame({**columns, "place": place, "state": state})
             if not known.all():
-                self._log.note("dropped_rows", int((~known).sum()))
                 rows = rows.filter(pl.Series(known))
             yield rows
+
+    def _seen(
+        self,
+        columns: dict[str, Values],
+        state: np.ndarray,
+        of_file: np.ndarray,
+        location: SourceLocation,
+    ) -> np.ndarray:
+        """Which rows were seen, or spoil their page; the log counts the others, and `columns` loses the field."""
+        seen, clicks = np.asarray(columns.pop("seen")), np.asarray(columns["click"])
+        contradicts = clicks & ~seen & (state == SOUND)
+        rows = of_file[contradicts]
+        location.refuse(rows, lambda _: "seen holds false for a click", CONTRADICTION, _UNSEEN)
+        state[contradicts] = SPOILS_PAGE
+        left = seen | (state != SOUND)
+        self._log.note(NOT_SEEN, int((~left).sum()))
+        return left
 
     def _lists(self, rows: Rows) -> Lists:
         """The lists of pages whose rows are sorted by rank."""

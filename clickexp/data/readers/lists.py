@@ -20,15 +20,25 @@ from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
+from clickexp.data.ingest.shown import SEEN, check_seen, from_one, seen_alone
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.spool import Spool
 from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, check_ids
-from clickexp.utils.bounds import Ids, PositiveInt
+from clickexp.utils.bounds import FirstRank, Ids, PositiveInt
 
-_KEYS = ("query_doc_ids", "clicks", "query_id", "search_session", "time", "positions", "labels")
+_KEYS = (
+    "query_doc_ids",
+    "clicks",
+    "query_id",
+    "search_session",
+    "time",
+    "positions",
+    "labels",
+    "seen",
+)
 """Keys of the option `columns`, and but for time names of the columns in the files. The first two must be there."""
 
 REQUIRED = ("query_doc_ids", "clicks")
@@ -45,6 +55,7 @@ def open_lists(
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
     header: Sequence[str] | None = None,
+    first_rank: FirstRank = 1,
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
@@ -76,7 +87,7 @@ def open_lists(
         log.notes[NORMALIZED] = normalize
     text = TextForm(separator, header)
     tables = open_tables(source, *described, files=files, text=text)
-    read_lists(tables, log, pair_key, positions, query_doc_pairs, invalid)
+    read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid)
 
 
 def list_columns(
@@ -90,6 +101,7 @@ def list_columns(
         **extra,
         "session_ids": SEARCH_SESSION,
         "times": TIME,
+        "seen": SEEN,
     }
     if not pair_key:
         rule = (
@@ -109,6 +121,7 @@ def read_lists(
     pair_key: str | None = None,
     positions: int | None = None,
     query_doc_pairs: int | None = None,
+    first_rank: int = 1,
     invalid: Invalid = "error",
 ) -> None:
     """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
@@ -117,11 +130,15 @@ def read_lists(
     largest id allowed. `invalid` says what becomes of rows with faults.
     """
     schema, ids = packed_columns(tables[0]), PairIds(pair_key, log.names) if pair_key else None
+    if "seen" in tables[0].columns:  # those left keep their places
+        schema["positions"] = COLUMNS["positions"]
     faults, extent, waiting = Faults(), Extent(), Spool[Lists](log.scratch / "lists")
     for batch in batches_of(tables, log.progress, faults=faults):
         location = batch.location
         lists = Lists.of(batch.columns, location, tables[0].fields)
         lists.check_order(location)
+        lists = from_one(lists, first_rank, location)
+        check_seen(lists, location)
         if query_doc_pairs is not None and ids is None:
             documents = np.asarray(lists.documents["query_doc_ids"])
             check_ids(documents, query_doc_pairs, location, lists.lengths)
@@ -129,6 +146,9 @@ def read_lists(
         if (refused := location.refused(len(rows))) is not None:
             lists, rows = lists.without(refused), rows[~refused]
             log.note("dropped_rows", int(refused.sum()))
+        seen = seen_alone(lists, log)
+        rows = rows if seen is lists else None
+        lists = seen
         if positions is not None:
             lists = lists.head(positions, log)
         extent.add(lists.lengths, location, rows)
