@@ -20,7 +20,7 @@ from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
-from clickexp.data.ingest.shown import SEEN, check_seen, from_one, seen_alone
+from clickexp.data.ingest.shown import SEEN, check_seen, from_one, rank_rule, seen_alone
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.spool import Spool
 from clickexp.data.ingest.tables import batches_of, open_tables
@@ -85,6 +85,8 @@ def open_lists(
     described = list_columns(columns, pair_key, normalize)
     if normalize is not None:
         log.notes[NORMALIZED] = normalize
+    rule = rank_rule("positions", first_rank)
+    described[0]["positions"] = replace(COLUMNS["positions"], least=first_rank, rule=rule)
     text = TextForm(separator, header)
     tables = open_tables(source, *described, files=files, text=text)
     read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid)
