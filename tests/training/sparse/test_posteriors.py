@@ -228,7 +228,7 @@ def test_steps_on_posteriors_match_a_float64_loop(name):
 
 
 def test_the_means_of_priors_are_refitted_to_those_of_posteriors():
-    """A parabola by least squares, slopes held as by one row; posteriors stay, and rows that are the prior follow it."""
+    """A parabola by least squares, slopes held as by one row; posteriors stay, rows that are the prior follow it."""
     _, state = shared(LazySGD(0.3))
     table, seen = counted(), COUNTS > 0
     regressors = np.concatenate([np.ones((PAIRS + 1, 1)), table.powers], axis=1)
