@@ -159,6 +159,12 @@ def test_words_that_no_run_can_be_made_of(words, parts):
     assert "\n" not in str(error.value)
 
 
+def test_values_are_read_without_the_quotes_and_backslashes_of_hydra():
+    lines = ['a="a, b"', r"b=c\ d", r"c=p$\{seed\}", r"d='it\'s'", 'e="5"', "f=5", "g=null"]
+    expected = ["a, b", "c d", "p${seed}", "it's", "5", 5, None]
+    assert [*values(lines).values()] == expected
+
+
 def test_values_that_need_quotes_are_shown_with_them():
     with refuses(ConfigError, "quotes", "'dataset.columns.rank=\"Rang ⭐\"'"):
         CommandLine(["dataset.columns.rank=Rang ⭐"])

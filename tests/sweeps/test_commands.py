@@ -33,16 +33,14 @@ class Here(Place):
         self.capsys = capsys
 
     def ended(self, *arguments):
-        """Exit code and output, without the hint at traces."""
+        """Exit code and output."""
         sys.argv[:] = ["clickexp", *self.words(*arguments)]
         code = 0
         try:
             command.main()
         except SystemExit as end:
             code = end.code
-        return code, "".join(self.capsys.readouterr()).replace(
-            f" [{exits.FULL_ERROR}=1 shows the trace]", ""
-        )
+        return code, "".join(self.capsys.readouterr())
 
 
 @pytest.fixture
