@@ -3,24 +3,21 @@
 Without qid, the number of documents of each query is in a file of the same name plus ".query".
 """
 
-import gzip
 import io
 import math
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.extent import outweighs, shown_bytes
+from clickexp.data.ingest.streams import COMPRESSIONS, opened
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 
-_GZIP = b"\x1f\x8b"
-"""The first bytes of a gzipped file."""
 _BLOCK = 1 << 24
 """Bytes of text that are parsed at a time."""
 _SLICE = 1 << 26
@@ -33,7 +30,6 @@ MISSING = 1.797e308
 _LARGEST = np.finfo(np.float32).max
 POSITION = ".position"
 """Ending of a file of positions, one per line of documents, as LightGBM has it."""
-_PACKED = re.compile(r"\.(gz|bz2|zst|lz4|br)$")
 _LABEL = b"-.5"
 """Stands before a label as an index stands before a feature."""
 _WRONG = {
@@ -59,18 +55,13 @@ class LabelledLists(NamedTuple):
 
 
 def _blocks(file: Path) -> Iterator[bytes]:
-    """Whole lines, without comments, of a plain or gzipped file."""
-    with open(file, "rb") as plain:
-        is_packed = plain.read(len(_GZIP)) == _GZIP
-    with gzip.open(file) if is_packed else open(file, "rb") as lines:
-        while block := _next_lines(lines, file):
-            yield re.sub(rb"[ \t]*(?:#[^\n]*)?\r?(?=\n|\Z)", b"", block)
-
-
-def _next_lines(lines: BinaryIO | gzip.GzipFile, file: Path) -> bytes:
+    """Whole lines, without comments, of a plain or compressed file."""
     try:
-        return lines.read(_BLOCK) + lines.readline()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        with opened(file) as stream:
+            lines = io.BufferedReader(cast("io.RawIOBase", stream.content))
+            while block := lines.read(_BLOCK) + lines.readline():
+                yield re.sub(rb"[ \t]*(?:#[^\n]*)?\r?(?=\n|\Z)", b"", block)
+    except OSError as error:
         raise SourceLocation(str(file)).error(
             f"cannot be read ({error})", "pack the file again, or give it unpacked"
         ) from error
@@ -251,7 +242,8 @@ def _check_once(line: np.ndarray, feature: np.ndarray, location: SourceLocation)
 def beside(file: Path, ending: str) -> Path:
     """Returns the file of more about the lines of a file: its name, without that of a compression, and the ending."""
     whole = file.with_name(file.name + ending)
-    return whole if whole.is_file() else file.with_name(_PACKED.sub("", file.name) + ending)
+    name = file.stem if file.suffix in COMPRESSIONS else file.name
+    return whole if whole.is_file() else file.with_name(name + ending)
 
 
 def read_positions(file: Path, documents: int) -> np.ndarray | None:

@@ -1,8 +1,7 @@
 """Learning-to-rank files: every number arrives, clicks follow the labels, and broken files are named."""
 
-import gzip
-
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -286,14 +285,18 @@ def test_bad_files_and_settings(folder, rows):
         open_letor(folder, **FEW)
 
 
-def test_gzipped_files_are_read_as_plain_ones(folder, tmp_path):
+@pytest.mark.parametrize("ending", ["gz", pytest.param("zst", marks=pytest.mark.nightly)])
+def test_compressed_files_are_read_as_plain_ones(ending, folder, tmp_path):
     packed = tmp_path / "packed"
     packed.mkdir()
     for file in folder.iterdir():
-        (packed / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+        with pa.output_stream(
+            str(packed / f"{file.name}.{ending}"), compression="detect"
+        ) as stream:
+            stream.write(file.read_bytes())
     one, other = (open_letor(place, **FEW).train.features.values for place in (folder, packed))
     np.testing.assert_array_equal(one, other)
-    cut = packed / "train.txt.gz"
+    cut = packed / f"train.txt.{ending}"
     cut.write_bytes(cut.read_bytes()[:-20])
     with refuses(DataError, str(cut), "cannot be read", "Pack the file again"):
         open_letor(packed, **FEW)
