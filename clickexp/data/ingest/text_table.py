@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from clickexp.data.ingest.source_table import Batch, Leaf, SourceTable
@@ -99,16 +98,16 @@ class TextTable(SourceTable):
             yield content, stream
 
     def _batches(self, columns: Mapping[str, Leaf]) -> Iterator[Batch]:
-        first = self._skipped + 1
+        first, unit = self._skipped + 1, "line"
         if not columns:
             return
         with self._opened() as (content, stream):
             for batch in self._reader(content, [leaf.column for leaf in columns.values()]):
-                location = SourceLocation(str(self.file), first, "line")
-                breaks = (
-                    pc.sum(pc.count_substring(cells, "\n")).as_py() for cells in batch.columns
-                )
-                first += batch.num_rows + sum(count or 0 for count in breaks)
+                unit = (
+                    "record" if _has_line_breaks(batch) else unit
+                )  # no longer the number of its line
+                location = SourceLocation(str(self.file), first, unit)
+                first += batch.num_rows
                 texts = {k: pl.Series(batch.column(leaf.column)) for k, leaf in columns.items()}
                 words = {key: self._words(key, text, location) for key, text in texts.items()}
                 yield Batch(words, location, stream.stored.tell())
@@ -170,6 +169,11 @@ class TextTable(SourceTable):
                 strings_can_be_null=False,
             ),
         )
+
+
+def _has_line_breaks(batch: pa.RecordBatch) -> bool:
+    """Returns whether a cell goes over several lines."""
+    return any(pl.Series(cells).str.contains("\n", literal=True).any() for cells in batch.columns)
 
 
 def _cells(line: str, separator: str) -> Sequence[str]:

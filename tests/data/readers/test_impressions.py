@@ -276,7 +276,7 @@ def test_broken_bytes_never_end_otherwise(examples, tmp_path):
 
 
 def test_a_query_of_several_lines_is_one_value_and_an_open_quote_is_refused(tmp_path, monkeypatch):
-    """Also where a block of the file ends inside it; lines below keep their numbers in the file."""
+    """Also where a block of the file ends inside it; below it records are counted, not lines."""
     monkeypatch.setattr(TextTable, "block_bytes", 64)
     head = "session,query,document,rank,click\n"
     pages = [
@@ -290,7 +290,7 @@ def test_a_query_of_several_lines_is_one_value_and_an_open_quote_is_refused(tmp_
     assert dataset.train.documents + dataset.val.documents + dataset.test.documents == 80
     assert dataset.query_doc_pairs == 4  # two queries, two documents
     file.write_text(head + "".join(pages[:10]) + "9,x,d,first,0\n")
-    with refuses(DataError, "line 22", "rank holds 'first'"):
+    with refuses(DataError, "record 12", "rank holds 'first'"):
         open_impressions(file)
     file.write_text(head + '1,"red,d1,1,1\n1,shoes,d2,2,0\n2,"x",d1,1,0\n')
     with refuses(DataError, "log.csv", "quote"):
