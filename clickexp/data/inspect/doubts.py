@@ -35,10 +35,9 @@ def doubts(dataset: Dataset) -> Iterator[str]:
         for name, part in dataset.parts.items()
         if name != "ranking" or part is not dataset.test
     }
-    if dataset.train.clicks_total in (0, dataset.train.documents):
-        clicked = "every document" if dataset.train.clicks_total else "no document"
+    if dataset.train.clicks_total == dataset.train.documents:
         yield (
-            f"{clicked} of the training sessions was clicked, so that runs refuse the log: there is nothing to "
+            "every document of the training sessions was clicked, so that runs refuse the log: there is nothing to "
             "fit. It needs rows of documents that were shown and not clicked, too. Check the column of clicks"
         )
     share = max(round(sum(part.count for part in parts.values()) / _ENOUGH), 1)
