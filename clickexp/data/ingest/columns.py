@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from clickexp.data.schema import COLUMNS, Column
+from clickexp.data.schema import COLUMNS, MADE, Column
 from clickexp.errors import DataError
 
 _KEYS = ("dtype", "per", "fill", "name")
@@ -48,9 +48,10 @@ def named_columns(
     names: dict[str, str | None] = {key: key for key in keys}
     stated = {key: value for key, value in (columns or {}).items() if isinstance(value, Mapping)}
     if unknown := [key for key in columns or {} if key not in stated and key not in names]:
+        own = "own" if unknown[0] in MADE else unknown[0]  # a key that no column can have
         raise DataError(
             f"columns has keys {sorted(unknown)}. The keys are {list(names)}. Another column states its type: "
-            f"dataset.columns.{unknown[0]}={{dtype: float32, per: document}}; per: session where lists have one value."
+            f"columns.{own}={{dtype: float32, per: document, name: NAME}}; per: session where lists have one value."
         )
     names |= {key: value for key, value in (columns or {}).items() if key not in stated}
     extra = {}
