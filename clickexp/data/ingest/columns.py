@@ -47,12 +47,7 @@ def named_columns(
         raise DataError(f"columns has the key {wrong[0]!r}. Keys are text; write '{wrong[0]}'.")
     names: dict[str, str | None] = {key: key for key in keys}
     stated = {key: value for key, value in (columns or {}).items() if isinstance(value, Mapping)}
-    if unknown := [key for key in columns or {} if key not in stated and key not in names]:
-        own = "own" if unknown[0] in MADE else unknown[0]  # a key that no column can have
-        raise DataError(
-            f"columns has keys {sorted(unknown)}. The keys are {list(names)}. Another column states its type: "
-            f"columns.{own}={{dtype: float32, per: document, name: NAME}}; per: session where lists have one value."
-        )
+    _check_known({key: name for key, name in (columns or {}).items() if key not in stated}, names)
     names |= {key: value for key, value in (columns or {}).items() if key not in stated}
     extra = {}
     for key, options in stated.items():
@@ -71,6 +66,23 @@ def named_columns(
                 "for ids numbered from 0, or scaled numbers."
             )
     return names, extra
+
+
+def _check_known(columns: Mapping[str, Any], names: Mapping[str, Any]) -> None:
+    """DataError for a key that names no column of the reader."""
+    unknown = [key for key in columns if key not in names]
+    if made := [key for key in unknown if key in MADE]:
+        key, own = made[0], f"columns.my_{made[0]}"
+        raise DataError(
+            f"columns.{key}: {key} is made of the log, and names no column. To leave out documents that users did not "
+            f"see, name their column by columns.seen={columns[key]}; for models to read it, give it another key: "
+            f"{own}={{dtype: bool, per: document, name: {columns[key]}}}."
+        )
+    if unknown:
+        raise DataError(
+            f"columns has keys {sorted(unknown)}. The keys are {list(names)}. Another column states its type: "
+            f"columns.{unknown[0]}={{dtype: float32, per: document}}; per: session where lists have one value."
+        )
 
 
 def check_keys(name: str, keys: Iterable[str], allowed: Iterable[str]) -> None:
