@@ -233,10 +233,10 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
         dataset = open_prepared(path, **options)
         return _Opened(dataset, "", _split(dataset, options), _next("prepared", path, options))
     if not path.exists():
-        keyed = "=" in str(path)
+        key, equals, _ = str(path).partition("=")
         remedy = (
             "The path comes first: clickexp-data inspect PATH format=NAME."
-            if keyed
+            if equals and "/" not in key
             else "Check the path."
         )
         raise ConfigError(f"{path}: no such file or folder. {remedy}")

@@ -345,6 +345,7 @@ ERRORS = [
     (["inspect", "none"], ["none: no such file or folder"]),
     (["inspect", "dataset.path=none/log"], ["clickexp-data inspect PATH"]),
     (["verify", "HERE"], ["no prepared log", "clickexp-data prepare"]),
+    (["inspect", "none/date=2025-11-01"], ["Check the path."]),
     (["inspect", "HERE"], ["format=", "lists, "]),
     (["inspect", "SOURCE", "positionz=3"], ["positionz: ", "positions, "]),
 ]

@@ -84,8 +84,9 @@ def _check_known(columns: Mapping[str, Any], names: Mapping[str, Any]) -> None:
     if made := [key for key in unknown if key in MADE]:
         key, own = made[0], f"columns.my_{made[0]}"
         raise DataError(
-            f"columns.{key}: {key} is made of the log, and names no column. Leave rows of documents that users did not "
-            f"see out; or give it another key: {own}={{dtype: bool, per: document, name: {columns[key]}}}."
+            f"columns.{key}: {key} is made of the log, and names no column. To leave out documents that users did not "
+            f"see, name their column by columns.seen={columns[key]}; for models to read it, give it another key: "
+            f"{own}={{dtype: bool, per: document, name: {columns[key]}}}."
         )
     if unknown:
         raise DataError(

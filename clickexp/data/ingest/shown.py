@@ -7,7 +7,10 @@ from clickexp.data.ingest.lists import Lists
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 
-SEEN = Field("biuf", "documents were seen or not: true or false, 1 or 0")
+SEEN = Field(
+    "biuf",
+    "documents were seen or not: true or false, 1 or 0; columns.seen=null leaves the column out",
+)
 CONTRADICTION = "a document that was clicked was seen: set seen where there is a click"
 NOT_SEEN = "documents_not_seen"
 """The note that counts them."""
