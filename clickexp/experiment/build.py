@@ -5,7 +5,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +94,11 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     earlier = _earlier(settings.continue_from, identified)
     # before reading, so that what changes meanwhile counts as changed
     read = sources(config.values)
-    dataset = config.open_dataset(
-        **accepted(config.open_dataset, {"progress": partial(logger.progress, "read", 0)})
-    )
+
+    def report(done: int, total: int, where: str = "", /) -> None:
+        logger.progress("read", 0, done, total)
+
+    dataset = config.open_dataset(**accepted(config.open_dataset, {"progress": report}))
     for part in dataset.parts.values():
         part.check_stored_ids()
     if (advice := _sparse_ids(dataset)) is not None:
