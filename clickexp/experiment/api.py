@@ -21,13 +21,10 @@ from clickexp.experiment.overrides import CommandLine
 from clickexp.experiment.resolve import resolve
 from clickexp.experiment.run import run as run_parts
 from clickexp.experiment.values import current
-from clickexp.loggers import FanOut, Logger
-from clickexp.loggers.jsonl import plain
 from clickexp.models import Model
 from clickexp.runs.claims import claim_named, claim_new
-from clickexp.runs.result import RunResult
 from clickexp.runs.run import Run
-from clickexp.runs.store import HYDRA, OVERRIDES, REPORT, values
+from clickexp.runs.store import HYDRA, OVERRIDES, REPORT
 from clickexp.utils.files import whole
 
 if TYPE_CHECKING:
@@ -43,24 +40,19 @@ class FittedRun:
     """A finished run with its model and data.
 
     Attributes:
-        run: Its folder, result, configuration and epochs.
+        result: Its document, as result.json has it, with its folder, configuration and epochs.
         model: The fitted model.
         dataset: The sessions that it was fitted to and tested on.
     """
 
-    run: Run
+    result: Run
     model: Model
     dataset: Dataset
 
     @property
     def folder(self) -> Path:
         """Where result.json, model.npz, report.html and the rest are."""
-        return self.run.folder
-
-    @property
-    def result(self) -> RunResult:
-        """What the run reports, as result.json has it."""
-        return self.run.result
+        return self.result.folder
 
     @property
     def report(self) -> Path:
@@ -85,7 +77,7 @@ class FittedRun:
         """The record of each epoch, one row each."""
         import polars as pl
 
-        return pl.DataFrame(list(self.run.epochs), infer_schema_length=None)
+        return pl.DataFrame(list(self.result.epochs), infer_schema_length=None)
 
     @cached_property
     def per_rank(self) -> "pl.DataFrame":
@@ -111,7 +103,7 @@ class FittedRun:
         from clickexp.results.figures.drawing import drawing
         from clickexp.results.figures.run import run_figures
 
-        figures = run_figures(self.run)
+        figures = run_figures(self.result)
         for name in names:
             if name not in figures:
                 raise UserError(f"there is no figure {name}: choose from {', '.join(figures)}")
@@ -123,7 +115,7 @@ class FittedRun:
         shown = ", ".join(
             f"{name}={value:.4f}" for name, value in known.items() if value is not None
         )
-        return f"FittedRun({self.run.model} on {self.run.dataset}: {shown}, in {self.folder})"
+        return f"FittedRun({self.result.model} on {self.result.dataset}: {shown}, in {self.folder})"
 
 
 def run(
@@ -186,24 +178,11 @@ def _run_in(cfg: DictConfig, overrides: list[str], folder: str | Path | None) ->
         (claim.folder / HYDRA).mkdir(exist_ok=True)
         with whole(claim.folder / OVERRIDES) as part:
             part.write_text(OmegaConf.to_yaml(overrides))
-        recorder = _Recorder()
         with open_loggers(config) as logger:
-            parts = build(config, claim.folder, FanOut([logger, recorder]))
-            result = run_parts(parts)
+            parts = build(config, claim.folder, logger)
+            return FittedRun(run_parts(parts), parts.model, parts.dataset)
     finally:
         claim.release()
-    run = Run(claim.folder, result, config.values, values(overrides), tuple(recorder.epochs))
-    return FittedRun(run, parts.model, parts.dataset)
-
-
-class _Recorder(Logger):
-    """Keeps the record of each epoch."""
-
-    def __init__(self) -> None:
-        self.epochs: list[Mapping[str, Any]] = []
-
-    def epoch(self, record: Mapping[str, Any]) -> None:
-        self.epochs.append(plain(record))
 
 
 def _text(value: Any) -> str:

@@ -30,7 +30,7 @@ from clickexp.parameters.base import check_click_rate
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
-from clickexp.runs.result import Origin
+from clickexp.runs.run import Origin
 from clickexp.runs.sources import sources
 from clickexp.runs.store import CHECKPOINT, RESULT
 from clickexp.training.base import BaseTrainer

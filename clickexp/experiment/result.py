@@ -27,8 +27,8 @@ from clickexp.posteriors.shared import shared_posterior
 from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.hashing import config_hash
-from clickexp.runs.result import FORMAT, RelativeExamination, RunResult
-from clickexp.runs.store import IDS, MODEL, SHARED
+from clickexp.runs.run import FORMAT, RelativeExamination, Run
+from clickexp.runs.store import IDS, MODEL, SHARED, values
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.memory import peak_memory
@@ -39,18 +39,18 @@ log = logging.getLogger(__name__)
 _VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
 
 _Part = dict[str, Any]
-"""Keys and values of a `RunResult`."""
+"""Keys and values of a `Run`."""
 
 
-def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
-    """Evaluates the trained model, and saves it where the configuration says so.
+def evaluate_run(parts: Parts, fit: FitReport) -> Run:
+    """Evaluates the trained model, and saves it where the configuration says so; the document is not written yet.
 
     Args:
         parts: From `build`.
         fit: Report of the training.
 
     Returns:
-        The result.
+        The run.
     """
     model, dataset, trainer, settings = (
         parts.model,
@@ -102,7 +102,13 @@ def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
         )
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
-    return RunResult.of(cleaned(plain(result)))
+    return Run.of(
+        cleaned(plain(result)),
+        folder=parts.folder,
+        config=parts.config.values,
+        given=values(parts.config.overrides),
+        epochs=tuple(plain(fit.history)),
+    )
 
 
 def _save_names(dataset: Dataset, file: Path) -> None:

@@ -16,7 +16,7 @@ from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
 from clickexp.parameters.context import in_new_session
 from clickexp.posteriors.shared import SharedPosterior
-from clickexp.runs.result import SharedParameter
+from clickexp.runs.run import SharedParameter
 from clickexp.types import Array
 
 _LEAST_SLOPE = 1e-6

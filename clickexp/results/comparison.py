@@ -11,8 +11,8 @@ from clickexp.errors import UserError
 from clickexp.results.differences import Tests, run_tests
 from clickexp.results.groups import Group, experiments, groups_of
 from clickexp.results.metric_names import direction, leading, name, uncapitalised
-from clickexp.runs.objective import VALIDATION, stated_by
-from clickexp.runs.run import Run
+from clickexp.runs.objective import stated_by
+from clickexp.runs.run import VALIDATION, Run
 from clickexp.utils.text import listed
 
 _MOST_NAMED = 6
@@ -56,7 +56,7 @@ class Comparison:
     @cached_property
     def _stated(self) -> dict[str, bool | None]:
         """By name whether higher values of a metric are better, as the runs state it."""
-        return stated_by(run.result for run in self.runs)
+        return stated_by(self.runs)
 
     def direction(self, metric: str) -> int:
         """1 where more is better, -1 where less is, 0 where neither is or nothing is known."""
@@ -211,7 +211,7 @@ def _comparison(
         first = list(
             dict.fromkeys([*(optimized if len(optimized) == 1 else ()), *leading(reported, clicks)])
         )
-    sign = direction(first[0], stated_by(run.result for run in runs))
+    sign = direction(first[0], stated_by(runs))
     # best first, groups without the metric last; as they came where neither way is better
     ranked = sorted(
         groups_of(part),
@@ -244,4 +244,4 @@ def _sharing_test_sets(found: Iterable[Sequence[Run]]) -> list[list[Sequence[Run
 
 
 def _sessions_per_rank(run: Run) -> list[float | None]:
-    return run.result.per_rank.get("sessions", [])
+    return run.per_rank.get("sessions", [])

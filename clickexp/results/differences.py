@@ -145,4 +145,4 @@ def _pseudo_values(
 def _has_values(run: Run, metric: str) -> bool:
     """Whether values per query were kept."""
     kept = any((run.folder / name).is_file() for name in (SESSIONS, LISTS))
-    return kept and metric in run.result.test
+    return kept and metric in run.test

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.runs.objective import DRAWS
-from clickexp.runs.run import SEED, Run
+from clickexp.runs.run import DRAWS, SEED, Run
 from clickexp.runs.settings import VARYING
 from clickexp.runs.store import short_keys
 
@@ -113,12 +112,12 @@ class Group:
     @property
     def seconds(self) -> float:
         """Mean over the runs of the seconds of training without compilation; nan where unknown."""
-        return float(Spread.of([nan_if_none(run.seconds) for run in self.runs]).mean)
+        return float(Spread.of([nan_if_none(run.train.training_seconds) for run in self.runs]).mean)
 
     @property
     def compile_seconds(self) -> float:
         """Mean over the runs; nan where unknown."""
-        return float(Spread.of([nan_if_none(run.compile_seconds) for run in self.runs]).mean)
+        return float(Spread.of([nan_if_none(run.train.compile_seconds) for run in self.runs]).mean)
 
     def interval(self, metric: str) -> tuple[float, float, str]:
         """Low, high, and over what.
@@ -127,7 +126,7 @@ class Group:
         where a single run kept their values.
         """
         if metric.startswith(DRAWS):
-            drawn = [run.result.test_draws.get(metric.removeprefix(DRAWS)) for run in self.runs]
+            drawn = [run.test_draws.get(metric.removeprefix(DRAWS)) for run in self.runs]
             low = Spread.of([nan_if_none(each and each.low) for each in drawn]).mean
             high = Spread.of([nan_if_none(each and each.high) for each in drawn]).mean
             return float(low), float(high), "posterior draws"
@@ -135,7 +134,7 @@ class Group:
         if spread.count > 1:
             return float(spread.low), float(spread.high), self.repeats
         for run in self.runs:
-            low, high = run.result.intervals.get(metric, (None, None))
+            low, high = run.intervals.get(metric, (None, None))
             if low is not None and high is not None:
                 return low, high, "queries"
         return np.nan, np.nan, ""
@@ -158,14 +157,14 @@ class Group:
 
         The interval of the examination of a single run is that of its ratio to rank 1, as far as the log determines it.
         """
-        vectors = [run.result.per_rank.get(metric, []) for run in self.runs]
+        vectors = [run.per_rank.get(metric, []) for run in self.runs]
         ranks = max(map(len, vectors))
         padded = [[*vector, *[None] * (ranks - len(vector))] for vector in vectors if vector]
         spread = Spread.of(padded) if padded else None
         if spread is None or metric != "examination" or len(self.runs) != 1:
             return spread
         low, high = np.full((2, ranks), np.nan)
-        for each in self.runs[0].result.propensity:
+        for each in self.runs[0].propensity:
             if each.position <= ranks:
                 low[each.position - 1] = nan_if_none(each.relative_low) / each.relative
                 high[each.position - 1] = nan_if_none(each.relative_high) / each.relative
@@ -195,7 +194,7 @@ class Group:
         ]
         values = [
             [
-                np.array(run.result.per_rank.get(metric) or [None] * ranks, np.float64)[:ranks]
+                np.array(run.per_rank.get(metric) or [None] * ranks, np.float64)[:ranks]
                 for run in pair
             ]
             for pair in pairs
@@ -205,7 +204,7 @@ class Group:
 
     def reliability(self) -> dict[str, np.ndarray] | None:
         """Mean P(click), click rate and documents of all runs together, [bin, rank]; None where no run has them."""
-        found = [run.result.curves.ece for run in self.runs]
+        found = [run.curves.ece for run in self.runs]
         curves = [
             {key: np.array(part, np.float64) for key, part in curve} for curve in found if curve
         ]

@@ -52,7 +52,7 @@ ROOMS = {
                 for name in ("", ".commands.compare", ".comparison", ".per_query")
             ),
             "clickexp.utils.statistics.bootstrap",
-            "clickexp.runs.result",
+            "clickexp.runs.run",
             "clickexp.loggers",
             "clickexp.export.fitted",
         ],

@@ -12,7 +12,7 @@ from clickexp.results.figures.drawing import Panel, draw
 from clickexp.results.figures.panels import COLORS, calibration, cost, forest, learning, per_rank
 from clickexp.results.groups import nan_if_none
 from clickexp.results.metric_names import PER_RANK, short
-from clickexp.runs.objective import VALIDATION
+from clickexp.runs.run import VALIDATION
 from clickexp.utils.escape import figure_text
 
 _MOST_METRICS = 3

@@ -82,7 +82,7 @@ def data(
     metrics |= dict.fromkeys(
         name for run in runs for epoch in run.epochs for name in epoch if "/" in name
     )
-    stated = stated_by(run.result for run in runs)
+    stated = stated_by(runs)
     online, damaged = online_results(runs)
     return {
         "title": printable(
@@ -185,7 +185,7 @@ def _value(group: Group, metric: str, over_all: str) -> list[Any]:
 
 def _per_rank(group: Group) -> dict[str, Spread]:
     """By metric, but for the numbers of sessions."""
-    metrics = dict.fromkeys(metric for run in group.runs for metric in run.result.per_rank)
+    metrics = dict.fromkeys(metric for run in group.runs for metric in run.per_rank)
     spreads = {metric: group.per_rank(metric) for metric in metrics if metric != "sessions"}
     return {metric: spread for metric, spread in spreads.items() if spread}
 
@@ -206,14 +206,13 @@ def _run_data(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]
         "seed": run.seed,
         "testSet": run.test_set,
         "perRank": {
-            key: _rounded(list(map(_number_or_none, own)))
-            for key, own in run.result.per_rank.items()
+            key: _rounded(list(map(_number_or_none, own))) for key, own in run.per_rank.items()
         },
         "chosen": run.chosen,
         "values": _rounded({metric: run.value(metric) for metric in run.metrics}),
-        "seconds": _rounded(run.seconds),
-        "compiling": _rounded(run.compile_seconds),
-        "environment": run.result.environment,
+        "seconds": _rounded(run.train.training_seconds),
+        "compiling": _rounded(run.train.compile_seconds),
+        "environment": run.environment,
         "curves": _rounded(curves),
         "settings": [_setting(set_here[key]) if key in set_here else None for key in settings],
     }
@@ -238,7 +237,7 @@ def _setting(value: Any) -> str:
 
 def _environments(runs: Sequence[Run]) -> list[str]:
     """Commits, versions and devices of the runs, where they are recorded."""
-    found = [run.result.environment for run in runs]
+    found = [run.environment for run in runs]
     shown = {"git_commit": "commit", "clickexp": "clickexp", "jax": "JAX", "device": "device"}
     values = {key: sorted({str(own[key]) for own in found if own.get(key)}) for key in shown}
     values["git_commit"] = sorted({commit[:_COMMIT] for commit in values["git_commit"]})
