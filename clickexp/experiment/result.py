@@ -18,7 +18,6 @@ from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.references import references
 from clickexp.experiment.build import Parts
-from clickexp.loggers.jsonl import plain
 from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.posteriors.draws import as_result, evaluate_draws
@@ -32,6 +31,7 @@ from clickexp.runs.store import IDS, MODEL, SHARED, values
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.memory import peak_memory
+from clickexp.utils.documents import plain
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
 

@@ -15,8 +15,8 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # before W&B sets it
 import wandb
 
 from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
-from clickexp.loggers.jsonl import plain
 from clickexp.runs.run import Run
+from clickexp.utils.documents import plain
 from clickexp.utils.paths import display_path
 
 _Mode = Literal["auto", "online", "offline", "disabled"]

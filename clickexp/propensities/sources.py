@@ -9,9 +9,9 @@ import numpy as np
 
 from clickexp.data import Dataset, Sessions
 from clickexp.errors import ConfigError, UserError
-from clickexp.numerics import QUANTILE
 from clickexp.propensities.base import Propensities, PropensitySource, documents
 from clickexp.runs.run import RelativeExamination, Run
+from clickexp.utils.statistics.means import QUANTILE
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from clickexp.results.comparison import Comparison
-from clickexp.results.differences import SIGNIFICANT
 from clickexp.results.groups import Group
 from clickexp.results.metric_names import headline, short
+from clickexp.utils.statistics.means import SIGNIFICANT
 from clickexp.utils.tables.numbers import rounded
 
 

@@ -1,6 +1,5 @@
 """Runs that differ in their seed only, summed up, and their names."""
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,45 +10,10 @@ import numpy as np
 from clickexp.runs.run import DRAWS, SEED, Run
 from clickexp.runs.settings import VARYING
 from clickexp.runs.store import short_keys
+from clickexp.utils.statistics.means import Spread
 
-_CONFIDENCE = 0.95
 _MOST_KEYS = 3
 """Keys of the configuration in a name, at most, where overrides do not distinguish groups."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean, standard deviation and 95% interval of a number over runs; arrays where the runs have vectors.
-
-    Missing values are left out.
-
-    Attributes:
-        mean: Mean over the runs that have a value; nan without one.
-        sd: Standard deviation; nan from fewer than two values.
-        low: Lower end of Student's t-interval: mean - t sd / sqrt(count), t being the quantile with count - 1 degrees
-            of freedom.
-        high: Upper end of it.
-        count: Number of runs that have a value.
-    """
-
-    mean: np.ndarray
-    sd: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    count: np.ndarray
-
-    @classmethod
-    def of(cls, values: Sequence[Any] | np.ndarray) -> "Spread":
-        """Sums up values [run, ...], nan or None where there is none."""
-        array = np.array(values, np.float64)
-        known = np.isfinite(array)
-        count = np.asarray(known.sum(axis=0))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # nan from no values is what is wanted
-            mean = np.nanmean(array, axis=0, where=known)
-            sd = np.nanstd(array, axis=0, ddof=1, where=known)
-        half = sd if len(array) < 2 else _quantile(count) * sd / np.sqrt(np.maximum(count, 1))
-        return cls(mean, sd, mean - half, mean + half, count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +63,7 @@ class Group:
 
     def spread(self, metric: str) -> Spread:
         """Spread over the runs of a metric of the test, or, as val/..., of the validation."""
-        return Spread.of([nan_if_none(run.value(metric)) for run in self.runs])
+        return Spread.of([run.value(metric) for run in self.runs])
 
     @property
     def repeats(self) -> str:
@@ -112,12 +76,12 @@ class Group:
     @property
     def seconds(self) -> float:
         """Mean over the runs of the seconds of training without compilation; nan where unknown."""
-        return float(Spread.of([nan_if_none(run.train.training_seconds) for run in self.runs]).mean)
+        return float(Spread.of([run.train.training_seconds for run in self.runs]).mean)
 
     @property
     def compile_seconds(self) -> float:
         """Mean over the runs; nan where unknown."""
-        return float(Spread.of([nan_if_none(run.train.compile_seconds) for run in self.runs]).mean)
+        return float(Spread.of([run.train.compile_seconds for run in self.runs]).mean)
 
     def interval(self, metric: str) -> tuple[float, float, str]:
         """Low, high, and over what.
@@ -127,8 +91,8 @@ class Group:
         """
         if metric.startswith(DRAWS):
             drawn = [run.test_draws.get(metric.removeprefix(DRAWS)) for run in self.runs]
-            low = Spread.of([nan_if_none(each and each.low) for each in drawn]).mean
-            high = Spread.of([nan_if_none(each and each.high) for each in drawn]).mean
+            low = Spread.of([each and each.low for each in drawn]).mean
+            high = Spread.of([each and each.high for each in drawn]).mean
             return float(low), float(high), "posterior draws"
         spread = self.spread(metric)
         if spread.count > 1:
@@ -164,10 +128,10 @@ class Group:
         if spread is None or metric != "examination" or len(self.runs) != 1:
             return spread
         low, high = np.full((2, ranks), np.nan)
-        for each in self.runs[0].propensity:
-            if each.position <= ranks:
-                low[each.position - 1] = nan_if_none(each.relative_low) / each.relative
-                high[each.position - 1] = nan_if_none(each.relative_high) / each.relative
+        for ratio in self.runs[0].propensity:
+            if ratio.position <= ranks:
+                bounds = np.array([ratio.relative_low, ratio.relative_high], np.float64)
+                low[ratio.position - 1], high[ratio.position - 1] = bounds / ratio.relative
         return replace(spread, low=spread.mean * low, high=spread.mean * high)
 
     def per_rank_difference(self, baseline: "Group", metric: str) -> Spread | None:
@@ -218,20 +182,6 @@ class Group:
             )
             pooled[key] = sums / np.where(documents > 0, documents, np.nan)
         return pooled
-
-
-def _quantile(count: np.ndarray) -> np.ndarray:
-    """That of Student's t for the means of so many values."""
-    from scipy import (
-        special,
-    )  # here, since the report on a single run needs none, and should not wait for it
-
-    return special.stdtrit(np.maximum(count - 1, 1), (1 + _CONFIDENCE) / 2)
-
-
-def nan_if_none(value: float | None) -> float:
-    """The value, nan for None."""
-    return np.nan if value is None else value
 
 
 def experiments(runs: Iterable[Run]) -> list[list[Run]]:

@@ -6,9 +6,10 @@ import numpy as np
 
 from clickexp.results.comparison import Comparison
 from clickexp.results.conclusion import difference
-from clickexp.results.differences import SIGNIFICANT
+from clickexp.results.groups import Group
 from clickexp.results.metric_names import ARROWS, PER_RANK, name, short
 from clickexp.utils import escape
+from clickexp.utils.statistics.means import SIGNIFICANT
 from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.markdown import markdown
 from clickexp.utils.tables.numbers import number, rounded, standing
@@ -50,10 +51,7 @@ def leaderboard(comparison: Comparison) -> Table:
     header = ["Model"]
     columns: list[Sequence[str | Cell]] = [[group.title for group in groups]]
     for metric in metrics:
-        uncertainties = [group.uncertainty(metric, comparison.uncertainty) for group in groups]
-        values = [float(group.spread(metric).mean) for group in groups]
-        pairs = rounded(values, uncertainties, more=int(comparison.shares_units))
-        texts, deviations = zip(*pairs, strict=True)
+        texts, deviations = zip(*value_texts(comparison, metric), strict=True)
         places = standing(texts, comparison.direction(metric))
         header.append(short(metric) + ARROWS[comparison.direction(metric)])
         columns.append(list(map(Cell, texts, deviations, places, map(_stars, p[metric][1]))))
@@ -73,9 +71,25 @@ def leaderboard(comparison: Comparison) -> Table:
     return _table([*caption, *comparison.warnings], header, columns)
 
 
+def value_texts(comparison: Comparison, metric: str) -> list[tuple[str, str]]:
+    """Returns the text of each group's mean over runs, and of its uncertainty, rounded as a column."""
+    values = [float(group.spread(metric).mean) for group in comparison.groups]
+    uncertainties = [
+        group.uncertainty(metric, comparison.uncertainty) for group in comparison.groups
+    ]
+    return rounded(values, uncertainties, more=int(comparison.shares_units))
+
+
+def difference_texts(comparison: Comparison, baseline: Group, metric: str) -> list[tuple[str, str]]:
+    """Returns the text of each group's difference to a baseline, and of half its interval, rounded as a column."""
+    pairs = [difference(comparison, baseline, group, metric)[:2] for group in comparison.groups]
+    values, halves = zip(*pairs, strict=True)
+    return rounded(values, halves, "+")
+
+
 def differences(comparison: Comparison) -> Table:
     """The leading metrics minus those of the baseline, with the 95% interval of each difference."""
-    baseline, metrics = comparison.baseline, comparison.leading
+    baseline, metrics, p = comparison.baseline, comparison.leading, _against_baseline(comparison)
     others = [group for group in comparison.groups if group is not baseline]
     header = [
         "Model",
@@ -83,10 +97,10 @@ def differences(comparison: Comparison) -> Table:
     ]
     columns: list[Sequence[str | Cell]] = [[group.title for group in others]]
     for metric in metrics:
-        found = [difference(comparison, baseline, group, metric) for group in others]
-        pairs = rounded([value for value, *_ in found], [half for _, half, _ in found], "+")
+        texts = difference_texts(comparison, baseline, metric)
+        cells = zip(comparison.groups, texts, p[metric][1], strict=True)
         columns.append(
-            [Cell(*pair, stars=_stars(p)) for pair, (*_, p) in zip(pairs, found, strict=True)]
+            [Cell(*pair, stars=_stars(p)) for group, pair, p in cells if group is not baseline]
         )
     unit = " or ".join(
         sorted(

@@ -34,6 +34,7 @@ from clickexp.runs.store import (
     values,
     write_json,
 )
+from clickexp.utils.documents import describe_fault
 from clickexp.utils.escape import cleaned
 
 FORMAT = 1
@@ -44,10 +45,8 @@ DRAWS = "draws/"
 """How the names of test metrics over posterior draws begin."""
 SEED = "seed"
 _FOLD, _FOLDS = "dataset.fold", "dataset.folds"
-_KINDS_OF_NUMBER = ("int", "float")
-"""Which of them a value should have been ends the places in messages of pydantic."""
 _LONGEST = 80
-"""Characters of a wrong value in a message."""
+"""Characters of a wrong format in a message."""
 _MOST_POSITIONS = 1_000_000
 Number = int | float | None
 """None for what is not known: JSON has no NaN."""
@@ -402,7 +401,7 @@ class Run(_Document):
         try:
             return cls.model_validate({**content, **beside})
         except ValidationError as error:
-            raise UserError(_described(error)) from error
+            raise UserError(describe_fault(error, RESULT, "not that of a run")) from error
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -556,19 +555,6 @@ class Run(_Document):
 
 _BESIDE = {name for name, field in Run.model_fields.items() if field.exclude}
 """Attributes of a run that are not in its document."""
-
-
-def _described(error: ValidationError) -> str:
-    """Returns the first fault in a line."""
-    first = error.errors(include_url=False)[0]
-    place = "/".join(str(each) for each in first["loc"] if each not in _KINDS_OF_NUMBER)
-    if first["type"] == "missing" or place in ("model", "dataset", "test"):
-        return f"{RESULT} is not that of a run: it names no {place}"
-    if first["type"] == "value_error":
-        return f"{RESULT} is damaged: {place}: {first['msg'].removeprefix('Value error, ')}"
-    text = repr(first["input"])
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    return f"{RESULT} is damaged: {place} is {text}"
 
 
 def _short_hash(content: Any) -> str:

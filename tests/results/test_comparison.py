@@ -12,12 +12,11 @@ from small_runs import write_run
 from clickexp.errors import UserError
 from clickexp.results import find_runs
 from clickexp.results.comparison import comparisons
-from clickexp.results.differences import holm, paired_p
-from clickexp.results.groups import Spread
 from clickexp.results.leaderboard import leaderboard
 from clickexp.results.metric_names import headline, leading
 from clickexp.results.pages.comparison import data
 from clickexp.results.per_query import paired_test, samples
+from clickexp.utils.statistics.means import Spread, holm, paired_tests
 
 CONF = ROOT / "conf"
 RNG = np.random.default_rng(0)
@@ -43,7 +42,7 @@ def test_paired_p_is_that_of_scipy_where_both_have_values():
     values = RNG.normal(size=(4, 30)) + np.array([[0], [0.3], [0], [0]])
     values[2, 10:] = np.nan
     values[3] = values[0]
-    p = paired_p(values, 0)
+    p, _ = paired_tests(values, 0)
     expected = [
         stats.ttest_rel(values[1], values[0]).pvalue,
         stats.ttest_rel(values[2, :10], values[0, :10]).pvalue,

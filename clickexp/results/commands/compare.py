@@ -17,11 +17,12 @@ from clickexp.results.conclusion import conclusion
 from clickexp.results.leaderboard import leaderboard, significance, tables
 from clickexp.results.loading import find_runs
 from clickexp.results.metric_names import PER_RANK
+from clickexp.runs.store import run_folders
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.terminal import terminal, widest
 
-_PAGE = "comparison.html"
+_PAGE, _FOLDER = "comparison.html", "comparison"
 _NAME_WIDTH = 36
 """Of names in a table that would be too wide."""
 
@@ -39,7 +40,7 @@ def compare(
 
     Args:
         folders: Folders of runs.
-        output: Where to write; by default the first folder.
+        output: Where to write; by default the first folder, or comparison/ in it where it is that of a run.
         baseline: The group, by its name or model, that others are tested against; by default the best.
         metrics: Columns of the tables; the first orders them.
         ranks: Columns of the tables per rank; by default all.
@@ -62,7 +63,7 @@ def compare(
         say(f"skipped {one}")
     found = comparisons(runs, metrics, baseline)
     _check_ranks(found, ranks or ())
-    folder = Path(folders[0] if output is None else output)
+    folder = _folder_beside(Path(folders[0])) if output is None else Path(output)
     console = Console()
     made, drawn = {}, {}
     for comparison in found:
@@ -88,6 +89,11 @@ def compare(
     if open_page:
         webbrowser.open((folder / _PAGE).resolve().as_uri())
     return found
+
+
+def _folder_beside(first: Path) -> Path:
+    """Returns where a comparison is written; a run has figures/ of its own."""
+    return first / _FOLDER if next(run_folders(first), None) == first else first
 
 
 def _check_ranks(found: Sequence[Comparison], ranks: Sequence[int]) -> None:

@@ -7,13 +7,12 @@ import numpy as np
 
 from clickexp.results.comparison import Comparison
 from clickexp.results.conclusion import difference
-from clickexp.results.differences import SIGNIFICANT
 from clickexp.results.figures.drawing import Panel, draw
 from clickexp.results.figures.panels import COLORS, calibration, cost, forest, learning, per_rank
-from clickexp.results.groups import nan_if_none
 from clickexp.results.metric_names import PER_RANK, short
 from clickexp.runs.run import VALIDATION
 from clickexp.utils.escape import figure_text
+from clickexp.utils.statistics.means import SIGNIFICANT
 
 _MOST_METRICS = 3
 """Panels of the differences."""
@@ -64,7 +63,7 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, Sequence[Panel]]]:
     costs = {
         "seconds": [group.seconds for group in groups],
         "compile_seconds": [group.compile_seconds for group in groups],
-        "parameters": [nan_if_none(group.runs[0].parameters) for group in groups],
+        "parameters": np.array([group.runs[0].parameters for group in groups], np.float64),
     }
     known = {name: values for name, values in costs.items() if np.isfinite(values).any()}
     if known:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.panels import COLORS, MARKERS, barred, calibration, look, per_rank
-from clickexp.results.groups import Group, nan_if_none
+from clickexp.results.groups import Group
 from clickexp.runs.run import RelativeExamination, Run
 from clickexp.utils.escape import figure_text
 
@@ -82,8 +82,8 @@ def run_groups(run: Run) -> list[Group]:
 def _propensity(points: Sequence[RelativeExamination], groups: Sequence[Group], axes: Axes) -> None:
     """Draws propensities with their intervals, and those of the true user, if it is known."""
     ranks, values = [each.position for each in points], np.array([each.relative for each in points])
-    low = np.array([nan_if_none(each.relative_low) for each in points])
-    high = np.array([nan_if_none(each.relative_high) for each in points])
+    low = np.array([each.relative_low for each in points], np.float64)
+    high = np.array([each.relative_high for each in points], np.float64)
     barred(ranks, values, low, high, 0, axes, figure_text(groups[0].name))
     for i, group in enumerate(groups):
         if i and (truth := group.per_rank("examination")):
@@ -129,7 +129,7 @@ def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
     for i, group in enumerate(groups):
         curve = _cold(group)
         if curve.get("from") == _cold(groups[0])["from"]:
-            values = [nan_if_none(value) for value in curve["ppl"]]
+            values = np.array(curve["ppl"], np.float64)
             axes.plot(names, values, label=figure_text(group.name), marker=MARKERS[i], **look(i))
     axes.set(xlabel="Impressions in training", ylabel="Perplexity")
 
@@ -165,13 +165,13 @@ def _losses(run: Run, axes: Axes) -> None:
     """Draws the losses over epochs, and marks the best epoch."""
     best = run.train.best_epoch
     for i, (metric, label) in enumerate(_LOSSES.items()):
-        points = [(epoch.get("epoch"), nan_if_none(epoch.get(metric))) for epoch in run.epochs]
-        if np.isfinite([y for _, y in points]).any():
-            axes.plot(
-                *zip(*points, strict=True), label=label, marker="o", markersize=2.5, color=COLORS[i]
-            )
-            kept = [(x, y) for x, y in points if x == best and metric.startswith("val/")]
-            if kept:
-                axes.plot(*zip(*kept, strict=True), "*", color=COLORS[i], markersize=9, zorder=3)
+        epochs = np.array([epoch.get("epoch") for epoch in run.epochs], np.float64)
+        losses = np.array([epoch.get(metric) for epoch in run.epochs], np.float64)
+        if not np.isfinite(losses).any():
+            continue
+        axes.plot(epochs, losses, label=label, marker="o", markersize=2.5, color=COLORS[i])
+        marked = epochs == best
+        if metric.startswith("val/") and marked.any():
+            axes.plot(epochs[marked], losses[marked], "*", color=COLORS[i], markersize=9, zorder=3)
     axes.set(xlabel="Epoch", ylabel="Loss\n(per document)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
