@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from clickexp.data.checksums import REMEDY, DamagedError
 from clickexp.data.context import context_columns
 from clickexp.data.derived import DerivedColumn
 from clickexp.data.features import Features
@@ -41,7 +42,7 @@ class Sessions(ColumnsView):
         session_ids    [count] int64           optional, of the search session that a list is part of
         times          [count] float64         optional, orders the lists of a search session
         positions      [count, ranks] int32    optional, from 1; without it the rank is the position
-        labels         [count, ranks] float32  optional, graded relevance
+        labels         [count, ranks] float32  optional, graded relevance; NaN for documents that nobody judged
         late_clicks    [count, ranks] bool     optional, clicks after a later list was shown, which no context has
 
     and any other column that was declared, [count, ranks] or [count]; `schema` holds the declarations by name.
@@ -152,10 +153,12 @@ class Sessions(ColumnsView):
         chunks = [chunk[name] for chunk in self.chunks()]
         return min(int(chunk.min()) for chunk in chunks), max(int(chunk.max()) for chunk in chunks)
 
-    @property
+    @cached_property
     def has_labels(self) -> bool:
-        """Whether there are relevance labels."""
-        return "labels" in self.columns
+        """Whether any document has a relevance label."""
+        return "labels" in self.columns and any(
+            not np.isnan(chunk["labels"][chunk.shown]).all() for chunk in self.chunks()
+        )
 
     @property
     def feature_lengths(self) -> dict[str, int]:
@@ -245,6 +248,19 @@ class Sessions(ColumnsView):
             "query_doc_ids": ids.astype(np.int32)[self.columns["query_doc_ids"]],
         }
         return replace(self, columns=columns, query_doc_pairs=query_doc_pairs, checksums=None)
+
+    def check_stored_ids(self) -> None:
+        """Raises a DamagedError where a stored document has an id that the log does not have."""
+        for chunk in self.chunks():
+            ids = chunk["query_doc_ids"]
+            least, most = int(ids.min(initial=0)), int(ids.max(initial=0))
+            if least < 0 or most > self.query_doc_pairs:
+                wrong = most if least == 0 else least
+                raise DamagedError(
+                    f"{self.folder or 'sessions'}: query_doc_ids holds {wrong}, where ids go up to "
+                    f"{self.query_doc_pairs}. The files have changed since the log was prepared",
+                    REMEDY,
+                )
 
     def with_pairs(self, query_doc_pairs: int, location: SourceLocation = _SESSIONS) -> "Sessions":
         """The same sessions for a table whose largest id is query_doc_pairs; DataError at an id above."""

@@ -14,16 +14,12 @@ from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
-from clickexp.data.ingest.tables import (
-    ParquetTable,
-    SourceTable,
-    TextTable,
-    batches_of,
-    open_tables,
-)
+from clickexp.data.ingest.parquet_table import ParquetTable
+from clickexp.data.ingest.source_table import SourceTable, TypedTable
+from clickexp.data.ingest.tables import KINDS, batches_of, open_tables
 from clickexp.data.names import keys_of
 from clickexp.data.pairs import DOCUMENTS, QUERIES
-from clickexp.data.readers.parquet import list_columns, packed_columns
+from clickexp.data.readers.lists import list_columns, packed_columns
 from clickexp.data.schema import COLUMNS, Column, SourceLocation
 from clickexp.errors import UserError
 from clickexp.export.context import with_context
@@ -137,7 +133,7 @@ def read_sessions(
                 "or take the order of the rows, with columns.time=null."
             )
         tables = _opened(dataset, ids, source, {**columns, "time": time}, to_rank)
-    if id_names is not None and isinstance(tables[0], ParquetTable):  # text says nothing of kinds
+    if id_names is not None and isinstance(tables[0], TypedTable):  # text says nothing of kinds
         _check_kinds(source, tables[0].layout, id_names)
     read = _read(dataset, source, tables, ids, id_names, to_rank)
     return {*tables[0].columns}, _with_context(read) if context else (piece for _, piece in read)
@@ -155,8 +151,8 @@ def _opened(
         {**columns, **declared}, None if ids is None else ids.pair_key
     )
     required = [name for name in required if name not in ("clicks", *declared)]
-    kinds: list[type[SourceTable]] = [ParquetTable, TextTable] if to_rank else [ParquetTable]
-    return open_tables(source, kinds, fields, names, required)
+    kinds = KINDS if to_rank else [ParquetTable]
+    return open_tables(source, fields, names, required, kinds=kinds)
 
 
 def _with_context(read: Iterator[tuple[Lists, Piece]]) -> Iterator[Piece]:
