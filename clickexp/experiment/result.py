@@ -27,7 +27,7 @@ from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.run import FORMAT, RelativeExamination, Run
-from clickexp.runs.store import IDS, MODEL, SHARED, values
+from clickexp.runs.store import IDS, MODEL, SHARED
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.memory import peak_memory
@@ -108,7 +108,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
         cleaned(plain(result)),
         folder=parts.folder,
         config=parts.config.values,
-        given=values(parts.config.overrides),
+        words=tuple(parts.config.overrides),
         epochs=tuple(plain(fit.history)),
     )
 

@@ -1,6 +1,7 @@
 """Groups of runs that share a test set, ordered and compared."""
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -148,6 +149,18 @@ class Comparison:
         return sorted(
             {self.groups.index(self.baseline), *range(min(_MOST_BASELINES, len(self.groups)))}
         )
+
+    def difference(self, baseline: Group, group: Group, metric: str) -> tuple[float, float, float]:
+        """Difference of a group's mean to another's, half its 95% interval, and the corrected p-value.
+
+        The last two are nan where there is no test, as against groups that are none of the baselines.
+        """
+        value = float(group.spread(metric).mean - baseline.spread(metric).mean)
+        row, column = self.groups.index(baseline), self.groups.index(group)
+        if row not in self.baselines:
+            return value, math.nan, math.nan
+        tests, row = self.tests[metric], self.baselines.index(row)
+        return value, float(tests.half[row, column]), float(tests.p[row, column])
 
     @cached_property
     def tests(self) -> dict[str, Tests]:

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from clickexp.results.groups import Group, varying
-from clickexp.runs.store import OVERRIDES, read_yaml
-from clickexp.utils.escape import cleaned
 
 _FEWEST = 4
 """Trials from which importances mean something."""
@@ -69,10 +67,8 @@ def commands(groups: Sequence[Group]) -> list[str]:
     """The command of each sweep, from the overrides of its runs: values of one key are joined by commas."""
     sweeps: dict[Path, list[list[tuple[str, str]]]] = {}
     for run in (run for group in groups for run in group.runs):
-        given = cleaned(read_yaml(run.folder / OVERRIDES))
-        texts = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
-        pairs = [text.split("=", 1) for text in texts if "=" in text]
-        sweeps.setdefault(run.folder.parent, []).append([(key, value) for key, value in pairs])
+        pairs = [word.partition("=") for word in run.words if "=" in word]
+        sweeps.setdefault(run.folder.parent, []).append([(key, value) for key, _, value in pairs])
     lines = {}
     for jobs in sweeps.values():
         values: dict[str, dict[str, None]] = {}

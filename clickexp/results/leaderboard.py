@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from clickexp.results.comparison import Comparison
-from clickexp.results.conclusion import difference
 from clickexp.results.groups import Group
 from clickexp.results.metric_names import ARROWS, PER_RANK, name, short
 from clickexp.utils import escape
@@ -46,7 +45,6 @@ def tables(
 def leaderboard(comparison: Comparison) -> Table:
     """The leading metrics: means over seeds, each with one uncertainty, whose digits it follows."""
     groups, metrics = comparison.groups, comparison.leading
-    p = _against_baseline(comparison)
     counts = sorted({len(group.runs) for group in groups})
     header = ["Model"]
     columns: list[Sequence[str | Cell]] = [[group.title for group in groups]]
@@ -54,7 +52,9 @@ def leaderboard(comparison: Comparison) -> Table:
         texts, deviations = zip(*value_texts(comparison, metric), strict=True)
         places = standing(texts, comparison.direction(metric))
         header.append(short(metric) + ARROWS[comparison.direction(metric)])
-        columns.append(list(map(Cell, texts, deviations, places, map(_stars, p[metric][1]))))
+        columns.append(
+            list(map(Cell, texts, deviations, places, map(_stars, _p_values(comparison, metric))))
+        )
     if len(counts) > 1:
         header.append("Runs" if "folds" in comparison.uncertainty else "Seeds")
         columns.append([Cell(str(len(group.runs))) for group in groups])
@@ -82,14 +82,14 @@ def value_texts(comparison: Comparison, metric: str) -> list[tuple[str, str]]:
 
 def difference_texts(comparison: Comparison, baseline: Group, metric: str) -> list[tuple[str, str]]:
     """Returns the text of each group's difference to a baseline, and of half its interval, rounded as a column."""
-    pairs = [difference(comparison, baseline, group, metric)[:2] for group in comparison.groups]
+    pairs = [comparison.difference(baseline, group, metric)[:2] for group in comparison.groups]
     values, halves = zip(*pairs, strict=True)
     return rounded(values, halves, "+")
 
 
 def differences(comparison: Comparison) -> Table:
     """The leading metrics minus those of the baseline, with the 95% interval of each difference."""
-    baseline, metrics, p = comparison.baseline, comparison.leading, _against_baseline(comparison)
+    baseline, metrics = comparison.baseline, comparison.leading
     others = [group for group in comparison.groups if group is not baseline]
     header = [
         "Model",
@@ -98,7 +98,7 @@ def differences(comparison: Comparison) -> Table:
     columns: list[Sequence[str | Cell]] = [[group.title for group in others]]
     for metric in metrics:
         texts = difference_texts(comparison, baseline, metric)
-        cells = zip(comparison.groups, texts, p[metric][1], strict=True)
+        cells = zip(comparison.groups, texts, _p_values(comparison, metric), strict=True)
         columns.append(
             [Cell(*pair, stars=_stars(p)) for group, pair, p in cells if group is not baseline]
         )
@@ -177,40 +177,38 @@ def significance(comparison: Comparison) -> str:
 
 def _leaderboard_csv(comparison: Comparison) -> str:
     """All metrics with their spread, interval and test, unrounded."""
-    p = _against_baseline(comparison)
     rows = []
-    for i, group in enumerate(comparison.groups):
+    for group in comparison.groups:
         run = group.runs[0]
         row = {
             "name": group.name,
             "model": group.model,
             "dataset": run.dataset,
             "tower": group.tower,
-        }
-        row |= {
             "overrides": run.description,
             "seeds": len(group.runs),
             "chosen": str(group.chosen).lower(),
+            "parameters": run.parameters,
+            "training_seconds": group.seconds,
+            "compile_seconds": group.compile_seconds,
+            "baseline": comparison.baseline.name,
         }
-        row |= {"parameters": run.parameters, "training_seconds": group.seconds}
-        row |= {"compile_seconds": group.compile_seconds, "baseline": comparison.baseline.name}
         for metric in comparison.metrics:
-            spread, (low, high, over), (unit, values) = (
-                group.spread(metric),
-                group.interval(metric),
-                p[metric],
-            )
+            spread, (low, high, over) = group.spread(metric), group.interval(metric)
+            value, half, p = comparison.difference(comparison.baseline, group, metric)
+            unit = comparison.tests[metric].unit
+            over = unit if (over, unit) == ("queries", "search sessions") else over
             row |= {
                 metric: spread.mean,
                 f"{metric}_sd": spread.sd,
                 f"{metric}_low": low,
                 f"{metric}_high": high,
+                f"{metric}_interval_over": over,
+                f"{metric}_p": p,
+                f"{metric}_p_over": unit if np.isfinite(p) else "",
+                f"{metric}_difference": value,
+                f"{metric}_difference_half_interval": half,
             }
-            over = unit if (over, unit) == ("queries", "search sessions") else over
-            row |= {f"{metric}_interval_over": over, f"{metric}_p": values[i]}
-            row[f"{metric}_p_over"] = unit if np.isfinite(values[i]) else ""
-            value, half, _ = difference(comparison, comparison.baseline, group, metric)
-            row |= {f"{metric}_difference": value, f"{metric}_difference_half_interval": half}
         rows.append(row)
     return escape.csv_text(rows)
 
@@ -220,29 +218,20 @@ def _per_rank_csv(comparison: Comparison, metric: str) -> str:
     spreads = {
         group.name: spread for group in comparison.groups if (spread := group.per_rank(metric))
     }
-    return escape.csv_text(
-        [
-            {
-                "name": name,
-                "rank": rank,
-                metric: mean,
-                "sd": sd,
-                "low": low,
-                "high": high,
-                "seeds": seeds,
-            }
-            for name, s in spreads.items()
-            for rank, (mean, sd, low, high, seeds) in enumerate(
-                zip(s.mean, s.sd, s.low, s.high, s.count, strict=True), start=1
-            )
-        ]
-    )
+    rows = []
+    for group, spread in spreads.items():
+        values = spread.mean, spread.sd, spread.low, spread.high, spread.count
+        for rank, row in enumerate(zip(*values, strict=True), start=1):
+            rows.append([group, rank, *row])
+    keys = ("name", "rank", metric, "sd", "low", "high", "seeds")
+    return escape.csv_text([dict(zip(keys, row, strict=True)) for row in rows])
 
 
-def _against_baseline(comparison: Comparison) -> dict[str, tuple[str, np.ndarray]]:
-    """For each metric what is paired, and the p-value of each group against the baseline."""
-    row = comparison.baselines.index(comparison.groups.index(comparison.baseline))
-    return {metric: (tests.unit, tests.p[row]) for metric, tests in comparison.tests.items()}
+def _p_values(comparison: Comparison, metric: str) -> list[float]:
+    """The p-value of each group against the baseline."""
+    return [
+        comparison.difference(comparison.baseline, group, metric)[2] for group in comparison.groups
+    ]
 
 
 def _stars(p: float) -> str:

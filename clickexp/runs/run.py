@@ -328,7 +328,7 @@ class Run(_Document):
         intervals: With `keep_values=true`, 95% bootstrap intervals of test metrics, [low, high].
         folder: Folder of the run.
         config: The resolved configuration; empty where there is none.
-        given: Values of the overrides by key.
+        words: The overrides as they were typed.
         epochs: A record per epoch.
         optimized: The metric by which a search chose among its trials, if the run is one of them, such as val/loss,
             or ll of the test.
@@ -364,7 +364,7 @@ class Run(_Document):
     intervals: dict[str, Annotated[list[Number], Len(2, 2)]] = {}
     folder: Path = Field(Path(), exclude=True)
     config: Mapping[str, Any] = Field({}, exclude=True)
-    given: Mapping[str, Any] = Field({}, exclude=True)
+    words: tuple[str, ...] = Field((), exclude=True)
     epochs: tuple[Mapping[str, Any], ...] = Field((), exclude=True)
     optimized: str | None = Field(None, exclude=True)
     chosen: bool = Field(False, exclude=True)
@@ -427,7 +427,7 @@ class Run(_Document):
             content,
             folder=folder,
             config=config,
-            given=values(texts),
+            words=tuple(texts),
             epochs=tuple(cleaned(read_epochs(folder))),
             optimized=metric.removeprefix("test/") if isinstance(metric, str) else None,
         )
@@ -491,10 +491,12 @@ class Run(_Document):
     @cached_property
     def overrides(self) -> dict[str, Any]:
         """Overrides that distinguish experiments: neither the seed, nor the fold, nor where runs report to."""
-        given = {
-            key: value for key, value in self.given.items() if key.split(".")[0] not in VARYING
+        fold = () if self.fold is None else (_FOLD,)
+        return {
+            key: value
+            for key, value in values(self.words).items()
+            if key.split(".")[0] not in VARYING and key not in fold
         }
-        return {key: value for key, value in given.items() if key != _FOLD or self.fold is None}
 
     @property
     def description(self) -> str:

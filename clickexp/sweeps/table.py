@@ -87,7 +87,7 @@ def _run(record: Record) -> Run | None:
         return None
     try:
         run = Run.read(Path(record.result))
-        return run.model_copy(update={"given": values(record.overrides)})
+        return run.model_copy(update={"words": tuple(record.overrides)})
     except UserError as error:
         record.status, record.error = "failed", f"{error}: delete {display_path(record.result)}"
         return None

@@ -443,7 +443,11 @@ def runs_of(experiment, tests, seconds=74.0, data=None, **changes):
             "seed": seed,
             "dataset.path": "somewhere",
         }
-        beside = {"folder": Path(f"run{seed}"), "config": config, "given": given}
+        beside = {
+            "folder": Path(f"run{seed}"),
+            "config": config,
+            "words": tuple(f"{key}={value}" for key, value in given.items()),
+        }
         runs.append(result_of(result | changes, **beside))
     return runs
 

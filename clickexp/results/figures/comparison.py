@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 
 from clickexp.results.comparison import Comparison
-from clickexp.results.conclusion import difference
 from clickexp.results.figures.drawing import Panel, draw
 from clickexp.results.figures.panels import COLORS, calibration, cost, forest, learning, per_rank
 from clickexp.results.metric_names import PER_RANK, short
@@ -79,7 +78,7 @@ def _forests(comparison: Comparison) -> Iterator[Panel]:
     others = [(i, group) for i, group in shown if group is not baseline]
     for place, metric in enumerate(comparison.leading[:_MOST_METRICS]):
         found = [
-            (group.name, i, *difference(comparison, baseline, group, metric)) for i, group in others
+            (group.name, i, *comparison.difference(baseline, group, metric)) for i, group in others
         ]
         rows = [(name, i, value, half, not p >= SIGNIFICANT) for name, i, value, half, p in found]
         yield partial(
