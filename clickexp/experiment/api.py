@@ -111,9 +111,9 @@ class FittedRun:
 
     def __repr__(self) -> str:
         test = self.result.test
-        known = {name: test.get(name) for name in ("ll", "ppl", "cond_ppl")}
+        headline = {name: test.get(name) for name in ("ll", "ppl", "cond_ppl")}
         shown = ", ".join(
-            f"{name}={value:.4f}" for name, value in known.items() if value is not None
+            f"{name}={value:.4f}" for name, value in headline.items() if value is not None
         )
         return f"FittedRun({self.result.model} on {self.result.dataset}: {shown}, in {self.folder})"
 
@@ -145,20 +145,20 @@ def run(
         raise ConfigError(
             f"config_dir={config_dir}: there is no such folder. Give a folder of options."
         )
-    if others := [each for each in overrides if not isinstance(each, str)]:
+    if others := [word for word in overrides if not isinstance(word, str)]:
         raise ConfigError(
             f"clickexp.run takes overrides as text, such as 'seed=1', and not {others[0]!r}"
         )
     words = [*overrides, *(f"{key}={_text(value)}" for key, value in settings.items())]
     words += [] if config_dir is None else ["--config-dir", str(config_dir)]
     try:
-        given = CommandLine(words)
-        if len(given.overrides) + 2 * (config_dir is not None) != len(words):
+        line = CommandLine(words)
+        if len(line.overrides) + 2 * (config_dir is not None) != len(words):
             raise ConfigError("clickexp.run takes overrides, such as seed=1, and no options")
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = compose("config", [*given.searchpath, *given.overrides], return_hydra_config=True)
+            cfg = compose("config", [*line.searchpath, *line.overrides], return_hydra_config=True)
             with current(cfg):
-                return _run_in(cfg, given.overrides, folder)
+                return _run_in(cfg, line.overrides, folder)
     except MENDABLE as error:
         if isinstance(error, UserError | OSError) and not isinstance(error, HydraException):
             raise
@@ -188,7 +188,7 @@ def _run_in(cfg: DictConfig, overrides: list[str], folder: str | Path | None) ->
 def _text(value: Any) -> str:
     """A value as Hydra's grammar has it."""
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_text(each)}" for key, each in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_text, value)) + "]"
     if isinstance(value, str | Path):

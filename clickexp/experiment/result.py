@@ -1,4 +1,4 @@
-"""What a run reports of its trained model."""
+"""The result of a run: its trained model, evaluated."""
 
 import importlib.metadata
 import logging
@@ -132,10 +132,12 @@ def _trust(model: Model, positions: int) -> dict[str, list[float]]:
     if not isinstance(model, TrustBiasModel):
         return {}
     towers = {"false_positive": model.false_positive, "true_positive": model.true_positive}
-    known = {name: tower for name, tower in towers.items() if isinstance(tower, PositionParameter)}
+    by_position = {
+        name: tower for name, tower in towers.items() if isinstance(tower, PositionParameter)
+    }
     return {
         name: tower.probabilities(positions).tolist()
-        for name, tower in known.items()
+        for name, tower in by_position.items()
         if tower.config.use_feature == "positions"
     }
 
@@ -168,8 +170,8 @@ def _shared_intervals(parts: Parts) -> _Part:
             posterior.save(parts.folder / SHARED)
         shared = shared_intervals(parts.model, posterior)
         points = (
-            (each.position, each.relative, each.relative_low, each.relative_high)
-            for each in propensity(parts.model, posterior, parts.dataset.test)
+            (ratio.position, ratio.relative, ratio.relative_low, ratio.relative_high)
+            for ratio in propensity(parts.model, posterior, parts.dataset.test)
         )
         return {
             "shared": _dumped(shared),
@@ -182,7 +184,7 @@ def _shared_intervals(parts: Parts) -> _Part:
 
 
 def _dumped(documents: Sequence[BaseModel]) -> list[_Part]:
-    return [each.model_dump() for each in documents]
+    return [document.model_dump() for document in documents]
 
 
 def _best_validation(report: FitReport) -> dict[str, float]:

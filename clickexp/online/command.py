@@ -101,8 +101,8 @@ def figures(result: OnlineComparison) -> dict[str, list[Panel]]:
     days[_PREFERENCE] = [day.interleaving.preference for day in result.days]
     confidence = 1 - result.alpha
     return {
-        f"online_{name}": [partial(_by_day, found, _LABELS[name], confidence)]
-        for name, found in days.items()
+        f"online_{name}": [partial(_by_day, estimates, _LABELS[name], confidence)]
+        for name, estimates in days.items()
     }
 
 
@@ -118,7 +118,7 @@ _LABELS = {
 def _by_day(estimates: list[Estimate], label: str, confidence: float, axes: Axes) -> None:
     days = np.arange(1, len(estimates) + 1)
     values = {
-        name: np.array([getattr(each, name) for each in estimates])
+        name: np.array([getattr(estimate, name) for estimate in estimates])
         for name in ("value", "low", "high", "anytime_low", "anytime_high")
     }
     one, other = look(0), look(1)
@@ -164,14 +164,16 @@ def conclusions(result: OnlineComparison) -> list[str]:
         ranker: [name for name, winner in better.items() if winner == ranker]
         for ranker in ("a", "b")
     }
-    found = [
+    winners = [
         f"{ranker.upper()} is better in {', '.join(names)}"
         for ranker, names in by_ranker.items()
         if names
     ]
     unit = "users" if result.users else "sessions"
     sentences = [
-        f"A/B test: {'; '.join(found)}." if found else "A/B test: no metric differs significantly."
+        f"A/B test: {'; '.join(winners)}."
+        if winners
+        else "A/B test: no metric differs significantly."
     ]
     interleaving = result.interleaving
     if interleaving.better:

@@ -66,12 +66,12 @@ class Comparison:
     @property
     def _optimized(self) -> list[str]:
         """Metrics that searches optimised of which runs are trials."""
-        found = dict.fromkeys(run.optimized for run in self.runs if run.optimized)
-        return [metric for metric in found if metric in self.metrics]
+        metrics = dict.fromkeys(run.optimized for run in self.runs if run.optimized)
+        return [metric for metric in metrics if metric in self.metrics]
 
     @cached_property
     def uncertainty(self) -> str:
-        """What the uncertainties in cells are over: seeds, folds, or queries of the test set; empty without any."""
+        """The units of the uncertainties in cells: seeds, folds, or queries of the test set; empty without any."""
         several = [group.repeats for group in self.groups if len(group.runs) > 1]
         if several:
             return max(several, key=len)
@@ -104,18 +104,18 @@ class Comparison:
     @property
     def warnings(self) -> list[str]:
         """Sentences that a reader must know before ranking the groups."""
-        found = []
+        sentences = []
         if not self.direction(self.leading[0]):
-            found.append(
+            sentences.append(
                 f"Neither way of {name(self.leading[0])} is known to be better, so rows are in no order"
             )
         partial = [group.name for group in self.groups if group.test_sets != self._test_sets]
         if partial:
-            found.append(
+            sentences.append(
                 f"{len(partial)} of {len(self.groups)} rows average over some of the {len(self._test_sets)} test sets "
                 f"only, so their means are not of the same data: {listed(partial, _MOST_NAMED)}"
             )
-        return found
+        return sentences
 
     def describe(self) -> str:
         """Sessions and test sets in a line."""
@@ -124,11 +124,11 @@ class Comparison:
         size = f" of {sessions} session{'' if sizes == {1} else 's'}" if sessions else ""
         if len(self._test_sets) == 1:
             return f"one test set{size}"
-        each = ""
+        per = ""
         for what in ("fold", "seed"):
             if len({getattr(run, what) for run in self.runs}) == len(self._test_sets):
-                each = each or f", one per {what}"
-        return f"{len(self._test_sets)} test sets{size}{' each' if size else ''}{each}"
+                per = per or f", one per {what}"
+        return f"{len(self._test_sets)} test sets{size}{' each' if size else ''}{per}"
 
     def _find(self, wanted: str | None) -> Group | None:
         """The group of that name, or else the best of that model; without a name the best of all."""
@@ -189,24 +189,24 @@ def comparisons(
         raise UserError(f"no run has the metric {unknown[0]}: choose from {', '.join(reported)}")
     parts = sorted(_sharing_test_sets(experiments(runs)), key=lambda part: -sum(map(len, part)))
     taken = {run.dataset for run in runs}
-    found: dict[str, Comparison] = {}
+    by_name: dict[str, Comparison] = {}
     for part in parts:
         dataset = part[0][0].dataset
         numbered = (f"{dataset}-{number}" for number in itertools.count(2))
         free = (
             dataset
-            if dataset not in found
-            else next(name for name in numbered if name not in {*found, *taken})
+            if dataset not in by_name
+            else next(name for name in numbered if name not in {*by_name, *taken})
         )
-        found[free] = _comparison(free, part, metrics, baseline)
-    if not any(comparison._find(baseline) for comparison in found.values()):
+        by_name[free] = _comparison(free, part, metrics, baseline)
+    if not any(comparison._find(baseline) for comparison in by_name.values()):
         choice = dict.fromkeys(
-            group.name for comparison in found.values() for group in comparison.groups
+            group.name for comparison in by_name.values() for group in comparison.groups
         )
         raise UserError(
             f"there is no baseline {baseline!r}: choose from {listed(list(choice), _MOST_NAMED)}"
         )
-    return list(found.values())
+    return list(by_name.values())
 
 
 def _comparison(
@@ -241,10 +241,10 @@ def _reported(runs: Iterable[Run]) -> dict[str, None]:
     return dict.fromkeys(sorted(names, key=lambda metric: metric.startswith(VALIDATION)))
 
 
-def _sharing_test_sets(found: Iterable[Sequence[Run]]) -> list[list[Sequence[Run]]]:
+def _sharing_test_sets(of_experiments: Iterable[Sequence[Run]]) -> list[list[Sequence[Run]]]:
     """Experiments linked by test sets that they share."""
     parts: list[tuple[set[str], list[Sequence[Run]]]] = []
-    for runs in found:
+    for runs in of_experiments:
         sets, together = {run.test_set for run in runs}, [runs]
         apart = []
         for other_sets, other in parts:

@@ -59,9 +59,11 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
 def _ranked(comparison: Comparison, metric: str) -> list[Group]:
     """Groups that have the metric, best first; none where neither way is better."""
     direction = comparison.direction(metric)
-    known = [group for group in comparison.groups if np.isfinite(group.spread(metric).mean)]
+    measured = [group for group in comparison.groups if np.isfinite(group.spread(metric).mean)]
     return (
-        sorted(known, key=lambda group: -direction * group.spread(metric).mean) if direction else []
+        sorted(measured, key=lambda group: -direction * group.spread(metric).mean)
+        if direction
+        else []
     )
 
 

@@ -67,7 +67,7 @@ class Group:
 
     @property
     def repeats(self) -> str:
-        """What the runs differ in: "seeds", "folds", or "folds and seeds"."""
+        """The difference between the runs: "seeds", "folds", or "folds and seeds"."""
         folds, seeds = {run.fold for run in self.runs}, {run.seed for run in self.runs}
         if len(folds) == 1:
             return "seeds"
@@ -168,9 +168,9 @@ class Group:
 
     def reliability(self) -> dict[str, np.ndarray] | None:
         """Mean P(click), click rate and documents of all runs together, [bin, rank]; None where no run has them."""
-        found = [run.curves.ece for run in self.runs]
+        of_runs = [run.curves.ece for run in self.runs]
         curves = [
-            {key: np.array(part, np.float64) for key, part in curve} for curve in found if curve
+            {key: np.array(part, np.float64) for key, part in curve} for curve in of_runs if curve
         ]
         if not curves or len({curve["documents"].shape for curve in curves}) > 1:
             return None
@@ -186,10 +186,10 @@ class Group:
 
 def experiments(runs: Iterable[Run]) -> list[list[Run]]:
     """Puts runs of one configuration together, which differ in their seed or fold only."""
-    found: dict[str, list[Run]] = {}
+    by_experiment: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.experiment, []).append(run)
-    return list(found.values())
+        by_experiment.setdefault(run.experiment, []).append(run)
+    return list(by_experiment.values())
 
 
 def groups_of(experiments: Sequence[Sequence[Run]]) -> list[Group]:
@@ -209,15 +209,15 @@ def _names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
     A name is the model, in which rankers have loss and correction, and the overrides that differ between groups. Where
     these are alike, keys of the configuration that differ follow, or a number.
     """
-    given = [runs[0].overrides for runs in experiments]
-    keys = [key for key in varying(given) if key not in (*_IN_NAMES, _METHOD)]
-    overrides = [_key_values(keys, own) for own in given]
+    overrides_of = [runs[0].overrides for runs in experiments]
+    keys = [key for key in varying(overrides_of) if key not in (*_IN_NAMES, _METHOD)]
+    overrides = [_key_values(keys, own) for own in overrides_of]
     names = [
         ", ".join([runs[0].model, *own]) for runs, own in zip(experiments, overrides, strict=True)
     ]
     names = [
         f"{name}, {_METHOD}={own[_METHOD]}" if names.count(name) > 1 and own.get(_METHOD) else name
-        for name, own in zip(names, given, strict=True)
+        for name, own in zip(names, overrides_of, strict=True)
     ]
     more: dict[int, list[str]] = {place: [] for place in range(len(names))}
     for name in {name for name in names if names.count(name) > 1}:

@@ -29,14 +29,14 @@ def importances(groups: Sequence[Group], metric: str, direction: int) -> dict[st
     Returns:
         The most important first; empty with few trials, or without Optuna.
     """
-    known = [group for group in groups if np.isfinite(group.spread(metric).mean)]
-    rows = [{**group.overrides, "model": group.model} for group in known]
+    measured = [group for group in groups if np.isfinite(group.spread(metric).mean)]
+    rows = [{**group.overrides, "model": group.model} for group in measured]
     keys = [
         key
         for key in varying(rows)
         if key != "dataset" and all(row.get(key) is not None for row in rows)
     ]
-    if len(known) < _FEWEST or not keys or not direction:
+    if len(measured) < _FEWEST or not keys or not direction:
         return {}
     try:
         import optuna  # here, since only searches need it
@@ -50,7 +50,7 @@ def importances(groups: Sequence[Group], metric: str, direction: int) -> dict[st
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for group, row in zip(known, rows, strict=True):
+        for group, row in zip(measured, rows, strict=True):
             values = {key: _trial_value(row[key]) for key in keys}
             value = float(group.spread(metric).mean)
             study.add_trial(

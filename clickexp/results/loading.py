@@ -81,7 +81,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     Raises:
         UserError: There is no run.
     """
-    found: dict[Path, Run] = {}
+    by_folder: dict[Path, Run] = {}
     trials: dict[Path, tuple[str, bool]] = {}
     skipped = []
     for folder in dict.fromkeys(folder for root in folders for folder in _below(Path(root))):
@@ -90,13 +90,13 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
             place, trial = target.resolve(), _trial(folder)
             if trial and not (place in trials and trials[place][1]):
                 trials[place] = trial
-            if place not in found:
-                found[place] = Run.read(target)
+            if place not in by_folder:
+                by_folder[place] = Run.read(target)
         except UserError as error:
             skipped.append(Skipped(folder, str(error)))
         except (OSError, ValueError) as error:  # such as a path in a record that no file can have
             skipped.append(Skipped(folder, f"it cannot be read ({type(error).__name__}: {error})"))
-    runs = sorted(found.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
+    runs = sorted(by_folder.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
     latest = {run.same: run for run in runs}
     marks = defaultdict(list)
     for run in runs:

@@ -159,7 +159,7 @@ def _rows(
             seconds for run in runs if (seconds := run.train.compile_seconds) and metric == SECONDS
         ]
         row = Row(
-            *(variant, metric, tuple(each.get(metric) for each in figures), ours),
+            *(variant, metric, tuple(reference.get(metric) for reference in figures), ours),
             verdict=_OTHER_DATA if reason else _NOT_COMPARABLE,
             notes=numbers,
             compile_seconds=float(np.mean(compiling)) if compiling else None,

@@ -62,13 +62,13 @@ def _metrics(
     bounds = [result.intervals.get(metric, (None, None)) for metric in metrics]
     columns = {
         result.model: [number(result.test[metric]) for metric in metrics],
-        "95% interval": [interval(*each) for each in bounds],
+        "95% interval": [interval(*pair) for pair in bounds],
     }
     others = {name: reference.test for name, reference in result.references.items()}
     if validation:
         others["validation"] = result.val
     for name, values in others.items():
-        columns[name] = [number(values[each]) if each in values else "" for each in metrics]
+        columns[name] = [number(values[metric]) if metric in values else "" for metric in metrics]
     shown = {name: cells for name, cells in columns.items() if name == result.model or any(cells)}
     rows = list(zip(names, *shown.values(), strict=True))
     return Table([title, *shown], rows, f"Test metrics: {title}")
@@ -94,8 +94,8 @@ def _cutoffs(title: str, metrics: Sequence[str], result: Run, naming: Naming) ->
 def _draws(result: Run, naming: Naming) -> Table:
     """Metrics over posterior draws."""
     rows = [
-        [naming(name), number(each.mean), interval(each.low, each.high)]
-        for name, each in result.test_draws.items()
+        [naming(name), number(drawn.mean), interval(drawn.low, drawn.high)]
+        for name, drawn in result.test_draws.items()
     ]
     return Table(["posterior draws", "", "95% interval"], rows, "Metrics over posterior draws")
 
@@ -114,8 +114,10 @@ def rank_table(result: Run, naming: Naming = str, references: Sequence[str] = ()
     if sessions:
         columns[naming("sessions")] = [value and round(value) for value in sessions]
     for title, reference in result.references.items():
-        known = {name: reference.per_rank.get(name) for name in references}
-        columns |= {f"{naming(name)}, {title}": vector for name, vector in known.items() if vector}
+        vectors = {name: reference.per_rank.get(name) for name in references}
+        columns |= {
+            f"{naming(name)}, {title}": vector for name, vector in vectors.items() if vector
+        }
     ranks = max(map(len, columns.values()), default=0)
     padded = [[*vector, *[None] * (ranks - len(vector))] for vector in columns.values()]
     cells = [list(map(number, vector)) for vector in padded]
@@ -127,15 +129,15 @@ def shared_table(result: Run) -> Table:
     """Returns parameters that all documents share, with their intervals."""
     rows = [
         [
-            each.parameter,
-            number(each.position, missing=""),
-            number(each.last_click, missing=""),
-            number(each.value),
-            interval(each.low, each.high),
-            number(each.relative, missing=""),
-            interval(each.relative_low, each.relative_high),
+            parameter.parameter,
+            number(parameter.position, missing=""),
+            number(parameter.last_click, missing=""),
+            number(parameter.value),
+            interval(parameter.low, parameter.high),
+            number(parameter.relative, missing=""),
+            interval(parameter.relative_low, parameter.relative_high),
         ]
-        for each in result.shared
+        for parameter in result.shared
     ]
     numbers = ["position", "last click", "value", "95% interval", "relative to first"]
     return Table(["parameter", *numbers, "95% interval"], rows, "Shared parameters")

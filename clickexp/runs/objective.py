@@ -12,7 +12,7 @@ from clickexp.utils.suggest import did_you_mean
 Stated = Mapping[str, bool | None]
 """By the name of a metric its `higher_is_better`, as its class states it."""
 _LOSS: Stated = {"loss": False}
-"""What every model minimises, of which a click model's is no metric."""
+"""Every model minimises it; that of a click model is no metric."""
 
 
 def higher_is_better(metric: str, stated: Stated) -> bool | None:

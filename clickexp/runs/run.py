@@ -64,7 +64,7 @@ class _Document(BaseModel):
 
 
 class Training(_Document):
-    """What training took.
+    """Cost of training.
 
     Attributes:
         epochs: How many there were.
@@ -110,7 +110,7 @@ class DataSizes(_Document):
 
 
 class Origin(_Document):
-    """What a run was of.
+    """Data and place of a run.
 
     Attributes:
         sources: A hash of each file, folder or run that the configuration names, by its key, when the run began to read
@@ -149,7 +149,8 @@ class RelativeExamination(_Document):
         found = []
         for position, *numbers in points:
             ratio, low, high = (
-                None if each is None or not math.isfinite(each) else float(each) for each in numbers
+                None if number is None or not math.isfinite(number) else float(number)
+                for number in numbers
             )
             if position and ratio is not None and ratio > 0:
                 one = cls(position=position, relative=ratio, relative_low=low, relative_high=high)
@@ -221,7 +222,7 @@ class Reliability(_Document):
 
 
 class Curves(_Document):
-    """What else a metric draws, by its name; metrics of one's own have theirs.
+    """Further curves of metrics, by name; metrics of one's own have theirs.
 
     Attributes:
         ece: Reliability of P(click).
@@ -246,7 +247,7 @@ class Curves(_Document):
 
 
 class Reference(_Document):
-    """What the model is held against, on the same test set.
+    """A model, or an order, that the model is held against, on the same test set.
 
     Attributes:
         test: Test metrics.
@@ -310,13 +311,13 @@ class Run(_Document):
         higher_is_better: By name which way metrics are better; None where neither way is.
         per_rank: Test metrics by rank, rank 1 first, among them `examination`, and the number of `sessions`.
         per_rank_val: Those of the validation.
-        curves: What else metrics draw, such as the reliability of each rank.
+        curves: Further curves of metrics, such as the reliability of each rank.
         marginals: How marginal click probabilities were computed: exact, or by draws.
-        train: What training took.
+        train: Cost of training.
         parameters: Fitted numbers, tables included.
         data: Sizes of the dataset.
         environment: Versions, device and commit.
-        origin: What the run was of.
+        origin: Data and place of the run.
         config_hash: Of the configuration, the same for runs that would give the same result.
         propensity: Examination by position relative to the first, with 95% intervals where the log tells it.
         shared: Parameters that all documents share, with 95% intervals.
@@ -373,7 +374,9 @@ class Run(_Document):
     @classmethod
     def _relative_to_the_first(cls, ratios: list[RelativeExamination]) -> list[RelativeExamination]:
         positions = [ratio.position for ratio in ratios]
-        if twice := next((each for each in positions if positions.count(each) > 1), None):
+        if twice := next(
+            (position for position in positions if positions.count(position) > 1), None
+        ):
             raise ValueError(f"position {twice} is given twice")
         first = next((ratio.relative for ratio in ratios if ratio.position == 1), 1.0)
         if not math.isclose(first, 1, rel_tol=1e-5):
@@ -435,8 +438,8 @@ class Run(_Document):
     def write(self) -> None:
         """Writes the document into the folder, whole or not at all; keys that say nothing are left out."""
         content = self.model_dump()
-        known = {name: value for name, value in content.items() if value not in (None, "", [], {})}
-        write_json(known, self.folder / RESULT)
+        stated = {name: value for name, value in content.items() if value not in (None, "", [], {})}
+        write_json(stated, self.folder / RESULT)
 
     def of_reference(self, name: str) -> Self:
         """Returns a reference as a run of a model of this name."""

@@ -61,34 +61,34 @@ def compare(
     runs, skipped = find_runs(folders)
     for one in skipped:
         say(f"skipped {one}")
-    found = comparisons(runs, metrics, baseline)
-    _check_ranks(found, ranks or ())
+    compared = comparisons(runs, metrics, baseline)
+    _check_ranks(compared, ranks or ())
     folder = _folder_beside(Path(folders[0])) if output is None else Path(output)
     console = Console()
     made, drawn = {}, {}
-    for comparison in found:
+    for comparison in compared:
         _print(comparison, console)
-        label = f"-{slug(comparison.name)}" if len(found) > 1 else ""
+        label = f"-{slug(comparison.name)}" if len(compared) > 1 else ""
         made |= {f"tables/{name}": text for name, text in tables(comparison, label, ranks).items()}
         drawn |= {
             f"figures/{name}": content for name, content in figures(comparison, label).items()
         }
-    if len(found) > 1:
+    if len(compared) > 1:
         say(
-            f"{len(found)} test sets, one table each: numbers of different test sets cannot be ranked"
+            f"{len(compared)} test sets, one table each: numbers of different test sets cannot be ranked"
         )
     command = [
         "clickexp-compare",
         *map(str, folders),
         *(["--baseline", baseline] if baseline else []),
     ]
-    content = page(found, skipped, folder, title, shlex.join(command))
+    content = page(compared, skipped, folder, title, shlex.join(command))
     write_files(folder, made | drawn | {_PAGE: content})
     say(f"{len(made)} tables and {len(drawn)} figures in {display_path(folder)}")
     say(display_path(folder / _PAGE))
     if open_page:
         webbrowser.open((folder / _PAGE).resolve().as_uri())
-    return found
+    return compared
 
 
 def _folder_beside(first: Path) -> Path:
@@ -96,15 +96,15 @@ def _folder_beside(first: Path) -> Path:
     return first / _FOLDER if next(run_folders(first), None) == first else first
 
 
-def _check_ranks(found: Sequence[Comparison], ranks: Sequence[int]) -> None:
+def _check_ranks(compared: Sequence[Comparison], ranks: Sequence[int]) -> None:
     spreads = (
-        group.per_rank(metric) for one in found for group in one.groups for metric in PER_RANK
+        group.per_rank(metric) for one in compared for group in one.groups for metric in PER_RANK
     )
     longest = max((len(spread.mean) for spread in spreads if spread), default=0)
     for rank in ranks:
         if not 1 <= rank <= longest:
-            known = f"there are those of 1 to {longest}" if longest else "no run has any by rank"
-            raise UserError(f"no run has figures of rank {rank}: {known}")
+            there = f"there are those of 1 to {longest}" if longest else "no run has any by rank"
+            raise UserError(f"no run has figures of rank {rank}: {there}")
 
 
 def _print(comparison: Comparison, console: Console) -> None:

@@ -64,9 +64,12 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, Sequence[Panel]]]:
         "compile_seconds": [group.compile_seconds for group in groups],
         "parameters": np.array([group.runs[0].parameters for group in groups], np.float64),
     }
-    known = {name: values for name, values in costs.items() if np.isfinite(values).any()}
-    if known:
-        yield "cost", [partial(cost, groups, first, name, values) for name, values in known.items()]
+    plotted = {name: values for name, values in costs.items() if np.isfinite(values).any()}
+    if plotted:
+        yield (
+            "cost",
+            [partial(cost, groups, first, name, values) for name, values in plotted.items()],
+        )
     if any(group.reliability() for group in groups):
         yield "calibration", [partial(calibration, groups)]
 
@@ -77,10 +80,12 @@ def _forests(comparison: Comparison) -> Iterator[Panel]:
     shown = list(enumerate(comparison.groups[: len(COLORS)]))
     others = [(i, group) for i, group in shown if group is not baseline]
     for place, metric in enumerate(comparison.leading[:_MOST_METRICS]):
-        found = [
+        differences = [
             (group.name, i, *comparison.difference(baseline, group, metric)) for i, group in others
         ]
-        rows = [(name, i, value, half, not p >= SIGNIFICANT) for name, i, value, half, p in found]
+        rows = [
+            (name, i, value, half, not p >= SIGNIFICANT) for name, i, value, half, p in differences
+        ]
         yield partial(
             forest, rows, figure_text(f"{short(metric)} minus {baseline.model}"), place == 0
         )

@@ -177,8 +177,8 @@ def cost(
         deviation = spread.sd if spread.count > 1 else 0
         look: dict[str, Any] = {"marker": MARKERS[i], "color": COLORS[i], "linestyle": "none"}
         axes.errorbar(value, spread.mean, deviation, label=figure_text(group.name), **look)
-    known = [value for value in values if np.isfinite(value) and value > 0]
-    if known and max(known) > _DECADE * min(known):
+    positive = [value for value in values if np.isfinite(value) and value > 0]
+    if positive and max(positive) > _DECADE * min(positive):
         axes.set_xscale("log")
     elif over == "parameters":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -67,23 +67,26 @@ def propensities(run: Run) -> list[RelativeExamination]:
 def _shared_propensities(run: Run) -> list[RelativeExamination]:
     """Returns those of the model that do not depend on clicks above."""
     return RelativeExamination.known(
-        (each.position, each.relative, each.relative_low, each.relative_high)
-        for each in run.shared
-        if each.last_click is None and "/" not in each.parameter
+        (parameter.position, parameter.relative, parameter.relative_low, parameter.relative_high)
+        for parameter in run.shared
+        if parameter.last_click is None and "/" not in parameter.parameter
     )
 
 
 def run_groups(run: Run) -> list[Group]:
     """Returns the run and its references, as groups of one run each."""
     references = [run.of_reference(name) for name in run.references]
-    return [Group((each,), each.model, each.model) for each in (run, *references)]
+    return [Group((one,), one.model, one.model) for one in (run, *references)]
 
 
 def _propensity(points: Sequence[RelativeExamination], groups: Sequence[Group], axes: Axes) -> None:
     """Draws propensities with their intervals, and those of the true user, if it is known."""
-    ranks, values = [each.position for each in points], np.array([each.relative for each in points])
-    low = np.array([each.relative_low for each in points], np.float64)
-    high = np.array([each.relative_high for each in points], np.float64)
+    ranks, values = (
+        [point.position for point in points],
+        np.array([point.relative for point in points]),
+    )
+    low = np.array([point.relative_low for point in points], np.float64)
+    high = np.array([point.relative_high for point in points], np.float64)
     barred(ranks, values, low, high, 0, axes, figure_text(groups[0].name))
     for i, group in enumerate(groups):
         if i and (truth := group.per_rank("examination")):

@@ -227,8 +227,8 @@ def _run_data(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]
         name: [_number_or_none(epoch.get(name)) for epoch in run.epochs]
         for name in ("epoch", *columns)
     }
-    each = [_number_or_none(epoch.get("sessions")) for epoch in run.epochs]
-    sessions = [] if None in each else np.cumsum(np.array(each, np.float64))
+    per_epoch = [_number_or_none(epoch.get("sessions")) for epoch in run.epochs]
+    sessions = [] if None in per_epoch else np.cumsum(np.array(per_epoch, np.float64))
     curves |= {"sessions": list(sessions), "seconds": list(np.cumsum(run.epoch_seconds))}
     return {
         "folder": Path(os.path.relpath(run.folder.resolve(), folder.resolve())).as_posix(),
@@ -267,9 +267,9 @@ def _setting(value: Any) -> str:
 
 def _environments(runs: Sequence[Run]) -> list[str]:
     """Commits, versions and devices of the runs, where they are recorded."""
-    found = [run.environment for run in runs]
+    environments = [run.environment for run in runs]
     shown = {"git_commit": "commit", "clickexp": "clickexp", "jax": "JAX", "device": "device"}
-    values = {key: sorted({str(own[key]) for own in found if own.get(key)}) for key in shown}
+    values = {key: sorted({str(own[key]) for own in environments if own.get(key)}) for key in shown}
     values["git_commit"] = sorted({commit[:_COMMIT] for commit in values["git_commit"]})
     return [f"{name} {' and '.join(values[key])}" for key, name in shown.items() if values[key]]
 
