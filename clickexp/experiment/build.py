@@ -30,7 +30,7 @@ from clickexp.parameters.base import check_click_rate
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
-from clickexp.runs.result import Origin
+from clickexp.runs.run import Origin
 from clickexp.runs.sources import sources
 from clickexp.runs.store import CHECKPOINT, RESULT
 from clickexp.training.base import BaseTrainer
@@ -45,7 +45,7 @@ _SPARSE = 20
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What a run is made of.
+    """Parts of a run.
 
     Attributes:
         config: The configuration that they were built from.
@@ -73,7 +73,7 @@ class Parts:
 
     @cached_property
     def links(self) -> Identifiability:
-        """What the training sessions tell of the order of positions, where the model learns it."""
+        """The order of positions that the training sessions tell, where the model learns it."""
         return identifiability(self.dataset.train, ENOUGH_SESSIONS)
 
 
@@ -128,7 +128,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
 
 
 def _sparse_ids(dataset: Dataset) -> str | None:
-    """What to say of ids such as hashes, of which most are no document's, so that tables are too large."""
+    """A warning of ids such as hashes, of which most are no document's, so that tables are too large."""
     most = sum(part.count * part.ranks for part in dataset.parts.values())
     if dataset.query_doc_pairs < max(_MANY_IDS, _SPARSE * most):
         return None
