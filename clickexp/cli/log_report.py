@@ -75,13 +75,14 @@ def context(summaries: Mapping[str, ContextSummary]) -> Table | None:
 
 
 def click_rates(train: Summary) -> Table:
-    """Returns a line per rank of the training sessions, with a bar as long as the rate; the first of long lists."""
+    """Returns a line per rank that training shows, with a bar as long as the rate; the first of long lists."""
     rates = train.clicks / np.maximum(train.shown, 1)
     rows = [
         [f"{rank}", f"{shown:,}", f"{clicks:,}", _share(clicks, shown), _bar(rate, rates.max())]
         for rank, (shown, clicks, rate) in enumerate(
             zip(train.shown, train.clicks, rates, strict=True), start=1
         )
+        if shown
     ]
     return first_ranks(
         ["rank (train)", "shown", "clicks", "click rate", ""], rows, "in what --json prints"
@@ -146,10 +147,10 @@ def figures(
 
     with_clicks = {name: part for name, part in summaries.items() if part.clicks.any()}
     rates = {
-        name: part.clicks[: _ranks(part)] / part.shown[: _ranks(part)]
+        name: (part.clicks / np.where(part.shown, part.shown, np.nan))[: _ranks(part)]
         for name, part in with_clicks.items()
     }
-    lengths = {name: part.lengths[: _ranks(part) + 1] for name, part in summaries.items()}
+    lengths = {name: np.trim_zeros(part.lengths, "b") for name, part in summaries.items()}
     clicked = {name: np.trim_zeros(part.clicked, "b") for name, part in with_clicks.items()}
     sessions = [shares(lengths, "Documents in a list"), shares(clicked, "Clicks in a session")]
     drawn = (
@@ -171,7 +172,7 @@ def _ranks(part: Summary) -> int:
 def _part(part: Summary) -> dict[str, Any]:
     """Counts of a part: scalars as they are, and vectors by rank or by number as lists."""
     labels = part.labels and {f"{grade:g}": count for grade, count in part.labels.items()}
-    ranks = _ranks(part)
+    ranks, longest = _ranks(part), int(np.flatnonzero(part.lengths).max(initial=0))
     return {
         "sessions": part.sessions,
         "queries": part.queries,
@@ -183,8 +184,8 @@ def _part(part: Summary) -> dict[str, Any]:
         "clicks": int(part.clicks.sum()),
         "shown_by_rank": part.shown[:ranks].tolist(),
         "clicks_by_rank": part.clicks[:ranks].tolist(),
-        "sessions_by_documents": part.lengths[: ranks + 1].tolist(),
-        "sessions_by_clicks": part.clicked[: ranks + 1].tolist(),
+        "sessions_by_documents": part.lengths[: longest + 1].tolist(),
+        "sessions_by_clicks": part.clicked[: longest + 1].tolist(),
         "documents_by_label": labels,
     }
 

@@ -27,6 +27,7 @@ from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.models import Model, Ranker
 from clickexp.parameters.base import check_click_rate
+from clickexp.parameters.layouts import layouts_of
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
@@ -73,8 +74,10 @@ class Parts:
 
     @cached_property
     def links(self) -> Identifiability:
-        """What the training sessions tell of the order of positions, where the model learns it."""
-        return identifiability(self.dataset.train, ENOUGH_SESSIONS)
+        """What the training sessions tell of positions, or of the cells of layouts, where the model learns them."""
+        cells = layouts_of(self.model)
+        train = self.dataset.train if cells is None else cells.view(self.dataset.train)
+        return identifiability(train, ENOUGH_SESSIONS)
 
 
 def build(config: Config, folder: Path, logger: Logger) -> Parts:

@@ -159,14 +159,12 @@ def _shared_intervals(parts: Parts) -> _Part:
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
         shared = shared_intervals(parts.model, posterior)
+        found = propensity(parts.model, posterior, parts.dataset.test)
         points = (
-            (each.position, each.relative, each.relative_low, each.relative_high)
-            for each in propensity(parts.model, posterior, parts.dataset.test)
+            (each.position, each.relative, each.relative_low, each.relative_high) for each in found
         )
-        return {
-            "shared": _dumped(shared),
-            "propensity": _dumped(RelativeExamination.known(points)),
-        }
+        known = RelativeExamination.known(points, [each.layout for each in found])
+        return {"shared": _dumped(shared), "propensity": _dumped(known)}
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
         parts.logger.warning(f"no intervals of shared parameters ({type(error).__name__}: {error})")

@@ -36,6 +36,7 @@ from clickexp.export.ranking import ranked
 from clickexp.export.sessions import Piece, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
 from clickexp.models import ClickModel, Model, Ranker
+from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.documents import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.posteriors.exported import exported, open_documents
 from clickexp.posteriors.intervals import shared_intervals
@@ -156,12 +157,18 @@ def _save_parameters(
         save("examination.csv", table.write_csv)
     intervals = [] if posterior is None else shared_intervals(model, posterior)
     if intervals:
-        rows = [each.model_dump() for each in intervals]
+        rows = [{**each.layout, **each.model_dump(exclude={"layout"})} for each in intervals]
         save(SHARED_TABLE, pl.DataFrame(rows, infer_schema_length=None).write_csv)
-    _warn_of_examination(model, log.train, posterior is None)
+    _warn_of_examination(model, _counted(model, log.train), posterior is None)
     settings = {"intervals": intervals, "has_intervals": fit.is_own}
     write = partial(write_documents, model, log, id_names, posterior, **settings)
     save("documents.parquet", write)
+
+
+def _counted(model: Model, sessions: Sessions) -> Sessions:
+    """Returns the sessions with positions as the model distinguishes them: cells, where layouts differ."""
+    cells = layouts_of(model)
+    return sessions if cells is None else cells.view(sessions)
 
 
 def _warn_of_examination(model: Model, sessions: Sessions, takes_as_known: bool) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import InitVar
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,8 +20,14 @@ from clickexp.parameters.base import (
     build_parameter,
 )
 from clickexp.parameters.context import ContextParameterConfig, add_context
+from clickexp.parameters.embedding import EmbeddingParameterConfig
+from clickexp.parameters.layouts import LayoutParameterConfig
 from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import MOST_IDS, Pairs, PositiveInt, Probability, check_numbers
+
+
+_BY_RANK = ("examination", "true_positive", "false_positive")
+"""Roles of examination by rank, which layouts of pages may change."""
 
 
 class Role:
@@ -180,6 +186,38 @@ class HasRoles(_DeclaresRoles):
             **settings,
             argument: add_context(cls.roles[argument] if tower is None else tower, context),
         }
+
+    @classmethod
+    def with_layouts(
+        cls, settings: Mapping[str, Any], columns: Sequence[str]
+    ) -> dict[str, Any]:
+        """Returns arguments of the constructor with examination that may differ between layouts.
+
+        Args:
+            settings: Arguments of the constructor.
+            columns: Columns of which each combination of values is a layout.
+
+        Raises:
+            ConfigError: The model has no tower of examination by rank.
+        """
+        arguments = [name for name, role in cls.plays.items() if role in _BY_RANK]
+        if not arguments:
+            raise ConfigError(
+                f"examination_by={list(columns)}: {cls.__name__} has no tower of examination by rank. Choose model=pbm, "
+                "ubm, trust_bias or two_towers, or leave it out; a ranker takes propensities by layout from such a run, "
+                "by propensity=run"
+            )
+        given = [tower for tower in settings.values() if isinstance(tower, EmbeddingParameterConfig)]
+        points = bool(given) and all(tower.posterior == "none" for tower in given)
+        found = {}
+        for name in arguments:
+            tower = cls.roles[name] if settings.get(name) is None else settings[name]
+            if not isinstance(tower, ParameterConfig):
+                raise ConfigError(
+                    f"examination_by={list(columns)} takes the settings of a tower of {name}, not {tower!r}"
+                )
+            found[name] = LayoutParameterConfig(tower, columns, "none" if points else "normal")
+        return {**settings, **found}
 
     def indices(self) -> dict[str, Index]:
         """Returns the keys that the model itself adds to the batch."""

@@ -8,6 +8,7 @@ import numpy as np
 from clickexp.data import Sessions
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
+from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import with_policy_prior
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
@@ -50,6 +51,7 @@ def exported(
     with Steps("lists of queries") as progress:
         probabilities, intervals = with_policy_prior(effective, model, train, impressions, progress)
     if posterior is not None:
+        intervals = with_shared_cells(intervals)
         with Steps("errors of shared parameters") as progress:
             intervals = with_shared_uncertainty(
                 intervals, _tables(intervals), posterior, train, progress

@@ -222,24 +222,24 @@ class Weighting:
 
 
 def clicks_by_position(
-    sessions: Sessions, by_rank: bool = False
+    sessions: Sessions,
 ) -> tuple[Integer[np.ndarray, " positions+1"], Integer[np.ndarray, " positions+1"]]:
-    """Returns documents shown and clicks by position, or by rank in the list; index 0 is 0."""
-    largest = sessions.ranks if by_rank else max(sessions.positions, sessions.ranks)
+    """Returns documents shown and clicks by position; index 0 is 0."""
+    largest = max(sessions.positions, sessions.ranks)
     counts = np.zeros((2, largest + 1), np.int64)
-    for positions, clicks, _ in documents(sessions, by_rank=by_rank):
+    for positions, clicks, _ in documents(sessions):
         counts[0] += np.bincount(positions, minlength=largest + 1)
         counts[1] += np.bincount(positions[clicks], minlength=largest + 1)
     return counts[0], counts[1]
 
 
 def documents(
-    sessions: Sessions, *more: str, by_rank: bool = False
+    sessions: Sessions, *more: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
     """Yields positions and clicks of the documents shown, some sessions at a time, and further columns of theirs."""
     for chunk in sessions.chunks():
         others = {name: chunk.of_documents(name) for name in more}
-        yield chunk.places(by_rank), chunk["clicks"][chunk.shown], others
+        yield chunk.of_documents("positions"), chunk["clicks"][chunk.shown], others
 
 
 def _known(values: np.ndarray) -> _Curve:

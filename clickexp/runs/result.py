@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -35,6 +36,8 @@ Vectors = dict[str, list[Number]]
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _Position = Annotated[int, Ge(1), Le(_MOST_POSITIONS)]
 _Table = list[list[Number]]
+Layout = dict[str, str]
+"""Values of columns that set pages apart, in the words of the log, such as {"device": "mobile"}."""
 
 
 class _Document(BaseModel):
@@ -110,28 +113,35 @@ class RelativeExamination(_Document):
         relative: The ratio.
         relative_low: Lower bound of its 95% interval; None where the log leaves it open.
         relative_high: Upper bound.
+        layout: Values of the columns of `examination_by`, as the log has them.
     """
 
     position: _Position
     relative: Annotated[float, Gt(0)]
     relative_low: float | None = None
     relative_high: float | None = None
+    layout: Layout = {}
 
     @classmethod
-    def known(cls, points: Iterable[tuple[int | None, Number, Number, Number]]) -> list[Self]:
+    def known(
+        cls,
+        points: Iterable[tuple[int | None, Number, Number, Number]],
+        layouts: Iterable[Layout] = (),
+    ) -> list[Self]:
         """Returns those that belong to a position and have a ratio above 0.
 
         Args:
             points: Position, ratio, and its bounds, of which nan and infinite ones are unknown.
+            layouts: Of each point, where examination differs between layouts.
         """
         found = []
-        for position, *numbers in points:
+        for (position, *numbers), layout in zip_longest(points, layouts, fillvalue={}):
             ratio, low, high = (
                 None if each is None or not math.isfinite(each) else float(each) for each in numbers
             )
             if position and ratio is not None and ratio > 0:
-                one = cls(position=position, relative=ratio, relative_low=low, relative_high=high)
-                found.append(one)
+                bounds = {"relative_low": low, "relative_high": high}
+                found.append(cls(position=position, relative=ratio, layout=layout, **bounds))
         return found
 
 
@@ -149,6 +159,7 @@ class SharedParameter(_Document):
         relative: The probability over that of the first position; None where it is not needed.
         relative_low: Lower bound; None where the log leaves it open.
         relative_high: Upper bound.
+        layout: Values of the columns of `examination_by` that it belongs to, as the log has them.
     """
 
     parameter: str
@@ -161,6 +172,7 @@ class SharedParameter(_Document):
     relative: float | None = None
     relative_low: float | None = None
     relative_high: float | None = None
+    layout: Layout = {}
 
 
 class Drawn(_Document):
@@ -337,9 +349,11 @@ class RunResult(_Document):
     @field_validator("propensity")
     @classmethod
     def _relative_to_the_first(cls, ratios: list[RelativeExamination]) -> list[RelativeExamination]:
-        positions = [ratio.position for ratio in ratios]
-        if twice := next((each for each in positions if positions.count(each) > 1), None):
-            raise ValueError(f"position {twice} is given twice")
+        places = [(ratio.position, *sorted(ratio.layout.items())) for ratio in ratios]
+        if twice := next((each for each in places if places.count(each) > 1), None):
+            raise ValueError(f"position {twice[0]} is given twice")
+        if any(ratio.layout for ratio in ratios):  # of which one has the first
+            return ratios
         first = next((ratio.relative for ratio in ratios if ratio.position == 1), 1.0)
         if not math.isclose(first, 1, rel_tol=1e-5):
             raise ValueError(f"position 1 is {first:g} relative to itself")
