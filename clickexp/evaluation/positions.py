@@ -87,7 +87,7 @@ class PositionLayout:
         def joined(each: Any) -> Any:
             if self.most == 1 or not isinstance(each, PerList):
                 return each
-            copies = each.values.reshape(self.most, -1, self.largest)
-            return PerList(jnp.moveaxis(copies, 0, -1).reshape(copies.shape[1], -1))
+            copies = jnp.stack(jnp.split(each.values, self.most), axis=-1)
+            return PerList(copies.reshape(len(copies), -1))
 
         return jax.tree.map(joined, statistics, is_leaf=lambda each: isinstance(each, PerList))

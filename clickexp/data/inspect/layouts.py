@@ -1,0 +1,270 @@
+"""Whether one examination by rank fits all pages of a log, or layouts differ, such as those of devices."""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Integer
+from scipy import stats
+
+from clickexp.data.cells import Cells
+from clickexp.data.dataset import Dataset
+from clickexp.data.schema import COLUMNS
+from clickexp.data.sessions import Sessions
+from clickexp.data.view import Chunk
+
+LENGTH = "length of list"
+_MOST_VALUES = 12
+"""Values of a column that tells layouts apart."""
+_GROUPS_OF_LENGTHS = 6
+LEVEL = 0.001
+"""Of the test, of all groupings of a log together."""
+_MATERIAL = 0.05
+"""Relative difference of click rates, root mean square, below which one curve does."""
+_LEAST_CLICKS = 5.0
+"""Clicks that a group is expected to have at a position, with fewer of which it is left out there."""
+_STEPS = 50
+
+_Counts = Float[np.ndarray, "stratum group"]
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups of sessions.
+
+    Attributes:
+        name: A column, or `LENGTH`.
+        values: What the groups are called.
+        of: From sessions to the number of the group of each.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    of: Callable[[Chunk], Integer[np.ndarray, " session"]]
+
+
+def groupings(sessions: Sessions) -> list[Grouping]:
+    """Returns groups of sessions by the length of their lists, and by each column per session with few values.
+
+    Args:
+        sessions: The training sessions, whose values and lengths make the groups.
+    """
+    found = []
+    lengths = np.bincount(
+        np.concatenate([chunk["lengths"] for chunk in sessions.chunks()]), minlength=2
+    )
+    if np.count_nonzero(lengths) > 1:
+        found.append(_by_length(lengths))
+    for name, column in sessions.schema.items():
+        is_number = np.dtype(column.dtype).kind in "biu" and not column.shape
+        if name in sessions.columns and name not in COLUMNS and is_number:
+            if not column.per_document and (grouping := _by_value(sessions, name)) is not None:
+                found.append(grouping)
+    return found
+
+
+def _by_length(lengths: np.ndarray) -> Grouping:
+    """Groups of neighbouring lengths, each with about as many sessions; one per length where there are few."""
+    present = np.flatnonzero(lengths)
+    ends = present
+    if len(ends) > _GROUPS_OF_LENGTHS:
+        share = np.cumsum(lengths) / lengths.sum()
+        parts = np.arange(1, _GROUPS_OF_LENGTHS + 1) / _GROUPS_OF_LENGTHS
+        ends = np.unique(np.minimum(np.searchsorted(share, parts - 1e-9), present[-1]))
+    starts = present[np.searchsorted(present, np.append(0, ends[:-1] + 1))]
+    names = [
+        f"{low}" if low == high else f"{low}-{high}"
+        for low, high in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]
+    last = len(ends) - 1
+    return Grouping(
+        LENGTH,
+        tuple(names),
+        lambda chunk: np.minimum(np.searchsorted(ends, chunk["lengths"]), last),
+    )
+
+
+def _by_value(sessions: Sessions, name: str) -> Grouping | None:
+    """Groups by the values of a column; None where these are one or many."""
+    found = np.zeros(0, np.int64)
+    for chunk in sessions.chunks():
+        found = np.union1d(found, chunk[name].astype(np.int64))
+        if len(found) > _MOST_VALUES:
+            return None
+    if len(found) < 2:
+        return None
+
+    def of(chunk: Chunk) -> np.ndarray:
+        place = np.minimum(np.searchsorted(found, chunk[name]), len(found) - 1)
+        return np.where(found[place] == chunk[name], place, -1)
+
+    return Grouping(name, tuple(map(str, found.tolist())), of)
+
+
+def rates_by_group(
+    sessions: Sessions, grouping: Grouping
+) -> tuple[Integer[np.ndarray, "group rank"], Integer[np.ndarray, "group rank"]]:
+    """Returns documents shown and clicks by group and rank, from rank 1; values without a group do not count."""
+    width, groups = max(sessions.positions, sessions.ranks) + 1, len(grouping.values)
+    counts = np.zeros((2, (groups + 1) * width), np.int64)
+    for chunk in sessions.chunks():
+        group = np.broadcast_to(grouping.of(chunk)[:, None], chunk.shown.shape)[chunk.shown]
+        cells = (group + 1) * width + chunk.of_documents("positions")
+        clicked = cells[chunk.of_documents("clicks")]
+        counts[0] += np.bincount(cells, minlength=counts.shape[1])
+        counts[1] += np.bincount(clicked, minlength=counts.shape[1])
+    shown, clicks = counts.reshape(2, groups + 1, width)[:, 1:, 1:]
+    return shown, clicks
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far click rates of the same documents at the same rank differ between groups, beyond a factor per group.
+
+    Attributes:
+        chi_square: The statistic.
+        degrees: Its degrees of freedom, 0 where no document compares groups.
+        relative: Root mean square of relative differences of click rates, without what chance explains.
+    """
+
+    chi_square: float
+    degrees: int
+    relative: float
+
+    @property
+    def p_value(self) -> float:
+        """How likely a difference as large is where there is none."""
+        return float(stats.chi2.sf(self.chi_square, self.degrees)) if self.degrees else 1.0
+
+
+def difference(
+    chunks: Iterator[Chunk], grouping: Grouping, view: Iterator[Chunk] | None = None
+) -> Difference:
+    """Tests whether click rates by rank have the same shape in all groups.
+
+    Clicks on a document at a rank are shared among the groups in proportion to its impressions in each, times a factor
+    f of the group, if examination differs by such a factor at most. Their sums over documents, by group and rank,
+    are compared with those expected, given the clicks on each document at each rank (Mantel and Haenszel 1959, for
+    several groups; f from the sums over ranks). The documents that groups show thereby do not matter.
+
+    Args:
+        chunks: Sessions.
+        grouping: Their groups.
+        view: The same sessions with positions to compare within, such as cells of layouts; None for their own.
+    """
+    shown, clicks, at = _strata(chunks, grouping, view)
+    several = (shown > 0).sum(axis=1) > 1
+    shown, clicks, at = shown[several], clicks[several], at[several]
+    total = clicks.sum(axis=1)
+    if not total.any():
+        return Difference(0.0, 0, 0.0)
+    positions, place = np.unique(at, return_inverse=True)
+
+    def by_position(values: np.ndarray) -> np.ndarray:
+        return np.stack(
+            [np.bincount(place, each, len(positions)) for each in values.T], axis=1
+        )
+
+    observed, factors = by_position(clicks), np.ones(shown.shape[1])
+    for _ in range(_STEPS):
+        share = shown * factors
+        share /= share.sum(axis=1, keepdims=True)
+        expected = by_position(share * total[:, None])
+        ratio = observed.sum(axis=0) / np.maximum(expected.sum(axis=0), 1e-9)
+        factors = factors * np.where(ratio > 0, ratio, 1.0)
+        if np.abs(ratio - 1).max(where=expected.sum(axis=0) > 0, initial=0) < 1e-6:
+            break
+    number = shown.sum(axis=1)
+    weight = total * np.maximum(number - total, 0) / np.maximum(number - 1, 1)
+    chi_square, degrees, events = 0.0, 1 - int((observed.sum(axis=0) > 0).sum()), 0.0
+    for row in range(len(positions)):
+        kept = expected[row] >= _LEAST_CLICKS
+        if kept.sum() < 2:
+            continue
+        of_row = share[place == row][:, kept] * np.sqrt(weight[place == row])[:, None]
+        own = np.diag((share[place == row][:, kept] * weight[place == row][:, None]).sum(axis=0))
+        residual = (observed - expected)[row, kept]
+        covariance = own - of_row.T @ of_row
+        chi_square += float(residual @ np.linalg.pinv(covariance, rcond=1e-9) @ residual)
+        degrees += int(np.linalg.matrix_rank(covariance, tol=1e-9 * own.max(initial=0)))
+        events += float(expected[row, kept].sum())
+    excess = max(chi_square - degrees, 0.0) / max(events, 1.0)
+    return Difference(chi_square, max(degrees, 0), math.sqrt(excess))
+
+
+def _strata(
+    chunks: Iterator[Chunk], grouping: Grouping, view: Iterator[Chunk] | None
+) -> tuple[_Counts, _Counts, Integer[np.ndarray, " stratum"]]:
+    """Returns impressions and clicks by document at a position, and group; and the position of each such stratum."""
+    groups, keys, positions, group, clicks = len(grouping.values), [], [], [], []
+    for chunk in chunks:
+        of_view = chunk if view is None else next(view)
+        known = np.broadcast_to(grouping.of(chunk)[:, None], chunk.shown.shape)[chunk.shown]
+        kept = known >= 0
+        keys.append(chunk.of_documents("query_doc_ids")[kept].astype(np.int64))
+        positions.append(of_view.of_documents("positions")[kept].astype(np.int64))
+        group.append(known[kept])
+        clicks.append(chunk.of_documents("clicks")[kept])
+    at, of_group = np.concatenate(positions), np.concatenate(group)
+    width = int(at.max(initial=0)) + 1
+    strata, stratum = np.unique(np.concatenate(keys) * width + at, return_inverse=True)
+    cells, size = stratum * groups + of_group, len(strata) * groups
+    shown = np.bincount(cells, minlength=size).reshape(-1, groups).astype(np.float64)
+    clicked = np.bincount(cells, np.concatenate(clicks), size).reshape(-1, groups)
+    return shown, clicked, strata % width
+
+
+def layout_doubts(
+    dataset: Dataset,
+    sampled: Callable[[Sessions], Iterator[Chunk]] = Sessions.chunks,
+    cells: Cells | None = None,
+) -> Iterator[str]:
+    """Yields a doubt for each grouping of the training sessions that one examination by rank does not fit.
+
+    Args:
+        dataset: The log.
+        sampled: Chooses the sessions that are looked at.
+        cells: Layouts whose examination a model has apart, within which others are compared.
+    """
+    train, known = dataset.train, () if cells is None else cells.names
+    tested: list[tuple[Grouping, Difference]] = []
+    for grouping in groupings(train):
+        if grouping.name not in known:
+            view = None if cells is None else sampled(cells.view(train))
+            tested.append((grouping, difference(sampled(train), grouping, view)))
+    found = {
+        grouping.name: _doubt(grouping, each, known)
+        for grouping, each in tested
+        if each.p_value < LEVEL / len(tested) and each.relative > _MATERIAL
+    }
+    if found.keys() - {LENGTH}:  # layouts that a column names often have lists of their own lengths
+        found.pop(LENGTH, None)
+    yield from found.values()
+
+
+def _doubt(grouping: Grouping, found: Difference, known: Collection[str]) -> str:
+    columns = [*known, grouping.name]
+    remedy = f"give each its own: examination_by=[{','.join(columns)}]"
+    if grouping.name == LENGTH:
+        remedy = (
+            "lengths seem to be those of layouts, such as of devices: name a column that has them by "
+            "examination_by=[NAME], declared as dataset.columns.NAME"
+        )
+    return (
+        f"click rates of the same documents at the same rank differ by {grouping.name}: {found.relative:.0%} (root mean "
+        f"square) beyond a factor for each of {', '.join(grouping.values)}; chi-square {found.chi_square:,.0f} on "
+        f"{found.degrees} degrees of freedom. One examination by rank does not fit them: {remedy}"
+    )
+
+
+def click_rates(sessions: Sessions, chosen: Sequence[Grouping]) -> dict[str, Mapping[str, dict]]:
+    """Returns documents shown and clicks by rank, by grouping and group, as JSON holds them."""
+    found: dict[str, Mapping[str, dict]] = {}
+    for grouping in chosen:
+        shown, clicks = rates_by_group(sessions, grouping)
+        found[grouping.name] = {
+            value: {"shown": each.tolist(), "clicks": clicked.tolist()}
+            for value, each, clicked in zip(grouping.values, shown, clicks, strict=True)
+        }
+    return found
