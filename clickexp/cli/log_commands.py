@@ -16,8 +16,9 @@ from clickexp.data import Dataset
 from clickexp.data.checksums import REMEDY
 from clickexp.data.description import is_log
 from clickexp.data.inspect.context import context_summaries
-from clickexp.data.inspect.doubts import doubts
+from clickexp.data.inspect.doubts import doubts, examination_doubts
 from clickexp.data.inspect.identifiability import identifiability
+from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.log_format import prepare
 from clickexp.data.prepared import open_prepared, verify_log
@@ -81,18 +82,20 @@ def inspect_log(
         identifiability(dataset.train),
         context_summaries(dataset),
     )
-    warnings = list(doubts(dataset))
+    warnings = [*doubts(dataset), *examination_doubts(dataset)]
+    by_group = click_rates(dataset.train, groupings(dataset.train))
     folder = (
         Path(output)
         if output
         else Path("outputs/inspect") / slug(Path(path).expanduser().resolve().name)
     )
     try:
-        drawn = display_path(write_figures(report.figures(counts, contexts), folder))
+        drawn = display_path(write_figures(report.figures(counts, contexts, by_group), folder))
     except OSError as error:
         drawn = f"not written ({reason(error)}); choose another folder with --output"
     if json:
         described = report.as_json(dataset, counts, links, contexts, warnings)
+        described["click_rates_by"] = by_group
         print(dumps({"path": path, **described, "figures": drawn}, indent=2))  # noqa: T201  # output
         return
     train = counts["train"]
@@ -102,6 +105,7 @@ def inspect_log(
         report.counts(counts),
         report.largest_id(dataset.parts.values()),
         report.click_rates(train),
+        *report.click_rates_by_group(by_group),
         f"documents in a list: {report.quantiles(train.lengths)}",
         report.clicks_per_session(train.clicked),
         report.context(contexts),

@@ -1,7 +1,7 @@
 """Tables and lines about a log on a terminal."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from clickexp.data.inspect.identifiability import Identifiability
 from clickexp.data.inspect.summary import Summary
 from clickexp.data.prepared import Log
 from clickexp.data.sessions import Sessions
+from clickexp.utils.escape import slug
 from clickexp.utils.tables.terminal import console_table, first_ranks
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 _Part = TypeVar("_Part")
 
-_BAR_WIDTH = 30
+ByGroup = Mapping[str, Mapping[str, Mapping[str, Sequence[int]]]]
+"""Documents shown and clicks by rank, by what groups sessions and by group."""
+
+_BAR_WIDTH, _MOST_GROUPS = 30, 6
 _MANY_GRADES = 12
 
 
@@ -89,6 +93,25 @@ def click_rates(train: Summary) -> Table:
     )
 
 
+def click_rates_by_group(groups: ByGroup) -> Iterator[Table]:
+    """Yields a table of click rates by rank for each way to group the training sessions, a column per group."""
+    for name, values in groups.items():
+        shown = {value: sum(each["shown"]) for value, each in values.items()}
+        chosen = sorted(shown, key=lambda value: -shown[value])[:_MOST_GROUPS]
+        columns = [
+            list(map(_share, values[value]["clicks"], values[value]["shown"]))
+            for value in values
+            if value in chosen
+        ]
+        rows = [
+            [f"{rank}", *cells]
+            for rank, cells in enumerate(zip(*columns, strict=True), start=1)
+            if {*cells} != {"-"}
+        ]
+        header = [f"click rate by {name}", *(value for value in values if value in chosen)]
+        yield first_ranks(header, rows, "in what --json prints")
+
+
 def quantiles(histogram: np.ndarray) -> str:
     """Returns smallest, 10%, median, 90%, largest and mean of whole numbers, of which histogram[n] are n."""
     upto, numbers = np.cumsum(histogram), np.arange(len(histogram))
@@ -137,7 +160,7 @@ def as_json(
 
 
 def figures(
-    summaries: Mapping[str, Summary], contexts: Mapping[str, ContextSummary]
+    summaries: Mapping[str, Summary], contexts: Mapping[str, ContextSummary], groups: ByGroup
 ) -> "dict[str, list[Panel]]":
     """Returns what there is to draw of a log."""
     from clickexp.results.figures.log import (  # here, since Matplotlib takes long to load
@@ -158,10 +181,24 @@ def figures(
         if rates
         else {"sessions": sessions[:1]}
     )
+    for name, values in groups.items() if rates else ():
+        drawn[f"click_rate_by_{slug(name)}"] = [curves(_rates(name, values), "Click rate")]
     of_users = {name: part.lengths for name, part in contexts.items()}
     return (
         {**drawn, "context": [shares(of_users, "Lists in a search session")]} if of_users else drawn
     )
+
+
+def _rates(name: str, values: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, np.ndarray]:
+    """Click rates by rank, of the groups with the most impressions."""
+    chosen = sorted(values, key=lambda value: -sum(values[value]["shown"]))[:_MOST_GROUPS]
+    found = {}
+    for value in values:
+        shown = np.array(values[value]["shown"], float)
+        if value in chosen:
+            rates = np.array(values[value]["clicks"]) / np.where(shown, shown, np.nan)
+            found[f"{name} {value}"] = rates[: len(np.trim_zeros(shown, "b"))]
+    return found
 
 
 def _ranks(part: Summary) -> int:

@@ -91,6 +91,10 @@ class Cells:
             combination, found[name] = divmod(combination, size)
         return {name: found[name] for name in self.names}
 
+    def words(self, cell: int) -> str:
+        """Returns the layout of a cell in words, such as "device 2"."""
+        return ", ".join(f"{name} {value}" for name, value in self.layout(cell).items())
+
     def position(self, cell: int) -> int:
         """Returns the position that a cell belongs to."""
         return cell % (self.positions + 1)

@@ -150,7 +150,7 @@ def _with_propensities(
         for name, metric in tuple(metrics.items()):
             source = getattr(metric, "propensity", None)
             if isinstance(source, PropensitySource):
-                propensities = source(dataset).of_relevant()
+                propensities = source(dataset).of_positions(f"metric {name}").of_relevant()
                 weightings[name] = Weighting.of(propensities, metric.clip, dataset.test)
                 values = [value or 0.0 for value in propensities.values]
                 metrics[name] = dataclasses.replace(metric, propensity=values)

@@ -130,7 +130,7 @@ def model_constructor(values: Mapping[str, Any]) -> partial[Model]:
 
 def _with_layouts(new_model: partial[Model], values: Mapping[str, Any]) -> partial[Model]:
     """Returns the constructor with an examination per combination of the columns of `examination_by`."""
-    columns = values[LAYOUTS]
+    columns = values.get(LAYOUTS)
     if not columns:
         return new_model
     with_layouts = getattr(new_model.func, "with_layouts", None)

@@ -14,6 +14,7 @@ from flax import nnx
 from pydantic import BaseModel
 
 from clickexp.data import Dataset
+from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.references import references
@@ -86,6 +87,8 @@ def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
         _save_names(dataset, parts.folder / IDS)
+    chosen = groupings(dataset.train) if isinstance(model, ClickModel) else []
+    result["click_rates"] = click_rates(dataset.test, chosen)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)

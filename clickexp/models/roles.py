@@ -188,9 +188,7 @@ class HasRoles(_DeclaresRoles):
         }
 
     @classmethod
-    def with_layouts(
-        cls, settings: Mapping[str, Any], columns: Sequence[str]
-    ) -> dict[str, Any]:
+    def with_layouts(cls, settings: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
         """Returns arguments of the constructor with examination that may differ between layouts.
 
         Args:
@@ -207,7 +205,9 @@ class HasRoles(_DeclaresRoles):
                 "ubm, trust_bias or two_towers, or leave it out; a ranker takes propensities by layout from such a run, "
                 "by propensity=run"
             )
-        given = [tower for tower in settings.values() if isinstance(tower, EmbeddingParameterConfig)]
+        given = [
+            tower for tower in settings.values() if isinstance(tower, EmbeddingParameterConfig)
+        ]
         points = bool(given) and all(tower.posterior == "none" for tower in given)
         found = {}
         for name in arguments:

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from clickexp.data import Dataset, Sessions
+from clickexp.data.cells import cells_of
 from clickexp.errors import ConfigError, UserError
 from clickexp.numerics import QUANTILE
 from clickexp.propensities.base import Propensities, PropensitySource, documents
 from clickexp.runs.result import RelativeExamination, RunResult
+from clickexp.runs.store import CONFIG, read_yaml
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +78,13 @@ class RunPropensities(PropensitySource):
             raise ConfigError(
                 f"propensity.run={self.run}: {error}; give the folder of another run, or repeat this one"
             ) from error
+        if any(each.layout for each in result.propensity):
+            return self._by_layout(result, dataset)
+        if self._names_layouts():
+            raise ConfigError(
+                f"propensity.run={self.run}: the run has examination_by, and no propensities of its layouts. Repeat it "
+                "with shared_intervals=true, and at most 400 positions of layouts"
+            )
         offsets = result.false_positive
         found = {each.position: each for each in result.propensity or _by_rank(result)}
         if 1 not in found:
@@ -93,6 +102,33 @@ class RunPropensities(PropensitySource):
             source=f"{result.model} in {self.run}",
             first=self._slope(result) if offsets else 1.0,
         )
+
+    def _names_layouts(self) -> bool:
+        config = Path(self.run).expanduser() / CONFIG
+        return config.is_file() and bool((read_yaml(config) or {}).get("examination_by"))
+
+    def _by_layout(self, result: RunResult, dataset: Dataset) -> Propensities:
+        """Returns propensities of the cells of this dataset, of a run with examination_by."""
+        if result.false_positive or "slope" in {each.parameter for each in result.shared}:
+            raise ConfigError(
+                f"propensity.run={self.run}: propensities of {result.model} by layout have no offsets; give a run of pbm "
+                "or ubm, or one without examination_by"
+            )
+        names = tuple(result.propensity[0].layout)
+        cells = cells_of(dataset, names)
+        numbers: dict[str, list[float | None]] = {
+            name: [None] * (cells.count - 1) for name in ("values", "low", "high")
+        }
+        for each in result.propensity:
+            layout = {name: int(value) for name, value in each.layout.items()}
+            beyond = any(layout[name] >= size for name, size in cells.columns)
+            if beyond or each.position > cells.positions:
+                continue  # which this log does not show
+            place = cells.cell(layout, each.position) - 1
+            numbers["values"][place] = each.relative
+            numbers["low"][place], numbers["high"][place] = each.relative_low, each.relative_high
+        curves = {name: tuple(values) for name, values in numbers.items()}
+        return Propensities(**curves, source=f"{result.model} in {self.run}", cells=cells)
 
     def _slope(self, result: RunResult) -> float:
         """How much higher the click rate of relevant documents is than that of others, at the first position."""

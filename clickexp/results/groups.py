@@ -165,6 +165,8 @@ class Group:
         if spread is None or metric != "examination" or len(self.runs) != 1:
             return spread
         low, high = np.full((2, ranks), np.nan)
+        if any(each.layout for each in self.runs[0].result.propensity):  # of several curves
+            return spread
         for each in self.runs[0].result.propensity:
             if each.position <= ranks:
                 low[each.position - 1] = nan_if_none(each.relative_low) / each.relative

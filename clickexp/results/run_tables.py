@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from clickexp.results import metric_names
-from clickexp.runs.result import RunResult
+from clickexp.runs.result import RunResult, layout_name
 from clickexp.utils.tables.numbers import interval, number
 from clickexp.utils.tables.table import Table
 
@@ -124,10 +124,12 @@ def rank_table(result: RunResult, naming: Naming = str, references: Sequence[str
 
 
 def shared_table(result: RunResult) -> Table:
-    """Returns parameters that all documents share, with their intervals."""
+    """Returns parameters that all documents share, with their intervals; of each layout, where these differ."""
+    has_layouts = any(each.layout for each in result.shared)
     rows = [
         [
             each.parameter,
+            *([layout_name(each.layout)] if has_layouts else []),
             number(each.position, missing=""),
             number(each.last_click, missing=""),
             number(each.value),
@@ -138,4 +140,5 @@ def shared_table(result: RunResult) -> Table:
         for each in result.shared
     ]
     numbers = ["position", "last click", "value", "95% interval", "relative to first"]
-    return Table(["parameter", *numbers, "95% interval"], rows, "Shared parameters")
+    names = ["parameter", *(["layout"] if has_layouts else [])]
+    return Table([*names, *numbers, "95% interval"], rows, "Shared parameters")

@@ -40,6 +40,11 @@ Layout = dict[str, str]
 """Values of columns that set pages apart, in the words of the log, such as {"device": "mobile"}."""
 
 
+def layout_name(layout: Layout) -> str:
+    """Returns a layout in words, such as "device mobile"."""
+    return ", ".join(f"{name} {value}" for name, value in layout.items())
+
+
 class _Document(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -266,6 +271,7 @@ class ClickWeights(_Document):
         unknown: Positions with documents and without a propensity.
         unused: Positions with a propensity, beyond the last with a document.
         ignores_offsets: Whether there are offsets that the weights leave in.
+        layouts: `position` and values of columns that each of them belongs to, where layouts have their own.
     """
 
     values: list[Number]
@@ -281,6 +287,7 @@ class ClickWeights(_Document):
     unknown: list[int] = []
     unused: list[int] = []
     ignores_offsets: bool = False
+    layouts: list[Layout] = []
 
 
 class RunResult(_Document):
@@ -300,6 +307,8 @@ class RunResult(_Document):
         higher_is_better: By name which way metrics are better; None where neither way is.
         per_rank: Test metrics by rank, rank 1 first, among them `examination`, and the number of `sessions`.
         per_rank_val: Those of the validation.
+        click_rates: Documents `shown` and `clicks` by rank of the test sessions, by what tells sessions apart (length of
+            list, columns with few values) and its value.
         curves: What else metrics draw, such as the reliability of each rank.
         marginals: How marginal click probabilities were computed: exact, or by draws.
         train: What training took.
@@ -329,6 +338,7 @@ class RunResult(_Document):
     higher_is_better: dict[str, bool | None] = {}
     per_rank: Vectors = {}
     per_rank_val: Vectors = {}
+    click_rates: dict[str, dict[str, Vectors]] = {}
     curves: Curves = Curves()
     marginals: str = "exact"
     train: Training = Training()

@@ -131,5 +131,7 @@ def test_conventions_of_one_document_per_rank_refuse_merged_positions():
     """PyClick divides by lists, of which a rank with two documents would count two."""
     dataset = dataset_of("merged")
     metrics = {"ll": LogLikelihood(rank_normalization="pyclick")}
-    with pytest.raises(ValueError, match=r"several documents at one position.*rank_normalization=own"):
+    with pytest.raises(
+        ValueError, match=r"several documents at one position.*rank_normalization=own"
+    ):
         Evaluator().clicks(model_of(dataset), dataset.test, metrics)

@@ -162,9 +162,7 @@ def difference(
     positions, place = np.unique(at, return_inverse=True)
 
     def by_position(values: np.ndarray) -> np.ndarray:
-        return np.stack(
-            [np.bincount(place, each, len(positions)) for each in values.T], axis=1
-        )
+        return np.stack([np.bincount(place, each, len(positions)) for each in values.T], axis=1)
 
     observed, factors = by_position(clicks), np.ones(shown.shape[1])
     for _ in range(_STEPS):
