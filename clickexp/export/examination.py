@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
-
 from scipy.special import expit
 
 from clickexp.data import Sessions
@@ -35,12 +34,12 @@ def examination(
 
     Returns:
         The columns of `examination_by`, where examination differs between layouts, rank (from 1), examination,
-        propensity (examination divided by that of the first rank that the log shows, of one layout for all, since clicks determine examination up to a factor; of the trust-bias model, click rates of relevant
-        documents less those of irrelevant ones, likewise; none where a model knows no examination and has 1 at all
-        ranks), click_rate (clicks per document at the rank), sessions (those with a document at the rank) and, with a
-        posterior of examination itself, propensity_sd, the standard deviation of the logarithm of the propensity, and
-        its 95% interval, propensity_low and propensity_high, without a value where the log leaves it open; see
-        `propensity`.
+        propensity (examination divided by that of the first rank that the log shows, of one layout for all, since
+        clicks determine examination up to a factor; of the trust-bias model, click rates of relevant documents less
+        those of irrelevant ones, likewise; none where a model knows no examination and has 1 at all ranks), click_rate
+        (clicks per document at the rank), sessions (those with a document at the rank) and, with a posterior of
+        examination itself, propensity_sd, the standard deviation of the logarithm of the propensity, and its 95%
+        interval, propensity_low and propensity_high, without a value where the log leaves it open; see `propensity`.
     """
     cells = layouts_of(model) or Cells((), max(sessions.positions, sessions.ranks))
     view = cells.view(sessions)

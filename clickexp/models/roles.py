@@ -25,7 +25,6 @@ from clickexp.parameters.layouts import LayoutParameterConfig
 from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import MOST_IDS, Pairs, PositiveInt, Probability, check_numbers
 
-
 _BY_RANK = ("examination", "true_positive", "false_positive")
 """Roles of examination by rank, which layouts of pages may change."""
 
@@ -201,9 +200,9 @@ class HasRoles(_DeclaresRoles):
         arguments = [name for name, role in cls.plays.items() if role in _BY_RANK]
         if not arguments:
             raise ConfigError(
-                f"examination_by={list(columns)}: {cls.__name__} has no tower of examination by rank. Choose model=pbm, "
-                "ubm, trust_bias or two_towers, or leave it out; a ranker takes propensities by layout from such a run, "
-                "by propensity=run"
+                f"examination_by={list(columns)}: {cls.__name__} has no tower of examination by rank. Choose "
+                "model=pbm, ubm, trust_bias or two_towers, or leave it out; a ranker takes propensities by layout from "
+                "such a run, by propensity=run"
             )
         given = [
             tower for tower in settings.values() if isinstance(tower, EmbeddingParameterConfig)

@@ -7,12 +7,13 @@ from typing import TypeVar
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jaxtyping import Float
 
 from clickexp.data.cells import Cells
 from clickexp.parameters.base import Parameter, ParameterConfig, PosteriorParameter, Sizes
 from clickexp.parameters.sum import SumParameter
 from clickexp.parameters.table import Posterior, new_table
-from clickexp.types import Batch, Logits
+from clickexp.types import Array, Batch, Logits
 from clickexp.utils.bounds import NonNegativeFloat
 
 _Module = TypeVar("_Module", bound=nnx.Module)
@@ -100,7 +101,7 @@ class CellParameter(PosteriorParameter):
 
 
 class PointCellParameter(Parameter):
-    """The same with a number per cell, of which `clickexp.posteriors` finds the covariance with other shared parameters.
+    """The same with a number per cell, which has a covariance with other shared parameters: see `clickexp.posteriors`.
 
     Args:
         cells: The cells.
@@ -109,7 +110,7 @@ class PointCellParameter(Parameter):
         mean: Of their prior.
     """
 
-    def __init__(self, cells: Cells, values: Logits, precision: float, mean: float):
+    def __init__(self, cells: Cells, values: Float[Array, " cells"], precision: float, mean: float):
         self.cells = cells
         self.weight = nnx.Param(values, prior_precision=precision, prior_mean=mean)
 

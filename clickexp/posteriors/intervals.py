@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import expit
-
 from jaxtyping import Float
+from scipy.special import expit
 
 from clickexp.data import Sessions
 from clickexp.data.cells import Cells

@@ -47,7 +47,8 @@ class SharedPosterior:
 
         Args:
             model: The fitted model.
-            function: From a model `with_shared_cells` to a vector; JAX differentiates it. Rows of tables stay as they are.
+            function: From a model `with_shared_cells` to a vector; JAX differentiates it. Rows of tables stay as they
+                are.
 
         Raises:
             UserError: The posterior is that of another model.

@@ -111,8 +111,8 @@ class RunPropensities(PropensitySource):
         """Returns propensities of the cells of this dataset, of a run with examination_by."""
         if result.false_positive or "slope" in {each.parameter for each in result.shared}:
             raise ConfigError(
-                f"propensity.run={self.run}: propensities of {result.model} by layout have no offsets; give a run of pbm "
-                "or ubm, or one without examination_by"
+                f"propensity.run={self.run}: propensities of {result.model} by layout have no offsets; give a run of "
+                "pbm or ubm, or one without examination_by"
             )
         names = tuple(result.propensity[0].layout)
         cells = cells_of(dataset, names)

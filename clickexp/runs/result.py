@@ -307,8 +307,8 @@ class RunResult(_Document):
         higher_is_better: By name which way metrics are better; None where neither way is.
         per_rank: Test metrics by rank, rank 1 first, among them `examination`, and the number of `sessions`.
         per_rank_val: Those of the validation.
-        click_rates: Documents `shown` and `clicks` by rank of the test sessions, by what tells sessions apart (length of
-            list, columns with few values) and its value.
+        click_rates: Documents `shown` and `clicks` by rank of the test sessions, by what tells sessions apart (length
+            of list, columns with few values) and its value.
         curves: What else metrics draw, such as the reliability of each rank.
         marginals: How marginal click probabilities were computed: exact, or by draws.
         train: What training took.

@@ -50,7 +50,7 @@ def groupings(sessions: Sessions) -> list[Grouping]:
     Args:
         sessions: The training sessions, whose values and lengths make the groups.
     """
-    found = []
+    found: list[Grouping | None] = []
     lengths = np.bincount(
         np.concatenate([chunk["lengths"] for chunk in sessions.chunks()]), minlength=2
     )
@@ -58,10 +58,10 @@ def groupings(sessions: Sessions) -> list[Grouping]:
         found.append(_by_length(lengths))
     for name, column in sessions.schema.items():
         is_number = np.dtype(column.dtype).kind in "biu" and not column.shape
-        if name in sessions.columns and name not in COLUMNS and is_number:
-            if not column.per_document and (grouping := _by_value(sessions, name)) is not None:
-                found.append(grouping)
-    return found
+        is_own = name in sessions.columns and name not in COLUMNS
+        if is_number and is_own and not column.per_document:
+            found.append(_by_value(sessions, name))
+    return [grouping for grouping in found if grouping is not None]
 
 
 def _by_length(lengths: np.ndarray) -> Grouping:
@@ -250,8 +250,8 @@ def _doubt(grouping: Grouping, found: Difference, known: Collection[str]) -> str
             "examination_by=[NAME], declared as dataset.columns.NAME"
         )
     return (
-        f"click rates of the same documents at the same rank differ by {grouping.name}: {found.relative:.0%} (root mean "
-        f"square) beyond a factor for each of {', '.join(grouping.values)}; chi-square {found.chi_square:,.0f} on "
+        f"click rates of the same documents at the same rank differ by {grouping.name}: {found.relative:.0%} (root "
+        f"mean square) beyond a factor for each of {', '.join(grouping.values)}; chi-square {found.chi_square:,.0f} on "
         f"{found.degrees} degrees of freedom. One examination by rank does not fit them: {remedy}"
     )
 

@@ -26,8 +26,8 @@ _CAPTIONS = {
     "as propensities are used: clicks determine examination up to a factor. Bars are 95% intervals.",
     "propensities": "Propensities by position relative to the first: what the ranker has learned of examination, or "
     "what it divides clicks by.",
-    CLICK_RATES: "Click rates by rank of the test sessions, by length of list and by columns with few values. One curve of "
-    "examination fits them where they differ by a factor at most, or show other documents.",
+    CLICK_RATES: "Click rates by rank of the test sessions, by length of list or a column with few values. One curve "
+    "of examination fits them where they differ by a factor at most, or show other documents.",
     "cold_start": "Perplexity of documents by how often training has shown them, and their share of the test set.",
     "learning": "Losses by epoch. The model is that of the best epoch, which the star marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
