@@ -27,7 +27,7 @@ SPLIT = ("train", "val", "test")
 
 def _stated(column: Column) -> dict[str, Any]:
     """Returns a declaration in types of JSON."""
-    stated = {key: getattr(column, key) for key in ("name", "per", "fill", "least", "rule")}
+    stated = {key: getattr(column, key) for key in ("name", "per", "fill", "least", "nan", "rule")}
     return {**stated, "dtype": np.dtype(column.dtype).name, "shape": list(column.shape)}
 
 

@@ -46,6 +46,7 @@ class Column:
         fill: Value of padding, by default 0. If it is given, it also replaces values that a source lacks.
         shape: Of each value, such as (8,) for vectors of eight numbers.
         least: Smallest value of a session, or of a document shown.
+        nan: Whether NaN may stand for a value that a source lacks.
         rule: What the column holds, for errors; by default derived from the type.
 
     Raises:
@@ -58,6 +59,7 @@ class Column:
     fill: float | None = None
     shape: tuple[int, ...] = ()
     least: int | None = None
+    nan: bool = False
     rule: str = ""
 
     def __post_init__(self) -> None:
@@ -95,6 +97,11 @@ class Column:
     def padding(self) -> float:
         """Value where there is no document."""
         return 0 if self.fill is None else self.fill
+
+    @property
+    def missing(self) -> float | None:
+        """What replaces values that a source lacks; None where that is an error."""
+        return float("nan") if self.nan else self.fill
 
     @property
     def kinds(self) -> str:
@@ -155,6 +162,10 @@ class Column:
         with np.errstate(over="ignore"):
             packed = values.astype(self.dtype, copy=False)
         bad = ~np.isfinite(packed) if packed.dtype.kind == "f" else packed != values
+        if self.nan:
+            missing = np.isnan(values)
+            packed = np.where(missing, np.float32(np.nan), packed).astype(self.dtype)
+            bad &= ~missing
         if self.least is not None and packed.ndim == 1:
             bad |= packed < self.least
         location.reject(bad, values, self.name, self.rule, lengths)
@@ -195,7 +206,12 @@ COLUMNS = {
         ),
         Column("times", np.float64, "session", rule="times are finite numbers"),
         Column("positions", np.int32, least=1, rule="positions are integers from 1"),
-        Column("labels", np.float32, rule="labels are finite numbers"),
+        Column(
+            "labels",
+            np.float32,
+            nan=True,
+            rule="labels are finite numbers, or empty for documents that nobody judged",
+        ),
         Column(
             "late_clicks",
             np.bool_,
