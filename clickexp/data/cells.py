@@ -25,7 +25,7 @@ Layout = dict[str, int]
 class Cells:
     """Numbers of positions within combinations of the values of columns: cell = combination (positions + 1) + position.
 
-    Without columns, cells are positions.
+    Without columns, cells are positions. Documents with other values are in cells of their own, behind all others.
 
     Attributes:
         columns: Names of columns of whole numbers from 0, and how many values each has.
@@ -70,19 +70,44 @@ class Cells:
     @property
     def count(self) -> int:
         """Number of cells, the first of each combination being that of no position."""
-        return (self.positions + 1) * math.prod(size for _, size in self.columns)
+        return (self.positions + 1) * (self.layouts + bool(self.columns))
+
+    @property
+    def layouts(self) -> int:
+        """Number of combinations."""
+        return math.prod(size for _, size in self.columns)
 
     def of(self, batch: Mapping[str, Any]) -> Any:
         """Returns the cell of each document, from the positions and the columns of a batch."""
+        if not self.columns:
+            return batch["positions"]
         combination: Any = 0
+        known: Any = True
         for name, size in self.columns:
-            combination = combination * size + batch[name].astype(np.int32)
+            values = batch[name].astype(np.int32)
+            known = known & (values >= 0) & (values < size)
+            combination = combination * size + values
+        combination = combination * known + self.layouts * (1 - known)
         return combination * (self.positions + 1) + batch["positions"]
 
     def cell(self, layout: Mapping[str, int], position: int) -> int:
         """Returns the cell of a position in a layout."""
         values = {name: np.int32(layout[name]) for name in self.names}
         return int(self.of({**values, "positions": position}))
+
+    def named(self, layout: Mapping[str, str], position: int) -> int:
+        """Returns the cell of a position in a layout as results name it."""
+        return self.cell({name: int(value) for name, value in layout.items()}, position)
+
+    def knows(self, cell: int) -> bool:
+        """Whether a cell belongs to a combination of the values."""
+        return cell < self.layouts * (self.positions + 1)
+
+    def unknown(self, sessions: Sessions) -> int:
+        """Returns how many documents are in other layouts."""
+        chunks = self.view(sessions).chunks()
+        known = self.layouts * (self.positions + 1)
+        return sum(int((chunk.of_documents("positions") >= known).sum()) for chunk in chunks)
 
     def layout(self, cell: int) -> Layout:
         """Returns the value of each column that a cell belongs to."""

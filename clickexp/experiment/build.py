@@ -75,9 +75,7 @@ class Parts:
     @cached_property
     def links(self) -> Identifiability:
         """What the training sessions tell of positions, or of the cells of layouts, where the model learns them."""
-        cells = layouts_of(self.model)
-        train = self.dataset.train if cells is None else cells.view(self.dataset.train)
-        return identifiability(train, ENOUGH_SESSIONS)
+        return identifiability(self.dataset.train, ENOUGH_SESSIONS, layouts_of(self.model))
 
 
 def build(config: Config, folder: Path, logger: Logger) -> Parts:

@@ -124,9 +124,10 @@ def _by_layout(examination: pl.DataFrame, layout: Sequence[str]) -> dict[str, Ba
     names = ("propensity", "propensity_low", "propensity_high")
     found: dict[str, tuple[int, Bars]] = {}
     for values, part in examination.group_by(layout, maintain_order=True):
-        missing = np.full(len(part), np.nan)
         middle, low, high = (
-            part[name].cast(pl.Float64).to_numpy() if name in part.columns else missing
+            np.asarray(part[name].cast(pl.Float64).to_numpy())
+            if name in part.columns
+            else np.full(len(part), np.nan)
             for name in names
         )
         words = layout_name(dict(zip(layout, map(str, values), strict=True)))

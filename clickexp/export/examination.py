@@ -16,7 +16,6 @@ from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.intervals import propensity
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.propensities.base import clicks_by_position
-from clickexp.runs.result import SharedParameter
 
 
 def examination(
@@ -46,7 +45,9 @@ def examination(
     counts, clicks = clicks_by_position(view)
     values, slopes = _rates(model, sessions, view, counts)
     found = [] if posterior is None else propensity(model, posterior, sessions)
-    intervals = {_cell(cells, each): each for each in found if each.position is not None}
+    intervals = {
+        cells.named(each.layout, each.position): each for each in found if each.position is not None
+    }
     shown = counts > 0
     unknown = (values[shown] == 1).all() and shown.sum() > 1
     first = next((cell for cell, each in intervals.items() if each.sd == 0), _first(cells, counts))
@@ -61,11 +62,6 @@ def examination(
         more["propensity_low"] = propensities * np.exp(-width)
         more["propensity_high"] = propensities * np.exp(width)
     return _by_rank(cells, columns, counts, clicks, more)
-
-
-def _cell(cells: Cells, of: SharedParameter) -> int:
-    """Returns the cell that an interval is of."""
-    return cells.cell({name: int(value) for name, value in of.layout.items()}, of.position or 0)
 
 
 def _first(cells: Cells, counts: np.ndarray) -> int:

@@ -159,22 +159,16 @@ def _save_parameters(
     if intervals:
         rows = [{**each.layout, **each.model_dump(exclude={"layout"})} for each in intervals]
         save(SHARED_TABLE, pl.DataFrame(rows, infer_schema_length=None).write_csv)
-    _warn_of_examination(model, _counted(model, log.train), posterior is None)
+    _warn_of_examination(model, log.train, posterior is None)
     settings = {"intervals": intervals, "has_intervals": fit.is_own}
     write = partial(write_documents, model, log, id_names, posterior, **settings)
     save("documents.parquet", write)
 
 
-def _counted(model: Model, sessions: Sessions) -> Sessions:
-    """Returns the sessions with positions as the model distinguishes them: cells, where layouts differ."""
-    cells = layouts_of(model)
-    return sessions if cells is None else cells.view(sessions)
-
-
 def _warn_of_examination(model: Model, sessions: Sessions, takes_as_known: bool) -> None:
     if not model.separates_examination:
         return
-    links = identifiability(sessions, ENOUGH_SESSIONS)
+    links = identifiability(sessions, ENOUGH_SESSIONS, layouts_of(model))
     if links.warns:
         more = " Intervals of attraction take examination as known." if takes_as_known else ""
         sys.stderr.write(f"{links.describe()}{more}\n")
@@ -222,8 +216,20 @@ def write_predictions(
             "each list is predicted as the first of its user; name their column by columns.search_session=NAME, or say "
             "columns.search_session=null\n"
         )
-    predict = predictor(model, outputs)
-    _write((_predictions(piece, predict) for piece in pieces), file)
+    predict, cells, unknown = predictor(model, outputs), layouts_of(model), 0
+
+    def tables() -> Iterator[pa.Table]:
+        nonlocal unknown
+        for piece in pieces:
+            unknown += 0 if cells is None else cells.unknown(piece.sessions)
+            yield _predictions(piece, predict)
+
+    _write(tables(), file)
+    if unknown:
+        sys.stderr.write(
+            f"{unknown:,} documents are in layouts that the log of the run does not have, and have the examination "
+            "that layouts share\n"
+        )
 
 
 def write_documents(
@@ -247,7 +253,7 @@ def write_documents(
     """
     impressions, clicks, shown = _counts(dataset)
     ids = np.flatnonzero(shown)
-    left_open = open_documents(dataset.train, intervals, len(shown))
+    left_open = open_documents(dataset.train, intervals, len(shown), layouts_of(model))
     known = _known_of_documents(
         model, dataset, ids, impressions, posterior, has_intervals=has_intervals
     )

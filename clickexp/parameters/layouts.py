@@ -51,8 +51,9 @@ class LayoutParameterConfig(ParameterConfig):
 class LayoutParameter(SumParameter):
     """z = shared(position) + difference(layout, position).
 
-    Differences have a common prior: layouts with few data follow the shared curve, and those with many have their own
-    (partial pooling: Gelman and Hill 2007, "Data analysis using regression and multilevel/hierarchical models").
+    Differences have a common prior: layouts with few data follow the shared curve, those with many have their own, and
+    those that training has not shown have the shared curve (partial pooling: Gelman and Hill 2007, "Data analysis using
+    regression and multilevel/hierarchical models").
 
     Attributes:
         cells: The positions of the layouts.
@@ -87,8 +88,8 @@ class CellParameter(PosteriorParameter):
         return self.table.take(ids)[..., 0], None if variance is None else variance[..., 0]
 
     def limits(self) -> dict[str, int]:
-        """Returns the largest position, and the largest value of each column."""
-        return _limits(self.cells)
+        """Returns the largest position."""
+        return {"positions": self.cells.positions}
 
     def as_shared(self) -> "PointCellParameter":
         """Returns the tower whose differences are shared parameters: the means of the posteriors."""
@@ -119,12 +120,8 @@ class PointCellParameter(Parameter):
         return self.weight[...][self.cells.of(batch)]
 
     def limits(self) -> dict[str, int]:
-        """Returns the largest position, and the largest value of each column."""
-        return _limits(self.cells)
-
-
-def _limits(cells: Cells) -> dict[str, int]:
-    return {"positions": cells.positions, **{name: size - 1 for name, size in cells.columns}}
+        """Returns the largest position."""
+        return {"positions": self.cells.positions}
 
 
 def with_shared_cells(model: _Module) -> _Module:

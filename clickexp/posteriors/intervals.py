@@ -236,9 +236,8 @@ def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str] | 
             continue
         # both terms of the logit that ratios are to, which has no deviation
         first = next(each for each in shared_intervals(model, posterior) if each.sd == 0)
-        layout = {name: int(value) for name, value in first.layout.items()}
         position = first.position or 0
-        found.append(f"{name}[{tower.cells.cell(layout, position)}]")
+        found.append(f"{name}[{tower.cells.named(first.layout, position)}]")
         found.append(f"{name.replace('/differences/', '/shared/')}[{position}]")
     return [name for name in found if name in known] or None
 

@@ -116,19 +116,17 @@ class RunPropensities(PropensitySource):
             )
         names = tuple(result.propensity[0].layout)
         cells = cells_of(dataset, names)
-        numbers: dict[str, list[float | None]] = {
-            name: [None] * (cells.count - 1) for name in ("values", "low", "high")
-        }
+        numbers: list[list[float | None]] = [[None] * (cells.count - 1) for _ in range(3)]
+        values, low, high = numbers
         for each in result.propensity:
-            layout = {name: int(value) for name, value in each.layout.items()}
-            beyond = any(layout[name] >= size for name, size in cells.columns)
-            if beyond or each.position > cells.positions:
-                continue  # which this log does not show
-            place = cells.cell(layout, each.position) - 1
-            numbers["values"][place] = each.relative
-            numbers["low"][place], numbers["high"][place] = each.relative_low, each.relative_high
-        curves = {name: tuple(values) for name, values in numbers.items()}
-        return Propensities(**curves, source=f"{result.model} in {self.run}", cells=cells)
+            place = cells.named(each.layout, each.position) - 1
+            if each.position <= cells.positions and cells.knows(place + 1):  # as this log does
+                values[place], low[place] = each.relative, each.relative_low
+                high[place] = each.relative_high
+        source = f"{result.model} in {self.run}"
+        return Propensities(
+            tuple(values), low=tuple(low), high=tuple(high), source=source, cells=cells
+        )
 
     def _slope(self, result: RunResult) -> float:
         """How much higher the click rate of relevant documents is than that of others, at the first position."""

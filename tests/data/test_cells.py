@@ -28,7 +28,7 @@ def log(with_positions):
 
 
 def test_cells_name_layout_and_position():
-    cells = range(CELLS.count)
+    cells = range(CELLS.count - 5)
     found = [(CELLS.layout(cell), CELLS.position(cell)) for cell in cells]
     assert found == [
         ({"device": device, "ad": ad}, position)
@@ -39,6 +39,9 @@ def test_cells_name_layout_and_position():
     assert [CELLS.cell(*each) for each in found] == [*cells]
     assert CELLS.of(CELLS.batch([*cells])).tolist() == [[*cells]]
     assert CELLS.words(13) == "device 1, ad 0"
+    others = {"device": np.array([[3, 0, -1]]), "ad": np.array([[0, 2, 1]]), "positions": 4}
+    assert CELLS.of(others).tolist() == [[34, 34, 34]] and CELLS.count == 35
+    assert not CELLS.knows(34) and CELLS.knows(29)
     assert Cells((), 4).of({"positions": np.array([[1, 4]])}).tolist() == [[1, 4]]
 
 
@@ -61,5 +64,5 @@ def test_sessions_are_counted_by_cells(with_positions):
 def test_columns_that_tell_no_layouts_are_refused():
     with refuses(ConfigError, "no column devise", "device", "dataset.columns.devise"):
         Cells.of_sizes(["devise"], {"device": 2}, 4)
-    with refuses(ConfigError, "4,000,004 combinations", "few values"):
+    with refuses(ConfigError, "4,000,008 combinations", "few values"):
         Cells.of_sizes(["user"], {"user": 1_000_000}, 3)

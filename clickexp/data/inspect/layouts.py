@@ -24,7 +24,7 @@ _MATERIAL = 0.05
 """Relative difference of click rates, root mean square, below which one curve does."""
 _LEAST_CLICKS = 5.0
 """Clicks that a group is expected to have at a position, with fewer of which it is left out there."""
-_STEPS = 50
+_STEPS, _CLOSE, _ROUNDING = 50, 1e-6, 1e-9
 
 _Counts = Float[np.ndarray, "stratum group"]
 
@@ -160,35 +160,43 @@ def difference(
     if not total.any():
         return Difference(0.0, 0, 0.0)
     positions, place = np.unique(at, return_inverse=True)
-
-    def by_position(values: np.ndarray) -> np.ndarray:
-        return np.stack([np.bincount(place, each, len(positions)) for each in values.T], axis=1)
-
-    observed, factors = by_position(clicks), np.ones(shown.shape[1])
-    for _ in range(_STEPS):
-        share = shown * factors
-        share /= share.sum(axis=1, keepdims=True)
-        expected = by_position(share * total[:, None])
-        ratio = observed.sum(axis=0) / np.maximum(expected.sum(axis=0), 1e-9)
-        factors = factors * np.where(ratio > 0, ratio, 1.0)
-        if np.abs(ratio - 1).max(where=expected.sum(axis=0) > 0, initial=0) < 1e-6:
-            break
+    share = _shares(shown, clicks)
     number = shown.sum(axis=1)
     weight = total * np.maximum(number - total, 0) / np.maximum(number - 1, 1)
-    chi_square, degrees, events = 0.0, 1 - int((observed.sum(axis=0) > 0).sum()), 0.0
+    chi_square, degrees, events = 0.0, 1 - int((clicks.sum(axis=0) > 0).sum()), 0.0
     for row in range(len(positions)):
-        kept = expected[row] >= _LEAST_CLICKS
+        of_row = place == row
+        expected = share[of_row].T @ total[of_row]
+        kept = expected >= _LEAST_CLICKS
         if kept.sum() < 2:
             continue
-        of_row = share[place == row][:, kept] * np.sqrt(weight[place == row])[:, None]
-        own = np.diag((share[place == row][:, kept] * weight[place == row][:, None]).sum(axis=0))
-        residual = (observed - expected)[row, kept]
-        covariance = own - of_row.T @ of_row
-        chi_square += float(residual @ np.linalg.pinv(covariance, rcond=1e-9) @ residual)
-        degrees += int(np.linalg.matrix_rank(covariance, tol=1e-9 * own.max(initial=0)))
-        events += float(expected[row, kept].sum())
+        shares, weights = share[of_row][:, kept], weight[of_row][:, None]
+        residual = clicks[of_row][:, kept].sum(axis=0) - expected[kept]
+        own = (shares * weights).sum(axis=0)
+        covariance = np.diag(own) - shares.T @ (shares * weights)
+        chi_square += float(residual @ np.linalg.pinv(covariance, rcond=_ROUNDING) @ residual)
+        degrees += int(np.linalg.matrix_rank(covariance, tol=_ROUNDING * own.max()))
+        events += float(expected[kept].sum())
     excess = max(chi_square - degrees, 0.0) / max(events, 1.0)
     return Difference(chi_square, max(degrees, 0), math.sqrt(excess))
+
+
+def _shares(shown: _Counts, clicks: _Counts) -> _Counts:
+    """Returns which share of the clicks on a stratum is expected in each group, up to the groups' own factors.
+
+    The factors make clicks of all strata as many as expected in each group, by iterative scaling.
+    """
+    total, factors = clicks.sum(axis=1), np.ones(shown.shape[1])
+    share = shown / shown.sum(axis=1, keepdims=True)
+    for _ in range(_STEPS):
+        expected = share.T @ total
+        ratio = np.where(expected > 0, clicks.sum(axis=0) / np.maximum(expected, _ROUNDING), 1.0)
+        factors *= np.where(ratio > 0, ratio, 1.0)
+        share = shown * factors
+        share /= share.sum(axis=1, keepdims=True)
+        if np.abs(ratio - 1).max() < _CLOSE:
+            break
+    return share
 
 
 def _strata(

@@ -101,7 +101,8 @@ def barred(
         axes.errorbar(x, values, reach, fmt="none", ecolor=COLORS[place], **bars)
 
 
-Bars = tuple[Sequence[int], Sequence[float], Sequence[float], Sequence[float]]
+Numbers = Sequence[float] | np.ndarray
+Bars = tuple[Sequence[int], Numbers, Numbers, Numbers]
 """Ranks, values, and lower and upper ends of their intervals, nan where unknown."""
 
 
