@@ -20,6 +20,7 @@ from clickexp.data.arrays import UNREADABLE, array_bytes, map_array
 from clickexp.data.checksums import REMEDY, DamagedError, Stored, sealed, unsealed
 from clickexp.data.schema import COLUMNS, REQUIRED, Column
 from clickexp.errors import reason
+from clickexp.utils.sources import is_remote
 
 LOG, FEATURES, NAMES = "log.json", "features.npy", "names.parquet"
 SPLIT = ("train", "val", "test")
@@ -170,4 +171,4 @@ class Description(BaseModel):
 
 def is_log(folder: Path) -> bool:
     """Returns whether a completed log lies there."""
-    return (folder / LOG).is_file()
+    return not is_remote(folder) and (folder / LOG).is_file()

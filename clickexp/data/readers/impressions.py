@@ -14,7 +14,8 @@ from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, na
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
-from clickexp.data.ingest.tables import SourceTable, batches_of, open_tables
+from clickexp.data.ingest.source_table import SourceTable, TextForm
+from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
@@ -55,6 +56,7 @@ def open_impressions(
     files: str | None = None,
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
+    header: Sequence[str] | None = None,
     pair_key: str = "query_document",
     positions: PositiveInt | None = None,
 ) -> None:
@@ -82,7 +84,8 @@ def open_impressions(
     fields = _FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
     fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
     required = (*_REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
-    tables = open_tables(source, fields, names, required, files=files, separator=separator)
+    text = TextForm(separator, header)
+    tables = open_tables(source, fields, names, required, files=files, text=text)
     packed = [
         extra[name] if name in extra else _PACKED[name]
         for name in tables[0].columns
@@ -109,18 +112,24 @@ class _Reading:
         """The rows batch by batch."""
         for batch in batches_of(self.tables, self.progress, keys):
             columns = {
-                name: self._cells(name, values, batch.location)
+                name: self._cells(name, values, batch.location, batch.lengths)
                 for name, values in batch.columns.items()
             }
-            place = (len(self._locations) << 32) + np.arange(len(columns["session"]))
+            place = (len(self._locations) << 32) + batch.rows
             self._locations.append(batch.location)
             yield pl.DataFrame({**columns, "place": place})
 
-    def _cells(self, name: str, values: pl.Series, location: SourceLocation) -> pl.Series:
+    def _cells(
+        self,
+        name: str,
+        values: pl.Series,
+        location: SourceLocation,
+        lengths: np.ndarray | None,
+    ) -> pl.Series:
         field = self.tables[0].fields[name]
-        values = cells(name, values, field, location)
+        values = cells(name, values, field, location, lengths)
         return (
-            pl.Series(field.convert(values.to_numpy(), location))
+            pl.Series(field.convert(values.to_numpy(), location, lengths))
             if isinstance(field, Column)
             else values
         )

@@ -1,6 +1,7 @@
 """Sessions from tables with one row per session: lists of documents and clicks in its cells."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, na
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
-from clickexp.data.ingest.tables import SourceTable, batches_of, longest_list, open_tables
+from clickexp.data.ingest.source_table import SourceTable, TextForm
+from clickexp.data.ingest.tables import batches_of, longest_list, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column
@@ -29,6 +31,7 @@ def open_lists(
     files: str | None = None,
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
+    header: Sequence[str] | None = None,
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
@@ -52,7 +55,8 @@ def open_lists(
     DataError names file, row and remedy.
     """
     described = list_columns(columns, pair_key)
-    tables = open_tables(source, *described, files=files, separator=separator)
+    text = TextForm(separator, header)
+    tables = open_tables(source, *described, files=files, text=text)
     read_lists(tables, log, pair_key, positions, query_doc_pairs)
 
 
@@ -68,7 +72,12 @@ def list_columns(
         "session_ids": SEARCH_SESSION,
         "times": TIME,
     }
-    if pair_key:
+    if not pair_key:
+        rule = (
+            f"{COLUMNS['query_doc_ids'].rule}; pair_key=document or query_document numbers others"
+        )
+        fields["query_doc_ids"] = replace(COLUMNS["query_doc_ids"], rule=rule)
+    else:
         fields |= {
             name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in _ID_COLUMNS
         }
