@@ -14,7 +14,6 @@ from clickexp.data.inspect.identifiability import Identifiability
 from clickexp.data.inspect.summary import Summary
 from clickexp.data.prepared import Log
 from clickexp.data.sessions import Sessions
-from clickexp.utils.escape import slug
 from clickexp.utils.tables.terminal import console_table, first_ranks
 
 if TYPE_CHECKING:
@@ -186,7 +185,9 @@ def figures(
         else {"sessions": sessions[:1]}
     )
     for name, values in groups.items() if rates else ():
-        drawn[f"click_rate_by_{slug(name)}"] = [curves(_rates(name, values), "Click rate")]
+        drawn[f"click_rate_by_{name.replace(' ', '_')}"] = [
+            curves(_rates(name, values), "Click rate")
+        ]
     of_users = {name: part.lengths for name, part in contexts.items()}
     return (
         {**drawn, "context": [shares(of_users, "Lists in a search session")]} if of_users else drawn

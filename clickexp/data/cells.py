@@ -87,7 +87,8 @@ class Cells:
             values = batch[name].astype(np.int32)
             known = known & (values >= 0) & (values < size)
             combination = combination * size + values
-        combination = combination * known + self.layouts * (1 - known)
+        inside = known.astype(np.int32)
+        combination = combination * inside + self.layouts * (1 - inside)
         return combination * (self.positions + 1) + batch["positions"]
 
     def cell(self, layout: Mapping[str, int], position: int) -> int:

@@ -101,7 +101,7 @@ def _draws(result: RunResult, naming: Naming) -> Table:
 
 
 def rank_table(result: RunResult, naming: Naming = str, references: Sequence[str] = ()) -> Table:
-    """Returns metrics by rank, a row per rank from 1, and numbers of sessions behind them.
+    """Returns metrics by rank, a row per rank with documents, and numbers of sessions behind them.
 
     Args:
         result: The result.
@@ -119,7 +119,12 @@ def rank_table(result: RunResult, naming: Naming = str, references: Sequence[str
     ranks = max(map(len, columns.values()), default=0)
     padded = [[*vector, *[None] * (ranks - len(vector))] for vector in columns.values()]
     cells = [list(map(number, vector)) for vector in padded]
-    rows = [[str(rank), *row] for rank, row in enumerate(zip(*cells, strict=True), start=1)]
+    shown = [*sessions, *[None] * (ranks - len(sessions))] if sessions else [1] * ranks
+    rows = [
+        [str(rank), *row]
+        for rank, row in enumerate(zip(*cells, strict=True), start=1)
+        if shown[rank - 1]
+    ]
     return Table(["rank", *columns], rows, "By rank", "r" * (len(columns) + 1))
 
 

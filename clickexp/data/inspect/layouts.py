@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Integer
-from scipy import stats
+from scipy.special import chdtrc
 
 from clickexp.data.cells import Cells
 from clickexp.data.dataset import Dataset
@@ -135,7 +135,7 @@ class Difference:
     @property
     def p_value(self) -> float:
         """How likely a difference as large is where there is none."""
-        return float(stats.chi2.sf(self.chi_square, self.degrees)) if self.degrees else 1.0
+        return float(chdtrc(self.degrees, self.chi_square)) if self.degrees else 1.0
 
 
 def difference(

@@ -23,7 +23,7 @@ from clickexp.results.figures.panels import (
 from clickexp.results.groups import Group, nan_if_none
 from clickexp.runs.result import RelativeExamination, RunResult, Vectors, layout_name
 from clickexp.runs.run import Run
-from clickexp.utils.escape import figure_text, slug
+from clickexp.utils.escape import figure_text
 
 CLICK_RATES = "click_rates_by_"
 """How names of figures of click rates begin."""
@@ -53,7 +53,9 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
     elif points and len(examined) == 1:
         figures["propensities"] = [_examination(points, groups)]
     for name, values in run.result.click_rates.items():
-        figures[f"{CLICK_RATES}{slug(name)}"] = [curves(_rates(name, values), "Click rate")]
+        figures[f"{CLICK_RATES}{name.replace(' ', '_')}"] = [
+            curves(_rates(name, values), "Click rate")
+        ]
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
         figures["learning"] = [partial(_losses, run)]
     if groups[0].reliability():
