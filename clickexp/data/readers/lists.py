@@ -9,14 +9,24 @@ from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, na
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
+from clickexp.data.ingest.shown import SEEN, from_one, seen_alone
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, longest_list, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column
-from clickexp.utils.bounds import Ids, PositiveInt
+from clickexp.utils.bounds import FirstRank, Ids, PositiveInt
 
-_KEYS = ("query_doc_ids", "clicks", "query_id", "search_session", "time", "positions", "labels")
+_KEYS = (
+    "query_doc_ids",
+    "clicks",
+    "query_id",
+    "search_session",
+    "time",
+    "positions",
+    "labels",
+    "seen",
+)
 """Keys of the option `columns`, and but for time names of the columns in the files. The first two must be there."""
 
 REQUIRED = ("query_doc_ids", "clicks")
@@ -32,6 +42,7 @@ def open_lists(
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
     header: Sequence[str] | None = None,
+    first_rank: FirstRank = 1,
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
@@ -57,7 +68,7 @@ def open_lists(
     described = list_columns(columns, pair_key)
     text = TextForm(separator, header)
     tables = open_tables(source, *described, files=files, text=text)
-    read_lists(tables, log, pair_key, positions, query_doc_pairs)
+    read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank)
 
 
 def list_columns(
@@ -71,6 +82,7 @@ def list_columns(
         **extra,
         "session_ids": SEARCH_SESSION,
         "times": TIME,
+        "seen": SEEN,
     }
     if not pair_key:
         rule = (
@@ -90,6 +102,7 @@ def read_lists(
     pair_key: str | None = None,
     positions: int | None = None,
     query_doc_pairs: int | None = None,
+    first_rank: int = 1,
 ) -> None:
     """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
 
@@ -97,6 +110,8 @@ def read_lists(
     largest id allowed.
     """
     schema = packed_columns(tables[0])
+    if "seen" in tables[0].columns:  # those left keep their places
+        schema["positions"] = COLUMNS["positions"]
     ranks = positions
     if ranks is None:
         ranks = longest_list(tables, "query_doc_ids", schema.values(), POSITIONS)
@@ -105,7 +120,8 @@ def read_lists(
         for batch in batches_of(tables, log.progress):
             lists = with_session_keys(Lists.of(batch.columns, batch.location, tables[0].fields))
             lists.check_order(batch.location)
-            lists = lists.head(ranks, log)
+            lists = from_one(lists, first_rank, batch.location)
+            lists = seen_alone(lists, log, batch.location).head(ranks, log)
             pack.append(
                 (lists if ids is None else ids.number(lists)).padded(ranks, schema), batch.location
             )
