@@ -49,6 +49,5 @@ def main() -> None:
 def _fail(error: BaseException | None) -> NoReturn:
     """Ends the command with the error in one line."""
     assert isinstance(error, Exception)  # noqa: S101  # for type checkers
-    line = format_hydra_error(error, sys.argv[1:])
-    exits.complain("clickexp", f"{line} [{exits.FULL_ERROR}=1 shows the trace]")
+    exits.complain("clickexp", format_hydra_error(error, sys.argv[1:]))
     sys.exit(1)

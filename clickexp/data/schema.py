@@ -83,8 +83,8 @@ class Column:
             raise DataError(
                 f"column {self.name}: fill={self.fill!r} is no {dtype}. Change one of the two."
             )
-        rules = {"b": "it holds true or false, 1 or 0", "f": "it holds finite numbers"}
-        rule = self.rule or rules.get(dtype.kind, f"it holds integers that fit {dtype}")
+        rules = {"b": "it must hold true or false, 1 or 0", "f": "it must hold finite numbers"}
+        rule = self.rule or rules.get(dtype.kind, f"it must hold integers that fit {dtype}")
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "rule", rule)
 

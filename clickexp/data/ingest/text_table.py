@@ -100,12 +100,15 @@ class TextTable(SourceTable):
             yield content, stream
 
     def _batches(self, columns: Mapping[str, Leaf]) -> Iterator[Batch]:
-        first = self._skipped + 1
+        first, unit = self._skipped + 1, "line"
         if not columns:
             return
         with self._opened() as (content, stream):
             for batch in self._reader(content, [leaf.column for leaf in columns.values()]):
-                location = SourceLocation(str(self.file), first, "line")
+                unit = (
+                    "record" if _has_line_breaks(batch) else unit
+                )  # no longer the number of its line
+                location = SourceLocation(str(self.file), first, unit)
                 first += batch.num_rows
                 texts = {k: pl.Series(batch.column(leaf.column)) for k, leaf in columns.items()}
                 words = {key: self._words(key, text, location) for key, text in texts.items()}
@@ -114,9 +117,7 @@ class TextTable(SourceTable):
     def _words(self, key: str, text: pl.Series, location: SourceLocation) -> pl.Series:
         """The word of each cell, or a list of them."""
         field = self.fields[key]
-        broken = text.str.contains("\n", literal=True)
-        remedy = "it goes over two lines: close its quote, or write cells without line breaks"
-        location.reject(broken, text, key, remedy)
+        self._check_quotes(key, text, location)
         is_whole = "i" in field.kinds and "f" not in field.kinds and "U" not in field.kinds
         if field.per_document:
             location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
@@ -131,6 +132,18 @@ class TextTable(SourceTable):
         elif "f" in field.kinds and self.separator != ",":
             words = self._with_points(key, words, location)
         return words
+
+    def _check_quotes(self, key: str, text: pl.Series, location: SourceLocation) -> None:
+        """DataError for a cell of several lines that has the cells behind it, too, as without its closing quote."""
+        broken = text.str.contains("\n", literal=True)
+        if not broken.any():
+            return
+        if "U" in self.fields[key].kinds and not self.fields[key].per_document:
+            behind = len(self.names) - 1 - self.names.index(self.columns[key].column)
+            marks = text.str.count_matches(self.separator, literal=True)
+            broken &= marks >= max(behind, 1)
+        remedy = "it goes over two lines: close its quote, or write cells without line breaks"
+        location.reject(broken, text, key, remedy)
 
     def _with_points(self, key: str, words: pl.Series, location: SourceLocation) -> pl.Series:
         """The same with points in place of decimal commas."""
@@ -151,13 +164,18 @@ class TextTable(SourceTable):
                 column_names=self.names,
                 skip_rows=self._skipped,
             ),
-            pa_csv.ParseOptions(delimiter=self.separator),
+            pa_csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             pa_csv.ConvertOptions(
                 column_types=dict.fromkeys(included, pa.string()),
                 include_columns=included,
                 strings_can_be_null=False,
             ),
         )
+
+
+def _has_line_breaks(batch: pa.RecordBatch) -> bool:
+    """Returns whether a cell goes over several lines."""
+    return any(pl.Series(cells).str.contains("\n", literal=True).any() for cells in batch.columns)
 
 
 def _cells(line: str, separator: str) -> Sequence[str]:

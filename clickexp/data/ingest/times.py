@@ -8,7 +8,9 @@ from clickexp.data.schema import SourceLocation
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 _DATE = r"^\d{4}-\d\d-\d\d"
 """How a date begins; other orders of day and month cannot be distinguished."""
-_OFFSET = r"\d\d:\d\d.*([Zz]|[+-]\d\d(:?\d\d)?)$"
+_UTC = r"\s*(UTC|GMT)$"
+"""How BigQuery and others end a time of Greenwich."""
+_OFFSET = r"\d\d:\d\d.*([Zz]|UTC|GMT|[+-]\d\d(:?\d\d)?)$"
 """How a time ends that says how far it is from UTC."""
 _FORMS = ("", "numbers", "dates without an offset from UTC", "dates with an offset from UTC")
 _UNITS = (
@@ -31,7 +33,7 @@ def as_numbers(times: pl.Series) -> pl.Series:
     words = times.cast(pl.String) if is_text else times
     numbers = words.cast(pl.Float64, strict=False)
     if is_text and numbers.is_null().any():
-        dates = words.set(~words.str.contains(_DATE), None)
+        dates = words.set(~words.str.contains(_DATE), None).str.replace(_UTC, "Z")
         dates = dates.str.to_datetime(strict=False, time_unit="us", time_zone="UTC")
         numbers = dates.dt.epoch("us").cast(pl.Float64)
     return numbers.set(~numbers.is_finite(), None)

@@ -14,6 +14,7 @@ from refusals import refuses
 
 from clickexp.data import open_impressions, prepare
 from clickexp.data.ingest.source_table import SourceTable
+from clickexp.data.ingest.text_table import TextTable
 from clickexp.errors import DataError
 
 NAMES = ("session", "query", "document", "rank", "click", "label")
@@ -272,3 +273,25 @@ def test_broken_bytes_never_end_otherwise(examples, tmp_path):
             open_impressions(tmp_path / "log.csv")
 
     check()
+
+
+def test_a_query_of_several_lines_is_one_value_and_an_open_quote_is_refused(tmp_path, monkeypatch):
+    """Also where a block of the file ends inside it; below it records are counted, not lines."""
+    monkeypatch.setattr(TextTable, "block_bytes", 64)
+    head = "session,query,document,rank,click\n"
+    pages = [
+        f'{page},"red\nshoes, {page % 2}",d{rank},{rank},0\n'
+        for page in range(40)
+        for rank in (1, 2)
+    ]
+    file = tmp_path / "log.csv"
+    file.write_text(head + "".join(pages).replace(",0\n", ",1\n", 7))
+    dataset = open_impressions(file)
+    assert dataset.train.documents + dataset.val.documents + dataset.test.documents == 80
+    assert dataset.query_doc_pairs == 4  # two queries, two documents
+    file.write_text(head + "".join(pages[:10]) + "9,x,d,first,0\n")
+    with refuses(DataError, "record 12", "rank holds 'first'"):
+        open_impressions(file)
+    file.write_text(head + '1,"red,d1,1,1\n1,shoes,d2,2,0\n2,"x",d1,1,0\n')
+    with refuses(DataError, "log.csv", "quote"):
+        open_impressions(file)

@@ -60,6 +60,18 @@ def folder(tmp_path):
     return tmp_path / "log"
 
 
+def test_times_of_greenwich_by_name_are_those_with_an_offset_of_0():
+    """As BigQuery writes them; beside times without an offset they are another kind."""
+    for zone in (" UTC", "UTC", " GMT"):
+        named = pl.Series([f"{time}{zone}" for time in NAIVE])
+        assert as_numbers(named).to_list() == as_numbers(pl.Series(UTC)).to_list()
+        check = TimeCheck()
+        check.check(named, SourceLocation("a"))
+        check.check(pl.Series(UTC), SourceLocation("b"))
+        with refuses(DataError, "c, row 0", "without an offset"):
+            check.check(pl.Series(NAIVE), SourceLocation("c"))
+
+
 @pytest.mark.parametrize("one", KINDS)
 @pytest.mark.parametrize("other", KINDS)
 def test_two_files_with_times_of_two_kinds_are_refused(one, other, folder, tmp_path):
