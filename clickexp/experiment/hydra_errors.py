@@ -11,11 +11,14 @@ from hydra.errors import HydraException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
-from clickexp.errors import OF_SYSTEM, UserError, reason
+from clickexp.errors import OF_SYSTEM, DataError, FaultyLogError, UserError, lines_of, reason
 from clickexp.experiment.conf import CONF, metric_options, presets
 from clickexp.experiment.overrides import CommandLine, line_of, parsed, values_of
 from clickexp.experiment.values import plain, walk
 from clickexp.runs.settings import TOWERS
+from clickexp.utils.escape import printable
+from clickexp.utils.exits import again
+from clickexp.utils.signatures import of_dataset
 from clickexp.utils.suggest import did_you_mean
 
 _FORMATS = {
@@ -30,6 +33,21 @@ _DEVICES = ("device", "devices", "gpu", "cuda", "accelerator", "platform")
 """Keys that others have for what an environment variable of JAX chooses."""
 MENDABLE = (HydraException, OmegaConfBaseException, UserError, YAMLError, *OF_SYSTEM)
 """Errors that the user can mend; all others are shown with their trace."""
+
+
+def error_text(error: Exception, words: Sequence[str]) -> str:
+    """Explains an error of `clickexp` in one line, or in those of a log's faults, with the command that mends it.
+
+    Args:
+        error: One of MENDABLE.
+        words: Those of the command.
+    """
+    lines = [format_hydra_error(error, words)]
+    if isinstance(error, FaultyLogError):
+        lines = [printable(line) for line in lines_of(error)]
+    if isinstance(error, DataError) and error.options:
+        lines.append(f"next: {again('clickexp', words, of_dataset(error.options))}")
+    return "\n".join(lines)
 
 
 def format_hydra_error(error: Exception, words: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.id_table import IdTable
-from clickexp.data.ingest.columns import Field
+from clickexp.data.ingest.columns import NORMALIZED, Field
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
@@ -147,8 +147,11 @@ def _opened(
     to_rank: bool,
 ) -> list[SourceTable]:
     declared = _declared(dataset, columns)
+    normalize = dataset.notes.get(NORMALIZED)
     fields, names, required = list_columns(
-        {**columns, **declared}, None if ids is None else ids.pair_key
+        {**columns, **declared},
+        None if ids is None else ids.pair_key,
+        None if normalize is None else str(normalize),
     )
     required = [name for name in required if name not in ("clicks", *declared)]
     kinds = KINDS if to_rank else [ParquetTable]

@@ -1,12 +1,21 @@
 """What readers of tables take columns for, and the option `columns`, which names and declares them."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from clickexp.data.schema import COLUMNS, MADE, Column
 from clickexp.errors import DataError
+from clickexp.utils.bounds import OneOf
 
 _KEYS = ("dtype", "per", "fill", "name")
+
+
+Normalize = Annotated[str, OneOf("query", "document", "all")] | None
+"""Whose text is read without the differences of case and of blanks."""
+
+
+NORMALIZED = "normalized"
+"""The note of a log that says so."""
 
 
 class Field(NamedTuple):
@@ -16,6 +25,7 @@ class Field(NamedTuple):
     rule: str
     per_document: bool = True
     fill: float | None = None
+    normalize: bool = False
 
     @property
     def missing(self) -> float | None:
@@ -74,8 +84,9 @@ def _check_known(columns: Mapping[str, Any], names: Mapping[str, Any]) -> None:
     if made := [key for key in unknown if key in MADE]:
         key, own = made[0], f"columns.my_{made[0]}"
         raise DataError(
-            f"columns.{key}: {key} is made of the log, and names no column. Leave rows of documents that users did not "
-            f"see out; or give it another key: {own}={{dtype: bool, per: document, name: {columns[key]}}}."
+            f"columns.{key}: {key} is made of the log, and names no column. To leave out documents that users did not "
+            f"see, name their column by columns.seen={columns[key]}; for models to read it, give it another key: "
+            f"{own}={{dtype: bool, per: document, name: {columns[key]}}}."
         )
     if unknown:
         raise DataError(

@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from clickexp.data.ingest.layouts import Kind
 from clickexp.data.ingest.source_table import Batch, Leaf, SourceTable
 from clickexp.data.ingest.streams import Stream, opened
 from clickexp.data.log_files import TEXT, also_compressed
@@ -34,6 +35,11 @@ _NO_TABLES = {
 }
 """What other files begin with, what they are, and the remedy."""
 _WORD = r"""[^\[\](){}<>,;'"\s]+"""
+_LIST = r"""^\s*(\[.*\]|\(.*\)|\S+([\s,;]+\S+)+)\s*$"""
+"""A cell that seems to hold a list."""
+_NUMBERS = r"^[\d\s,;.eE+-]*$"
+_LOOKED_AT = 1000
+"""Cells that show whether a column has lists."""
 _CELL = r"""^(\s*\[[^\[\]]*\]\s*|[^\[\]]*)$"""
 """A list in a cell: words in square brackets or in none."""
 _WHOLE, _WHOLE_CELL = r"(\d)\.0*$", r"(\d)\.0*([\s,;\]'\"]|$)"
@@ -90,6 +96,21 @@ class TextTable(SourceTable):
         cells = _cells(line, self.separator)
         return [cell or f"column_{number}" for number, cell in enumerate(cells, 1)]
 
+    def kinds(self) -> dict[str, Kind]:
+        """The kind of each column by its name, from the first rows."""
+        kinds = {}
+        with self._opened() as (content, _):
+            rows = next(iter(self._reader(content, self.names)), None)
+        for name in dict.fromkeys(self.names):
+            cells = pl.Series([] if rows is None else rows.column(name), dtype=pl.String)
+            words = cells.filter(cells != "").head(_LOOKED_AT)
+            is_bracketed = words.str.contains(r"^\s*[\[(]").all()
+            is_list = words.str.contains(_LIST) & (is_bracketed | words.str.contains(_NUMBERS))
+            inner = words.str.extract_all(_WORD).list.join(" ")
+            is_text = not inner.str.contains(_NUMBERS).all()
+            kinds[name] = Kind(bool(is_list.any()), is_text)
+        return kinds
+
     @contextmanager
     def _opened(self) -> Iterator[tuple[pa.NativeFile, Stream]]:
         """The text in UTF-8, and the stream that it comes from."""
@@ -108,7 +129,7 @@ class TextTable(SourceTable):
                 unit = (
                     "record" if _has_line_breaks(batch) else unit
                 )  # no longer the number of its line
-                location = SourceLocation(str(self.file), first, unit)
+                location = self.at(first, unit)
                 first += batch.num_rows
                 texts = {k: pl.Series(batch.column(leaf.column)) for k, leaf in columns.items()}
                 words = {key: self._words(key, text, location) for key, text in texts.items()}
@@ -125,9 +146,7 @@ class TextTable(SourceTable):
                 text = text.str.replace_all(_WHOLE_CELL, "${1}${2}")
             return text.str.extract_all(_WORD)
         words = text.str.strip_chars()
-        if "U" in field.kinds:
-            location.reject(words == "", words, key, field.rule)
-        elif is_whole:
+        if is_whole:
             words = words.str.replace(_WHOLE, "${1}")
         elif "f" in field.kinds and self.separator != ",":
             words = self._with_points(key, words, location)
@@ -150,7 +169,9 @@ class TextTable(SourceTable):
         if not words.str.contains(",", literal=True).any():
             return words
         unclear = "it may be a fraction or thousands: write it without a comma"
-        location.reject(words.str.contains(_GROUPED), words, key, unclear)
+        grouped = words.str.contains(_GROUPED)
+        location.reject(grouped, words, key, unclear)
+        words = words.set(grouped, "0")  # one fault is enough
         return words.str.replace(_COMMA, "${1}.${2}")
 
     def _reader(self, stream: pa.NativeFile, wanted: Iterable[str]) -> pa_csv.CSVStreamingReader:

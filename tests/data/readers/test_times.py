@@ -1,6 +1,7 @@
 """Times of one kind order a log; those of two are refused, across files, batches and rows."""
 
 import datetime
+import itertools
 
 import numpy as np
 import polars as pl
@@ -31,11 +32,17 @@ KINDS = {
     "text": NAIVE,
     "text with an offset": UTC,
     "text of 1 in the morning": [f"{time[:11]}01{time[13:]}+0100" for time in NAIVE],
+    "text as BigQuery writes it": [f"{time} UTC" for time in NAIVE],
     "dates": [time.date() for time in WALL],
     "times": WALL,
     "times in a time zone": ZONED,
 }
-SAME = [{"text with an offset", "text of 1 in the morning"}]
+SAME = [
+    {*pair}
+    for pair in itertools.combinations(
+        ("text with an offset", "text of 1 in the morning", "text as BigQuery writes it"), 2
+    )
+]
 
 
 def log_of(times):
