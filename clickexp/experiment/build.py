@@ -31,7 +31,7 @@ from clickexp.parameters.layouts import layouts_of
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
-from clickexp.runs.result import Origin
+from clickexp.runs.run import Origin
 from clickexp.runs.sources import sources
 from clickexp.runs.store import CHECKPOINT, RESULT
 from clickexp.training.base import BaseTrainer
@@ -46,7 +46,7 @@ _SPARSE = 20
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What a run is made of.
+    """Parts of a run.
 
     Attributes:
         config: The configuration that they were built from.
@@ -127,7 +127,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
 
 
 def _sparse_ids(dataset: Dataset) -> str | None:
-    """What to say of ids such as hashes, of which most are no document's, so that tables are too large."""
+    """A warning of ids such as hashes, of which most are no document's, so that tables are too large."""
     most = sum(part.count * part.ranks for part in dataset.parts.values())
     if dataset.query_doc_pairs < max(_MANY_IDS, _SPARSE * most):
         return None

@@ -1,4 +1,4 @@
-"""What a run reports of its trained model."""
+"""The result of a run: its trained model, evaluated."""
 
 import importlib.metadata
 import logging
@@ -19,7 +19,6 @@ from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.references import references
 from clickexp.experiment.build import Parts
-from clickexp.loggers.jsonl import plain
 from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.posteriors.draws import as_result, evaluate_draws
@@ -28,11 +27,12 @@ from clickexp.posteriors.shared import shared_posterior
 from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.hashing import config_hash
-from clickexp.runs.result import FORMAT, RelativeExamination, RunResult
+from clickexp.runs.run import FORMAT, RelativeExamination, Run
 from clickexp.runs.store import IDS, MODEL, SHARED
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.memory import peak_memory
+from clickexp.utils.documents import plain
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
 
@@ -40,18 +40,18 @@ log = logging.getLogger(__name__)
 _VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
 
 _Part = dict[str, Any]
-"""Keys and values of a `RunResult`."""
+"""Keys and values of a `Run`."""
 
 
-def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
-    """Evaluates the trained model, and saves it where the configuration says so.
+def evaluate_run(parts: Parts, fit: FitReport) -> Run:
+    """Evaluates the trained model, and saves it where the configuration says so; the document is not written yet.
 
     Args:
         parts: From `build`.
         fit: Report of the training.
 
     Returns:
-        The result.
+        The run.
     """
     model, dataset, trainer, settings = (
         parts.model,
@@ -107,7 +107,13 @@ def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
         )
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
-    return RunResult.of(cleaned(plain(result)))
+    return Run.of(
+        cleaned(plain(result)),
+        folder=parts.folder,
+        config=parts.config.values,
+        words=tuple(parts.config.overrides),
+        epochs=tuple(plain(fit.history)),
+    )
 
 
 def _save_names(dataset: Dataset, file: Path) -> None:
@@ -129,10 +135,12 @@ def _trust(model: Model, positions: int) -> dict[str, list[float]]:
     if not isinstance(model, TrustBiasModel):
         return {}
     towers = {"false_positive": model.false_positive, "true_positive": model.true_positive}
-    known = {name: tower for name, tower in towers.items() if isinstance(tower, PositionParameter)}
+    by_position = {
+        name: tower for name, tower in towers.items() if isinstance(tower, PositionParameter)
+    }
     return {
         name: tower.probabilities(positions).tolist()
-        for name, tower in known.items()
+        for name, tower in by_position.items()
         if tower.config.use_feature == "positions"
     }
 
@@ -177,7 +185,7 @@ def _shared_intervals(parts: Parts) -> _Part:
 
 
 def _dumped(documents: Sequence[BaseModel]) -> list[_Part]:
-    return [each.model_dump() for each in documents]
+    return [document.model_dump() for document in documents]
 
 
 def _best_validation(report: FitReport) -> dict[str, float]:

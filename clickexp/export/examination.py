@@ -10,12 +10,12 @@ from clickexp.data import Sessions
 from clickexp.data.cells import Cells
 from clickexp.export.predict import examination_outputs, predicted
 from clickexp.models import ClickModel
-from clickexp.numerics import QUANTILE
 from clickexp.parameters import LayoutParameter, PositionParameter
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.intervals import propensity
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.propensities.base import clicks_by_position
+from clickexp.utils.statistics.means import QUANTILE
 
 
 def examination(

@@ -10,10 +10,10 @@ import numpy as np
 from clickexp.data import Dataset, Sessions
 from clickexp.data.cells import cells_of
 from clickexp.errors import ConfigError, UserError
-from clickexp.numerics import QUANTILE
 from clickexp.propensities.base import Propensities, PropensitySource, documents
-from clickexp.runs.result import RelativeExamination, RunResult
+from clickexp.runs.run import RelativeExamination, Run
 from clickexp.runs.store import CONFIG, read_yaml
+from clickexp.utils.statistics.means import QUANTILE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RunPropensities(PropensitySource):
     def __call__(self, dataset: Dataset) -> Propensities:
         """Reads result.json; ConfigError where it has none, or one that cannot be."""
         try:
-            result = RunResult.read(Path(self.run).expanduser())
+            result = Run.read(Path(self.run).expanduser())
         except UserError as error:
             raise ConfigError(
                 f"propensity.run={self.run}: {error}; give the folder of another run, or repeat this one"
@@ -107,7 +107,7 @@ class RunPropensities(PropensitySource):
         config = Path(self.run).expanduser() / CONFIG
         return config.is_file() and bool((read_yaml(config) or {}).get("examination_by"))
 
-    def _by_layout(self, result: RunResult, dataset: Dataset) -> Propensities:
+    def _by_layout(self, result: Run, dataset: Dataset) -> Propensities:
         """Returns propensities of the cells of this dataset, of a run with examination_by."""
         if result.false_positive or "slope" in {each.parameter for each in result.shared}:
             raise ConfigError(
@@ -128,7 +128,7 @@ class RunPropensities(PropensitySource):
             tuple(values), low=tuple(low), high=tuple(high), source=source, cells=cells
         )
 
-    def _slope(self, result: RunResult) -> float:
+    def _slope(self, result: Run) -> float:
         """How much higher the click rate of relevant documents is than that of others, at the first position."""
         rates = result.true_positive or result.per_rank.get("examination")
         if not rates or rates[0] is None:
@@ -139,7 +139,7 @@ class RunPropensities(PropensitySource):
         return rates[0] - result.false_positive[0]
 
 
-def _by_rank(result: RunResult) -> list[RelativeExamination]:
+def _by_rank(result: Run) -> list[RelativeExamination]:
     """Relative examination by rank, less the click rates of irrelevant documents, where a run has no intervals.
 
     None where it is 1 at all ranks, as models have it that know no examination apart from the document.

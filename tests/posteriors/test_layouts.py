@@ -28,7 +28,7 @@ from clickexp.posteriors.intervals import of_first_positions, propensity, shared
 from clickexp.posteriors.shared import SharedPosterior, shared_posterior
 from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.propensities import RunPropensities
-from clickexp.runs.result import RelativeExamination, RunResult
+from clickexp.runs.run import RelativeExamination, Run
 from clickexp.training import Trainer
 
 TRUTH = {
@@ -223,8 +223,8 @@ def test_rankers_divide_clicks_by_the_propensity_of_their_layout(tmp_path):
         "test_set": "s",
         "test": {"ll": -1},
     }
-    result = RunResult.of(content | {"propensity": [each.model_dump() for each in points]})
-    result.write(tmp_path)
+    given = {"propensity": [each.model_dump() for each in points]}
+    Run.of(content | given, folder=tmp_path).write()
     debias = InversePropensity(propensity=RunPropensities(str(tmp_path))).resolved(dataset)
     batch = batch_of(dataset.train)
     weights = np.asarray(debias.weights(batch))
@@ -242,6 +242,6 @@ def test_rankers_divide_clicks_by_the_propensity_of_their_layout(tmp_path):
     assert len(kept["layouts"]) == len(kept["values"]) == cells.count - 1
     json.dumps(kept)
     (tmp_path / "config.yaml").write_text("examination_by: [device]\n")
-    RunResult.of(content | {"per_rank": {"examination": [0.9, 0.5]}}).write(tmp_path)
+    Run.of(content | {"per_rank": {"examination": [0.9, 0.5]}}, folder=tmp_path).write()
     with refuses(ConfigError, "no propensities of its layouts", "shared_intervals=true"):
         RunPropensities(str(tmp_path))(dataset)
