@@ -169,6 +169,7 @@ def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) ->
         "click_rate": dataset.click_rate,
         "features": dataset.train.feature_lengths,
         "columns": dataset.columns,
+        "standardized": dataset.train.standardized,
     }
     return new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
 
