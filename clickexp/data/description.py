@@ -28,7 +28,7 @@ SPLIT = ("train", "val", "test")
 
 def _stated(column: Column) -> dict[str, Any]:
     """Returns a declaration in types of JSON."""
-    stated = {key: getattr(column, key) for key in ("name", "per", "fill", "least", "rule")}
+    stated = {key: getattr(column, key) for key in ("name", "per", "fill", "least", "nan", "rule")}
     dtype = CATEGORY if column.is_category else np.dtype(column.dtype).name
     return {**stated, "dtype": dtype, "shape": list(column.shape)}
 

@@ -49,6 +49,7 @@ class Column:
         fill: Value of padding, by default 0. If it is given, it also replaces values that a source lacks.
         shape: Of each value, such as (8,) for vectors of eight numbers.
         least: Smallest value of a session, or of a document shown.
+        nan: Whether NaN may stand for a value that a source lacks.
         rule: What the column holds, for errors; by default derived from the type.
         is_category: Whether dtype was "category".
 
@@ -62,6 +63,7 @@ class Column:
     fill: float | None = None
     shape: tuple[int, ...] = ()
     least: int | None = None
+    nan: bool = False
     rule: str = ""
     is_category: bool = False
 
@@ -104,6 +106,11 @@ class Column:
     def padding(self) -> float:
         """Value where there is no document."""
         return 0 if self.fill is None else self.fill
+
+    @property
+    def missing(self) -> float | None:
+        """What replaces values that a source lacks; None where that is an error."""
+        return float("nan") if self.nan else self.fill
 
     @property
     def kinds(self) -> str:
@@ -171,6 +178,10 @@ class Column:
         with np.errstate(over="ignore"):
             packed = values.astype(self.dtype, copy=False)
         bad = ~np.isfinite(packed) if packed.dtype.kind == "f" else packed != values
+        if self.nan:
+            missing = np.isnan(values)
+            packed = np.where(missing, np.float32(np.nan), packed).astype(self.dtype)
+            bad &= ~missing
         if self.least is not None and packed.ndim == 1:
             bad |= packed < self.least
         location.reject(bad, values, self.name, self.rule, lengths)

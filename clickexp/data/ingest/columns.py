@@ -17,6 +17,11 @@ class Field(NamedTuple):
     per_document: bool = True
     fill: float | None = None
 
+    @property
+    def missing(self) -> float | None:
+        """What replaces values that a file lacks."""
+        return self.fill
+
 
 ANY_ID = Field("iuU", "ids are integers or text")
 _SESSIONS = "ids of search sessions are integers or text; drop the row, or leave them out: columns.search_session=null"

@@ -9,6 +9,7 @@ import polars as pl
 
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.times import TEXT, as_numbers
+from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation
 
@@ -150,6 +151,8 @@ def cells(
     Raises:
         DataError: A value does not parse, or is missing and has no fill.
     """
+    if isinstance(field, Column) and field.shape:
+        return pl.Series(name, as_array(values, field, location, lengths))
     read, fill, is_text = values, field.fill, values.dtype in TEXT
     fill = int(fill) if fill is not None and fill == int(fill) else fill
     if "t" in field.kinds:

@@ -196,7 +196,7 @@ class ParquetTable(SourceTable):
         kinds |= {"t": is_text or types.is_timestamp(values) or types.is_date(values)}
         kinds |= {
             "U": is_text,
-            "v": _is_any(values, _LISTS) and types.is_floating(values.value_type),
+            "v": _is_any(values, _LISTS) and _is_number(values.value_type),
         }
         if not any(kinds.get(letter) for letter in field.kinds):
             is_castable = "U" in field.kinds and (
@@ -371,6 +371,10 @@ def longest_list(
     for batch in batches_of(tables, keys=[key]):
         extent.add(batch.columns[key].list.len().fill_null(0).to_numpy(), batch.location)
     return extent.ranks(columns, remedy)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_integer(kind)
 
 
 def _is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clickexp.data.encoding import FEATURES
 from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.lists import Lists
@@ -15,12 +16,22 @@ from clickexp.data.ingest.tables import (
     longest_list,
     open_tables,
 )
+from clickexp.data.ingest.vectors import VECTORS
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column
 from clickexp.utils.bounds import Ids, PositiveInt
 
-_KEYS = ("query_doc_ids", "clicks", "query_id", "search_session", "time", "positions", "labels")
+_KEYS = (
+    "query_doc_ids",
+    "clicks",
+    "query_id",
+    "search_session",
+    "time",
+    "positions",
+    "labels",
+    "query_doc_features",
+)
 """Keys of the option `columns`, and but for time names of the columns in the files. The first two must be there."""
 
 REQUIRED = ("query_doc_ids", "clicks")
@@ -67,6 +78,7 @@ def list_columns(
         **extra,
         "session_ids": SEARCH_SESSION,
         "times": TIME,
+        FEATURES: VECTORS,
     }
     if pair_key:
         fields |= {
