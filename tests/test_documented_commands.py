@@ -97,9 +97,9 @@ def test_every_documented_command_composes():
 
 
 def test_a_command_that_does_not_compose_is_named_with_its_file():
-    found = {"dataset=parquet": ["a.md"], "model=pbm epochs=3": ["b.md"], "model=pbm": ["c.md"]}
+    found = {"dataset=lists": ["a.md"], "model=pbm epochs=3": ["b.md"], "model=pbm": ["c.md"]}
     faults = faults_of(found).splitlines()
-    assert faults[0] == "no value of ['dataset.path']: clickexp dataset=parquet (a.md)"
+    assert faults[0] == "no value of ['dataset.path']: clickexp dataset=lists (a.md)"
     assert (
         "epochs" in faults[1]
         and "model=pbm epochs=3 (b.md)" in faults[-1]

@@ -8,7 +8,7 @@ from clickexp.utils.exits import VERSION, ending
 _DESCRIPTION = """\
 Prepares search logs, describes and draws them, and verifies their files.
 
-  clickexp-data prepare parquet my/clicks data/clicks
+  clickexp-data prepare lists my/clicks data/clicks
                                      reads a log once, for many runs to open
   clickexp-data inspect data/clicks  counts, click rates, what they identify
   clickexp-data verify data/clicks   every file against its checksum

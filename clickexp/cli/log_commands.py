@@ -32,7 +32,7 @@ from clickexp.utils.signatures import check_arguments, parsed_options
 _FORMAT_OF_FILES = {
     "train_per_query_quid.txt": "tiangong_st",
     "annotations.parquet": "baidu_ultr_uva",
-    "*.parquet": "parquet",
+    "*.parquet": "lists",
 }
 """The format that a file's name, or a file in the folder, indicates; the first that is found."""
 _FURTHER = (

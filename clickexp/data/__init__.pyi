@@ -10,9 +10,8 @@ from .log_writer import LogWriter as LogWriter
 from .prepared import Log as Log
 from .prepared import open_prepared as open_prepared
 from .readers.baidu import open_baidu_ultr_uva as open_baidu_ultr_uva
-from .readers.csv import open_csv as open_csv
 from .readers.impressions import open_impressions as open_impressions
-from .readers.parquet import open_parquet as open_parquet
+from .readers.lists import open_lists as open_lists
 from .readers.tiangong_st import open_tiangong_st as open_tiangong_st
 from .readers.yandex import open_yandex as open_yandex
 from .schema import Column as Column

@@ -85,7 +85,7 @@ class PartWriter:
 class LogWriter:
     """Writes a prepared log into a new folder, whole or not at all.
 
-        with LogWriter(folder, "my log", "parquet") as log:
+        with LogWriter(folder, "my log", "lists") as log:
             with log.part("sessions", ranks, ["query_doc_ids", "clicks", "lengths"]) as pack:
                 pack.append(chunk, location)
             log.note("cut lists", 3)

@@ -1,19 +1,17 @@
 """The formats of logs, by the names that `dataset=` and `clickexp-data` use."""
 
 from clickexp.data.readers.baidu import open_baidu_ultr_uva
-from clickexp.data.readers.csv import open_csv
 from clickexp.data.readers.impressions import open_impressions
-from clickexp.data.readers.parquet import open_parquet
+from clickexp.data.readers.lists import open_lists
 from clickexp.data.readers.tiangong_st import open_tiangong_st
 from clickexp.data.readers.yandex import open_yandex
 from clickexp.simulation.letor import open_letor
 
 FORMATS = {
     "baidu_ultr_uva": open_baidu_ultr_uva,
-    "csv": open_csv,
     "impressions": open_impressions,
     "letor": open_letor,
-    "parquet": open_parquet,
+    "lists": open_lists,
     "tiangong_st": open_tiangong_st,
     "yandex": open_yandex,
 }

@@ -9,7 +9,7 @@ import polars as pl
 
 from clickexp.data import Dataset, Features, Sessions
 from clickexp.data.batches import batch_like, keys_read
-from clickexp.data.ingest.tables import ParquetTable, TextTable
+from clickexp.data.ingest.tables import KINDS
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import relevance_scores
 from clickexp.export.predict import columns_read, relevance_outputs
@@ -20,10 +20,8 @@ from clickexp.simulation.svmlight import read_lists
 from clickexp.utils.files import check_source
 from clickexp.utils.progress import Steps
 
-_TABLES = (
-    *ParquetTable.suffixes,
-    *(each for each in TextTable.suffixes if not each.startswith(".txt")),
-)
+_ENDINGS = tuple(suffix for kind in KINDS for suffix in kind.suffixes)
+_TABLES = tuple(ending for ending in _ENDINGS if not ending.startswith(".txt"))
 
 
 def ranked(
@@ -61,7 +59,7 @@ def ranked(
     if is_letor and not is_table:
         return _ranked_vectors(model, dataset, transform_of(config, dataset), source)
     inside = [*source.iterdir()] if source.is_dir() else [source]
-    endings = _TABLES if is_letor else (*ParquetTable.suffixes, *TextTable.suffixes)
+    endings = _TABLES if is_letor else _ENDINGS
     if not any(file.name.endswith(endings) for file in inside):
         own = "one learning-to-rank file, or " if is_letor else ""
         raise UserError(

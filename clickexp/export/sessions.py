@@ -17,15 +17,15 @@ from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.tables import (
+    KINDS,
     ParquetTable,
     SourceTable,
-    TextTable,
     batches_of,
     open_tables,
 )
 from clickexp.data.names import keys_of
 from clickexp.data.pairs import DOCUMENTS, QUERIES
-from clickexp.data.readers.parquet import list_columns, packed_columns
+from clickexp.data.readers.lists import list_columns, packed_columns
 from clickexp.data.schema import COLUMNS, Column, SourceLocation
 from clickexp.errors import UserError
 from clickexp.export.context import with_context
@@ -179,8 +179,8 @@ def _opened(
     fields = needs.fields(fields)
     if FEATURES not in needs.columns:
         names[FEATURES] = None
-    kinds: list[type[SourceTable]] = [ParquetTable, TextTable] if to_rank else [ParquetTable]
-    return open_tables(source, kinds, fields, names, required)
+    kinds = KINDS if to_rank else [ParquetTable]
+    return open_tables(source, fields, names, required, kinds=kinds)
 
 
 def _with_context(read: Iterator[tuple[Lists, Piece]]) -> Iterator[Piece]:

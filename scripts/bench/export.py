@@ -19,7 +19,7 @@ import polars as pl
 
 DOCUMENTS, RANKS, LISTS = 12, 5, 4
 TRAIN = (
-    "dataset=parquet dataset.pair_key=query_document dataset.columns.query_doc_ids=documents "
+    "dataset=lists dataset.pair_key=query_document dataset.columns.query_doc_ids=documents "
     "dataset.columns.query_id=query model=pbm trainer.epochs=1 save_model=true logger=[]"
 )
 

@@ -13,7 +13,7 @@ SMALL = (
 )  # fmt: skip
 """A run of a second or two."""
 _SETTINGS = {
-    "csv_keyed": ("dataset=csv", "dataset.pair_key=document", "model=pbm", "keep_values=true"),
+    "csv_keyed": ("dataset=lists", "dataset.pair_key=document", "model=pbm", "keep_values=true"),
     "letor": ("dataset=letor", "dataset.sessions=300", "dataset.val_sessions=50",
               "dataset.test_sessions=50", "model=pbm", "attraction=linear"),
 }  # fmt: skip

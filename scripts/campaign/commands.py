@@ -124,8 +124,8 @@ def _other(trial: Trial) -> None:
         (("clickexp-export", run, "--output", "out"), exported),
         (("clickexp-compare", run, "--output", "out"), ("--metrics", "--ranks", "--baseline", "--title", "--output")),
         (("clickexp-compare", "online", run, run, "--sessions", "2000", "--output", "out"), online),
-        (("clickexp-data", "inspect", log, "format=csv", "--output", "out"), (*reader, "cache", "format")),
-        (("clickexp-data", "prepare", "csv", log, "out"), reader),
+        (("clickexp-data", "inspect", log, "format=lists", "--output", "out"), (*reader, "cache", "format")),
+        (("clickexp-data", "prepare", "lists", log, "out"), reader),
     )  # fmt: skip
     command, flags = rng.choice(commands)
     words = []

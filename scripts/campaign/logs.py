@@ -227,11 +227,11 @@ class Format:
 
 _KEYED = "pair_key=document"
 FORMATS = {
-    "csv": Format(_write_csv, _count_csv, ("format=csv",)),
-    "csv_keyed": Format(_write_csv, _count_csv, ("format=csv", _KEYED)),
-    "csv_gz": Format(_write_gzip, _count_csv, ("format=csv",)),
-    "parquet": Format(_write_parquet, _count_parquet, ("format=parquet",)),
-    "parquet_keyed": Format(_write_parquet, _count_parquet, ("format=parquet", _KEYED)),
+    "csv": Format(_write_csv, _count_csv, ("format=lists",)),
+    "csv_keyed": Format(_write_csv, _count_csv, ("format=lists", _KEYED)),
+    "csv_gz": Format(_write_gzip, _count_csv, ("format=lists",)),
+    "parquet": Format(_write_parquet, _count_parquet, ("format=lists",)),
+    "parquet_keyed": Format(_write_parquet, _count_parquet, ("format=lists", _KEYED)),
     "impressions": Format(_write_impressions, _count_impressions, ("format=impressions",)),
     "impressions_parquet": Format(
         _write_impressions_parquet, _count_impressions, ("format=impressions",)

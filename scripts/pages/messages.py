@@ -23,9 +23,9 @@ MISTAKES = [
     ("clickexp seed=abc", "Values are checked before anything runs."),
     ("clickexp trainer.epochs=-3", "So are their ranges."),
     ("clickexp model=pbm,ubm", "Several values are a sweep: add `-m`."),
-    ("clickexp dataset=parquet", "A log needs its path: `dataset.path=my/clicks`."),
+    ("clickexp dataset=lists", "A log needs its path: `dataset.path=my/clicks`."),
     (
-        "clickexp dataset=parquet dataset.path=nowhere",
+        "clickexp dataset=lists dataset.path=nowhere",
         "The path is that of a file or folder, seen from where the command runs.",
     ),
     (

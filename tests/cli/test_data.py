@@ -288,7 +288,7 @@ def test_a_run_and_both_commands_tell_the_same_largest_id(first, tmp_path, capsy
     )
     lines = f"query-document ids up to {first + 49}"
     assert (
-        row(said(capsys, "prepare", "parquet", tmp_path / "log.parquet", tmp_path / "data"), lines)
+        row(said(capsys, "prepare", "lists", tmp_path / "log.parquet", tmp_path / "data"), lines)
         == []
     )
     printed = said(capsys, "inspect", tmp_path / "data")
@@ -302,7 +302,7 @@ def test_a_run_and_both_commands_tell_the_same_largest_id(first, tmp_path, capsy
 
 def test_parquet_is_prepared_and_inspected(parquet, tmp_path, capsys):
     target = tmp_path / "data"
-    said(capsys, "prepare", "parquet", parquet, target, "columns.clicks=was_clicked")
+    said(capsys, "prepare", "lists", parquet, target, "columns.clicks=was_clicked")
     parts = {part: PARTS[part] for part in ("train", "val", "test")}
     for words in ([target], [parquet, "columns.clicks=was_clicked", f"cache={tmp_path / 'cache'}"]):
         printed = said(capsys, "inspect", *words, *SPLITS)
@@ -330,21 +330,21 @@ def test_a_position_cut_off_is_noted_and_large_ids_are_counted(parquet, tmp_path
     assert row(printed, "distinct query-document pairs")[0] == str(len(set(cut)))
 
 
-PREPARE = ["prepare", "parquet", "SOURCE", "TARGET"]
+PREPARE = ["prepare", "lists", "SOURCE", "TARGET"]
 ERRORS = [
-    (["prepare", "nonsense", "SOURCE", "TARGET"], ["'nonsense'", "parquet, "]),
+    (["prepare", "nonsense", "SOURCE", "TARGET"], ["'nonsense'", "lists, "]),
     ([*PREPARE, "position=3"], ["position: ", "positions, ", "name"]),
     ([*PREPARE, "positions=x"], ["positions='x'", "an integer, or null"]),
     ([*PREPARE, "train_sessions=1"], ["train_sessions: "]),
     ([*PREPARE, "positions=["], ["positions=[", "YAML"]),
     ([*PREPARE, "positions"], ["'positions'", "key=value"]),
     ([*PREPARE, "columns=1", "columns.clicks=x"], ["columns has a value already"]),
-    (["prepare", "parquet", "none", "TARGET"], ["none: no such file or folder"]),
+    (["prepare", "lists", "none", "TARGET"], ["none: no such file or folder"]),
     (PREPARE, ["log.parquet: no column 'clicks'"]),
     (["inspect", "none"], ["none: no such file or folder"]),
     (["inspect", "dataset.path=none/log"], ["clickexp-data inspect PATH"]),
     (["verify", "HERE"], ["no prepared log", "clickexp-data prepare"]),
-    (["inspect", "HERE"], ["format=", "parquet, "]),
+    (["inspect", "HERE"], ["format=", "lists, "]),
     (["inspect", "SOURCE", "positionz=3"], ["positionz: ", "positions, "]),
 ]
 
@@ -368,7 +368,7 @@ def test_what_exists_is_not_touched(parquet, tmp_path, capsys):
     target = tmp_path / "kept"
     target.write_text("mine")
     with pytest.raises(SystemExit):
-        main(["prepare", "parquet", str(parquet), str(target), "columns.clicks=was_clicked"])
+        main(["prepare", "lists", str(parquet), str(target), "columns.clicks=was_clicked"])
     assert "kept: exists already" in capsys.readouterr().err and target.read_text() == "mine"
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "log.json").write_text("{")
@@ -386,7 +386,7 @@ def test_an_interrupt_leaves_nothing(parquet, tmp_path, capsys, monkeypatch):
         main(
             [
                 "prepare",
-                "parquet",
+                "lists",
                 str(parquet),
                 str(tmp_path / "a" / "b"),
                 "columns.clicks=was_clicked",
@@ -421,7 +421,7 @@ def test_every_format_and_option_is_in_the_help(capsys):
 
 
 def test_labelled_test_sessions_are_counted_once(parquet, tmp_path, capsys):
-    said(capsys, "prepare", "parquet", parquet, tmp_path / "data", "columns.clicks=was_clicked")
+    said(capsys, "prepare", "lists", parquet, tmp_path / "data", "columns.clicks=was_clicked")
     dataset = Log.open(tmp_path / "data").dataset()
     assert dataset.ranking is dataset.test and list(summaries(dataset)) == ["train", "val", "test"]
 
@@ -430,7 +430,7 @@ def test_labelled_test_sessions_are_counted_once(parquet, tmp_path, capsys):
 def stored(parquet, tmp_path):
     """Two prepared logs in one folder, as a cache has them."""
     folder = tmp_path / "stored"
-    main(["prepare", "parquet", str(parquet), str(folder / "log"), "columns.clicks=was_clicked"])
+    main(["prepare", "lists", str(parquet), str(folder / "log"), "columns.clicks=was_clicked"])
     shutil.copytree(folder / "log", folder / "other")
     (folder / "xla").mkdir()
     return folder

@@ -5,7 +5,7 @@ import os
 
 from refusals import refuses
 
-from clickexp.data import open_csv
+from clickexp.data import open_lists
 from clickexp.errors import DataError
 
 SPLIT = dict(train_sessions=0.5, val_sessions=0.25, test_sessions=0.25)
@@ -22,7 +22,7 @@ def test_logs_of_the_same_name_size_and_time_have_caches_of_their_own(tmp_path):
     for day, click in (("day1", 0), ("day2", 1)):
         write_log(tmp_path / day / "log.csv", click)
     rates = [
-        open_csv(tmp_path / day / "log.csv", cache=tmp_path / "cache", **SPLIT).click_rate
+        open_lists(tmp_path / day / "log.csv", cache=tmp_path / "cache", **SPLIT).click_rate
         for day in ("day1", "day2")
     ]
     assert rates == [0, 1]
@@ -30,9 +30,9 @@ def test_logs_of_the_same_name_size_and_time_have_caches_of_their_own(tmp_path):
 
 def test_a_log_that_was_moved_is_not_read_again(tmp_path):
     write_log(tmp_path / "here/log.csv", 1)
-    open_csv(tmp_path / "here/log.csv", cache=tmp_path / "cache", **SPLIT)
+    open_lists(tmp_path / "here/log.csv", cache=tmp_path / "cache", **SPLIT)
     (tmp_path / "here").rename(tmp_path / "there")
-    open_csv(tmp_path / "there/log.csv", cache=tmp_path / "cache", **SPLIT)
+    open_lists(tmp_path / "there/log.csv", cache=tmp_path / "cache", **SPLIT)
     assert len([*(tmp_path / "cache").iterdir()]) == 1
 
 
@@ -68,4 +68,4 @@ def test_an_edited_reader_reads_again(tmp_path, monkeypatch):
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     with refuses(DataError, "pipe.csv", "neither a file nor a folder"):
-        open_csv(tmp_path / "pipe.csv", **SPLIT)
+        open_lists(tmp_path / "pipe.csv", **SPLIT)

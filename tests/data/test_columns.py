@@ -15,9 +15,8 @@ from clickexp.data import (
     LogWriter,
     Sessions,
     SourceLocation,
-    open_csv,
     open_impressions,
-    open_parquet,
+    open_lists,
     open_prepared,
     superbatches,
 )
@@ -189,12 +188,12 @@ def test_integers_in_text_are_integers(tmp_path):
         lines = ["query_id,query_doc_ids,clicks,visit", first, *rows[1:]]
         (tmp_path / "log.csv").write_text("\n".join(lines))
         if sound:
-            open_csv(tmp_path / "log.csv", columns=columns)
+            open_lists(tmp_path / "log.csv", columns=columns)
         else:
             with refuses(
                 DataError, "log.csv, line 2", "visit holds 16777217", "declare an integer type"
             ):
-                open_csv(tmp_path / "log.csv", columns=columns)
+                open_lists(tmp_path / "log.csv", columns=columns)
 
 
 @pytest.mark.parametrize("dtype, remedy", [("int64", "give int32"), ("float64", "give float32")])
@@ -202,7 +201,7 @@ def test_a_table_declares_columns_of_32_bits(dtype, remedy, tmp_path):
     """Before it is read."""
     (tmp_path / "log.csv").write_text("query_doc_ids,clicks,visit\n")
     with refuses(DataError, f"columns.visit has dtype {dtype}", remedy):
-        open_csv(tmp_path / "log.csv", columns={"visit": {"dtype": dtype}})
+        open_lists(tmp_path / "log.csv", columns={"visit": {"dtype": dtype}})
 
 
 BAD = {
@@ -259,8 +258,8 @@ def test_a_source_of_a_type_that_does_not_hold_the_fill(source, values, fill, dt
     lists = pa.array([values[:2], values[2:]], pa.list_(pa.type_for_alias(source)))
     table = pa.table({"query_doc_ids": [[1, 2], [3]], "clicks": [[0, 1], [1]], "h": lists})
     pq.write_table(table, tmp_path / "log.parquet")
-    with LogWriter(tmp_path / "log", "log", "parquet") as log:
-        open_parquet.read(
+    with LogWriter(tmp_path / "log", "log", "lists") as log:
+        open_lists.read(
             tmp_path / "log.parquet", log, columns={"h": {"dtype": dtype, "fill": fill}}
         )
     first, second, third = (fill if value is None else value for value in values)
@@ -429,8 +428,8 @@ def impressions(folder):
 
 
 OPENERS = {
-    "parquet": (open_parquet, parquet),
-    "csv": (open_csv, csv),
+    "parquet": (open_lists, parquet),
+    "csv": (open_lists, csv),
     "impressions": (open_impressions, impressions),
 }
 

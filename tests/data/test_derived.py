@@ -5,7 +5,7 @@ import pytest
 from refusals import refuses
 from stored_logs import stored
 
-from clickexp.data import Column, Sessions, open_impressions, open_parquet
+from clickexp.data import Column, Sessions, open_impressions, open_lists
 from clickexp.data.batches import at_step, batch_like, with_mask
 from clickexp.data.derived import LookedUp
 from clickexp.data.feed import feed
@@ -149,7 +149,7 @@ def test_search_sessions_of_parquet_keep_their_integers(tmp_path):
     lists = {"query_doc_ids": [[1, 2]] * 4, "clicks": [[0, 1]] * 4, "user": [7, 7, -3, 9]}
     pl.DataFrame(lists).write_parquet(tmp_path / "log.parquet")
     parts = {"train_sessions": [0, 2], "val_sessions": [2, 3], "test_sessions": [3, 4]}
-    dataset = open_parquet(tmp_path / "log.parquet", columns={"search_session": "user"}, **parts)
+    dataset = open_lists(tmp_path / "log.parquet", columns={"search_session": "user"}, **parts)
     assert [part.column("session_ids").tolist() for part in dataset.parts.values()] == [
         [7, 7],
         [-3],

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from refusals import refuses
 
-from clickexp.data import LogWriter, SourceLocation, folders, log_format, open_parquet
+from clickexp.data import LogWriter, SourceLocation, folders, log_format, open_lists
 from clickexp.data.folders import LOCK, NewFolder
 from clickexp.errors import DataError
 
 KILLED = """
 import os, signal, sys
-from clickexp.data import open_parquet
-open_parquet(sys.argv[1], cache=sys.argv[2], progress=lambda done, total: os.kill(os.getpid(), signal.SIGKILL))
+from clickexp.data import open_lists
+open_lists(sys.argv[1], cache=sys.argv[2], progress=lambda done, total: os.kill(os.getpid(), signal.SIGKILL))
 """
 
 
@@ -59,19 +59,19 @@ def killed(left_by_killed, cache):
 
 
 def test_what_a_killed_process_left_goes_with_the_next_run(source, cache, killed):
-    open_parquet(source, cache=cache)
+    open_lists(source, cache=cache)
     [kept] = cache.iterdir()
     assert not kept.name.startswith(".") and not (kept / LOCK).exists()
     killed.mkdir()
     killed.with_name(killed.name.replace(kept.name, "other")).mkdir()
     (killed / LOCK).touch()
-    open_parquet(source, cache=cache)  # reads nothing, and yet
+    open_lists(source, cache=cache)  # reads nothing, and yet
     assert list(cache.iterdir()) == [kept]
 
 
 def test_what_a_living_process_writes_stays(source, cache):
     with LogWriter(cache / "other", "other", "none") as log:
-        open_parquet(source, cache=cache)
+        open_lists(source, cache=cache)
         with log.part("sessions", 1, ["query_doc_ids", "clicks", "lengths"]) as pack:
             one = np.ones((1, 1), int)
             pack.append(dict(query_doc_ids=one, clicks=one, lengths=one[0]), SourceLocation("here"))
@@ -80,11 +80,11 @@ def test_what_a_living_process_writes_stays(source, cache):
 
 def test_another_machine_has_a_day(source, cache, killed):
     (killed / LOCK).write_text("elsewhere")
-    open_parquet(source, cache=cache)
+    open_lists(source, cache=cache)
     assert killed.exists()
     for path in killed.rglob("*"):
         os.utime(path, (time.time() - folders._DAY - 9,) * 2)
-    open_parquet(source, cache=cache)
+    open_lists(source, cache=cache)
     assert not killed.exists()
 
 
@@ -100,7 +100,7 @@ def test_folders_of_others_stay(source, cache):
     (cache / ".y.01234567" / LOCK).touch()
     (cache / ".link.01234567.clickexp").symlink_to(cache / ".y.01234567")
     before = sorted(cache.rglob("*"))
-    open_parquet(source, cache=cache)
+    open_lists(source, cache=cache)
     assert set(before) < set(cache.rglob("*"))
 
 
@@ -123,7 +123,7 @@ def test_everything_is_on_disk_before_it_has_its_name(source, cache, monkeypatch
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
     monkeypatch.setattr(os, "replace", watched_replace)
-    open_parquet(source, cache=cache)
+    open_lists(source, cache=cache)
     assert renamed == list(cache.iterdir()) and cache.stat().st_ino in synced
 
 
@@ -135,7 +135,7 @@ def test_temporary_folders_go_too(source, tmp_path, monkeypatch):
     subprocess.run([sys.executable, "-c", code, source], capture_output=True, env=environment)
     [part] = (tmp_path / "tmp").iterdir()
     assert part.stat().st_mode & 0o077 == 0
-    assert open_parquet(source).train.column("query_doc_ids").tolist() == [[1, 2]] * 16
+    assert open_lists(source).train.column("query_doc_ids").tolist() == [[1, 2]] * 16
     assert not list((tmp_path / "tmp").iterdir())
 
 
@@ -148,7 +148,7 @@ def test_two_processes_may_remove_what_a_third_left(source, cache, killed, monke
         return lock
 
     monkeypatch.setattr(folders, "locked", removed_by_another)
-    open_parquet(source, cache=cache)
+    open_lists(source, cache=cache)
     assert not killed.exists()
 
 
@@ -156,7 +156,7 @@ def test_a_temporary_folder_does_not_wait_for_the_disk(source, monkeypatch):
     monkeypatch.setattr(
         os, "fsync", lambda file: pytest.fail("nobody needs this after a power failure")
     )
-    assert open_parquet(source).train.count == 16
+    assert open_lists(source).train.count == 16
 
 
 def test_the_first_whole_folder_stays(tmp_path):
@@ -172,7 +172,7 @@ def test_the_first_whole_folder_stays(tmp_path):
 def test_a_place_that_cannot_be_written_is_one_line(source, tmp_path):
     (tmp_path / "file").touch()
     with refuses(DataError, "file/cache: cannot be written", "Choose another folder"):
-        open_parquet(source, cache=tmp_path / "file" / "cache")
+        open_lists(source, cache=tmp_path / "file" / "cache")
 
 
 def test_a_full_disk_is_one_line_and_nothing_stays(source, cache, monkeypatch):
@@ -181,7 +181,7 @@ def test_a_full_disk_is_one_line_and_nothing_stays(source, cache, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with refuses(DataError, f"{cache}: ", "no room", str(source), "Make room"):
-        open_parquet(source, cache=cache)
+        open_lists(source, cache=cache)
     assert not list(cache.iterdir())
 
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from refusals import refuses
 
-from clickexp.data import Log, names, open_parquet, prepare
+from clickexp.data import Log, names, open_lists, prepare
 from clickexp.data.ingest import tables
 from clickexp.data.names import read_names
 from clickexp.data.readers.tiangong_st import FILES
@@ -74,7 +74,7 @@ def test_parquet_of_two_files(tmp_path, text, pair_key):
             {"query_id": q, "query_doc_ids": docs, "clicks": [0] * len(docs)} for q, docs in lists
         ]
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in" / f"{name}.parquet")
-    log = prepared("parquet", tmp_path / "in", tmp_path, pair_key=pair_key, positions=CUT)
+    log = prepared("lists", tmp_path / "in", tmp_path, pair_key=pair_key, positions=CUT)
     assert found(log, pair_key) == named(spelled(text), pair_key)
 
 
@@ -84,7 +84,9 @@ def test_csv(tmp_path):
         writer = csv.writer(file)
         writer.writerows([("query_id", "query_doc_ids", "clicks")])
         writer.writerows((query, " ".join(docs), "0 " * len(docs)) for query, docs in lists)
-    log = prepared("csv", tmp_path / "log.csv", tmp_path, pair_key="query_document", positions=CUT)
+    log = prepared(
+        "lists", tmp_path / "log.csv", tmp_path, pair_key="query_document", positions=CUT
+    )
     assert found(log) == [
         (query.strip(), document) for query, document in named(lists, "query_document")
     ]
@@ -144,15 +146,15 @@ def test_unsigned_integers_stay_apart_from_signed_ones(tmp_path):
             pa.table({"query_doc_ids": ids, "clicks": [[0, 0]] * len(ids)}),
             tmp_path / "in" / f"{name}.parquet",
         )
-    log = prepared("parquet", tmp_path / "in" / "a.parquet", tmp_path, pair_key="document")
+    log = prepared("lists", tmp_path / "in" / "a.parquet", tmp_path, pair_key="document")
     assert found(log, "document") == [(large,), (4,)]
     with refuses(DataError, "b.parquet: ", "'numbers'", "a.parquet", "unsigned"):
-        open_parquet(tmp_path / "in", pair_key="document")
+        open_lists(tmp_path / "in", pair_key="document")
 
 
 def test_names_outlive_a_log_that_is_not_kept_and_are_missing_where_ids_are_the_log_s_own(tmp_path):
     rows = [{"query_doc_ids": docs, "clicks": [0] * len(docs)} for _, docs in LISTS]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "log.parquet")
-    assert open_parquet(tmp_path / "log.parquet").names is None
-    dataset = open_parquet(tmp_path / "log.parquet", pair_key="document")
+    assert open_lists(tmp_path / "log.parquet").names is None
+    dataset = open_lists(tmp_path / "log.parquet", pair_key="document")
     assert read_names(dataset.names).rows() == named(LISTS, "document", longest=9)

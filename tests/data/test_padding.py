@@ -84,8 +84,8 @@ def yandex(folder, lengths):
 
 LISTS = "90 documents"
 CASES = {
-    "parquet": (parquet, {}, f"log.parquet, row {AT}:", dict(positions=4)),
-    "csv": (csv, dict(separator=";"), f"log.csv, line {AT + 2}:", dict(positions=4)),
+    "lists": (parquet, {}, f"log.parquet, row {AT}:", dict(positions=4)),
+    "lists in text": (csv, dict(separator=";"), f"log.csv, line {AT + 2}:", dict(positions=4)),
     "impressions": (impressions, {}, f"log.csv, line {2 * AT + 2}:", dict(positions=4)),
     "tiangong_st": (
         tiangong_st,
@@ -151,9 +151,9 @@ def test_a_kibibyte_does_not_become_half_a_gibibyte(tmp_path):
     pq.write_table(pa.table(columns), tmp_path / "log.parquet")
     sizes = "row 1234", "20000 documents", "average 6.0", "5001", "476.9 MiB", "146.5 KiB"
     with refuses(DataError, *sizes, "Set positions to the ranks to keep"):
-        FORMATS["parquet"](tmp_path / "log.parquet", cache=tmp_path / "cache")
+        FORMATS["lists"](tmp_path / "log.parquet", cache=tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())
-    assert FORMATS["parquet"](tmp_path / "log.parquet", positions=10).notes["cut_lists"] == 1
+    assert FORMATS["lists"](tmp_path / "log.parquet", positions=10).notes["cut_lists"] == 1
 
 
 def test_padding_that_the_data_outweighs_is_no_matter(monkeypatch):

@@ -115,8 +115,8 @@ SAMPLES = dict(sum((blocks(DOCS / "data-formats.md", kind) for kind in ("text", 
 def sample(name, folder):
     """Writes the files of a format as the page shows them; returns the path to open."""
     files = {
-        "parquet": ["clicks.parquet"],
-        "csv": ["clicks.csv"],
+        "lists": ["clicks.parquet"],
+        "lists as text": ["clicks.csv"],
         "impressions": ["impressions.csv"],
         "tiangong_st": ["train_per_query_quid.txt", "human_label_for_NCM_per_query_quid.txt"],
         "yandex": ["YandexClicks.txt", "YandexRelevance.txt"],
@@ -152,7 +152,13 @@ def sample(name, folder):
 @pytest.mark.parametrize(
     "name, sessions",
     [
-        *(("parquet", 4), ("csv", 4), ("impressions", 4), ("tiangong_st", 9), ("yandex", 3)),
+        *(
+            ("lists", 4),
+            ("lists as text", 4),
+            ("impressions", 4),
+            ("tiangong_st", 9),
+            ("yandex", 3),
+        ),
         *(("yandex_clax", 3), ("baidu_ultr", 3), ("baidu_ultr_uva", 3)),
     ],
 )
@@ -166,12 +172,18 @@ def test_sample_rows_open(name, sessions, tmp_path):
     ]
     parts = [] if name == "tiangong_st" else parts
     dataset = opened(
-        [f"dataset={name}", f"dataset.path={path}", f"cache_dir={tmp_path}/cache", *extra, *parts]
+        [
+            f"dataset={name.split()[0]}",
+            f"dataset.path={path}",
+            f"cache_dir={tmp_path}/cache",
+            *extra,
+            *parts,
+        ]
     )
     assert dataset.train.count + dataset.val.count + dataset.test.count == sessions
     assert (dataset.ranking is not None) == (
         name in ("tiangong_st", "yandex", "baidu_ultr_uva")
-    ) or name == "parquet"
+    ) or name == "lists"
     if name == "baidu_ultr_uva":
         assert dataset.notes["distinct_documents"] == 4
 

@@ -221,7 +221,7 @@ def test_a_column_of_context_of_the_user_in_a_run_and_its_predictions(tmp_path):
     listed = {name: values.tolist() for name, values in columns.items()}
     table = pl.DataFrame(listed).rename({"session_ids": "search_session", "times": "time"})
     table.write_parquet(tmp_path / "log.parquet")
-    log = ["dataset=parquet", "dataset.path=log.parquet", "dataset.columns.time=time"]
+    log = ["dataset=lists", "dataset.path=log.parquet", "dataset.columns.time=time"]
     options = [*log, "model=pbm", "+context=pause", *TINY[2:], "hydra.run.dir=run"]
     result_of(clickexp(tmp_path, "session", *options), tmp_path)
     path = {**os.environ, "PYTHONPATH": f"{ROOT}:{EXAMPLES / 'session'}", "JAX_PLATFORMS": "cpu"}

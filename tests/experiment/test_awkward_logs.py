@@ -11,7 +11,7 @@ from clickexp.cli.export import main as export
 from clickexp.errors import DataError
 from clickexp.experiment.build import build, open_loggers
 
-SMALL = {"model": "pbm", "dataset": "parquet", "logger": [], "progress": "off", "trainer.epochs": 1}
+SMALL = {"model": "pbm", "dataset": "lists", "logger": [], "progress": "off", "trainer.epochs": 1}
 
 
 def write(file, clicks, ids=None):
@@ -73,7 +73,7 @@ def test_ids_such_as_hashes_are_named_before_tables_have_a_row_for_each(
     ids = rng.permuted(np.tile([largest - 1, largest], (40, 1)), axis=1)
     places = write(tmp_path / "log.parquet", rng.random((40, 2)) < 0.5, ids)
     given = [f"{key}={places[key]}" for key in ("dataset.path", "cache_dir")]
-    config = resolved("model=pbm", "dataset=parquet", "logger=[]", "progress=off", *given)
+    config = resolved("model=pbm", "dataset=lists", "logger=[]", "progress=off", *given)
     with open_loggers(config) as logger:
         build(config, tmp_path, logger)
     printed = "".join(capsys.readouterr())

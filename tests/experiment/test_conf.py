@@ -108,7 +108,7 @@ def test_every_sweep_combines_with_every_experiment(experiment):
 
 
 def test_the_debug_preset_keeps_the_dataset():
-    config = values("debug=fast", "dataset=parquet", "dataset.path=x")
+    config = values("debug=fast", "dataset=lists", "dataset.path=x")
     assert config["max_sessions"] == 4000 and config["dataset"]["path"] == "x"
     assert config["trainer"]["epochs"] == 2 and values()["trainer"]["epochs"] == 50
 

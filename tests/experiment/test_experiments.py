@@ -15,7 +15,7 @@ from places import ROOT
 from refusals import refuses
 from small_runs import result_of
 
-from clickexp.data import Sessions, open_parquet, open_yandex
+from clickexp.data import Sessions, open_lists, open_yandex
 from clickexp.data.dataset import Dataset
 from clickexp.data.features import Features
 from clickexp.errors import UserError
@@ -265,7 +265,7 @@ SPLIT = ("train", "val", "test")
 def test_raw_text_and_parquet_of_yandex_are_the_same_pages(sources):
     relevance = str(sources / "yandex/YandexRelevance.txt")
     raw = open_yandex(sources / "yandex/YandexClicks.txt", relevance=relevance)
-    table = open_parquet(sources / "yandex_clax", files="part-*.parquet")
+    table = open_lists(sources / "yandex_clax", files="part-*.parquet")
     for name in (
         "query_doc_ids",
         "clicks",
@@ -296,7 +296,7 @@ def test_the_miniature_has_the_statistics_of_the_published_log():
 
 @pytest.mark.nightly
 def test_the_miniature_of_baidu_is_ragged_and_hashed(sources):
-    ids = open_parquet(sources / "baidu_ultr", files="part-*.parquet").train
+    ids = open_lists(sources / "baidu_ultr", files="part-*.parquet").train
     lengths = ids.column("lengths")
     assert {5, 10, 25} <= set(lengths) and np.median(lengths) == 10
     assert ids.column("query_doc_ids").max() > 2**30

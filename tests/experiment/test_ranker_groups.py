@@ -146,7 +146,7 @@ def test_the_experiment_sweeps_over_all_methods():
 
 def run_on(log, tmp_path, *overrides):
     """The result of a small run on a parquet file."""
-    small = ["trainer.epochs=2", "report=false", "dataset=parquet", "metric=click", "progress=off"]
+    small = ["trainer.epochs=2", "report=false", "dataset=lists", "metric=click", "progress=off"]
     return run_in(
         tmp_path / "run", *overrides, *small, f"dataset.path={log}", f"cache_dir={tmp_path}/cache"
     )

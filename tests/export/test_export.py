@@ -66,7 +66,7 @@ def write_log(columns, file, **names):
     return file
 
 
-def untrained(folder, log, *overrides, dataset="parquet"):
+def untrained(folder, log, *overrides, dataset="lists"):
     """A run that was not trained, and its parameters."""
     run = new_run(folder / "run", f"dataset={dataset}", f"dataset.path={log}", *overrides)
     return run, dict(np.load(run / "model.npz"))
@@ -95,7 +95,7 @@ def pbm(log, tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("pbm")
     overrides = [
-        "dataset=parquet",
+        "dataset=lists",
         f"dataset.path={log}",
         f"cache_dir={folder}",
         "model=pbm",

@@ -36,7 +36,7 @@ def attraction(folder):
     return dict(zip(table["document"], table["attraction"], strict=True))
 
 
-PARQUET = ["dataset=parquet", "dataset.pair_key=document", "model=pbm"]
+PARQUET = ["dataset=lists", "dataset.pair_key=document", "model=pbm"]
 
 
 @pytest.fixture(scope="module")

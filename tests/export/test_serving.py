@@ -366,7 +366,7 @@ def table(tmp_path_factory):
         "dataset.pair_key=document",
         "attraction.posterior=none",
     ]
-    run = new_run(folder / "run", "model=pbm", "dataset=parquet", *given)
+    run = new_run(folder / "run", "model=pbm", "dataset=lists", *given)
     candidates = {
         "query_id": ["q1", "new"],
         "query_doc_ids": [["d3", "x", "d1", "d0", "d7", "y"], ["d2", "d3"]],
@@ -406,7 +406,7 @@ def test_text_is_read_as_the_numbers_of_the_log(table, tmp_path, capsys):
     )
     rows.write_parquet(tmp_path / "log.parquet")
     given = [f"dataset.path={tmp_path / 'log.parquet'}", "dataset.pair_key=query_document"]
-    run = new_run(tmp_path / "run", "model=pbm", "dataset=parquet", *given)
+    run = new_run(tmp_path / "run", "model=pbm", "dataset=lists", *given)
     rows.select("query_id", "query_doc_ids").head(3).write_parquet(tmp_path / "lists.parquet")
     lines = [f"{query},{' '.join(map(str, ids))}" for query, ids, _ in rows.head(3).iter_rows()]
     (tmp_path / "lists.csv").write_text("\n".join(["query_id,query_doc_ids", *lines]))

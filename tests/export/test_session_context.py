@@ -12,7 +12,7 @@ from refusals import refuses
 from small_logs import fill_tables, sigmoid
 from untrained import new_run
 
-from clickexp.data import Sessions, open_parquet
+from clickexp.data import Sessions, open_lists
 from clickexp.data.context import CONTEXT
 from clickexp.data.history import HISTORY
 from clickexp.data.ingest import tables as ingested
@@ -135,7 +135,7 @@ def test_a_file_has_the_columns_that_its_log_declares(tmp_path):
     }
     pl.DataFrame(lists).write_parquet(tmp_path / "log.parquet")
     overrides = [
-        "dataset=parquet",
+        "dataset=lists",
         "+dataset.columns.document_ids={dtype: int32}",
         "model=pbm",
         "+context=document",
@@ -384,7 +384,7 @@ def test_unknown_documents_are_not_ranked_by_the_row_of_a_document(tmp_path):
             tmp_path / "log.parquet"
         )
         pl.DataFrame({"query_doc_ids": [[999, 1]]}).write_parquet(tmp_path / "lists.parquet")
-        dataset = open_parquet(tmp_path / "log.parquet", cache=tmp_path / str(least))
+        dataset = open_lists(tmp_path / "log.parquet", cache=tmp_path / str(least))
         _, pieces = read_sessions(dataset, None, tmp_path / "lists.parquet", {}, to_rank=True)
         if least == 0:
             with refuses(UserError, "1 documents are not in the log", "dataset.pair_key=document"):

@@ -200,7 +200,7 @@ def test_clicks_of_a_log_have_no_true_user(runs, tmp_path, capsys):
     rows = {"query_doc_ids": [[1, 2, 3]] * 50, "clicks": [[True, False, False]] * 50}
     pl.DataFrame(rows).write_parquet(tmp_path / "log.parquet")
     run = new_run(
-        tmp_path / "run", "model=pbm", "dataset=parquet", f"dataset.path={tmp_path / 'log.parquet'}"
+        tmp_path / "run", "model=pbm", "dataset=lists", f"dataset.path={tmp_path / 'log.parquet'}"
     )
     with pytest.raises(SystemExit):
         main(["online", str(run), str(run)])

@@ -302,7 +302,7 @@ def test_an_optimizer_is_one():
         build(object.__new__(Trainer), optimizer)
 
 
-SIMULATED, CSV, LETOR = (), ("dataset=csv", "dataset.path=x"), ("dataset=letor", "dataset.path=x")
+SIMULATED, CSV, LETOR = (), ("dataset=lists", "dataset.path=x"), ("dataset=letor", "dataset.path=x")
 NOT = [
     (SIMULATED, "seed", -1, "seed=-1: give at least 0"),
     (

@@ -76,7 +76,8 @@ class SourceTable(ABC):
              of any kind, "unsigned numbers"
     size     rows, bytes or whatever progress is counted in
 
-    Columns that nobody asked for by name may be missing unless they are `required`.
+    The separator of columns concerns only files that are text. Columns that nobody asked for by name may be missing
+    unless they are `required`.
     """
 
     kind: str
@@ -89,7 +90,11 @@ class SourceTable(ABC):
         fields: Mapping[str, Column | Field],
         names: Mapping[str, str | None],
         required: Iterable[str],
+        separator: str | None = None,
     ):
+        if separator is not None and (len(separator) != 1 or not separator.isascii()):
+            raise DataError(f"separator is {separator!r}. It must be one ASCII character, or null.")
+        self.separator = separator
         self.file, self.fields, self.source = file, fields, SourceLocation(str(file))
         try:
             schema, self.size = self._open()
@@ -216,7 +221,7 @@ class ParquetTable(SourceTable):
 class TextTable(SourceTable):
     """A CSV or TSV file, plain or compressed, whose first line names the columns.
 
-    separator  of the columns, default the first of tab, comma, semicolon and bar that the first line has
+    The separator is by default the first of tab, comma, semicolon and bar that the first line has.
     """
 
     kind = "a table of text"
@@ -227,21 +232,15 @@ class TextTable(SourceTable):
     )
     remedy = "mend it, and save the file as UTF-8 text whose first line names the columns"
 
-    def __init__(self, *args: Any, separator: str | None = None):
-        if separator is not None and (len(separator) != 1 or not separator.isascii()):
-            raise DataError(f"separator is {separator!r}. It must be one ASCII character, or null.")
-        self._separator = separator
-        super().__init__(*args)
-
     def _open(self) -> tuple[pa.Schema, int]:
         with pa.input_stream(str(self.file), self._compression) as stream:
             start = stream.read(1 << 16)
         for mark, (what, remedy) in _NO_TABLES.items():
             if start.removeprefix(codecs.BOM_UTF8).startswith(mark):
                 raise self.source.error(what, remedy)
-        if self._separator is None:
+        if self.separator is None:
             names = start.partition(b"\n")[0].decode("latin-1")
-            self._separator = next((mark for mark in _SEPARATORS if mark in names), ",")
+            self.separator = next((mark for mark in _SEPARATORS if mark in names), ",")
         with pa.input_stream(str(self.file), self._compression) as stream:
             return self._reader(stream, None).schema, self.file.stat().st_size
 
@@ -284,11 +283,15 @@ class TextTable(SourceTable):
         return pa_csv.open_csv(
             stream,
             pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
-            pa_csv.ParseOptions(delimiter=self._separator),
+            pa_csv.ParseOptions(delimiter=self.separator),
             pa_csv.ConvertOptions(
                 column_types=types, include_columns=wanted, strings_can_be_null=False
             ),
         )
+
+
+KINDS: tuple[type[SourceTable], ...] = (ParquetTable, TextTable)
+"""The kinds of files that hold tables."""
 
 
 def _find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> list[Path]:
@@ -305,39 +308,52 @@ def _find_files(source: Path, files: str | None, suffixes: Iterable[str]) -> lis
         deeper = [pattern for pattern in patterns if any(file.match(pattern) for file in below)]
         if deeper:
             remedy = f"Those in the folders inside are read with files='**/{deeper[0]}'."
-        raise DataError(f"{source}: no {' or '.join(patterns)} file in this folder. {remedy}")
+        plain = [pattern for pattern in patterns if not pattern.endswith((*_COMPRESSIONS,))]
+        raise DataError(
+            f"{source}: no {' or '.join(plain or patterns)} file in this folder. {remedy}"
+        )
     return matching
 
 
 def open_tables(
     source: Path,
-    kinds: Sequence[type[SourceTable]],
     *columns: Any,
     files: str | None = None,
-    **options: Any,
+    kinds: Sequence[type[SourceTable]] = KINDS,
+    separator: str | None = None,
 ) -> list[SourceTable]:
     """Opens the tables in a file or folder.
 
     Args:
         source: File, or folder of files, read in the order of their names.
-        kinds: Kinds of table by the endings of the files; of the first kind if none fits.
         columns: Fields, names and required columns of the tables.
         files: Pattern of the files in a folder.
-        options: Of tables of the first kind.
+        kinds: Kinds of table that are read.
+        separator: Of the columns of text.
 
     Raises:
         DataError: A table cannot be read, or they have different columns.
     """
     tables: list[SourceTable] = []
     for file in _find_files(source, files, [suffix for kind in kinds for suffix in kind.suffixes]):
-        kind = next((kind for kind in kinds if file.name.endswith(kind.suffixes)), kinds[0])
-        table = kind(file, *columns, **(options if kind is kinds[0] else {}))
+        table = _kind_of(file, kinds)(file, *columns, separator=separator)
         tables.append(table)
         if table.layout != tables[0].layout:
             what = f"there are {table.layout}, in {tables[0].file} there are {tables[0].layout}"
             remedy = "give all files the same columns, or leave one out with columns.NAME=null"
             raise table.source.error(what, remedy)
     return tables
+
+
+def _kind_of(file: Path, kinds: Sequence[type[SourceTable]]) -> type[SourceTable]:
+    """Returns the kind of table in a file, by the ending of its name."""
+    for kind in kinds:
+        if file.name.endswith(kind.suffixes):
+            return kind
+    endings = ", ".join(suffix for kind in kinds for suffix in kind.suffixes)
+    raise DataError(
+        f"{file}: the ending of the name is of no kind of table. Rename it; the endings are {endings}."
+    )
 
 
 def batches_of(

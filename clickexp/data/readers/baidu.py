@@ -94,7 +94,7 @@ def open_baidu_ultr_uva(
     for part, pattern in {"sessions": files, **({"ranking": labelled} if labelled else {})}.items():
         wanted = {key: names[key] for key in _REQUIRED[part]}
         tables[part] = open_tables(
-            source, [ParquetTable], _FIELDS, wanted, _REQUIRED[part], files=pattern
+            source, _FIELDS, wanted, _REQUIRED[part], files=pattern, kinds=[ParquetTable]
         )
     total, read = sum(table.size for part in tables.values() for table in part), 0
     documents = _Documents(log)

@@ -14,13 +14,7 @@ from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, na
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
-from clickexp.data.ingest.tables import (
-    ParquetTable,
-    SourceTable,
-    TextTable,
-    batches_of,
-    open_tables,
-)
+from clickexp.data.ingest.tables import SourceTable, batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
@@ -88,8 +82,7 @@ def open_impressions(
     fields = _FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
     fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
     required = (*_REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
-    kinds = (TextTable, ParquetTable)
-    tables = open_tables(source, kinds, fields, names, required, files=files, separator=separator)
+    tables = open_tables(source, fields, names, required, files=files, separator=separator)
     packed = [
         extra[name] if name in extra else _PACKED[name]
         for name in tables[0].columns

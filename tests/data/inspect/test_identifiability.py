@@ -243,7 +243,7 @@ def test_a_run_warns_where_the_model_cannot_tell_examination(
     pq.write_table(table, tmp_path / "log.parquet")
     overrides = [
         f"model={name}",
-        "dataset=parquet",
+        "dataset=lists",
         f"dataset.path={tmp_path}/log.parquet",
         "trainer.epochs=1",
     ]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from clickexp.data import open_baidu_ultr_uva, open_parquet, prepare
+from clickexp.data import open_baidu_ultr_uva, open_lists, prepare
 from clickexp.data.ingest import tables
 from clickexp.errors import DataError
 
@@ -220,7 +220,7 @@ def hashed(tmp_path):
 @pytest.mark.parametrize("pair_key", ["document", None])
 def test_hashes_are_numbered_or_stay(hashed, pair_key):
     path, rows = hashed
-    dataset = open_parquet(path, files="part-*.parquet", pair_key=pair_key, positions=10)
+    dataset = open_lists(path, files="part-*.parquet", pair_key=pair_key, positions=10)
     ids = {}
     for hash in (hash for row in rows for hash in row[:10]):
         ids.setdefault(hash, len(ids) + 1)

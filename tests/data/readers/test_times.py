@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from refusals import refuses
 
-from clickexp.data import open_impressions, open_parquet
+from clickexp.data import open_impressions, open_lists
 from clickexp.data.ingest import tables
 from clickexp.data.ingest.times import TimeCheck, as_numbers
 from clickexp.data.log_format import prepare
@@ -43,7 +43,7 @@ def log_of(times):
     return pl.DataFrame(rows).with_columns(when=pl.Series(times))
 
 
-def times_of(tmp_path, reader=open_parquet):
+def times_of(tmp_path, reader=open_lists):
     log = prepare(
         reader.read,
         reader.format,

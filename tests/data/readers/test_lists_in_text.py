@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from clickexp.data import open_csv, open_parquet
+from clickexp.data import open_lists
 from clickexp.data.ingest import tables
 from clickexp.errors import DataError
 
@@ -64,7 +64,7 @@ def arrived(dataset, rows=ROWS):
 def test_every_value_arrives(tmp_path, style, separator):
     calls = []
     path = write(tmp_path / "log.csv", ROWS, style, separator)
-    arrived(open_csv(path, progress=lambda *call: calls.append(call)))
+    arrived(open_lists(path, progress=lambda *call: calls.append(call)))
     assert calls[-1] == (path.stat().st_size,) * 2
 
 
@@ -73,8 +73,8 @@ def test_blocks_folders_and_gzip(tmp_path, monkeypatch):
     write(tmp_path / "b.tsv", ROWS[11:], separator="\t")
     write(tmp_path / "a.csv.gz", ROWS[:11])
     (tmp_path / "readme.md").write_text("not a table")
-    arrived(open_csv(tmp_path))
-    arrived(open_csv(tmp_path, files="b*"), ROWS[11:])
+    arrived(open_lists(tmp_path))
+    arrived(open_lists(tmp_path, files="b*"), ROWS[11:])
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_compressed_files_are_read_alone_and_in_a_folder(tmp_path, ending, codec
     with pa.CompressedOutputStream(str(file), codec) as stream:
         stream.write(plain)
     for path in (file, file.parent):
-        arrived(open_csv(path))
+        arrived(open_lists(path))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_is_no_such_table_is_called_by_its_name(tmp_path, content, parts):
     file = tmp_path / "log.csv"
     file.write_bytes(content)
     with refuses(DataError, str(file), *parts):
-        open_csv(file)
+        open_lists(file)
 
 
 def test_files_in_folders_inside_are_found_as_the_message_says(tmp_path):
@@ -110,9 +110,9 @@ def test_files_in_folders_inside_are_found_as_the_message_says(tmp_path):
     for number, rows in enumerate((ROWS[:14], ROWS[14:])):
         (tmp_path / f"date={number}").mkdir()
         write(tmp_path / f"date={number}/part.csv", rows)
-    with refuses(DataError, "no *.csv", "files='**/*.csv'"):
-        open_csv(tmp_path)
-    arrived(open_csv(tmp_path, files="**/*.csv"))
+    with refuses(DataError, "no *.parquet or *.csv", "files='**/*.csv'"):
+        open_lists(tmp_path)
+    arrived(open_lists(tmp_path, files="**/*.csv"))
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.decimal128(38, 0)])
@@ -124,13 +124,13 @@ def test_ids_of_other_types_are_refused_with_the_type_to_take(tmp_path, kind):
     )
     pq.write_table(pa.table({"query_doc_ids": ids, "clicks": [[0, 1]]}), tmp_path / "log.parquet")
     with refuses(DataError, "query_doc_ids has type", "cast the column to text"):
-        open_parquet(tmp_path / "log.parquet", pair_key="document")
+        open_lists(tmp_path / "log.parquet", pair_key="document")
 
 
 def test_words_for_clicks_and_a_chosen_separator(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("\ufeffids|c\n" + "1 2|True FALSE\n\n3|1.0\n" * 5, encoding="utf-8")
-    dataset = open_csv(path, separator="|", columns={"query_doc_ids": "ids", "clicks": "c"})
+    dataset = open_lists(path, separator="|", columns={"query_doc_ids": "ids", "clicks": "c"})
     assert lists(dataset, "clicks") == [[True, False], [True]] * 5
 
 
@@ -169,10 +169,10 @@ def test_ids_of_any_kind_are_numbered(tmp_path, pair_key, kind):
             for row in rows
         ]
     if kind == "csv":
-        dataset = open_csv(write(tmp_path / "log.csv", rows), pair_key=pair_key, positions=2)
+        dataset = open_lists(write(tmp_path / "log.csv", rows), pair_key=pair_key, positions=2)
     else:
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "log.parquet", row_group_size=5)
-        dataset = open_parquet(tmp_path / "log.parquet", pair_key=pair_key, positions=2)
+        dataset = open_lists(tmp_path / "log.parquet", pair_key=pair_key, positions=2)
     expected = numbered(rows, pair_key, longest=2)
     assert lists(dataset, "query_doc_ids") == [ids for _, ids in expected]
     assert dataset.train.column("query_ids").tolist() == [query for query, _ in expected][:10]
@@ -236,7 +236,7 @@ def test_what_is_refused_is_named_and_nothing_is_left(tmp_path, case):
     path, cache = tmp_path / "log.csv", tmp_path / "cache"
     path.write_text("\n".join(["query_id,query_doc_ids,clicks", *lines]) + "\n")
     with refuses(DataError, *parts):
-        open_csv(path, cache=cache, **options)
+        open_lists(path, cache=cache, **options)
     assert not cache.exists() or not any(cache.iterdir())
 
 
@@ -245,7 +245,7 @@ def test_bytes_that_are_no_table(tmp_path, data):
     for name in ("log.csv", "log.csv.gz"):
         (tmp_path / name).write_bytes(data)
         with refuses(DataError, name):
-            open_csv(tmp_path / name)
+            open_lists(tmp_path / name)
 
 
 def test_files_of_a_folder_need_the_same_kind_of_ids(tmp_path):
@@ -254,7 +254,7 @@ def test_files_of_a_folder_need_the_same_kind_of_ids(tmp_path):
             pa.table({"query_doc_ids": [ids], "clicks": [[0]]}), tmp_path / f"{name}.parquet"
         )
     with refuses(DataError, "b.parquet", "'numbers'", "'text'"):
-        open_parquet(tmp_path, pair_key="document")
+        open_lists(tmp_path, pair_key="document")
 
 
 GOOD = "query_id,query_doc_ids,clicks\n" + '1,"[2, 3]","[0, 1]"\n' * 12
@@ -272,7 +272,7 @@ def test_broken_text_gives_a_data_error_or_a_whole_dataset(examples, tmp_path):
         (tmp_path / "log.csv").write_bytes(text[:at] + put + text[at + cut :])
         cache = tmp_path / "cache"
         try:
-            dataset = open_csv(tmp_path / "log.csv", pair_key=pair_key, cache=cache)
+            dataset = open_lists(tmp_path / "log.csv", pair_key=pair_key, cache=cache)
         except DataError as error:
             assert "log.csv" in str(error) or "split" in str(error) or "no sessions" in str(error)
         else:

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from refusals import refuses
 
-from clickexp.data import open_parquet
+from clickexp.data import open_lists
 from clickexp.data.ingest import tables
-from clickexp.data.readers.parquet import REQUIRED
+from clickexp.data.readers.lists import REQUIRED
 from clickexp.errors import DataError
 
 
@@ -61,7 +61,7 @@ def test_every_value_arrives(tmp_path, cache, monkeypatch):
     rows = random_rows(50)
     calls = []
     path = write(tmp_path / "log.parquet", rows)
-    dataset = open_parquet(path, cache=cache, progress=lambda *call: calls.append(call))
+    dataset = open_lists(path, cache=cache, progress=lambda *call: calls.append(call))
     parts = (dataset.train, dataset.val, dataset.test)
     assert [part.count for part in parts] == [40, 5, 5]
     for name in ("query_doc_ids", "clicks", "positions", "labels"):
@@ -86,7 +86,7 @@ LIST_TYPES = {
 def test_types_of_lists(tmp_path, cache, types, monkeypatch):
     monkeypatch.setattr(tables, "_BATCH_ROWS", 3)  # slices of lists
     rows = [{"query_doc_ids": [i, 2 * i, 3 * i], "clicks": [i % 2, 0, 1]} for i in range(20)]
-    dataset = open_parquet(write(tmp_path / "log.parquet", rows, **types), cache=cache)
+    dataset = open_lists(write(tmp_path / "log.parquet", rows, **types), cache=cache)
     assert lists(dataset.train, "query_doc_ids") == [row["query_doc_ids"] for row in rows[:16]]
     assert lists(dataset.train, "clicks") == [row["clicks"] for row in rows[:16]]
     assert (
@@ -108,7 +108,7 @@ def test_text_in_dictionaries_is_text(tmp_path, cache, kind, monkeypatch):
         schema_overrides={"query_doc_ids": pl.List(kind), "query_id": kind},
     )
     table.write_parquet(tmp_path / "log.parquet")
-    dataset = open_parquet(tmp_path / "log.parquet", cache=cache, pair_key="query_document")
+    dataset = open_lists(tmp_path / "log.parquet", cache=cache, pair_key="query_document")
     ids, queries = {}, {}
     expected = [
         [ids.setdefault((row[0], document), len(ids) + 1) for document in row] for row in spelled
@@ -135,7 +135,7 @@ def test_a_folder_in_the_order_of_names_as_polars_writes_it(tmp_path, cache):
     for name, part in (("b", rows[10:25]), ("a", rows[:10]), ("c", rows[25:])):
         pl.DataFrame(part).write_parquet(tmp_path / f"{name}.parquet")
     ranges = dict(train_sessions=[20, 30], val_sessions=[0, 10], test_sessions=[10, 20])
-    dataset = open_parquet(tmp_path, cache=cache, **ranges)
+    dataset = open_lists(tmp_path, cache=cache, **ranges)
     assert lists(dataset.train, "query_doc_ids") == [row["query_doc_ids"] for row in rows[20:]]
     assert lists(dataset.val, "clicks") == [row["clicks"] for row in rows[:10]]
     assert lists(dataset.test, "labels") == [row["labels"] for row in rows[10:20]]
@@ -143,7 +143,7 @@ def test_a_folder_in_the_order_of_names_as_polars_writes_it(tmp_path, cache):
 
 def test_long_lists_are_cut_and_counted(tmp_path, cache):
     rows = random_rows(40)
-    dataset = open_parquet(write(tmp_path / "log.parquet", rows), cache=cache, positions=4)
+    dataset = open_lists(write(tmp_path / "log.parquet", rows), cache=cache, positions=4)
     assert dataset.train.ranks == 4
     assert lists(dataset.train, "query_doc_ids") == [row["query_doc_ids"][:4] for row in rows[:32]]
     assert lists(dataset.test, "labels") == [row["labels"][:4] for row in rows[36:]]
@@ -154,14 +154,14 @@ def test_positions_must_leave_room(tmp_path, cache):
     path = write(tmp_path / "log.parquet", random_rows(10))
     for positions in (0, -1):
         with refuses(DataError, f"positions is {positions}", "no rank is left"):
-            open_parquet(path, cache=cache, positions=positions)
+            open_lists(path, cache=cache, positions=positions)
 
 
 def test_columns_may_have_other_names_or_be_left_out(tmp_path, cache):
     theirs = {"ids": "query_doc_ids", "c": "clicks", "labels": "labels"}
     rows = [{name: row[ours] for name, ours in theirs.items()} for row in random_rows(20)]
     names = {"query_doc_ids": "ids", "clicks": "c", "labels": None}
-    dataset = open_parquet(write(tmp_path / "log.parquet", rows), cache=cache, columns=names)
+    dataset = open_lists(write(tmp_path / "log.parquet", rows), cache=cache, columns=names)
     assert (
         lists(dataset.train, "clicks") == [row["c"] for row in rows[:16]]
         and not dataset.train.has_labels
@@ -171,29 +171,29 @@ def test_columns_may_have_other_names_or_be_left_out(tmp_path, cache):
 def test_held_out_queries_are_filtered_by_training_sessions(tmp_path, cache):
     rows = random_rows(60)
     path = write(tmp_path / "log.parquet", rows)
-    dataset = open_parquet(path, cache=cache, min_train_sessions_per_query=5)
+    dataset = open_lists(path, cache=cache, min_train_sessions_per_query=5)
     queries = [row["query_id"] for row in rows]
     frequent = {query for query in queries if queries[:48].count(query) >= 5}
     expected = [query for query in queries[54:] if query in frequent]
     assert dataset.test.column("query_ids").tolist() == expected and 0 < len(expected) < 6
     with refuses(DataError, "Lower min_train_sessions_per_query"):
-        open_parquet(path, cache=cache, min_train_sessions_per_query=49)
+        open_lists(path, cache=cache, min_train_sessions_per_query=49)
 
 
 def test_a_second_open_reads_the_pack_and_a_changed_file_is_packed_again(tmp_path, cache):
     path = write(tmp_path / "log.parquet", random_rows(20))
     calls = []
     packed = dict(cache=cache, progress=lambda *call: calls.append(call))
-    open_parquet(path, **packed)
+    open_lists(path, **packed)
     packings = len(calls)
     assert packings > 0
     ranges = dict(train_sessions=[0, 5], val_sessions=[5, 6], test_sessions=[6, 7])
-    assert open_parquet(path, **packed, **ranges).train.count == 5
+    assert open_lists(path, **packed, **ranges).train.count == 5
     assert len(calls) == packings
     rows = random_rows(25, seed=1)
-    assert open_parquet(write(path, rows), **packed).train.count == 20
+    assert open_lists(write(path, rows), **packed).train.count == 20
     assert len(calls) > packings
-    assert open_parquet(path, **packed, positions=2).train.ranks == 2
+    assert open_lists(path, **packed, positions=2).train.ranks == 2
     assert len(list(cache.iterdir())) == 3
 
 
@@ -236,7 +236,7 @@ def test_bad_rows_are_named_and_nothing_is_left(tmp_path, cache, case, monkeypat
     write(tmp_path / "a.parquet", broken(0))
     write(tmp_path / "b.parquet", rows)
     with refuses(DataError, f"b.parquet, {place}:", *parts):
-        open_parquet(tmp_path, cache=cache)
+        open_lists(tmp_path, cache=cache)
     assert not any(cache.iterdir())
 
 
@@ -289,7 +289,7 @@ def test_bad_columns_are_named(tmp_path, cache, case):
     changes, columns, *parts = BAD_COLUMNS[case]
     row = {"query_doc_ids": [1, 2], "clicks": [0, 1]} | changes
     with refuses(DataError, *parts):
-        open_parquet(write(tmp_path / "log.parquet", [row] * 10), cache=cache, columns=columns)
+        open_lists(write(tmp_path / "log.parquet", [row] * 10), cache=cache, columns=columns)
 
 
 def test_documents_out_of_order_are_named_by_their_row(tmp_path, cache):
@@ -297,7 +297,7 @@ def test_documents_out_of_order_are_named_by_their_row(tmp_path, cache):
     rows = [
         {"query_doc_ids": [1, 2, 3], "clicks": [0, 1, 0], "positions": [1, 2, 2]} for _ in range(30)
     ]
-    assert open_parquet(write(tmp_path / "log.parquet", rows), cache=cache).positions == 2
+    assert open_lists(write(tmp_path / "log.parquet", rows), cache=cache).positions == 2
     rows[17]["positions"] = [1, 3, 2]
     with refuses(
         DataError,
@@ -305,42 +305,42 @@ def test_documents_out_of_order_are_named_by_their_row(tmp_path, cache):
         "positions has 2 after 3",
         "Sort the documents of each list",
     ):
-        open_parquet(write(tmp_path / "log.parquet", rows), cache=cache)
+        open_lists(write(tmp_path / "log.parquet", rows), cache=cache)
 
 
 def test_an_id_outside_the_table_names_its_file_and_row(tmp_path, cache):
     write(tmp_path / "a.parquet", broken(0))
     write(tmp_path / "b.parquet", broken(4, query_doc_ids=[1, 70, 2]))
-    assert open_parquet(tmp_path, cache=cache, query_doc_pairs=70).query_doc_pairs == 70
+    assert open_lists(tmp_path, cache=cache, query_doc_pairs=70).query_doc_pairs == 70
     with refuses(DataError, "b.parquet, row 4", "query_doc_ids holds 70", "0 to", "69"):
-        open_parquet(tmp_path, cache=cache, query_doc_pairs=69)
+        open_lists(tmp_path, cache=cache, query_doc_pairs=69)
 
 
 def test_files_that_cannot_be_read(tmp_path, cache):
     with refuses(DataError, "nowhere", "no such file"):
-        open_parquet(tmp_path / "nowhere", cache=cache)
-    with refuses(DataError, "no *.parquet file"):
-        open_parquet(tmp_path, cache=cache)
+        open_lists(tmp_path / "nowhere", cache=cache)
+    with refuses(DataError, "no *.parquet or *.csv or"):
+        open_lists(tmp_path, cache=cache)
     path = tmp_path / "bad.parquet"
     path.write_bytes(b"PAR1 and no more")
     with refuses(DataError, "bad.parquet", "cannot be read as parquet"):
-        open_parquet(path, cache=cache)
+        open_lists(path, cache=cache)
     pq.write_table(pa.Table.from_pylist(random_rows(3)).slice(0, 0), path)
     with refuses(DataError, f"{path}: ", "no sessions", "Check the path"):
-        open_parquet(path, cache=cache)
+        open_lists(path, cache=cache)
     path = write(tmp_path / "cut.parquet", random_rows(300), query_doc_ids=pa.list_(pa.int64()))
     data = bytearray(path.read_bytes())
     data[4:60] = bytes(56)
     path.write_bytes(data)
     with refuses(DataError, "cut.parquet", "cannot be read as parquet"):
-        open_parquet(path, cache=cache)
+        open_lists(path, cache=cache)
 
 
 def test_files_of_a_folder_need_the_same_columns(tmp_path, cache):
     write(tmp_path / "a.parquet", random_rows(10))
     write(tmp_path / "b.parquet", [{key: row[key] for key in REQUIRED} for row in random_rows(5)])
     with refuses(DataError, "b.parquet: ", "columns.NAME=null"):
-        open_parquet(tmp_path, cache=cache)
+        open_lists(tmp_path, cache=cache)
 
 
 def test_times_of_any_kind_order_the_lists_of_a_search_session(tmp_path):
@@ -368,7 +368,7 @@ def test_times_of_any_kind_order_the_lists_of_a_search_session(tmp_path):
             "minute": {"dtype": "int32", "per": "session"},
             "time": None if kind == "sorted" else "when",
         }
-        dataset = open_parquet(path=tmp_path / f"{kind}.parquet", columns=columns)
+        dataset = open_lists(path=tmp_path / f"{kind}.parquet", columns=columns)
         parts = (dataset.train, dataset.val, dataset.test)
         rows = {
             name: np.concatenate([part.column(name) for part in parts])
@@ -389,7 +389,7 @@ def test_times_that_are_none_are_refused(tmp_path):
         table = pl.DataFrame(random_rows(3)).with_columns(search_session=pl.lit(1), when=times)
         table.write_parquet(tmp_path / f"{number}.parquet")
         with refuses(DataError, f"{number}.parquet, row 1", "times holds"):
-            open_parquet(path=tmp_path / f"{number}.parquet", columns={"time": "when"})
+            open_lists(path=tmp_path / f"{number}.parquet", columns={"time": "when"})
 
 
 KINDS = {"seconds": ["5", "7"], "dates": ["2014-03-01", "2014-03-02"]}
@@ -409,12 +409,12 @@ def test_times_of_two_kinds_are_refused_across_files_and_batches(first, tmp_path
                 tmp_path / f"{name}.parquet"
             )
         with refuses(DataError, *parts):
-            open_parquet(path=tmp_path, columns={"time": "time"})
+            open_lists(path=tmp_path, columns={"time": "time"})
     monkeypatch.setattr(tables, "_BATCH_ROWS", 2)
     both = pl.concat([lists.with_columns(time=pl.Series(KINDS[kind])) for kind in (first, second)])
     both.write_parquet(tmp_path / "both.parquet")
     with refuses(DataError, "both.parquet, row 2", "times holds"):
-        open_parquet(path=tmp_path / "both.parquet", columns={"time": "time"})
+        open_lists(path=tmp_path / "both.parquet", columns={"time": "time"})
 
 
 def test_lists_without_a_search_session_are_refused_with_the_way_out(tmp_path):
@@ -423,10 +423,8 @@ def test_lists_without_a_search_session_are_refused_with_the_way_out(tmp_path):
     )
     table.write_parquet(tmp_path / "log.parquet")
     with refuses(DataError, "row 1", "session_ids holds null", "columns.search_session=null"):
-        open_parquet(path=tmp_path / "log.parquet")
+        open_lists(path=tmp_path / "log.parquet")
     assert (
         "session_ids"
-        not in open_parquet(
-            tmp_path / "log.parquet", columns={"search_session": None}
-        ).train.columns
+        not in open_lists(tmp_path / "log.parquet", columns={"search_session": None}).train.columns
     )

@@ -1,4 +1,4 @@
-"""Sessions from parquet: one row per session, list columns of documents and clicks."""
+"""Sessions from tables with one row per session: lists of documents and clicks in its cells."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,13 +9,7 @@ from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, na
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
-from clickexp.data.ingest.tables import (
-    ParquetTable,
-    SourceTable,
-    batches_of,
-    longest_list,
-    open_tables,
-)
+from clickexp.data.ingest.tables import SourceTable, batches_of, longest_list, open_tables
 from clickexp.data.ingest.vectors import VECTORS
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
@@ -38,24 +32,29 @@ REQUIRED = ("query_doc_ids", "clicks")
 _ID_COLUMNS = ("query_doc_ids", "query_ids")
 
 
-@log_format("parquet")
-def open_parquet(
+@log_format("lists")
+def open_lists(
     source: Path,
     log: LogWriter,
     *,
     files: str | None = None,
     columns: Mapping[str, Any] | None = None,
+    separator: str | None = None,
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
 ) -> None:
-    """The dataset in a parquet file, or in those of a folder in the order of their names.
+    """The dataset in a table, CSV, TSV or parquet, or in those of a folder in the order of their names.
 
-    files            pattern of the files in a folder, default *.parquet
+    A cell of text holds a list as words between commas, semicolons or spaces, in square brackets or in none, each in
+    quotes or in none: [3, 5, 8]  3 5 8  ['a', 'b']. Lines that are blank are left out and not counted.
+
+    files            pattern of the files in a folder, default all of these kinds
     columns          file's name for query_doc_ids, clicks, query_id, search_session, time, positions, labels; None
                      leaves one out. time, a number or a date and time, orders the lists of a search session; None, the
                      default, takes the order of the rows. Any other key declares a column that models may read:
                      {dtype: float32, per: document, fill: null, name: KEY}
+    separator        of text columns, default the first of tab, comma, semicolon and bar in the first line
     pair_key         None: the ids are rows of the tables, from 0. "document" or "query_document": they are integers
                      or text of any kind, numbered from 1 in the order of appearance, the latter under their query
     positions        ranks to keep, default the longest list; longer lists are cut and counted
@@ -63,7 +62,8 @@ def open_parquet(
 
     DataError names file, row and remedy.
     """
-    tables = open_tables(source, [ParquetTable], *list_columns(columns, pair_key), files=files)
+    described = list_columns(columns, pair_key)
+    tables = open_tables(source, *described, files=files, separator=separator)
     read_lists(tables, log, pair_key, positions, query_doc_pairs)
 
 
