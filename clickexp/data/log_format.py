@@ -42,7 +42,7 @@ class LogFormat:
         read: The reader.
         format: Its name.
         comes_split: Whether the source has parts for training, validation and test.
-        has_features: Whether logs of the format come with feature vectors of documents.
+        has_features: Whether logs of the format may come with feature vectors of documents.
         true_user: Finds the click model that clicked, where clicks are simulated.
     """
 

@@ -79,8 +79,8 @@ class Sizes:
         if known is None and given is None:
             have = ", ".join(self.features or {}) or "none"
             raise ConfigError(
-                f"the data has no feature {feature}, which a tower reads (it has {have}); declare its column, choose a "
-                "dataset that has it, or another tower"
+                f"the data has no feature {feature}, which a tower reads (it has {have}): name its columns, as "
+                "dataset.features=[price,age] does, choose a dataset that has it, or another tower"
             )
         if known is not None and given not in (None, known):
             raise ConfigError(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isnan
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,8 @@ from clickexp.data.schema import COLUMNS, Column, SourceLocation
 Values = np.ndarray | pl.Series
 
 _TRUTH = {"true": "1", "false": "0"}
+_MISSING = ("", "null", "none", "na", "nan")
+"""Words of a text for a value that it lacks, where a column has such values."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Lists:
             if not fields[name].per_document:
                 sessions[name] = cells(name, values, fields[name], location)
                 continue
+            if lengths is not None and isnan(fields[name].missing or 0):
+                values = _with_missing(values, lengths)
             location.reject(
                 values.is_null(), values, name, f"fill it or drop the row; {fields[name].rule}"
             )
@@ -153,8 +158,10 @@ def cells(
     """
     if isinstance(field, Column) and field.shape:
         return pl.Series(name, as_array(values, field, location, lengths))
-    read, fill, is_text = values, field.fill, values.dtype in TEXT
-    fill = int(fill) if fill is not None and fill == int(fill) else fill
+    if isinstance(field, Column) and field.is_category and field.nan:
+        return values.cast(pl.String if values.dtype in TEXT else pl.Int64)
+    read, fill, is_text = values, field.missing, values.dtype in TEXT
+    fill = int(fill) if fill is not None and fill == fill // 1 else fill
     if "t" in field.kinds:
         values = as_numbers(values)
     elif "U" in field.kinds:
@@ -162,8 +169,11 @@ def cells(
             pl.String if is_text else pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64
         )
     elif is_text:
-        words = values if fill is None else values.replace("", str(fill))
-        words = words.str.to_lowercase().replace(_TRUTH) if "f" in field.kinds else words
+        words = values.cast(pl.String).str.to_lowercase()
+        if fill is not None:
+            words = words.fill_null("").replace(dict.fromkeys(_MISSING, str(fill)))
+        if "f" in field.kinds:
+            words = words.replace(_TRUTH)
         values = words.cast(pl.Int64, strict=False)
         if "f" in field.kinds and values.is_null().any():
             values = words.cast(pl.Float64, strict=False)
@@ -172,6 +182,15 @@ def cells(
     remedy = field.rule if is_text else f"fill it or drop the row; {field.rule}"
     location.reject(values.is_null(), read, name, remedy, lengths)
     return values
+
+
+def _with_missing(values: pl.Series, lengths: np.ndarray) -> pl.Series:
+    """Lists of nulls in place of rows that are null or empty, as long as the other lists of their rows."""
+    lacking = values.is_null() | (values.list.len() == 0)
+    if not lacking.any():
+        return values
+    missing = pl.select(pl.lit(None).repeat_by(pl.Series(lengths))).to_series()
+    return values.zip_with(~lacking, missing.cast(values.dtype))
 
 
 def _filtered(columns: Mapping[str, Values], kept: np.ndarray) -> dict[str, Values]:

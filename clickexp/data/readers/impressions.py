@@ -9,9 +9,11 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.checksums import Progress
+from clickexp.data.encoding import FEATURES
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
 from clickexp.data.ingest.extent import Extent
+from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.tables import SourceTable, batches_of, open_tables
@@ -47,7 +49,7 @@ _Rows = pl.DataFrame
 """A row per impression: the fields that are there; `place`, where it stands; `page`, the number of its session here."""
 
 
-@log_format("impressions")
+@log_format("impressions", has_features=True)
 def open_impressions(
     source: Path,
     log: LogWriter,
@@ -55,6 +57,9 @@ def open_impressions(
     files: str | None = None,
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
+    features: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    standardize: bool = True,
     pair_key: str = "query_document",
     positions: PositiveInt | None = None,
 ) -> None:
@@ -70,7 +75,13 @@ def open_impressions(
                optional, and so is the query where pair_key is "document". search_session is what the lists of a user
                have in common; time, a number or a date and time, one per page, orders them, default the order of the
                rows. Any other key declares a column that models may read:
-               {dtype: float32, per: document, fill: null, name: KEY}; one per session has one value in all its rows
+               {dtype: float32, per: document, fill: null, name: KEY}; one per session has one value in all its rows;
+               dtype may be category
+    features   columns that the feature vectors of documents are made of: numbers, true and false, categories, and
+               vectors; None takes query_doc_features, a list of numbers, where the files have it
+    missing    what stands for a missing feature: "mean", "zero", or "indicator", the mean and a further feature that
+               says so; None refuses it
+    standardize  numbers get mean 0 and standard deviation 1 over the training documents
     separator  of text columns, default the first of tab, comma, semicolon and bar in the first line
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
     positions  lowest rank to keep, default all; what is shown below is dropped and counted
@@ -78,31 +89,49 @@ def open_impressions(
     DataError names file, row and remedy: a session that comes back after another, with two queries, or with two
     documents at a rank.
     """
-    names, extra = named_columns({"time": None, **(columns or {})}, _FIELDS)
-    fields = _FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
+    names, extra = named_columns({"time": None, **(columns or {})}, (*_FIELDS, FEATURES))
+    made = FeatureColumns(features, missing, standardize, extra, _FIELDS, by_row=True)
+    names = made.names(names)
+    fields = _FIELDS | made.fields() | _by_row(extra)
     fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
-    required = (*_REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
+    required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
     tables = open_tables(source, fields, names, required, files=files, separator=separator)
+    own = made.settle(tables)
     packed = [
-        extra[name] if name in extra else _PACKED[name]
+        own[name] if name in own else _PACKED[name]
         for name in tables[0].columns
         if name != "session"
     ]
     schema = declared(["lengths", *packed])
     ranks = _longest(tables, schema.values()) if positions is None else positions
-    reading, sessions, ids = _Reading(tables, log.progress), IdTable(), PairIds(pair_key, log.names)
+    reading = _Reading(tables, log.progress, _by_row(own))
+    sessions, ids = IdTable(), PairIds(pair_key, log.names)
     with log.part("sessions", ranks, schema.values()) as pack:
         for rows in _whole_sessions(reading.rows()):
             lists = _lists(rows, schema, sessions, reading).down_to(positions, log)
             if len(lists.lengths):
-                pack.append(ids.number(lists).padded(ranks, schema), SourceLocation(str(source)))
+                location = SourceLocation(str(source))
+                lists = made.encoded(lists, log, location)
+                pack.append(ids.number(lists).padded(ranks, schema), location)
+    made.finish(log)
+
+
+def _by_row(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Returns columns as they are read where a row is a document."""
+    return {name: replace(column, per="session") for name, column in columns.items()}
 
 
 class _Reading:
     """Reads the rows of tables, one after the other, and knows where each of them stands."""
 
-    def __init__(self, tables: Sequence[SourceTable], progress: Progress | None = None):
+    def __init__(
+        self,
+        tables: Sequence[SourceTable],
+        progress: Progress | None = None,
+        fields: Mapping[str, Column] | None = None,
+    ):
         self.tables, self.progress = tables, progress
+        self._fields = {**tables[0].fields, **(fields or {})}
         self._locations: list[SourceLocation] = []
 
     def rows(self, keys: Sequence[str] | None = None) -> Iterator[_Rows]:
@@ -117,13 +146,10 @@ class _Reading:
             yield pl.DataFrame({**columns, "place": place})
 
     def _cells(self, name: str, values: pl.Series, location: SourceLocation) -> pl.Series:
-        field = self.tables[0].fields[name]
+        field = self._fields[name]
         values = cells(name, values, field, location)
-        return (
-            pl.Series(field.convert(values.to_numpy(), location))
-            if isinstance(field, Column)
-            else values
-        )
+        is_packed = isinstance(field, Column) and not field.is_category
+        return pl.Series(field.convert(values.to_numpy(), location)) if is_packed else values
 
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row at a place."""

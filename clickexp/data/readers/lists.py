@@ -7,6 +7,7 @@ from typing import Any
 from clickexp.data.encoding import FEATURES
 from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
 from clickexp.data.ingest.extent import POSITIONS
+from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
 from clickexp.data.ingest.tables import SourceTable, batches_of, longest_list, open_tables
@@ -32,7 +33,7 @@ REQUIRED = ("query_doc_ids", "clicks")
 _ID_COLUMNS = ("query_doc_ids", "query_ids")
 
 
-@log_format("lists")
+@log_format("lists", has_features=True)
 def open_lists(
     source: Path,
     log: LogWriter,
@@ -40,6 +41,9 @@ def open_lists(
     files: str | None = None,
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
+    features: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    standardize: bool = True,
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
@@ -50,11 +54,16 @@ def open_lists(
     quotes or in none: [3, 5, 8]  3 5 8  ['a', 'b']. Lines that are blank are left out and not counted.
 
     files            pattern of the files in a folder, default all of these kinds
-    columns          file's name for query_doc_ids, clicks, query_id, search_session, time, positions, labels; None
-                     leaves one out. time, a number or a date and time, orders the lists of a search session; None, the
-                     default, takes the order of the rows. Any other key declares a column that models may read:
-                     {dtype: float32, per: document, fill: null, name: KEY}
+    columns          file's name for query_doc_ids, clicks, query_id, search_session, time, positions, labels,
+                     query_doc_features; None leaves one out. time, a number or a date and time, orders the lists of a
+                     search session; None, the default, takes the order of the rows. Any other key declares a column
+                     that models may read: {dtype: float32, per: document, fill: null, name: KEY}; dtype may be category
     separator        of text columns, default the first of tab, comma, semicolon and bar in the first line
+    features         columns that the feature vectors of documents are made of: numbers, true and false, categories, and
+                     vectors; None takes query_doc_features, a list of numbers per document, where the files have it
+    missing          what stands for a missing feature: "mean", "zero", or "indicator", the mean and a further feature
+                     that says so; None refuses it
+    standardize      numbers get mean 0 and standard deviation 1 over the training documents
     pair_key         None: the ids are rows of the tables, from 0. "document" or "query_document": they are integers
                      or text of any kind, numbered from 1 in the order of appearance, the latter under their query
     positions        ranks to keep, default the longest list; longer lists are cut and counted
@@ -62,9 +71,16 @@ def open_lists(
 
     DataError names file, row and remedy.
     """
-    described = list_columns(columns, pair_key)
+    fields, names, required = list_columns(columns, pair_key)
+    extra = {
+        name: field
+        for name, field in fields.items()
+        if isinstance(field, Column) and name not in COLUMNS
+    }
+    made = FeatureColumns(features, missing, standardize, extra, _KEYS, by_row=False)
+    described = {**fields, **made.fields()}, made.names(names), (*required, *made.required)
     tables = open_tables(source, *described, files=files, separator=separator)
-    read_lists(tables, log, pair_key, positions, query_doc_pairs)
+    read_lists(tables, log, pair_key, positions, query_doc_pairs, made)
 
 
 def list_columns(
@@ -90,29 +106,32 @@ def list_columns(
 def read_lists(
     tables: Sequence[SourceTable],
     log: LogWriter,
-    pair_key: str | None = None,
-    positions: int | None = None,
-    query_doc_pairs: int | None = None,
+    pair_key: str | None,
+    positions: int | None,
+    query_doc_pairs: int | None,
+    made: FeatureColumns,
 ) -> None:
     """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
 
     Positions must not descend in a list. With a pair_key, ids are of any kind and numbered; query_doc_pairs is the
-    largest id allowed.
+    largest id allowed. `made` are columns of features and categories.
     """
-    schema = packed_columns(tables[0])
+    own = made.settle(tables)
+    schema, fields = packed_columns(tables[0]) | own, {**tables[0].fields, **own}
     ranks = positions
     if ranks is None:
         ranks = longest_list(tables, "query_doc_ids", schema.values(), POSITIONS)
     ids = PairIds(pair_key, log.names) if pair_key else None
     with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
         for batch in batches_of(tables, log.progress):
-            lists = with_session_keys(Lists.of(batch.columns, batch.location, tables[0].fields))
+            lists = with_session_keys(Lists.of(batch.columns, batch.location, fields))
             lists.check_order(batch.location)
-            lists = lists.head(ranks, log)
+            lists = made.encoded(lists.head(ranks, log), log, batch.location)
             pack.append(
                 (lists if ids is None else ids.number(lists)).padded(ranks, schema), batch.location
             )
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
+    made.finish(log)
 
 
 def packed_columns(table: SourceTable) -> dict[str, Column]:
