@@ -18,6 +18,8 @@ from clickexp.data.sessions import Sessions
 from clickexp.errors import DataError
 
 _PARTS = ("train_sessions", "val_sessions", "test_sessions")
+_CHUNK = 1 << 14
+"""Sessions whose feature vectors are in memory at a time."""
 _HASHED = 2**53
 """From here on an id of a search session is taken for the hash of a text, which nobody would recognise."""
 
@@ -95,8 +97,10 @@ class Dataset:
         width = self.train.feature_lengths[FEATURES]
         values = np.zeros((self.query_doc_pairs + 1, width), np.float32)
         for part in reversed(self.parts.values()):
-            for chunk in part.chunks():
+            for start in range(0, part.count, _CHUNK):
+                chunk = part.chunk(start, start + _CHUNK)
                 values[chunk.of_documents("query_doc_ids")] = chunk.of_documents(FEATURES)
+        values[0] = 0
         return Features(values)
 
     def test_set(self) -> str:

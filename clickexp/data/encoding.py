@@ -5,10 +5,18 @@ What it takes for that is learned of the training sessions, and kept with a run,
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, StrictInt, StrictStr
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    NonNegativeInt,
+    PositiveInt,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Column
@@ -24,7 +32,7 @@ _MOST_INDICATORS = 1000
 
 
 class _Stated(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class FeatureSettings(_Stated):
@@ -85,6 +93,15 @@ class Encoder(_Stated):
         """Whether features are standardised."""
         return bool(self.scale)
 
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        numbers, features = sum(column.width for column in self.columns), (0, len(self.names))
+        if len(self.fill) != numbers or len(self.center) != len(self.scale):
+            raise ValueError("fill, center or scale has another length")
+        if len(self.scale) not in features or max(self.indicated, default=0) >= numbers:
+            raise ValueError("scale has another length, or indicated a place of no number")
+        return self
+
     def width(self, name: str) -> int:
         """Returns the numbers of a column."""
         return next(column.width for column in self.columns if column.name == name)
@@ -117,7 +134,7 @@ class Encoder(_Stated):
             numbers: `[..., numbers]`, nan where one is missing.
         """
         missing = np.isnan(numbers)
-        filled = np.where(missing, np.float32(self.fill), numbers).astype(np.float32)
+        filled = np.where(missing, self.fill, numbers).astype(np.float32)
         parts = []
         for column, place in self.places():
             if column.categories is None:
@@ -129,7 +146,7 @@ class Encoder(_Stated):
         vectors = np.concatenate(parts, axis=-1)
         if not self.is_standardized:
             return vectors
-        return (vectors - np.float32(self.center)) * np.float32(self.scale)
+        return (vectors - np.array(self.center, np.float32)) * np.array(self.scale, np.float32)
 
 
 class FeatureVectors(DerivedColumn):
@@ -233,8 +250,15 @@ class Encoding(_Stated):
 
     @classmethod
     def read(cls, file: Path) -> "Encoding":
-        """Reads what a run has kept; ValueError where the file is none."""
-        return cls.model_validate_json(file.read_bytes())
+        """Reads what a run has kept.
+
+        Raises:
+            DataError: The file is damaged.
+        """
+        try:
+            return cls.model_validate_json(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise DataError(f"{file} is damaged. Run the experiment again.") from error
 
     def applied(self, sessions: Sessions, categories: Mapping[str, Names]) -> Sessions:
         """Returns sessions with encoded columns.

@@ -201,7 +201,7 @@ def _read(
 ) -> Iterator[tuple[Lists, Piece]]:
     """Yields the lists as the file has them, and by the ids of the log."""
     numbered = _Numbered(dataset, source, ids, id_names, needs, to_rank)
-    schema = packed_columns(tables[0]) | needs.columns | numbered.columns
+    schema = {**packed_columns(tables[0]), **needs.columns, **numbered.columns}
     ranks = _ranks(dataset, tables, schema, to_rank)
     fields = {**tables[0].fields, **needs.columns, **numbered.fields(tables[0].fields)}
     with Steps("ranking" if to_rank else "predicting") as progress:
@@ -275,12 +275,12 @@ class _Numbered:
             UserError: 0 is the id of a document.
         """
         chunk.pop("session_ids", None)  # of which this batch may have a part
-        by_name = self._id_names is not None
-        if by_name:
+        largest, by_name = self._dataset.query_doc_pairs, False
+        if self._id_names is not None:
+            largest, by_name = len(self._id_names), True
             chunk.pop("query_ids", None)  # numbers of this command
         if not self._has_ids or not (by_name or self._to_rank):
             return chunk
-        largest = len(self._id_names) if by_name else self._dataset.query_doc_pairs
         new = chunk["query_doc_ids"] > largest
         has_zero = any(part.documents_zero for part in self._dataset.parts.values())
         if not by_name and new.any() and has_zero:
