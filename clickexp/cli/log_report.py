@@ -54,6 +54,10 @@ def counts(summaries: Mapping[str, Summary]) -> Table:
         "lists that show a document twice": lambda part: (
             f"{part.repeated:,}" if part.repeated else "-"
         ),
+        "lists without labels": lambda part: f"{part.unjudged:,}" if part.unjudged else "-",
+        "documents without a label in others": lambda part: (
+            f"{part.unlabelled:,}" if part.unlabelled else "-"
+        ),
         "clicks": lambda part: f"{part.clicks.sum():,}",
         "click rate": lambda part: _share(part.clicks.sum(), part.shown.sum()),
     }
@@ -186,6 +190,8 @@ def _part(part: Summary) -> dict[str, Any]:
         "sessions_by_documents": part.lengths[: ranks + 1].tolist(),
         "sessions_by_clicks": part.clicked[: ranks + 1].tolist(),
         "documents_by_label": labels,
+        "lists_without_labels": part.unjudged,
+        "documents_without_label_in_others": part.unlabelled,
     }
 
 

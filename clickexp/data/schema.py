@@ -222,7 +222,12 @@ COLUMNS = {
         ),
         Column("times", np.float64, "session", rule="times are finite numbers"),
         Column("positions", np.int32, least=1, rule="positions are integers from 1"),
-        Column("labels", np.float32, rule="labels are finite numbers"),
+        Column(
+            "labels",
+            np.float32,
+            nan=True,
+            rule="labels are finite numbers, or empty for documents that nobody judged",
+        ),
         Column(
             "late_clicks",
             np.bool_,

@@ -41,7 +41,7 @@ class Sessions(ColumnsView):
         session_ids    [count] int64           optional, of the search session that a list is part of
         times          [count] float64         optional, orders the lists of a search session
         positions      [count, ranks] int32    optional, from 1; without it the rank is the position
-        labels         [count, ranks] float32  optional, graded relevance
+        labels         [count, ranks] float32  optional, graded relevance; NaN for documents that nobody judged
         late_clicks    [count, ranks] bool     optional, clicks after a later list was shown, which no context has
 
     and any other column that was declared, [count, ranks] or [count]; `schema` holds the declarations by name.
@@ -152,10 +152,12 @@ class Sessions(ColumnsView):
         chunks = [chunk[name] for chunk in self.chunks()]
         return min(int(chunk.min()) for chunk in chunks), max(int(chunk.max()) for chunk in chunks)
 
-    @property
+    @cached_property
     def has_labels(self) -> bool:
-        """Whether there are relevance labels."""
-        return "labels" in self.columns
+        """Whether any document has a relevance label."""
+        return "labels" in self.columns and any(
+            not np.isnan(chunk["labels"][chunk.shown]).all() for chunk in self.chunks()
+        )
 
     @property
     def feature_lengths(self) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
 from flax import nnx
 
 from clickexp.data import Dataset
@@ -97,7 +98,8 @@ def check_lists(model: Model, dataset: Dataset, groups: Groups) -> None:
     ):
         return
     largest = max(
-        (float(chunk["labels"].max(initial=0)) for chunk in dataset.ranking.chunks()), default=0.0
+        (float(np.nanmax(chunk["labels"], initial=0)) for chunk in dataset.ranking.chunks()),
+        default=0.0,
     )
     if largest > _LARGEST_GRADE:
         raise DataError(

@@ -1,6 +1,6 @@
 """Results of an evaluation: values by name, vectors by rank, curves, and values of single queries."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +9,16 @@ import numpy as np
 
 from clickexp.data import Dataset
 from clickexp.evaluation.groups import HEADINGS, MetricGroup
-from clickexp.metrics import LogLikelihood, MultiMetric
+from clickexp.metrics import (
+    NDCG,
+    ListsWithoutRelevant,
+    LogLikelihood,
+    MultiMetric,
+    UnjudgedLists,
+)
+
+_MANY = 0.01
+"""Share of lists without a relevant document from which means say what these change."""
 
 RankVectors = dict[str, list[float] | list[int]]
 """Vectors of one length, rank 1 first: each metric that has one, NaN where unknown, and the number of `sessions`."""
@@ -62,6 +71,29 @@ class Evaluation:
             "per_rank": self.per_rank(),
             "curves": self.groups["click"].compute_curves() if "click" in self.groups else {},
         }
+
+    def describe_judgments(self) -> Iterator[str]:
+        """Yields what the means of ranking metrics leave out, and what they count as 0."""
+        ranking = [*self.groups.get("ranking", MultiMetric()).metrics.items()]
+        unjudged = sum(m.compute() for _, m in ranking if isinstance(m, UnjudgedLists))
+        if unjudged:
+            yield f"{unjudged:,} lists have no labels and take no part in ranking metrics"
+        zeros = sum(m.compute() for _, m in ranking if isinstance(m, ListsWithoutRelevant))
+        means = {
+            name: metric
+            for name, metric in ranking
+            if isinstance(metric, NDCG) and metric.no_relevant == "zero"
+        }
+        for name, metric in means.items():
+            lists = metric.total("lists").sum()
+            if not _MANY * lists < zeros < lists:
+                return
+            value, at = metric.total("total")[-1], name + metric.suffixes[-1]
+            yield (
+                f"{zeros:,} of {lists:,} lists with labels have no relevant document and count as 0: {at} is "
+                f"{value / lists:.4f}, and {value / (lists - zeros):.4f} without them (metric.no_relevant=skip)"
+            )
+            return
 
     def _headings(self) -> dict[str, list[str]]:
         """Names of the values by heading; without the loss of a click model, which is -ll."""

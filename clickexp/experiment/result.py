@@ -62,6 +62,8 @@ def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
     evaluation = evaluate(
         model, dataset, groups, trainer.evaluator, keep_values=settings.keep_values
     )
+    for line in evaluation.describe_judgments():
+        parts.logger.message(line)
     result = {
         "format": FORMAT,
         "model": model.name,

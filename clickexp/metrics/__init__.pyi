@@ -32,6 +32,8 @@ from .ranking.graded import DCG as DCG
 from .ranking.graded import NDCG as NDCG
 from .ranking.graded import CumulativeGain as CumulativeGain
 from .ranking.graded import ExpectedReciprocalRank as ExpectedReciprocalRank
+from .ranking.judged import JudgedShare as JudgedShare
+from .ranking.judged import UnjudgedLists as UnjudgedLists
 from .ranking.lists import RankedLists as RankedLists
 from .ranking.lists import rank_lists as rank_lists
 from .ranking.pairs import ConcordantPairs as ConcordantPairs

@@ -113,8 +113,8 @@ class Metric:
         if bad.size:
             batch, lists = self.batches + bad[0] + 1, counts[bad[0]]
             raise ValueError(
-                f"{self!r}: {lists} lists of batch {batch} hold a NaN score or label; "
-                "check the predictions of the model and the labels"
+                f"{self!r}: {lists} lists of batch {batch} hold a score that is NaN; "
+                "check the predictions of the model"
             )
         self.batches += counts.size
         for name, value in statistics.items():

@@ -21,7 +21,7 @@ HIGHER_IS_BETTER = {
         ("dcg", "dcg_linear", "dcg_original", "ndcg", "ndcg_linear", "ndcg_original"), True
     ),
     **dict.fromkeys(("concordant_pairs", "fcp", "tau", "weighted_tau"), True),
-    **dict.fromkeys(("examination", "without_relevant"), None),
+    **dict.fromkeys(("examination", "without_relevant", "unjudged", "judged"), None),
 }
 """What the classes behind the names in conf/metric state, for results that do not carry it."""
 

@@ -83,7 +83,6 @@ BAD = {
     "id on padding": (dict(lengths=[2, 1]), "row 1", "query_doc_ids holds 2", "the length"),
     "empty list": (dict(lengths=[0, 2]), "row 0", "lengths holds 0"),
     "long list": (dict(lengths=[2, 3]), "row 1", "lengths holds 3"),
-    "NaN label": (dict(labels=[[1, 2], [0, np.nan]]), "row 1", "labels holds nan"),
     "infinite label": (dict(labels=[[1, 1e39], [0, 1]]), "row 0", "labels holds 1e"),
     "position 0": (dict(positions=[[1, 2], [1, 0]]), "row 1", "positions holds 0"),
     "other ranks": (dict(clicks=[[0, 1, 0], [0, 1, 0]]), "clicks", "(2, 3)"),

@@ -63,11 +63,14 @@ class _Part:
         disordered: Lists with a position below that of the document before.
         clicks: Documents that were clicked, of lists with labels.
         labels: The smallest and the largest label of documents that were clicked, and of the others.
+        partly_judged: Lists of which some documents have labels and others have none.
+        unjudged: Documents without a label in these.
     """
 
     def __init__(self, sessions: Sessions, share: int):
         keys = [np.zeros(0, np.uint64)]
         self.repeated = self.shared = self.disordered = self.clicks = 0
+        self.partly_judged = self.unjudged = 0
         self.labels = {True: (np.inf, -np.inf), False: (np.inf, -np.inf)}
         for chunk in _sampled(sessions, share):
             keys.append(list_keys(chunk))
@@ -81,9 +84,13 @@ class _Part:
         self.keys = np.concatenate(keys)
 
     def _add_labels(self, chunk: Chunk) -> None:
-        self.clicks += int(np.count_nonzero(chunk["clicks"]))
+        judged = ~np.isnan(chunk["labels"])
+        lacking = chunk.shown & ~judged & (chunk.shown & judged).any(axis=1, keepdims=True)
+        self.partly_judged += int(np.count_nonzero(lacking.any(axis=1)))
+        self.unjudged += int(np.count_nonzero(lacking))
+        self.clicks += int(np.count_nonzero(chunk["clicks"] & judged))
         for clicked, (least, most) in self.labels.items():
-            labels = chunk["labels"][chunk.shown & (chunk["clicks"] == clicked)]
+            labels = chunk["labels"][chunk.shown & judged & (chunk["clicks"] == clicked)]
             self.labels[clicked] = (labels.min(initial=least), labels.max(initial=most))
 
 
@@ -104,6 +111,7 @@ def _of_lists(parts: Mapping[str, _Part], simulated: bool) -> Iterator[str]:
     yield from _shared_positions(parts.values())
     if not simulated:  # simulated users may click what is relevant, and nothing else
         yield from _labels_of_clicks(parts)
+    yield from _missing_labels(parts)
 
 
 def _copied_lists(parts: Mapping[str, _Part]) -> Iterator[str]:
@@ -173,6 +181,19 @@ def _labels_of_clicks(parts: Mapping[str, _Part]) -> Iterator[str]:
             "clicks that models learn from. Name the column of judgements by columns.labels=NAME, or leave it out: "
             "columns.labels=null"
         )
+
+
+def _missing_labels(parts: Mapping[str, _Part]) -> Iterator[str]:
+    """Doubts whether documents without a label are irrelevant."""
+    for name in ("ranking", "test"):
+        if name in parts and parts[name].partly_judged:
+            part = parts[name]
+            yield (
+                f"{part.unjudged:,} documents in {part.partly_judged:,} judged lists of {name} have no label. They "
+                "count as irrelevant, as in TREC, so that models are judged by which documents were judged, too. "
+                "metric.unjudged_documents=removed leaves them out of their lists"
+            )
+            return
 
 
 def _count(copied: Copies) -> str:

@@ -27,6 +27,8 @@ class Summary:
         clicked: `[ranks + 1]`, sessions by their number of clicks.
         repeated: Sessions that show a document twice.
         labels: Documents shown of each grade, None without labels.
+        unjudged: Sessions with labels of other sessions only, none without labels.
+        unlabelled: Documents without a label in all others, None without labels.
     """
 
     sessions: int
@@ -40,6 +42,8 @@ class Summary:
     clicked: np.ndarray
     repeated: int
     labels: Mapping[float, int] | None
+    unjudged: int | None
+    unlabelled: int | None
 
 
 def summaries(dataset: Dataset) -> dict[str, Summary]:
@@ -75,6 +79,7 @@ def _summary(
     marked = seen if is_train else np.zeros_like(seen)
     shown, clicks, lengths, clicked = (np.zeros(ranks + more, np.int64) for more in (0, 0, 1, 1))
     queries, labels, unseen_shown, repeated = IdTable(), {}, 0, 0
+    unjudged = unlabelled = 0
     for chunk in sessions.chunks():
         rows = number(chunk.of_documents("query_doc_ids"))
         marked[rows] = True
@@ -87,7 +92,12 @@ def _summary(
         if "query_ids" in chunk:
             queries.ids(chunk["query_ids"].view(np.uint64))
         if "labels" in chunk:
-            grades, counts = np.unique(chunk.of_documents("labels"), return_counts=True)
+            missing = chunk.shown & np.isnan(chunk["labels"])
+            is_unjudged = missing.sum(axis=1) == chunk["lengths"]
+            unjudged += int(np.count_nonzero(is_unjudged))
+            unlabelled += int(np.count_nonzero(missing[~is_unjudged]))
+            stated = chunk["labels"][chunk.shown & ~missing]
+            grades, counts = np.unique(stated, return_counts=True)
             for grade, count in zip(grades.tolist(), counts.tolist(), strict=True):
                 labels[grade] = labels.get(grade, 0) + count
     return Summary(
@@ -102,4 +112,6 @@ def _summary(
         clicked,
         repeated,
         dict(sorted(labels.items())) if sessions.has_labels else None,
+        unjudged if sessions.has_labels else None,
+        unlabelled if sessions.has_labels else None,
     )

@@ -30,11 +30,12 @@ class RankingMetric(Metric):
 
     Reads, all of shape [..., rank] in `update`, [rank, list] in `statistics`:
         scores  any order-preserving score; -inf ranks a document last
-        labels  graded relevance; below 0 (spam) counts as 0
+        labels  graded relevance; below 0 (spam) counts as 0, NaN is a document that nobody judged
         where   True where a document was shown; without it every document counts
 
-    Lists without a document do not count. A list with ties has the mean value over all orders of tied documents.
-    NaN where a document was shown is an error that names the batch.
+    Lists without a document do not count, nor do those of which no document was judged; `UnjudgedLists` counts these.
+    A list with ties has the mean value over all orders of tied documents. A score of NaN where a document was shown is
+    an error that names the batch.
 
     Rax 0.4, and CLAX 0.1.1, which calls it, differ in four cases, so that their functions serve only where `RaxMetric`
     wraps them. DCG as an example:
@@ -49,6 +50,9 @@ class RankingMetric(Metric):
         cutoffs: How many documents of the top count: a number, several (`compute` returns a vector), or all.
         no_relevant: For lists in which nothing is relevant, not `has_relevant`: "zero" counts them with the value 0,
             "skip" does not count them.
+        unjudged_documents: What documents without a label are in lists that have some: "irrelevant", as trec_eval has
+            it; or "removed" before the list is ranked, which makes it a condensed list (Sakai 2007, "Alternatives to
+            Bpref").
 
     Raises:
         ConfigError: For a cutoff below 1, or another choice.
@@ -58,6 +62,7 @@ class RankingMetric(Metric):
     cutoffs: Cutoffs = None
     _: KW_ONLY
     no_relevant: Annotated[str, OneOf("zero", "skip")] = "zero"
+    unjudged_documents: Annotated[str, OneOf("irrelevant", "removed")] = "irrelevant"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,7 +109,8 @@ class RankingMetric(Metric):
         """The sums over the lists of one batch; pure.
 
         Returns:
-            total: sums over lists [n]. lists: how many count. nan: how many hold NaN. value: values per list, if kept.
+            total: sums over lists [n]. lists: how many count. nan: how many have NaN scores. value: values per list, if
+            kept.
 
         Raises:
             TypeError: Where scores or labels are missing.
@@ -142,11 +148,16 @@ def _statistics(
     metric = object.__new__(kind)
     vars(metric).update(settings)
     scores, labels, where = map(swap_list_and_rank, (scores, labels, where))  # to sort each list
-    undefined = where & (jnp.isnan(scores) | jnp.isnan(labels))
-    ranked = rank_lists(*(jnp.where(undefined, 0, x) for x in (scores, labels)), where)
+    undefined = where & jnp.isnan(scores)
+    judged = where & ~jnp.isnan(labels)
+    ranked = rank_lists(
+        jnp.where(undefined, 0, scores),
+        jnp.where(judged, labels, 0),
+        judged if metric.unjudged_documents == "removed" else where,
+    )
     undefined = jnp.any(undefined, axis=1)
     has_relevant = metric.has_relevant(ranked)
-    counted = jnp.any(where, axis=1) & ~undefined & (has_relevant | (metric.no_relevant == "zero"))
+    counted = jnp.any(judged, axis=1) & ~undefined & (has_relevant | (metric.no_relevant == "zero"))
     values = jnp.where(has_relevant[:, None], metric.per_list(ranked), 0)
     statistics = {
         "total": exact_sum(jnp.where(counted[:, None], values, 0)),

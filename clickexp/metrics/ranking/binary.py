@@ -28,6 +28,7 @@ class RelevanceMetric(RankingMetric):
     Args:
         cutoffs: See `RankingMetric`.
         no_relevant: See `RankingMetric`.
+        unjudged_documents: See `RankingMetric`.
         relevant_from: Smallest label of a relevant document.
     """
 
@@ -163,6 +164,7 @@ class RankBiasedPrecision(RelevanceMetric):
         cutoffs: See `RankingMetric`.
         persistence: The probability p.
         no_relevant: See `RankingMetric`.
+        unjudged_documents: See `RankingMetric`.
         relevant_from: Smallest label of a relevant document.
     """
 
@@ -187,6 +189,7 @@ class AveragePrecision(RelevanceMetric):
         cutoffs: See `RankingMetric`.
         denominator: "all" divides by R, as trec_eval does; "top" by min(R, k), so that 1 can be reached at every k.
         no_relevant: See `RankingMetric`.
+        unjudged_documents: See `RankingMetric`.
         relevant_from: Smallest label of a relevant document.
     """
 
@@ -218,6 +221,7 @@ class AverageRecall(RelevanceMetric):
             it: above 1 where k is much larger than R. For relevant documents at ranks 2 and 4, a third one below, and
             k = 4, the recalls 0, 1/3, 1/3, 2/3 make 0.333 with the first, 0.444 with the second.
         no_relevant: See `RankingMetric`.
+        unjudged_documents: See `RankingMetric`.
         relevant_from: Smallest label of a relevant document.
     """
 

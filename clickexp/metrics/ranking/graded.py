@@ -40,6 +40,7 @@ class DCG(RankingMetric):
         cutoffs: See `RankingMetric`.
         form: As above.
         no_relevant: See `RankingMetric`.
+        unjudged_documents: See `RankingMetric`.
     """
 
     form: Annotated[str, OneOf("exponential", "linear", "original")] = "exponential"
@@ -80,6 +81,7 @@ class ExpectedReciprocalRank(RankingMetric):
         cutoffs: See `RankingMetric`.
         max_grade: Largest label; those above count as it.
         no_relevant: See `RankingMetric`.
+        unjudged_documents: See `RankingMetric`.
     """
 
     max_grade: Annotated[int | float, Gt(0)] = 4

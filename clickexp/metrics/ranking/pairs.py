@@ -58,6 +58,7 @@ class PairMetric(RankingMetric):
 
     Args:
         no_relevant: For lists in which no two labels differ: "skip" does not count them, "zero" does with the value 0.
+        unjudged_documents: See `RankingMetric`.
     """
 
     cutoffs: Cutoffs = field(default=None, init=False)
@@ -84,6 +85,7 @@ class ConcordantPairs(PairMetric):
             as with a constant score, are then those that no_relevant is about. For scores 2, 2, 1 and labels 2, 1, 0
             the values are (2 + 1/2) / 3 = 0.833 and 2 / 2 = 1. (Koren & Sill 2011.)
         no_relevant: See `PairMetric`.
+        unjudged_documents: See `RankingMetric`.
     """
 
     ties: Annotated[str, OneOf("half", "skip")] = "half"

@@ -7,7 +7,7 @@ import rax
 
 from clickexp.errors import ConfigError
 from clickexp.metrics.base import Metric
-from clickexp.metrics.ranking import binary, graded, pairs
+from clickexp.metrics.ranking import binary, graded, judged, pairs
 from clickexp.metrics.ranking.rax import RaxMetric
 
 AT_CUTOFFS: dict[str, Callable[[Sequence[int]], Metric]] = {
@@ -31,6 +31,7 @@ AT_CUTOFFS: dict[str, Callable[[Sequence[int]], Metric]] = {
     "ndcg_original": partial(graded.NDCG, form="original"),
     "err": graded.ExpectedReciprocalRank,
     "rbp": binary.RankBiasedPrecision,
+    "judged": judged.JudgedShare,
 }
 OF_PAIRS: dict[str, Callable[[], Metric]] = {
     "concordant_pairs": pairs.ConcordantPairs,

@@ -152,7 +152,7 @@ BAD = {
     "rank word": (changed(11, rank="top"), "line 13", "rank holds 'top'"),
     "click": (changed(20, click=2), "line 22", "click holds 2"),
     "click word": (changed(20, click="x"), "line 22", "click holds 'x'"),
-    "label": (changed(20, label="nan"), "line 22", "label holds nan"),
+    "label": (changed(20, label="inf"), "line 22", "label holds inf"),
     "no session": (changed(20, session=" "), "line 22", "session holds ''", "integers or text"),
     "truncated": (BASE[:5] + [BASE[5][:3]], "cannot be read", "Row #7"),
     "no rows": ([], "no sessions"),

@@ -258,7 +258,7 @@ BAD_COLUMNS = {
         "Ids",
     ),
     "float query": (dict(query_id=1.5), {}, "query_ids has type double", "64-bit integers"),
-    "NaN label": (dict(labels=[1.0, float("nan")]), {}, "row 0", "labels holds nan"),
+    "infinite label": (dict(labels=[1.0, float("inf")]), {}, "row 0", "labels holds inf"),
     "long labels": (
         dict(labels=[1, 2, 3]),
         {},

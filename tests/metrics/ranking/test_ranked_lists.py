@@ -575,8 +575,9 @@ def test_names_stand_for_the_same_metrics_as_in_the_configuration():
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", ["metric=[ranking_all,pairs]"])
     built = instantiate(OmegaConf.to_container(config.metric, resolve=True), "metric")["ranking"]
-    assert built.pop("without_relevant").compute() == 0
-    named = ranking_metrics([*DEFINITIONS, "fcp", *PAIRS], (1, 3, 5, 10))
+    counts = ("without_relevant", "unjudged")
+    assert [built.pop(name).compute() for name in counts] == [0, 0]
+    named = ranking_metrics([*DEFINITIONS, "judged", "fcp", *PAIRS], (1, 3, 5, 10))
     assert {name: (type(m), m._settings()) for name, m in built.items()} == {
         name: (type(m), m._settings()) for name, m in named.items()
     }

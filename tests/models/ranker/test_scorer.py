@@ -14,6 +14,7 @@ TABLE = np.array([0.5, -1.0, 2.0], np.float32)
 
 def scorer(folder, *steps, features=None, transform=None, **arrays):
     description = {"model": "R", "features": features, "transform": transform, "steps": steps}
+    description |= {"encoding": (), "columns": ()}
     np.savez(folder / "ranker.npz", description=json.dumps(description), **arrays)
     return Scorer(folder / "ranker.npz")
 
