@@ -114,11 +114,16 @@ class Sessions(ColumnsView):
 
     @property
     def batch_columns(self) -> dict[str, Column]:
-        """Columns in batches: the required ones and those of `with_batch_columns`, or all packed of at most 32 bits."""
+        """Columns in batches: the required ones and those of `with_batch_columns`.
+
+        By default all that are packed, of at most 32 bits, and feature vectors.
+        """
         if self.carried is None:
-            chosen = {
+            vectors = {name for name, each in self.derived.items() if each.column.shape}
+            packed = {
                 name for name in self.columns if np.dtype(self.schema[name].dtype).itemsize < 8
             }
+            chosen = packed | vectors
         else:
             chosen = self.carried & {*self.columns, *self.derived}
         return {

@@ -25,7 +25,8 @@ class Needs:
 
     Attributes:
         ids: Whether it looks documents up by their ids.
-        columns: Declarations of features and of the log's own columns that it reads, as files have them.
+        columns: Declarations of features and of the log's own columns, as files have them.
+        required: Names of those that the model reads; the others may be what search sessions follow from.
         encoder: Makes feature vectors of the columns, where the model reads vectors that are made so.
         categories: Names of the categories that training shows, by column.
         transform: What the reader of the log has applied to features.
@@ -34,6 +35,7 @@ class Needs:
 
     ids: bool
     columns: Mapping[str, Column]
+    required: Collection[str]
     encoder: Encoder | None
     categories: Mapping[str, Names]
     transform: str = "none"
@@ -51,12 +53,14 @@ class Needs:
         train, encoding = dataset.train, dataset.encoding
         encoder = encoding.features if encoding is not None and FEATURES in read else None
         made = [] if encoder is None else [column.name for column in encoder.columns]
-        names = {*made, *(name for name in read if name in train.columns)} - {*COLUMNS, FEATURES}
+        names = train.columns.keys() - {*COLUMNS, FEATURES}
         columns = {name: train.schema[name] for name in names}
+        required = names & {*made, *read}
         if FEATURES in read and (encoder is None or FEATURES in made):
             width = train.feature_lengths[FEATURES] if encoder is None else encoder.width(FEATURES)
             missing = encoder is not None and encoder.missing is not None
             columns[FEATURES] = Column(FEATURES, np.float32, shape=(width,), nan=missing)
+            required = {*required, FEATURES}
         by_ids = [
             name
             for name in read
@@ -64,7 +68,8 @@ class Needs:
             and not isinstance(train.derived[name], FeatureVectors | Recoded)
         ]
         categories = {} if encoding is None else encoding.categories
-        return cls("query_doc_ids" in read or bool(by_ids), columns, encoder, categories, transform)
+        has_ids = "query_doc_ids" in read or bool(by_ids)
+        return cls(has_ids, columns, required, encoder, categories, transform)
 
     def declarations(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Returns declarations of the columns, under the names that a file has for them."""
@@ -88,6 +93,8 @@ class Needs:
         documents, sessions = dict(lists.documents), dict(lists.sessions)
         for name, column in self.columns.items():
             values = documents if column.per_document else sessions
+            if name not in values:
+                continue
             if column.is_category:
                 values[name] = self._numbers(name, pl.Series(values[name]))
             elif name == FEATURES and self.encoder is None:

@@ -175,7 +175,7 @@ def _opened(
         {**columns, **declared}, None if ids is None else ids.pair_key
     )
     optional = {"clicks", *declared} | (set() if needs.ids else {"query_doc_ids"})
-    required = [*(name for name in required if name not in optional), *needs.columns]
+    required = [*(name for name in required if name not in optional), *needs.required]
     fields = needs.fields(fields)
     if FEATURES not in needs.columns:
         names[FEATURES] = None
@@ -201,9 +201,10 @@ def _read(
 ) -> Iterator[tuple[Lists, Piece]]:
     """Yields the lists as the file has them, and by the ids of the log."""
     numbered = _Numbered(dataset, source, ids, id_names, needs, to_rank)
-    schema = {**packed_columns(tables[0]), **needs.columns, **numbered.columns}
+    own = {name: each for name, each in needs.columns.items() if name in tables[0].columns}
+    schema = {**packed_columns(tables[0]), **own, **numbered.columns}
     ranks = _ranks(dataset, tables, schema, to_rank)
-    fields = {**tables[0].fields, **needs.columns, **numbered.fields(tables[0].fields)}
+    fields = {**tables[0].fields, **own, **numbered.fields(tables[0].fields)}
     with Steps("ranking" if to_rank else "predicting") as progress:
         for batch in batches_of(tables, progress):
             lists = with_session_keys(Lists.of(batch.columns, batch.location, fields))
@@ -213,8 +214,10 @@ def _read(
             chunk = numbered.known(numbered.lists(lists).padded(ranks, schema))
             chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
             extra = {schema[name]: chunk.pop(name) for name in schema.keys() - COLUMNS.keys()}
-            own: dict[str, Any] = {"extra": extra, "query_doc_pairs": dataset.query_doc_pairs}
-            sessions = Sessions.from_arrays(**chunk, **own, location=batch.location)
+            arguments: dict[str, Any] = {"extra": extra, "location": batch.location}
+            sessions = Sessions.from_arrays(
+                **chunk, **arguments, query_doc_pairs=dataset.query_doc_pairs
+            )
             if not to_rank:
                 _check_known(sessions.positions, dataset, batch.location)
             sessions = needs.applied(sessions).deriving(*numbered.derived)

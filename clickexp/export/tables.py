@@ -123,8 +123,9 @@ def export(
     if predict is not None:
         source = sessions if predict == "" else Path(predict)
         named = config["dataset"].get("columns") or {}
-        arguments = model, log, source, id_names, columns, named, transform_of(config, log)
-        save("predictions.parquet", partial(write_predictions, *arguments))
+        arguments = model, log, source, id_names, columns, named
+        transform = transform_of(config, log)
+        save("predictions.parquet", partial(write_predictions, *arguments, transform=transform))
 
 
 def _save(
@@ -193,8 +194,8 @@ def write_predictions(
     id_names: pl.DataFrame | None,
     columns: dict[str, str],
     named: Mapping[str, Any],
-    transform: str,
     file: Path,
+    transform: str = "none",
 ) -> None:
     """Writes what is predicted for a part of the log, or for files whose columns are called as `columns` says.
 

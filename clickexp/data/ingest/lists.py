@@ -168,6 +168,7 @@ def cells(
         values = values.cast(
             pl.String if is_text else pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64
         )
+        values = values.set(values == "", None) if is_text else values
     elif is_text:
         words = values.cast(pl.String).str.to_lowercase()
         if fill is not None:

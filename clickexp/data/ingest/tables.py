@@ -3,6 +3,7 @@
 import codecs
 import difflib
 import itertools
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,8 @@ _BINARY = (
     pa.types.is_fixed_size_binary,
     pa.types.is_binary_view,
 )
+_GAPS = ["null", "None", "nan", "NaN", "NA"]
+"""Words of a vector for a number that it lacks."""
 _LISTS = (
     pa.types.is_list,
     pa.types.is_large_list,
@@ -264,13 +267,28 @@ class TextTable(SourceTable):
         """The word of each cell, or a list of them."""
         broken = text.str.contains("\n", literal=True)
         location.reject(broken, text, key, "it goes over two lines: close its quote")
+        if self.fields[key].kinds == "v":
+            return self._vectors(key, text, location)
         if self.fields[key].per_document:
             location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
             return text.str.extract_all(_WORD)
-        words = text.str.strip_chars()
-        if "U" in self.fields[key].kinds:
-            location.reject(words == "", words, key, self.fields[key].rule)
-        return words
+        return text.str.strip_chars()
+
+    def _vectors(self, key: str, text: pl.Series, location: SourceLocation) -> pl.Series:
+        """The vector in each cell, words as in a list, or a JSON list of vectors."""
+        if self.fields[key].per_document:
+            kind, rule = pl.List(pl.List(pl.Float64)), "write [[1, 0.5], [2, 0]], in quotes"
+            bad = pl.Series([_is_no_json(cell) for cell in text], dtype=pl.Boolean)
+            location.reject(bad, text, key, rule)
+            return text.str.json_decode(kind)
+        location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
+        words = text.str.extract_all(_WORD)
+        single = words.explode()
+        bad = single.cast(pl.Float64, strict=False).is_null() & ~single.is_in(_GAPS)
+        lengths = words.list.len().clip(1).to_numpy()  # an empty list gives a null
+        location.reject(bad.fill_null(False), single, key, self.fields[key].rule, lengths)
+        numbers = words.cast(pl.List(pl.Float64), strict=False)
+        return pl.select(pl.when(words.list.len() > 0).then(numbers)).to_series()
 
     def _reader(
         self, stream: pa.NativeFile, wanted: Iterable[str] | None
@@ -387,6 +405,17 @@ def longest_list(
     for batch in batches_of(tables, keys=[key]):
         extent.add(batch.columns[key].list.len().fill_null(0).to_numpy(), batch.location)
     return extent.ranks(columns, remedy)
+
+
+def _is_no_json(cell: str) -> bool:
+    """Whether a cell holds no JSON list of lists of numbers."""
+    try:
+        vectors = json.loads(cell)
+        return not all(
+            number is None or type(number) in (int, float) for each in vectors for number in each
+        )
+    except (ValueError, TypeError):
+        return True
 
 
 def _is_number(kind: pa.DataType) -> bool:
