@@ -28,6 +28,7 @@ from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import check_arguments, parsed_options
+from clickexp.utils.sources import source_path
 
 _FORMAT_OF_FILES = {
     "train_per_query_quid.txt": "tiangong_st",
@@ -75,7 +76,7 @@ def inspect_log(
         output: Where figures/ goes; by default a folder of the log's name below outputs/inspect.
         json: Print one JSON object instead of tables.
     """
-    dataset = _dataset(Path(path).expanduser(), parsed_options(options))
+    dataset = _dataset(source_path(path), parsed_options(options))
     counts, links, contexts = (
         summaries(dataset),
         identifiability(dataset.train),

@@ -21,6 +21,7 @@ from clickexp.data.checksums import REMEDY, DamagedError, Stored, sealed, unseal
 from clickexp.data.encoding import FeatureSettings, Names
 from clickexp.data.schema import CATEGORY, COLUMNS, REQUIRED, Column
 from clickexp.errors import reason
+from clickexp.utils.sources import is_remote
 
 LOG, FEATURES, NAMES = "log.json", "features.npy", "names.parquet"
 SPLIT = ("train", "val", "test")
@@ -176,4 +177,4 @@ class Description(BaseModel):
 
 def is_log(folder: Path) -> bool:
     """Returns whether a completed log lies there."""
-    return (folder / LOG).is_file()
+    return not is_remote(folder) and (folder / LOG).is_file()

@@ -1,5 +1,6 @@
 """Formats of logs: a reader becomes a function that opens a dataset, reading its source once."""
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -14,11 +15,13 @@ from clickexp.data.checksums import DamagedError, Progress
 from clickexp.data.dataset import Dataset
 from clickexp.data.description import is_log
 from clickexp.data.folders import remove, remove_stale, temporary
+from clickexp.data.log_files import log_files
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.prepared import Log, open_prepared
 from clickexp.errors import DataError, no_room
 from clickexp.utils.content import content_of, content_of_all
 from clickexp.utils.files import check_source
+from clickexp.utils.sources import source_path
 
 _messages = logging.getLogger("clickexp.data.prepared")
 
@@ -95,7 +98,7 @@ class LogFormat:
             DataError: The source cannot be read; it names file, row and remedy.
         """
         self.__signature__.bind(path, **arguments)
-        source, defaults = Path(path).expanduser(), {p.name: p.default for p in self._options}
+        source, defaults = source_path(path), {p.name: p.default for p in self._options}
         options = {name: arguments.pop(name) for name in defaults if name in arguments}
         if is_log(source):
             return open_prepared(source, ids=ids, encoding=encoding, **arguments)
@@ -113,7 +116,7 @@ class LogFormat:
     def _cache_name(self, source: Path, options: Mapping[str, Any]) -> str:
         """Returns a name that changes with the names and contents of the files, the options and the reader."""
         reader = {"format": self.format, "reader": _reader_source(self.read)}
-        named = [_READ_AS, content_of_all(_files(source, options)), reader, options]
+        named = [_READ_AS, _contents(source, options), reader, options]
         text = json.dumps(named, sort_keys=True, default=repr)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -148,7 +151,7 @@ def prepare(
     Raises:
         DataError: The folder exists, or the source cannot be read.
     """
-    source, folder = Path(source).expanduser(), Path(folder).expanduser()
+    source, folder = source_path(source), Path(folder).expanduser()
     if folder.exists():
         raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
     check_source(source, _REMEDY)
@@ -206,9 +209,16 @@ def _reused(folder: Path, source: Path, ids: Path | None) -> Log | None:
         return None
 
 
-def _files(source: Path, options: Mapping[str, Any]) -> list[Path]:
-    """The files of a source, those that its options name, and what the runs that they name have learned."""
-    files = sorted(source.iterdir()) if source.is_dir() else [source]
+def _contents(source: Path, options: Mapping[str, Any]) -> list[str]:
+    """Hashes of a source, and of the files that its options name and what the runs that they name have learned."""
+    if source.is_dir():
+        pattern = options.get("files")
+        inside = [file for file in source.iterdir() if file.is_file()]
+        with contextlib.suppress(DataError):  # which the reader raises
+            inside += log_files(source, pattern if isinstance(pattern, str) else None)
+        read = content_of_all(sorted(set(inside), key=str), source)
+    else:
+        read = content_of(source)
     named = [Path(value).expanduser() for value in options.values() if isinstance(value, str)]
     learned = [file for path in named if path.is_dir() for file in sorted(path.glob("*/*.npz"))]
-    return [file for file in (*files, *named, *learned) if file.is_file()]
+    return [read, content_of_all(file for file in (*named, *learned) if file.is_file())]

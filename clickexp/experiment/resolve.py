@@ -5,7 +5,6 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
@@ -32,6 +31,7 @@ from clickexp.runs.settings import CHOSEN, GROUPS, ROOT, TOWERS, Settings
 from clickexp.training.base import BaseTrainer
 from clickexp.training.em.estimation import EstimatingTrainer
 from clickexp.utils.signatures import accepted
+from clickexp.utils.sources import source_path
 from clickexp.utils.suggest import did_you_mean
 
 
@@ -187,7 +187,7 @@ def _check_dataset(config: Config) -> None:
     if (
         key is None
         or getattr(reader, "has_features", True)
-        or (path is not None and is_log(Path(path).expanduser()))
+        or (path is not None and is_log(source_path(path)))
     ):
         return
     from clickexp.experiment.formats import FORMATS  # here, since it imports every reader

@@ -22,6 +22,7 @@ from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
 from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import accepted
+from clickexp.utils.sources import is_remote, source_path
 
 _NO_INTERVALS = (
     "Impressions and clicks are counts of this log; intervals of documents need that of the run"
@@ -134,7 +135,7 @@ def _dataset_node(
                 f"--dataset {path}: {run} has not read its dataset from a path. Leave it out."
             )
         node["path"] = str(path)
-    place = Path(node["path"]).expanduser() if "path" in node else None
+    place = source_path(node["path"]) if "path" in node else None
     if place is not None and not (place.is_file() or place.is_dir()):  # a pipe may never end
         raise UserError(
             f"{node['path']}: the log of {run} is not there. Say where it is with --dataset PATH."
@@ -144,7 +145,9 @@ def _dataset_node(
 
 def _located(path: str, directory: str) -> str:
     """Returns a path that was given where a run was started, or as it is where that directory does not have it."""
-    there = Path(directory) / Path(path).expanduser()
+    if is_remote(place := source_path(path)):
+        return path
+    there = Path(directory) / place
     return str(there) if there.exists() else path
 
 

@@ -16,13 +16,9 @@ from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
-from clickexp.data.ingest.tables import (
-    KINDS,
-    ParquetTable,
-    SourceTable,
-    batches_of,
-    open_tables,
-)
+from clickexp.data.ingest.parquet_table import ParquetTable
+from clickexp.data.ingest.source_table import SourceTable, TypedTable
+from clickexp.data.ingest.tables import KINDS, batches_of, open_tables
 from clickexp.data.names import keys_of
 from clickexp.data.pairs import DOCUMENTS, QUERIES
 from clickexp.data.readers.lists import list_columns, packed_columns
@@ -147,7 +143,7 @@ def read_sessions(
                 "or take the order of the rows, with columns.time=null."
             )
         tables = _opened(needs, ids, source, {**columns, "time": time}, to_rank)
-    if id_names is not None and isinstance(tables[0], ParquetTable):  # text says nothing of kinds
+    if id_names is not None and isinstance(tables[0], TypedTable):  # text says nothing of kinds
         _check_kinds(source, tables[0].layout, id_names)
     lists = _read(dataset, source, tables, ids, id_names, needs, to_rank)
     return {*tables[0].columns}, _with_context(lists) if context else (piece for _, piece in lists)

@@ -7,6 +7,7 @@ from typing import Any
 from clickexp.runs.hashing import flat, hashed
 from clickexp.runs.store import MODEL, RANKER, RESULT
 from clickexp.utils.content import content_of, content_of_all
+from clickexp.utils.sources import files_below, source_path
 
 _RUN_FILES = (RESULT, MODEL, RANKER)
 """Files of a run that others read: what it reported, and what it learned."""
@@ -29,7 +30,7 @@ def sources(config: Mapping[str, Any]) -> Sources:
     for key, value in flat(hashed(config)).items():
         if not isinstance(value, str):
             continue
-        path = Path(value).expanduser()
+        path = source_path(value) if key == "dataset.path" else Path(value).expanduser()
         is_file_of_dataset = key == "dataset.path" or (key.startswith("dataset.") and path.exists())
         if is_file_of_dataset or (path / RESULT).is_file():
             found[key] = _content(path)
@@ -51,14 +52,12 @@ def changed(earlier: Mapping[str, str | None], now: Mapping[str, str | None]) ->
 
 
 def _content(path: Path) -> str | None:
-    if path.is_file():
-        return content_of(path)
-    if not path.is_dir():
-        return None
+    if path.is_file() or not path.is_dir():
+        return content_of(path) if path.is_file() else None
     if (path / RESULT).is_file():
         files = [path / name for name in _RUN_FILES]
     elif (path / _LOG).is_file():
         files = sorted(path.rglob("*.json"))
     else:
-        files = sorted(path.iterdir())
+        return content_of_all(files_below(path), path)
     return content_of_all(file for file in files if file.is_file())

@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Callable, Container, Sequence
 from itertools import combinations
-from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override, OverrideType
@@ -18,6 +17,7 @@ from clickexp.runs.store import finished
 from clickexp.sweeps.callback import current, without_hydra
 from clickexp.sweeps.job import compose_job, new_record, searched, why_again
 from clickexp.sweeps.launcher import runs_elsewhere
+from clickexp.utils.sources import is_there
 
 _Compose = Callable[[int], DictConfig]
 _MOST_COMPOSED = 64
@@ -55,7 +55,7 @@ def _check_data(compose: _Compose, count: int) -> None:
             continue
         with current(composed):
             path, hydra = composed.dataset.get("path"), HydraConfig.get()
-            if path is None or Path(str(path)).expanduser().exists():
+            if path is None or is_there(str(path)):
                 return
             record = new_record(without_hydra(composed), hydra)
             folder = finished(*searched(composed, hydra)).get(record.config_hash)

@@ -4,11 +4,19 @@ import functools
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+from clickexp.utils.sources import is_remote, parts_below
 
 _WHOLE = 1 << 20
 """Bytes up to which a file is read whole."""
 _SAMPLE = 1 << 16
 """Bytes that are read at the head, the middle and the tail of a larger one."""
+_MARKS = (
+    "etag", "checksum", "md5hash", "crc32c", "content-md5", "digest", "blob_id", "xet_hash", "mtime", "lastmodified",
+    "last_modified", "last-modified", "updated", "created",
+)  # fmt: skip
+"""What servers call that which changes with a file."""
 
 
 def content_of(file: Path) -> str:
@@ -17,9 +25,14 @@ def content_of(file: Path) -> str:
     Of a file of more than a MiB, it is made of the size, the time of its last change, and the bytes at head, middle and
     tail; the copy of such a file has another hash, unless it keeps the time. Names and folders do not matter.
 
+    Of a file elsewhere, it is made of the size, and the tag or time of its last change that the server reports, or of
+    all bytes where it reports none.
+
     Raises:
         OSError: The file cannot be read.
     """
+    if is_remote(file):
+        return _remote_content(file)
     status = file.stat()
     return _content(file, status.st_size, status.st_mtime_ns, (status.st_ino, status.st_ctime_ns))
 
@@ -38,9 +51,21 @@ def _content(file: Path, size: int, time: int, _changes: tuple[int, int]) -> str
     return digest.hexdigest()[:20]
 
 
-def content_of_all(files: Iterable[Path]) -> str:
-    """Returns a hash of several files, with their names."""
+def _remote_content(file: Any) -> str:
+    stated = file.fs.info(file.path)
+    marks = {name: str(value) for name, value in stated.items() if name.lower() in _MARKS and value}
+    digest = hashlib.sha256(str([stated.get("size"), sorted(marks.items())]).encode())
+    if not marks:
+        with file.open("rb") as opened:
+            while block := opened.read(_WHOLE):
+                digest.update(block)
+    return digest.hexdigest()[:20]
+
+
+def content_of_all(files: Iterable[Path], folder: Path | None = None) -> str:
+    """Returns a hash of several files, with their names, or with their paths from a folder on."""
     digest = hashlib.sha256()
     for file in files:
-        digest.update(f"{file.name} {content_of(file)}\n".encode())
+        name = file.name if folder is None else "/".join(parts_below(folder, file))
+        digest.update(f"{name} {content_of(file)}\n".encode())
     return digest.hexdigest()[:20]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from clickexp.errors import DataError, UserError
+from clickexp.utils.sources import is_remote
 
 PART = ".part"
 """Suffix of a file that is being written."""
@@ -55,14 +56,28 @@ def check_source(source: Path, remedy: str = "Check the path.") -> None:
         remedy: What to do where there is nothing.
 
     Raises:
-        DataError: It is neither.
+        DataError: It is neither, or cannot be reached.
     """
-    if not source.exists():
+    if is_remote(source):
+        _check_remote(source, remedy)
+    elif not source.exists():
         raise DataError(f"{source}: no such file or folder. {remedy}")
-    if not (source.is_file() or source.is_dir()):
+    elif not (source.is_file() or source.is_dir()):
         raise DataError(
             f"{source}: neither a file nor a folder. Write the data to a file, and give its path."
         )
+
+
+def _check_remote(source: Path, remedy: str) -> None:
+    try:
+        there = source.exists()
+    except Exception as error:  # each protocol has errors of its own
+        what = f"cannot be reached ({type(error).__name__}: {error})"
+        raise DataError(
+            f"{source}: {what}. Check the path, and what gives access to it."
+        ) from error
+    if not there:
+        raise DataError(f"{source}: no such file or folder. {remedy}")
 
 
 def is_inside(path: Path, folder: Path) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from refusals import refuses
 
 from clickexp.data import Log, names, open_lists, prepare
-from clickexp.data.ingest import tables
+from clickexp.data.ingest.source_table import SourceTable
 from clickexp.data.names import read_names
 from clickexp.data.readers.tiangong_st import FILES
 from clickexp.errors import DataError
@@ -62,7 +62,7 @@ def prepared(format, source, folder, **options):
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(names, "_BLOCK", 5)
-    monkeypatch.setattr(tables, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(SourceTable, "batch_rows", 7)
 
 
 @pytest.mark.parametrize("pair_key", ["query_document", "document"])
@@ -148,7 +148,7 @@ def test_unsigned_integers_stay_apart_from_signed_ones(tmp_path):
         )
     log = prepared("lists", tmp_path / "in" / "a.parquet", tmp_path, pair_key="document")
     assert found(log, "document") == [(large,), (4,)]
-    with refuses(DataError, "b.parquet: ", "'numbers'", "a.parquet", "unsigned"):
+    with refuses(DataError, "b.parquet: ", "holds numbers", "a.parquet unsigned"):
         open_lists(tmp_path / "in", pair_key="document")
 
 

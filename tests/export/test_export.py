@@ -28,7 +28,7 @@ from small_logs import ragged_log, shown, sigmoid
 from untrained import new_run
 
 from clickexp.cli.export import main
-from clickexp.data.ingest import tables
+from clickexp.data.ingest.source_table import SourceTable
 from clickexp.data.names import read_names
 from clickexp.errors import UserError
 from clickexp.evaluation import scores as scores_module
@@ -111,7 +111,7 @@ def pbm(log, tmp_path_factory):
         run_experiment(compose("config", overrides), folder / "run", overrides=overrides)
     new = write_log(NEW, folder / "new.parquet", query_doc_ids="docs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "_BATCH_ROWS", 3)  # several batches of a file, the last one short
+        patch.setattr(SourceTable, "batch_rows", 3)  # several batches of a file, the last one short
         patch.setattr(scores_module, "_BATCH", 2)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             main([str(folder / "run"), "--predict", str(new), "columns.query_doc_ids=docs"])
@@ -459,7 +459,7 @@ def test_predictions_of_new_sessions_in_the_ids_of_the_log(spelled, tmp_path, mo
     sessions = spelled_rows(12, 7, documents=12)
     given = write_rows(sessions, tmp_path / "new.parquet")
     for owner, name in (
-        (tables, "_BATCH_ROWS"),
+        (SourceTable, "batch_rows"),
         (sessions_module, "_PIECE"),
         (scores_module, "_BATCH"),
     ):

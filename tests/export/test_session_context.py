@@ -15,8 +15,8 @@ from untrained import new_run
 from clickexp.data import Sessions, open_lists
 from clickexp.data.context import CONTEXT
 from clickexp.data.history import HISTORY
-from clickexp.data.ingest import tables as ingested
 from clickexp.data.ingest.lists import Lists
+from clickexp.data.ingest.source_table import SourceTable
 from clickexp.data.names import read_names
 from clickexp.errors import UserError
 from clickexp.export.context import with_context
@@ -320,7 +320,7 @@ def test_files_are_predicted_with_the_context_of_their_search_sessions(
     with refuses(UserError, "unclicked.parquet", "column clicks", "columns.search_session=null"):
         predicted(unclicked)
     predicted(unclicked, search_session=None)
-    monkeypatch.setattr(ingested, "_BATCH_ROWS", 4)  # which cuts search sessions
+    monkeypatch.setattr(SourceTable, "batch_rows", 4)  # which cuts search sessions
     (tmp_path / "files").mkdir()
     pl.read_parquet(file)[:8].write_parquet(tmp_path / "files/a.parquet")
     pl.read_parquet(file)[8:].write_parquet(tmp_path / "files/b.parquet")
@@ -368,7 +368,7 @@ def test_lists_of_any_number_are_predicted_and_ranked_without_context(
     lists = lists_of(log, tmp_path / "lists.parquet", LISTS, search_session=sessions)
     pl.read_parquet(lists)[:50].write_parquet(tmp_path / "files/a.parquet")
     pl.read_parquet(lists)[50:].write_parquet(tmp_path / "files/b.parquet")
-    monkeypatch.setattr(ingested, "_BATCH_ROWS", 10)
+    monkeypatch.setattr(SourceTable, "batch_rows", 10)
     export(run, rank=tmp_path / "files")
     assert pl.read_parquet(run / "export/ranking.parquet")["list"].max() == LISTS
     if "+context=list" not in overrides:

@@ -11,7 +11,8 @@ from clickexp.data.encoding import FEATURES, FeatureSettings, Names
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.lists import Lists, Values
-from clickexp.data.ingest.tables import SourceTable, TextTable
+from clickexp.data.ingest.source_table import SourceTable
+from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.ingest.vectors import VECTORS, vector_width
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of

@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.columns import Field
-from clickexp.data.ingest.tables import SourceTable, batches_of
+from clickexp.data.ingest.source_table import SourceTable
+from clickexp.data.ingest.tables import batches_of
 from clickexp.data.schema import Column, SourceLocation
 
 _RULE = "features are finite numbers, as many for every document"

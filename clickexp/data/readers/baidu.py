@@ -14,7 +14,9 @@ from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field, check_keys
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.lists import Lists
-from clickexp.data.ingest.tables import Batch, ParquetTable, batches_of, longest_list, open_tables
+from clickexp.data.ingest.parquet_table import ParquetTable
+from clickexp.data.ingest.source_table import Batch
+from clickexp.data.ingest.tables import batches_of, longest_list, open_tables
 from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter

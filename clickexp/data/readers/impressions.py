@@ -16,7 +16,8 @@ from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
-from clickexp.data.ingest.tables import SourceTable, batches_of, open_tables
+from clickexp.data.ingest.source_table import SourceTable, TextForm
+from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
@@ -57,6 +58,7 @@ def open_impressions(
     files: str | None = None,
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
+    header: Sequence[str] | None = None,
     features: Sequence[str] | None = None,
     missing: Missing | None = None,
     standardize: bool = True,
@@ -95,7 +97,8 @@ def open_impressions(
     fields = _FIELDS | made.fields() | _by_row(extra)
     fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
     required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
-    tables = open_tables(source, fields, names, required, files=files, separator=separator)
+    text = TextForm(separator, header)
+    tables = open_tables(source, fields, names, required, files=files, text=text)
     own = made.settle(tables)
     packed = [
         own[name] if name in own else _PACKED[name]
@@ -138,18 +141,25 @@ class _Reading:
         """The rows batch by batch."""
         for batch in batches_of(self.tables, self.progress, keys):
             columns = {
-                name: self._cells(name, values, batch.location)
+                name: self._cells(name, values, batch.location, batch.lengths)
                 for name, values in batch.columns.items()
             }
-            place = (len(self._locations) << 32) + np.arange(len(columns["session"]))
+            place = (len(self._locations) << 32) + batch.rows
             self._locations.append(batch.location)
             yield pl.DataFrame({**columns, "place": place})
 
-    def _cells(self, name: str, values: pl.Series, location: SourceLocation) -> pl.Series:
+    def _cells(
+        self,
+        name: str,
+        values: pl.Series,
+        location: SourceLocation,
+        lengths: np.ndarray | None,
+    ) -> pl.Series:
         field = self._fields[name]
-        values = cells(name, values, field, location)
-        is_packed = isinstance(field, Column) and not field.is_category
-        return pl.Series(field.convert(values.to_numpy(), location)) if is_packed else values
+        values = cells(name, values, field, location, lengths)
+        if isinstance(field, Column) and not field.is_category:
+            return pl.Series(field.convert(values.to_numpy(), location, lengths))
+        return values
 
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row at a place."""

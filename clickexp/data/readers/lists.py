@@ -1,6 +1,7 @@
 """Sessions from tables with one row per session: lists of documents and clicks in its cells."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
-from clickexp.data.ingest.tables import SourceTable, batches_of, longest_list, open_tables
+from clickexp.data.ingest.source_table import SourceTable, TextForm
+from clickexp.data.ingest.tables import batches_of, longest_list, open_tables
 from clickexp.data.ingest.vectors import VECTORS
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
@@ -41,6 +43,7 @@ def open_lists(
     files: str | None = None,
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
+    header: Sequence[str] | None = None,
     features: Sequence[str] | None = None,
     missing: Missing | None = None,
     standardize: bool = True,
@@ -79,7 +82,8 @@ def open_lists(
     }
     made = FeatureColumns(features, missing, standardize, extra, _KEYS, by_row=False)
     described = {**fields, **made.fields()}, made.names(names), (*required, *made.required)
-    tables = open_tables(source, *described, files=files, separator=separator)
+    text = TextForm(separator, header)
+    tables = open_tables(source, *described, files=files, text=text)
     read_lists(tables, log, pair_key, positions, query_doc_pairs, made)
 
 
@@ -96,7 +100,12 @@ def list_columns(
         "times": TIME,
         FEATURES: VECTORS,
     }
-    if pair_key:
+    if not pair_key:
+        rule = (
+            f"{COLUMNS['query_doc_ids'].rule}; pair_key=document or query_document numbers others"
+        )
+        fields["query_doc_ids"] = replace(COLUMNS["query_doc_ids"], rule=rule)
+    else:
         fields |= {
             name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in _ID_COLUMNS
         }

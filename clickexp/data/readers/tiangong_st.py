@@ -12,6 +12,8 @@ from clickexp.data.ingest.columns import check_keys
 from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
+from clickexp.data.ingest.streams import read_text
+from clickexp.data.log_files import also_compressed
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, SourceLocation
@@ -47,7 +49,8 @@ def open_tiangong_st(
     [relevance], separated by tabs; relevance stays as it is, -2 (spam) to 4. Ids are numbered from 1 in
     order of first appearance in train, val, test, ranking.
 
-    files      names of the files train, val, test, ranking; ranking may be None, or missing under its default
+    files      names of the files train, val, test, ranking, without .gz or the like where they are compressed; ranking
+               may be None, or missing under its default
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
     positions  ranks to keep, None for the longest list; longer lists are cut and counted
 
@@ -71,9 +74,12 @@ def open_tiangong_st(
 
 def _find_files(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
     check_keys("files", names, FILES)
-    present = {
-        part: folder / name for part, name in names.items() if name and (folder / name).is_file()
-    }
+    present = {}
+    for part, name in names.items():
+        stored = [folder / each for each in also_compressed(name)] if name else []
+        file = next((file for file in stored if file.is_file()), None)
+        if file is not None:
+            present[part] = file
     for part, name in names.items():
         if part not in present and (part != "ranking" or name not in (None, FILES[part])):
             raise DataError(
@@ -85,7 +91,7 @@ def _find_files(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path
 def _parsed(file: Path, labelled: bool, location: SourceLocation) -> Lists:
     """The lists of the lines, with documents for ids."""
     try:
-        text = file.read_text("utf-8").removesuffix("\n")
+        text = read_text(file).removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise location.error(f"cannot be read ({error})", "save it as UTF-8 text") from error
     labelled = labelled or text.partition("\n")[0].count("\t") == _FIELDS["labels"]

@@ -3,9 +3,7 @@
 Serdyukov, Craswell and Dupret 2012, "WSCD 2012: Workshop on Web Search Click Data 2012".
 """
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,11 +14,14 @@ import polars as pl
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
+from clickexp.data.ingest.streams import opened
 from clickexp.data.loader import ahead
+from clickexp.data.log_files import COMPRESSIONS
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 from clickexp.utils.bounds import PositiveInt
+from clickexp.utils.sources import source_path
 
 _BLOCK_BYTES = 1 << 20
 _MAX_URLS, _MAX_DIGITS = 100, 18
@@ -62,7 +63,7 @@ def open_yandex(
     relevance: str | None = None,
     positions: PositiveInt = 10,
 ) -> None:
-    """The dataset in such a file, also compressed (.gz): one result page is one session of the dataset.
+    """The dataset in such a file, plain or compressed: one result page is one session of the dataset.
 
     Lines are, separated by tabs, `SessionID TimePassed Q QueryID RegionID URL1 URL2 ...` with at least one URL,
     or `SessionID TimePassed C URLID`. The lines of a session follow one another. A click counts for the latest
@@ -80,7 +81,7 @@ def open_yandex(
     blocks of a megabyte of text, or the longest session.
     DataError names file, line and what was expected.
     """
-    labels = None if relevance is None else _read_labels(Path(relevance).expanduser())
+    labels = None if relevance is None else _read_labels(source_path(relevance))
     ids, size = PairIds("query_document", log.names, own_queries=True), source.stat().st_size
     columns = ["query_doc_ids", "clicks", "late_clicks", "lengths", "query_ids", "session_ids"]
     with log.part("sessions", positions, columns) as pack:
@@ -102,9 +103,9 @@ def _blocks(source: Path) -> Iterator[tuple[_Pages, int]]:
     """The pages of about _BLOCK_BYTES at a time, sessions whole, and the bytes of the file read so far."""
     lines, rest, size = 0, b"", _BLOCK_BYTES
     try:
-        with open(source, "rb") as raw, gzip.open(raw) if source.suffix == ".gz" else raw as file:
+        with opened(source) as stream:
             while True:
-                read = file.read(size)
+                read = stream.content.read(size)
                 end = b"\n" if rest and not read and not rest.endswith(b"\n") else b""
                 text = (rest + read + end).replace(b"\r\n", b"\n")
                 values, is_page, ends = _parsed(
@@ -113,14 +114,18 @@ def _blocks(source: Path) -> Iterator[tuple[_Pages, int]]:
                 changes = np.flatnonzero(np.diff(values[:, 0])) + 1
                 whole = changes.max(initial=0) if read else len(is_page)
                 if whole:
-                    yield _pages(values[:whole], is_page[:whole]), raw.tell()
+                    yield _pages(values[:whole], is_page[:whole]), stream.stored.tell()
                     lines, rest, size = lines + whole, text[ends[whole - 1] + 1 :], _BLOCK_BYTES
                 else:
                     rest, size = text, 2 * size
                 if not read:
                     return
-    except (OSError, EOFError, zlib.error) as error:
-        what, remedy = f"cannot be read ({error})", "name a text file, or one compressed as .gz"
+    except OSError as error:
+        endings = ", ".join(COMPRESSIONS)
+        what, remedy = (
+            f"cannot be read ({error})",
+            f"name a text file, plain or compressed ({endings})",
+        )
         raise SourceLocation(str(source)).error(what, remedy) from error
 
 
@@ -240,7 +245,8 @@ def _read_labels(file: Path) -> pl.DataFrame:
     """The columns of _LABEL_LAYOUT, by number."""
     location = SourceLocation(str(file), 1, "line")
     try:
-        text = file.read_bytes().decode("utf-8", "backslashreplace")
+        with opened(file) as stream:
+            text = stream.content.read().decode("utf-8", "backslashreplace")
     except OSError as error:
         raise location.error(
             f"cannot be read ({error})", "set relevance to the file of labels, or null"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refusals import refuses
 
 from clickexp.data import open_baidu_ultr_uva, open_lists, prepare
-from clickexp.data.ingest import tables
+from clickexp.data.ingest.source_table import SourceTable
 from clickexp.errors import DataError
 
 WIDTH = 5
@@ -66,7 +66,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_every_document_has_its_vector_and_equal_ones_share_it(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr(tables, "_VECTOR_ROWS", 4)
+    monkeypatch.setattr(SourceTable, "vector_rows", 4)
     clicked, labelled = folder_of(tmp_path / "uva", kind=kind)
     calls = []
     dataset = open_baidu_ultr_uva(
@@ -152,7 +152,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_rows_are_named_and_nothing_is_left(tmp_path, case, monkeypatch):
     row, *parts = BAD[case]
-    monkeypatch.setattr(tables, "_VECTOR_ROWS", 4)
+    monkeypatch.setattr(SourceTable, "vector_rows", 4)
     folder_of(tmp_path / "uva")
     write(tmp_path / "uva" / "part-1_split-0.parquet", [session(positions=[1, 9])] * 5 + [row])
     with refuses(DataError, "part-1_split-0.parquet, row 5:", *parts):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refusals import refuses
 
 from clickexp.data import open_impressions, prepare
-from clickexp.data.ingest import tables
+from clickexp.data.ingest.source_table import SourceTable
 from clickexp.errors import DataError
 
 NAMES = ("session", "query", "document", "rank", "click", "label")
@@ -81,8 +81,8 @@ def write(path, rows, names=NAMES):
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
     """Sessions straddle batches."""
-    monkeypatch.setattr(tables, "_BLOCK_BYTES", 120)
-    monkeypatch.setattr(tables, "_BATCH_ROWS", 4)
+    monkeypatch.setattr(SourceTable, "block_bytes", 120)
+    monkeypatch.setattr(SourceTable, "batch_rows", 4)
 
 
 @pytest.mark.parametrize("text", [True, False], ids=["text", "integers"])
@@ -171,10 +171,14 @@ BAD_PARQUET = {
     "null": (changed(30, click=None), "row 30", "click holds null"),
     "float ranks": (
         [(*row[:3], row[3] + 0.5, *row[4:]) for row in BASE],
-        "rank has type double",
+        "row 0: rank holds",
         "Ranks",
     ),
-    "float sessions": ([(1.5, *row[1:]) for row in BASE], "session has type double", "integers or"),
+    "float sessions": (
+        [(1.5, *row[1:]) for row in BASE],
+        "row 0: session holds 1.5",
+        "integers or",
+    ),
     "comes back": (BASE + BASE[:1], f"row {len(BASE)}", "a session goes on"),
 }
 
@@ -188,7 +192,7 @@ def test_bad_parquet_is_named(tmp_path, case):
 
 @pytest.mark.parametrize("word", ["nan", "inf", "-inf"])
 def test_a_time_that_is_not_finite_is_named(word, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_BLOCK_BYTES", 300)
+    monkeypatch.setattr(SourceTable, "block_bytes", 300)
     lines = ["session,query,document,rank,click,search_session,time"]
     lines += [f"s{row // 3},q,d{row},{row % 3 + 1},0,u,{row // 3}" for row in range(60)]
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")

@@ -10,7 +10,7 @@ import pytest
 from refusals import refuses
 
 from clickexp.data import open_lists
-from clickexp.data.ingest import tables
+from clickexp.data.ingest.source_table import SourceTable, series_of
 from clickexp.data.readers.lists import REQUIRED
 from clickexp.errors import DataError
 
@@ -57,7 +57,7 @@ def cache(tmp_path):
 
 
 def test_every_value_arrives(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(tables, "_BATCH_ROWS", 8)
+    monkeypatch.setattr(SourceTable, "batch_rows", 8)
     rows = random_rows(50)
     calls = []
     path = write(tmp_path / "log.parquet", rows)
@@ -84,7 +84,7 @@ LIST_TYPES = {
 
 @pytest.mark.parametrize("types", LIST_TYPES.values(), ids=LIST_TYPES)
 def test_types_of_lists(tmp_path, cache, types, monkeypatch):
-    monkeypatch.setattr(tables, "_BATCH_ROWS", 3)  # slices of lists
+    monkeypatch.setattr(SourceTable, "batch_rows", 3)  # slices of lists
     rows = [{"query_doc_ids": [i, 2 * i, 3 * i], "clicks": [i % 2, 0, 1]} for i in range(20)]
     dataset = open_lists(write(tmp_path / "log.parquet", rows, **types), cache=cache)
     assert lists(dataset.train, "query_doc_ids") == [row["query_doc_ids"] for row in rows[:16]]
@@ -97,7 +97,7 @@ def test_types_of_lists(tmp_path, cache, types, monkeypatch):
 
 @pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum([f"d{i}" for i in range(9)]), pl.String])
 def test_text_in_dictionaries_is_text(tmp_path, cache, kind, monkeypatch):
-    monkeypatch.setattr(tables, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(SourceTable, "batch_rows", 3)
     spelled = [[f"d{(i * j) % 9}" for j in range(1, 4)] for i in range(20)]
     table = pl.DataFrame(
         {
@@ -126,7 +126,7 @@ def test_list_views_with_nulls_and_slices_are_lists():
         pa.array(rows, pa.large_list_view(pa.int64())),
     ):
         for part in (values, values[3:20], values[5:6], values[7:7]):
-            found = tables._series(part)
+            found = series_of(part)
             assert found.to_list() == part.to_pylist() and found.dtype == pl.List(pl.Int64)
 
 
@@ -232,7 +232,7 @@ BAD_ROWS = {
 @pytest.mark.parametrize("case", BAD_ROWS)
 def test_bad_rows_are_named_and_nothing_is_left(tmp_path, cache, case, monkeypatch):
     rows, place, *parts = BAD_ROWS[case]
-    monkeypatch.setattr(tables, "_BATCH_ROWS", 8)
+    monkeypatch.setattr(SourceTable, "batch_rows", 8)
     write(tmp_path / "a.parquet", broken(0))
     write(tmp_path / "b.parquet", rows)
     with refuses(DataError, f"b.parquet, {place}:", *parts):
@@ -251,13 +251,13 @@ BAD_COLUMNS = {
     ),
     "no list": (dict(query_doc_ids=1), {}, "query_doc_ids has type int64", "one list per row"),
     "float ids": (
-        dict(query_doc_ids=[1.0, 2.0]),
+        dict(query_doc_ids=[1.0, 2.5]),
         {},
-        "query_doc_ids has type list<",
-        "double",
+        "row 0",
+        "query_doc_ids holds 2.5",
         "Ids",
     ),
-    "float query": (dict(query_id=1.5), {}, "query_ids has type double", "64-bit integers"),
+    "float query": (dict(query_id=1.5), {}, "row 0", "query_ids holds 1.5", "64-bit integers"),
     "infinite label": (dict(labels=[1.0, float("inf")]), {}, "row 0", "labels holds inf"),
     "long labels": (
         dict(labels=[1, 2, 3]),
@@ -276,7 +276,7 @@ BAD_COLUMNS = {
     ),
     "text query": (dict(query_id="shoes"), {}, "query_ids has type string"),
     "misnamed": (dict(), {"clicks": "click"}, "no column 'click' for clicks", "['query_doc_ids'"),
-    "nearest": (dict(), {"query_doc_ids": "query_docs_id"}, "perhaps to query_doc_ids"),
+    "nearest": (dict(), {"query_doc_ids": "query_docs_id"}, "perhaps to 'query_doc_ids'"),
     "asked for": (dict(), {"labels": "grades"}, "no column 'grades' for labels"),
     "left out": (dict(), {"clicks": None}, "no column None for clicks"),
     "bad key": (dict(), {"query_ids": "q"}, "columns", "['query_ids']"),
@@ -319,7 +319,7 @@ def test_an_id_outside_the_table_names_its_file_and_row(tmp_path, cache):
 def test_files_that_cannot_be_read(tmp_path, cache):
     with refuses(DataError, "nowhere", "no such file"):
         open_lists(tmp_path / "nowhere", cache=cache)
-    with refuses(DataError, "no *.parquet or *.csv or"):
+    with refuses(DataError, "no *.parquet, *.csv, *.tsv"):
         open_lists(tmp_path, cache=cache)
     path = tmp_path / "bad.parquet"
     path.write_bytes(b"PAR1 and no more")
@@ -410,7 +410,7 @@ def test_times_of_two_kinds_are_refused_across_files_and_batches(first, tmp_path
             )
         with refuses(DataError, *parts):
             open_lists(path=tmp_path, columns={"time": "time"})
-    monkeypatch.setattr(tables, "_BATCH_ROWS", 2)
+    monkeypatch.setattr(SourceTable, "batch_rows", 2)
     both = pl.concat([lists.with_columns(time=pl.Series(KINDS[kind])) for kind in (first, second)])
     both.write_parquet(tmp_path / "both.parquet")
     with refuses(DataError, "both.parquet, row 2", "times holds"):

@@ -8,7 +8,7 @@ import pytest
 from refusals import refuses
 
 from clickexp.data import open_impressions, open_lists
-from clickexp.data.ingest import tables
+from clickexp.data.ingest.source_table import SourceTable
 from clickexp.data.ingest.times import TimeCheck, as_numbers
 from clickexp.data.log_format import prepare
 from clickexp.data.schema import SourceLocation
@@ -78,7 +78,7 @@ def test_two_files_with_times_of_two_kinds_are_refused(one, other, folder, tmp_p
 def test_rows_of_two_kinds_are_refused_in_batches_of_any_size(
     later, rows, folder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(tables, "_BATCH_ROWS", rows)
+    monkeypatch.setattr(SourceTable, "batch_rows", rows)
     first = KINDS["text" if later == "text with an offset" else "seconds as text"]
     log_of([*first, *KINDS[later]]).write_parquet(folder / "log.parquet")
     with refuses(

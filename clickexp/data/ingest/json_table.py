@@ -1,0 +1,109 @@
+"""Files of JSON lines as tables: an object per line, whose keys are columns."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+import polars as pl
+import pyarrow as pa
+
+from clickexp.data.ingest.source_table import Batch, Leaf, TypedTable
+from clickexp.data.ingest.streams import opened
+from clickexp.data.log_files import JSON_LINES, also_compressed
+from clickexp.data.schema import SourceLocation
+
+_SIMPLE = {
+    pl.Null: pa.null(),
+    pl.Boolean: pa.bool_(),
+    pl.Float64: pa.float64(),
+    pl.String: pa.large_string(),
+    pl.Int128: pa.decimal128(38, 0),  # beyond 64 bits
+}
+
+
+class JsonTable(TypedTable):
+    """A file with a JSON object in each line, plain or compressed.
+
+    The types are those of the first block; where those of another block differ, ids would be read as others.
+    """
+
+    kind = "JSON lines"
+    suffixes = also_compressed(*JSON_LINES, ".json")
+    remedy = "mend the line; each holds one JSON object in UTF-8"
+
+    def _open(self) -> tuple[pa.Schema, int]:
+        with opened(self.file) as stream:
+            size = stream.size
+        first = next(self._frames(), None)
+        if first is None:
+            raise self.source.error("holds no line", self.remedy)
+        types = {name: _arrow(dtype) for name, dtype in first[0].schema.items()}
+        return pa.schema(types), size
+
+    def _frames(self) -> Iterator[tuple[pl.DataFrame, SourceLocation, int]]:
+        line, rest, size = 1, b"", self.block_bytes
+        with opened(self.file) as stream:
+            while True:
+                read = stream.content.read(size)
+                text = rest + read
+                end = text.rfind(b"\n") + 1 if read else len(text)
+                block, rest = text[:end], text[end:]
+                size = self.block_bytes if block else 2 * size  # a line that is longer than a block
+                location = SourceLocation(str(self.file), line, "line")
+                if block.strip():
+                    yield self._parsed(block, location), location, stream.stored.tell()
+                line += block.count(b"\n")
+                if not read:
+                    return
+
+    def _parsed(self, block: bytes, location: SourceLocation) -> pl.DataFrame:
+        if block.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[" and location.first == 1:
+            remedy = "write a line per object, with polars.read_json(FILE).write_ndjson(OTHER)"
+            raise self.source.error("holds one JSON array", remedy)
+        try:
+            return pl.read_ndjson(block, infer_schema_length=None)
+        except pl.exceptions.PolarsError as error:
+            for number, text in enumerate(block.split(b"\n")):
+                if text.strip() and not _is_object(text):
+                    shown = text[:80].decode("utf-8", "backslashreplace")
+                    raise location.error(f"{shown!r} is no object", self.remedy, number) from error
+            raise
+
+    def _batches(self, columns: Mapping[str, Leaf]) -> Iterator[Batch]:
+        for frame, location, done in self._frames():
+            schema = pa.schema({name: _arrow(dtype) for name, dtype in frame.schema.items()})
+            values = {}
+            for key, leaf in columns.items():
+                name = ".".join((leaf.column, *leaf.fields))
+                found = self._leaf(name, schema)
+                if found is None:
+                    values[key] = pl.repeat(None, len(frame), eager=True, dtype=pl.Null)
+                    continue
+                self._check_kind(key, self._checked(key, found.type), location)
+                values[key] = self._converted(key, found.of(frame[leaf.column]), location)
+            yield Batch(values, location, done)
+
+    def _check_kind(self, key: str, kind: str, location: SourceLocation) -> None:
+        known = self.layout[key]
+        if "nothing" in (kind, known):
+            self.layout[key] = known if kind == "nothing" else kind
+        elif kind != known:
+            what = f"{key} holds {kind} from here on, and {known} above"
+            raise location.error(what, "write all values of a key alike", 0)
+
+
+def _arrow(dtype: pl.DataType) -> pa.DataType:
+    """Returns the Arrow type of what JSON is read as."""
+    if isinstance(dtype, pl.List):
+        return pa.large_list(_arrow(cast("pl.DataType", dtype.inner)))
+    if isinstance(dtype, pl.Struct):
+        fields = {each.name: _arrow(cast("pl.DataType", each.dtype)) for each in dtype.fields}
+        return pa.struct(fields)
+    return _SIMPLE.get(dtype.base_type(), pa.int64())
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False

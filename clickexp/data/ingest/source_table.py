@@ -1,0 +1,383 @@
+"""Files of rows, read under the names that a reader uses as streams of columns; each kind of file is a class."""
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from clickexp.data.ingest.columns import Field
+from clickexp.data.schema import Column, SourceLocation
+from clickexp.errors import DataError
+
+PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time": "times"}
+"""Keys of `columns` whose packed column has another name."""
+_NEAR = 0.7
+"""How much a name of the file must resemble one that is missing to be proposed."""
+_EXACT = 2**53
+"""Whole numbers below are exact as floating-point numbers of 64 bits."""
+_LIST_OF_IMPRESSIONS = {"session", "document", "rank", "click"}
+_COUNTS = {"clicks", "impressions"}
+_BINARY = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+)
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
+
+class TextForm(NamedTuple):
+    """How tables of text are written, where their first lines do not show it.
+
+    Attributes:
+        separator: Of the columns; None finds it.
+        header: Names of the columns, in a file whose first line is a row.
+    """
+
+    separator: str | None = None
+    header: Sequence[str] | None = None
+
+
+class Batch(NamedTuple):
+    """The next rows of a table.
+
+    Attributes:
+        columns: Their values, by key.
+        location: Where they are.
+        done: How much of the table's size has been read.
+        lengths: Where rows of the file hold lists that have become rows, how many of each; else None.
+    """
+
+    columns: dict[str, pl.Series]
+    location: SourceLocation
+    done: int
+    lengths: np.ndarray | None = None
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The row of the file that each row here is of, from 0."""
+        if self.lengths is None:
+            return np.arange(next((len(values) for values in self.columns.values()), 0))
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+
+class Leaf(NamedTuple):
+    """A column of a file, or a field of a struct in it.
+
+    Attributes:
+        column: Name of the column.
+        fields: Names of the fields down to this one; none for the column itself.
+        type: Of its values: a list where any of the columns above is one.
+    """
+
+    column: str
+    fields: tuple[str, ...]
+    type: pa.DataType
+
+    def of(self, values: pl.Series) -> pl.Series:
+        """Returns the values of this leaf in those of the column."""
+        for name in self.fields:
+            if isinstance(values.dtype, pl.List):
+                values = values.list.eval(pl.element().struct.field(name))
+            else:
+                values = values.struct.field(name)
+        return values
+
+
+class SourceTable(ABC):
+    """A file of rows.
+
+    A name such as shown.id is that of a field of a struct, or of the structs in a list. Where no field is per document,
+    as in the layout of impressions, columns of lists become rows, one per document.
+
+    Args:
+        file: The file.
+        fields: What each column is read as.
+        names: The file's name of each, by its key in `columns`; None leaves one out.
+        required: Keys of the columns that must be there. Others may be missing unless they have a name of their own.
+        text: How text is written.
+        folders: Columns that the names of folders state, as date=2025-11-01; those of the file come first.
+
+    Attributes:
+        columns: Those that are there, by key.
+        layout: What these hold: "text", "numbers", "dates", "times", "times in a time zone" or, where these are ids of
+            any kind, "unsigned numbers"; "nothing" where the file shows only missing values.
+        size: Rows, bytes or whatever progress is counted in.
+        batch_rows: Rows of typed columns that are read at a time.
+        vector_rows: The same where there are vectors among them.
+        block_bytes: Bytes of text that are read at a time.
+    """
+
+    batch_rows, vector_rows, block_bytes = 1 << 16, 1 << 10, 1 << 23
+    kind: str
+    suffixes: tuple[str, ...]
+    remedy = "write the file again"
+
+    def __init__(
+        self,
+        file: Path,
+        fields: Mapping[str, Column | Field],
+        names: Mapping[str, str | None],
+        required: Iterable[str],
+        text: TextForm | None = None,
+        folders: Mapping[str, str | None] | None = None,
+    ):
+        self.file, self.fields, self.source = file, fields, SourceLocation(str(file))
+        self.text, self._names, self._folders = text or TextForm(), names, folders or {}
+        try:
+            schema, self.size = self._open()
+        except (pa.ArrowException, pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+            raise self._unreadable(error) from error
+        self._folders = {k: v for k, v in self._folders.items() if k not in schema.names}
+        self.columns: dict[str, Leaf] = {}
+        for key, name in names.items():
+            self._add(key, name, schema, key in required)
+        self._unfolds = not any(fields[key].per_document for key in self.columns)
+        self._folded = [key for key, leaf in self.columns.items() if self._is_folded(key, leaf)]
+        self._folded = self._folded if self._unfolds else []
+        self.layout = {key: self._checked(key, leaf.type) for key, leaf in self.columns.items()}
+
+    def batches(self, keys: Iterable[str] | None = None) -> Iterator[Batch]:
+        """The columns of these keys, default all."""
+        wanted = [*(keys or self.columns)]
+        made = {key for key, leaf in self.columns.items() if leaf.column in ("", *self._folders)}
+        counted = self._folded[:1] or [key for key in self.columns if key not in made][:1]
+        columns = {key: self.columns[key] for key in (*wanted, *counted)}
+        stored = {key: leaf for key, leaf in columns.items() if key not in made}
+        try:
+            for batch in self._batches(stored):
+                rows = next((len(values) for values in batch.columns.values()), 0)
+                for key in made.intersection(wanted):
+                    batch.columns[key] = self._made(key, rows)
+                batch = self._unfolded(batch) if self._folded else batch
+                yield batch._replace(columns={key: batch.columns[key] for key in wanted})
+        except (
+            pa.ArrowException,
+            pl.exceptions.PolarsError,
+            OSError,
+            UnicodeDecodeError,
+        ) as error:
+            raise self._unreadable(error) from error
+
+    def _is_folded(self, key: str, leaf: Leaf) -> bool:
+        """Whether cells hold lists of documents; of vectors, lists of lists."""
+        is_vector = self.fields[key].kinds == "v" and is_any(leaf.type, _LISTS)
+        return is_any(leaf.type.value_type if is_vector else leaf.type, _LISTS)
+
+    def add_missing(self, key: str) -> None:
+        """Reads the file as if it had a column without values."""
+        self.columns[key], self.layout[key] = Leaf("", (), pa.null()), "nothing"
+
+    def _made(self, key: str, rows: int) -> pl.Series:
+        """The values of a column that the file itself does not have."""
+        value = self._folders.get(self.columns[key].column)
+        dtype = pl.List(pl.Float64) if self.fields[key].per_document else pl.String
+        return pl.repeat(value, rows, eager=True, dtype=dtype)
+
+    @abstractmethod
+    def _open(self) -> tuple[pa.Schema, int]:
+        """The schema of the file and its size."""
+
+    @abstractmethod
+    def _batches(self, columns: Mapping[str, Leaf]) -> Iterator[Batch]: ...
+
+    def _checked(self, key: str, kind: pa.DataType) -> str:
+        """The kind of values of a column; DataError unless it is read from these."""
+        return "text"
+
+    def _add(self, key: str, name: str | None, schema: pa.Schema, required: bool) -> None:
+        packed = PACKED_NAMES.get(key, key)
+        if name is not None and schema.names.count(name) > 1:
+            raise self.source.error(f"two columns are called {name!r}", "rename one of them")
+        leaf = None if name is None else self._leaf(name, schema)
+        if leaf is not None:
+            self.columns[packed] = leaf
+        elif required or name not in (None, key):
+            present = [*_names(schema), *self._folders]
+            hint = _remedy(key, name, present, self._names) + ("" if required else ", or to null")
+            raise self.source.error(f"no column {name!r} for {key} among {present}", hint)
+
+    def _leaf(self, name: str, schema: pa.Schema) -> Leaf | None:
+        if name in schema.names:
+            return Leaf(name, (), schema.field(name).type)
+        if name in self._folders:
+            return Leaf(name, (), pa.string())
+        column, *fields = name.split(".")
+        if not fields or schema.names.count(column) != 1:
+            return None
+        kind, in_list = schema.field(column).type, False
+        for field in fields:
+            if is_any(kind, _LISTS):
+                kind, in_list = kind.value_type, True
+            if not pa.types.is_struct(kind) or kind.get_field_index(field) < 0:
+                return None
+            kind = kind.field(field).type
+        return Leaf(column, tuple(fields), pa.large_list(kind) if in_list else kind)
+
+    def _unfolded(self, batch: Batch) -> Batch:
+        """The same with a row per document where cells hold lists of them."""
+        columns = dict(batch.columns)
+        folded = [key for key in self._folded if key in columns]
+        lengths = _lengths(columns[folded[0]], folded[0], batch.location)
+        for key in folded:
+            sizes = _lengths(columns[key], key, batch.location)
+            if (sizes != lengths).any():
+                row = int((sizes != lengths).argmax())
+                what = f"{key} has length {sizes[row]}, {folded[0]} has {lengths[row]}"
+                raise batch.location.error(what, "the lists of a row have one length", row)
+            columns[key] = columns[key].filter(sizes > 0).explode()
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        for key in columns.keys() - set(folded):
+            columns[key] = columns[key].gather(rows)
+        return batch._replace(columns=columns, lengths=lengths)
+
+    def _unreadable(self, error: Exception) -> DataError:
+        return self.source.error(f"cannot be read as {self.kind} ({error})", self.remedy)
+
+
+class TypedTable(SourceTable):
+    """A file whose columns have types."""
+
+    def _checked(self, key: str, kind: pa.DataType) -> str:
+        field, types = self.fields[key], pa.types
+        if field.per_document and not is_any(kind, _LISTS):
+            raise self.source.error(
+                f"{key} has type {kind}", f"it must hold one list per row; {field.rule}"
+            )
+        in_list = field.per_document or key in self._folded
+        values = kind.value_type if in_list else kind
+        values = values.value_type if types.is_dictionary(values) else values
+        if types.is_null(values):
+            return "nothing"
+        is_text = is_any(values, _TEXT)
+        if not _is_read(values, field.kinds, is_text):
+            cast = ": cast the column to text" if "U" in field.kinds else ""
+            cast = cast if is_any(values, _BINARY) else ""
+            raise self.source.error(f"{key} has type {kind}", f"{field.rule}{cast}")
+        if "U" in field.kinds and types.is_uint64(values):  # as 64-bit keys, 2^64 - 1 would be -1
+            return "unsigned numbers"
+        if types.is_timestamp(values):
+            return "times" if values.tz is None else "times in a time zone"
+        if types.is_date(values):
+            return "dates"
+        return "text" if is_text else "numbers"
+
+    def _converted(self, key: str, values: pl.Series, location: SourceLocation) -> pl.Series:
+        """The values of a column in a type that its field is read from."""
+        is_list = isinstance(values.dtype, pl.List)
+        kind = values.dtype.inner if isinstance(values.dtype, pl.List) else values.dtype
+        kinds, is_decimal = self.fields[key].kinds, isinstance(kind, pl.Decimal | pl.Int128)
+        if "f" in kinds and is_decimal:
+            to_float = pl.element().cast(pl.Float64)
+            return values.list.eval(to_float) if is_list else values.cast(pl.Float64)
+        if "f" in kinds or "i" not in kinds or not (is_decimal or kind.is_float()):
+            return values
+        lengths = None
+        integer = _as_integer(is_decimal)
+        whole = values.list.eval(integer) if is_list else _evaluated(values, integer)
+        inner, read = whole, values
+        if is_list:
+            lengths = values.list.len().fill_null(0).to_numpy().astype(np.int64)
+            inner, read = (each.filter(lengths > 0).explode() for each in (whole, values))
+        lost, rule = inner.is_null() & read.is_not_null(), self.fields[key].rule
+        large = lost & (read.cast(pl.Float64).abs() >= _EXACT).fill_null(False)
+        location.reject(lost & ~large, read, key, rule, lengths)
+        location.reject(large, read, key, f"{rule}; one so large is exact as text", lengths)
+        return whole
+
+
+def _as_integer(is_decimal: bool) -> pl.Expr:
+    """Whole numbers as 64-bit integers, null for others and for NaN."""
+    value = pl.element()
+    whole = value.cast(pl.Int64, strict=False)
+    if is_decimal:
+        return pl.when(whole == value).then(whole)
+    return pl.when((whole.cast(pl.Float64) == value) & (whole.abs() < _EXACT)).then(whole)
+
+
+def _evaluated(values: pl.Series, expression: pl.Expr) -> pl.Series:
+    return values.implode().list.eval(expression).explode() if len(values) else values
+
+
+def _lengths(lists: pl.Series, key: str, location: SourceLocation) -> np.ndarray:
+    location.reject(lists.is_null(), lists, key, "fill it or drop the row")
+    return lists.list.len().to_numpy().astype(np.int64)
+
+
+def _is_read(values: pa.DataType, kinds: str, is_text: bool) -> bool:
+    """Returns whether columns of these kinds are read from a type."""
+    types = pa.types
+    is_number = types.is_floating(values) or types.is_decimal(values)
+    is_of = {
+        "i": types.is_integer(values) or is_number,
+        "f": is_number,
+        "b": types.is_boolean(values),
+        "t": is_text or types.is_timestamp(values) or types.is_date(values),
+        "U": is_text,
+        "v": is_any(values, _LISTS) and _is_number(values.value_type),
+    }
+    return any(is_of.get(letter, False) for letter in kinds)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_integer(kind)
+
+
+def is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -> bool:
+    """Returns whether a type passes any of some tests."""
+    return any(is_kind(kind) for is_kind in tests)
+
+
+def series_of(values: Any) -> pl.Series:
+    """List views, which polars does not read, become lists; Arrow's own cast goes wrong where they are a slice."""
+    if pa.types.is_list_view(values.type) or pa.types.is_large_list_view(values.type):
+        lengths = pl.Series(values.value_lengths()).fill_null(0).to_numpy()
+        offsets = np.append(0, np.cumsum(lengths))
+        values = pa.LargeListArray.from_arrays(offsets, values.flatten(), mask=values.is_null())
+    series = pl.Series(values)
+    return series.arr.to_list() if isinstance(series.dtype, pl.Array) else series
+
+
+def _names(schema: pa.Schema) -> list[str]:
+    """Returns the names of all leaves."""
+    return [name for field in schema for name in _names_in(field.name, field.type)]
+
+
+def _names_in(name: str, kind: pa.DataType) -> list[str]:
+    inner = kind.value_type if is_any(kind, _LISTS) else kind
+    if not pa.types.is_struct(inner):
+        return [name]
+    return [each for field in inner for each in _names_in(f"{name}.{field.name}", field.type)]
+
+
+def _remedy(
+    key: str, name: str | None, present: Sequence[str], names: Mapping[str, str | None]
+) -> str:
+    """Returns what to do where a file has no column of a name."""
+    if key == "query_doc_ids" and {*present} >= _LIST_OF_IMPRESSIONS:
+        return "rows seem to be impressions, which dataset=impressions (format=impressions) reads"
+    if key in ("session", "query_doc_ids") and {each.lower() for each in present} >= _COUNTS:
+        return "rows seem to be counts of impressions, which dataset=counts (format=counts) reads"
+    if len(present) == 1:
+        return "if the columns of the file have another separator, name it: separator=';'"
+    if not all(map(_is_name, present)):
+        return "if the first line is a row, name the columns: header=[NAME,NAME,...]"
+    free = {each.lower(): each for each in present if each not in names.values()}
+    near = difflib.get_close_matches(str(name).lower(), free, 1, cutoff=_NEAR)
+    return f"set columns.{key}" + (f", perhaps to {free[near[0]]!r}" if near else " to one of them")
+
+
+def _is_name(text: str) -> bool:
+    return not text.removeprefix("-").replace(".", "", 1).isdigit() and text != ""

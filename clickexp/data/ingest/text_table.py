@@ -1,0 +1,193 @@
+"""Files of text as tables: CSV, TSV and those with other separators."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from clickexp.data.ingest.source_table import Batch, Leaf, SourceTable
+from clickexp.data.ingest.streams import Stream, opened
+from clickexp.data.log_files import TEXT, also_compressed
+from clickexp.data.schema import SourceLocation
+from clickexp.errors import DataError
+
+_START_BYTES = 1 << 16
+_SEPARATORS = ("\t", ",", ";", "|")
+_UTF8_MARK = b"\xef\xbb\xbf"
+_ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+"""Encodings other than UTF-8, by the mark that a file begins with."""
+_SEPARATOR_LINE = "sep="
+"""How a first line begins that tells Excel the separator."""
+_NO_TABLES = {
+    b"{": ("holds JSON", "end its name in .jsonl, or .jsonl.gz where it is compressed"),
+    b"[": ("holds JSON", "write JSON lines, with polars.read_json(FILE).write_ndjson(OTHER)"),
+    b"PAR1": ("is parquet", "end its name in .parquet"),
+    b"PK\x03\x04": ("is an archive or a workbook", "unpack it, or save the sheet as CSV"),
+    b"\x1f\x8b": ("is compressed by gzip", "end its name in .gz"),
+    b"BZh": ("is compressed by bzip2", "end its name in .bz2"),
+    b"\x28\xb5\x2f\xfd": ("is compressed by zstd", "end its name in .zst"),
+    b"\x04\x22\x4d\x18": ("is compressed by lz4", "end its name in .lz4"),
+    b"\xfd7zXZ": ("is compressed by xz", "compress it by gzip or zstd"),
+}
+"""What other files begin with, what they are, and the remedy."""
+_WORD = r"""[^\[\](){}<>,;'"\s]+"""
+_GAPS = ["null", "None", "nan", "NaN", "NA"]
+"""Words of a vector for a number that it lacks."""
+_CELL = r"""^(\s*\[[^\[\]]*\]\s*|[^\[\]]*)$"""
+"""A list in a cell: words in square brackets or in none."""
+_WHOLE, _WHOLE_CELL = r"(\d)\.0*$", r"(\d)\.0*([\s,;\]'\"]|$)"
+"""Whole numbers that are written as fractions: 3.0 in a cell, and in a list."""
+_COMMA, _GROUPED = r"^([+-]?\d+),(\d+)$", r"^[+-]?[1-9]\d{0,2}(,\d{3})+$"
+"""A decimal comma; and what may be that or a comma between thousands."""
+
+
+class TextTable(SourceTable):
+    """A CSV or TSV file, plain or compressed, in UTF-8, or in UTF-16 with a byte order mark.
+
+    The first line names the columns, unless a header is given. The separator is the one of tab, comma, semicolon and
+    bar that finds most of the names in it, and where the file begins with a line sep=, that one. Where columns are not
+    separated by commas, numbers may have decimal commas.
+    """
+
+    kind = "a table of text"
+    suffixes = also_compressed(*TEXT)
+    remedy = "mend it, and save the file as UTF-8 text whose first line names the columns"
+
+    def _open(self) -> tuple[pa.Schema, int]:
+        self._encoding, self._skipped = None, 0
+        if (mark := self.text.separator) and (len(mark) != 1 or not mark.isascii()):
+            raise DataError(f"separator is {mark!r}. It must be one ASCII character, or null.")
+        with opened(self.file) as stream:
+            start, size = stream.content.read(_START_BYTES), stream.size
+        for sign, (what, remedy) in _NO_TABLES.items():
+            if start.removeprefix(_UTF8_MARK).startswith(sign):
+                raise self.source.error(what, remedy)
+        self._encoding = _ENCODINGS.get(start[:2])
+        text = start.removeprefix(_UTF8_MARK).decode(self._encoding or "utf-8", "ignore")
+        lines = text.splitlines()[:2]
+        stated = None
+        if lines and lines[0].lower().startswith(_SEPARATOR_LINE):
+            stated, self._skipped, lines = lines[0][len(_SEPARATOR_LINE) :][:1], 1, lines[1:]
+        first = lines[0] if lines else ""
+        self.separator = self.text.separator or stated or self._found_separator(first)
+        self.names = self._header(first)
+        return pa.schema([(name, pa.string()) for name in self.names]), size
+
+    def _found_separator(self, line: str) -> str:
+        wanted = {*self.text.header} if self.text.header else {*self._names.values()}
+        marks = [mark for mark in _SEPARATORS if mark in line] or [","]
+        # ties go to the mark that stands first
+        return max(marks, key=lambda mark: len(wanted.intersection(_cells(line, mark))))
+
+    def _header(self, line: str) -> list[str]:
+        """Returns the names of the columns; one without a name is called column_N, as the N-th."""
+        if self.text.header is not None:
+            return list(self.text.header)
+        self._skipped += 1
+        cells = _cells(line, self.separator)
+        return [cell or f"column_{number}" for number, cell in enumerate(cells, 1)]
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[pa.NativeFile, Stream]]:
+        """The text in UTF-8, and the stream that it comes from."""
+        with opened(self.file) as stream:
+            content = stream.content
+            if self._encoding is not None:
+                content = pa.transcoding_input_stream(content, self._encoding, "utf-8")
+            yield content, stream
+
+    def _batches(self, columns: Mapping[str, Leaf]) -> Iterator[Batch]:
+        first = self._skipped + 1
+        if not columns:
+            return
+        with self._opened() as (content, stream):
+            for batch in self._reader(content, [leaf.column for leaf in columns.values()]):
+                location = SourceLocation(str(self.file), first, "line")
+                first += batch.num_rows
+                texts = {k: pl.Series(batch.column(leaf.column)) for k, leaf in columns.items()}
+                words = {key: self._words(key, text, location) for key, text in texts.items()}
+                yield Batch(words, location, stream.stored.tell())
+
+    def _words(self, key: str, text: pl.Series, location: SourceLocation) -> pl.Series:
+        """The word of each cell, or a list of them."""
+        field = self.fields[key]
+        broken = text.str.contains("\n", literal=True)
+        remedy = "it goes over two lines: close its quote, or write cells without line breaks"
+        location.reject(broken, text, key, remedy)
+        if field.kinds == "v":
+            return self._vectors(key, text, location)
+        is_whole = "i" in field.kinds and "f" not in field.kinds and "U" not in field.kinds
+        if field.per_document:
+            location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
+            if is_whole and text.str.contains(".", literal=True).any():
+                text = text.str.replace_all(_WHOLE_CELL, "${1}${2}")
+            return text.str.extract_all(_WORD)
+        words = text.str.strip_chars()
+        if is_whole:
+            words = words.str.replace(_WHOLE, "${1}")
+        elif "f" in field.kinds and self.separator != ",":
+            words = self._with_points(key, words, location)
+        return words
+
+    def _vectors(self, key: str, text: pl.Series, location: SourceLocation) -> pl.Series:
+        """The vector in each cell, words as in a list, or a JSON list of vectors."""
+        if self.fields[key].per_document:
+            bad = pl.Series([_is_no_json(cell) for cell in text], dtype=pl.Boolean)
+            location.reject(bad, text, key, "write [[1, 0.5], [2, 0]], in quotes")
+            return text.str.json_decode(pl.List(pl.List(pl.Float64)))
+        location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
+        words = text.str.extract_all(_WORD)
+        single = words.explode()
+        bad = single.cast(pl.Float64, strict=False).is_null() & ~single.is_in(_GAPS)
+        lengths = words.list.len().clip(1).to_numpy()  # an empty list gives a null
+        location.reject(bad.fill_null(False), single, key, self.fields[key].rule, lengths)
+        numbers = words.cast(pl.List(pl.Float64), strict=False)
+        return pl.select(pl.when(words.list.len() > 0).then(numbers)).to_series()
+
+    def _with_points(self, key: str, words: pl.Series, location: SourceLocation) -> pl.Series:
+        """The same with points in place of decimal commas."""
+        if not words.str.contains(",", literal=True).any():
+            return words
+        unclear = "it may be a fraction or thousands: write it without a comma"
+        location.reject(words.str.contains(_GROUPED), words, key, unclear)
+        return words.str.replace(_COMMA, "${1}.${2}")
+
+    def _reader(self, stream: pa.NativeFile, wanted: Iterable[str]) -> pa_csv.CSVStreamingReader:
+        """Batches of the wanted columns as text."""
+        included = list(dict.fromkeys(wanted))  # two keys may name one column
+        return pa_csv.open_csv(
+            stream,
+            pa_csv.ReadOptions(
+                use_threads=False,
+                block_size=self.block_bytes,
+                column_names=self.names,
+                skip_rows=self._skipped,
+            ),
+            pa_csv.ParseOptions(delimiter=self.separator),
+            pa_csv.ConvertOptions(
+                column_types=dict.fromkeys(included, pa.string()),
+                include_columns=included,
+                strings_can_be_null=False,
+            ),
+        )
+
+
+def _is_no_json(cell: str) -> bool:
+    """Whether a cell holds no JSON list of lists of numbers."""
+    try:
+        vectors = json.loads(cell)
+        return not all(
+            number is None or type(number) in (int, float) for each in vectors for number in each
+        )
+    except (ValueError, TypeError):
+        return True
+
+
+def _cells(line: str, separator: str) -> Sequence[str]:
+    """Returns the cells of a line, without the blanks around them."""
+    cells = next(csv.reader([line], delimiter=separator), [])
+    return [cell.strip() for cell in cells]

@@ -1,0 +1,77 @@
+"""Which files of a folder are the log: by a pattern, or by the endings of their names."""
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from clickexp.errors import DataError
+from clickexp.utils.sources import files_below, is_remote, parts_below
+
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
+"""Arrow's names of compressions, by the endings of compressed files."""
+PARQUET = (".parquet",)
+TEXT = (".csv", ".tsv", ".txt")
+JSON_LINES = (".jsonl", ".ndjson")
+_VERSIONED = {"_delta_log": "Delta", ".hoodie": "Hudi", "metadata": "Iceberg"}
+"""Folders of tables whose files also hold rows that were deleted or replaced."""
+
+
+def also_compressed(*endings: str) -> tuple[str, ...]:
+    """Returns endings of names, plain and with those of compressed files."""
+    return tuple(f"{ending}{packed}" for packed in ("", *COMPRESSIONS) for ending in endings)
+
+
+ENDINGS = (*PARQUET, *also_compressed(*TEXT, *JSON_LINES))
+"""Endings of the files that are tables."""
+
+
+def log_files(source: Path, pattern: str | None = None) -> list[Path]:
+    """Returns the files of a log in the order of their paths.
+
+    Args:
+        source: A file, which is returned, or a folder.
+        pattern: Of the paths below the folder, where ** stands for any folders; by default the files in the folder with
+            one of ENDINGS or, where there are none, those in the folders inside.
+
+    Raises:
+        DataError: There are none, or the folder is a table with versions.
+    """
+    if (is_remote(source) and source.name.endswith(ENDINGS)) or not source.is_dir():
+        return [source]
+    _check_versions(source)
+    below = {file: parts_below(source, file) for file in files_below(source)}
+    tables = [file for file in below if file.name.lower().endswith(ENDINGS)]
+    matching = [file for file in tables if len(below[file]) == 1] or tables
+    if pattern is not None:
+        matching = [file for file, parts in below.items() if _matches(parts, pattern)]
+    if matching:
+        return matching
+    what = f"{source}: no {pattern or _listed()} file in this folder"
+    remedy = "Check the path of the dataset, or name the files to read in `files`"
+    if pattern and any(PurePosixPath(file.name).match(pattern) for file in below):
+        remedy = f"Those in the folders inside are read with files='**/{pattern}'"
+    raise DataError(f"{what}. {remedy}.")
+
+
+def _listed() -> str:
+    plain = [f"*{ending}" for ending in (*PARQUET, *TEXT, *JSON_LINES)]
+    return f"{', '.join(plain[:-1])} or {plain[-1]}"
+
+
+def _matches(parts: Sequence[str], pattern: str) -> bool:
+    """Returns whether a path matches a pattern, in which ** stands for any folders."""
+    wanted = PurePosixPath(pattern).parts
+    if not wanted or not parts:
+        return not wanted and not parts
+    rest = "/".join(wanted[1:])
+    if wanted[0] == "**":
+        return _matches(parts, rest or "*") or (len(parts) > 1 and _matches(parts[1:], pattern))
+    return PurePosixPath(parts[0]).match(wanted[0]) and _matches(parts[1:], rest)
+
+
+def _check_versions(source: Path) -> None:
+    """DataError for a folder whose files are not the rows of its table."""
+    for name, table in _VERSIONED.items():
+        folder = source / name
+        if folder.is_dir() and (name != "metadata" or any(folder.glob("*.metadata.json"))):
+            what = f"{source}: a {table} table, some of whose files hold rows that were deleted"
+            raise DataError(f"{what}. Write its rows to parquet, and read that.")
