@@ -308,11 +308,12 @@ def test_a_table_takes_rows_of_any_shape_and_only_their_parameters():
 )
 def test_a_column_of_numbers_is_a_vector_of_width_1_as_it_is(config):
     """A norm of one number would leave nothing of it."""
-    price = np.random.default_rng(0).normal(5, 2, (3, 6)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    price = rng.normal(5, 2, (3, 6)).astype(np.float32)
     sizes = Sizes(features={"price": 1})
     tower = fill(
         config(use_feature="price").build(sizes, rngs=nnx.Rngs(0)),
-        lambda shape: np.random.default_rng(1).normal(size=shape),
+        lambda shape: rng.normal(size=shape),
     )
     found = logit(tower, {"price": price})
     assert found.shape == (3, 6) and len(np.unique(found)) == 18
