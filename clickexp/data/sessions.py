@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from clickexp.data.checksums import REMEDY, DamagedError
 from clickexp.data.context import context_columns
 from clickexp.data.derived import DerivedColumn
 from clickexp.data.features import Features
@@ -264,6 +265,19 @@ class Sessions(ColumnsView):
             "query_doc_ids": ids.astype(np.int32)[self.columns["query_doc_ids"]],
         }
         return replace(self, columns=columns, query_doc_pairs=query_doc_pairs, checksums=None)
+
+    def check_stored_ids(self) -> None:
+        """Raises a DamagedError where a stored document has an id that the log does not have."""
+        for chunk in self.chunks():
+            ids = chunk["query_doc_ids"]
+            least, most = int(ids.min(initial=0)), int(ids.max(initial=0))
+            if least < 0 or most > self.query_doc_pairs:
+                wrong = most if least == 0 else least
+                raise DamagedError(
+                    f"{self.folder or 'sessions'}: query_doc_ids holds {wrong}, where ids go up to "
+                    f"{self.query_doc_pairs}. The files have changed since the log was prepared",
+                    REMEDY,
+                )
 
     def with_pairs(self, query_doc_pairs: int, location: SourceLocation = _SESSIONS) -> "Sessions":
         """The same sessions for a table whose largest id is query_doc_pairs; DataError at an id above."""

@@ -97,6 +97,8 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     dataset = config.open_dataset(
         **accepted(config.open_dataset, {"progress": partial(logger.progress, "read", 0)})
     )
+    for part in dataset.parts.values():
+        part.check_stored_ids()
     if (advice := _sparse_ids(dataset)) is not None:
         logger.warning(advice)
     dataset = dataset.first(settings.max_sessions)
