@@ -58,7 +58,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     text = "read a log of some format into a folder that any run opens at once"
     prepare = commands.add_parser("prepare", help=text, description=text, formatter_class=raw)
-    prepare.add_argument("format", metavar="FORMAT", help="one of the formats below")
+    prepare.add_argument(
+        "format",
+        metavar="FORMAT",
+        help="one of those below, or MODULE:FUNCTION, a reader of your own",
+    )
     prepare.add_argument("source", metavar="SOURCE", help="file or folder of the log")
     prepare.add_argument(
         "target", metavar="TARGET", help="new folder; one that exists is never touched"

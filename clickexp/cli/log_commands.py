@@ -19,7 +19,7 @@ from clickexp.data.inspect.context import context_summaries
 from clickexp.data.inspect.doubts import doubts
 from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.inspect.summary import summaries
-from clickexp.data.log_format import prepare
+from clickexp.data.log_format import LogFormat, prepare
 from clickexp.data.prepared import open_prepared, verify_log
 from clickexp.errors import ConfigError, DataError, reason
 from clickexp.experiment.formats import FORMATS
@@ -27,7 +27,7 @@ from clickexp.results.figures.log import write_figures
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
-from clickexp.utils.signatures import check_arguments, parsed_options
+from clickexp.utils.signatures import check_arguments, located, parsed_options
 from clickexp.utils.sources import source_path
 
 _FORMAT_OF_FILES = {
@@ -177,9 +177,17 @@ def _show(*blocks: Any) -> None:
 
 def _opener(format: str) -> Any:
     """Returns the function that opens a format, with its attributes `read` and `format`."""
-    if format not in FORMATS:
-        raise ConfigError(f"there is no format {format!r}. The formats are {', '.join(FORMATS)}.")
-    return FORMATS[format]
+    if format in FORMATS:
+        return FORMATS[format]
+    if ":" not in format:
+        own = "or MODULE:FUNCTION for a reader of your own"
+        raise ConfigError(
+            f"there is no format {format!r}. The formats are {', '.join(FORMATS)}, {own}."
+        )
+    opener = located(format.replace(":", "."), "format")
+    if not isinstance(opener, LogFormat):
+        raise ConfigError(f"{format}: no reader. Decorate it with clickexp.data.log_format.")
+    return opener
 
 
 def _names(read: Callable[..., Any]) -> list[str]:

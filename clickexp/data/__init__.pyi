@@ -10,6 +10,7 @@ from .log_writer import LogWriter as LogWriter
 from .prepared import Log as Log
 from .prepared import open_prepared as open_prepared
 from .readers.baidu import open_baidu_ultr_uva as open_baidu_ultr_uva
+from .readers.counts import open_counts as open_counts
 from .readers.impressions import open_impressions as open_impressions
 from .readers.lists import open_lists as open_lists
 from .readers.tiangong_st import open_tiangong_st as open_tiangong_st

@@ -39,6 +39,7 @@ PositiveProbability = Annotated[float, Interval(gt=0, le=1)]
 Fraction = Annotated[float, Interval(gt=0, lt=1)]
 Decay = Annotated[float, Interval(ge=0, lt=1)]
 """A rate of exponential decay, or of dropout."""
+FirstRank = Annotated[int, Interval(ge=0, le=1)]
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
 Ids = Annotated[int, Interval(ge=1, le=MOST_IDS)]
 """A largest id, which is a 32-bit integer."""

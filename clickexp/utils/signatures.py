@@ -11,6 +11,9 @@ from clickexp.errors import ConfigError
 from clickexp.utils.bounds import check_value
 from clickexp.utils.suggest import did_you_mean
 
+_MARKS = "*&!|>%@`"
+"""What YAML has for other purposes at the beginning of a value, as in files=*.parquet or separator=|."""
+
 
 def accepted(constructor: Callable[..., Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the known arguments that the constructor has a name for and, as a partial, does not hold yet."""
@@ -116,7 +119,7 @@ def parsed_options(words: Iterable[str]) -> dict[str, Any]:
         if not key or not equals:
             raise ConfigError(f"{word!r} is not key=value. Options look like positions=10.")
         try:
-            value = yaml.safe_load(text)
+            value = text if text[:1] in [*_MARKS] else yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise ConfigError(f"{word}: not a value in YAML ({error})") from error
         *outer, last = key.split(".")

@@ -1,23 +1,27 @@
 """Readers of raw logs: result pages a second, beside a reader in plain Python, and peak memory.
 
     python scripts/bench/readers.py --pages 1000000
+    python scripts/bench/readers.py --pages 200000 --formats
 
 The log is made up: sessions of one to four pages of ten URLs, Zipf queries of 20 documents each, half a click a page.
-Each side runs in a separate process.
+With --formats the same pages are written in each kind of file. Each side runs in a separate process.
 """
 
 import argparse
+import functools
+import gzip
 import multiprocessing
 import resource
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 
-from clickexp.data import prepare
-from clickexp.data.readers.yandex import open_yandex
+import clickexp.data
 
 CHUNK = 50_000
 POSITIONS = 10
@@ -70,13 +74,78 @@ def read_in_python(file: Path) -> int:
     return len(pages)
 
 
-def read(file: Path) -> int:
+def read(file: Path, opener: str = "open_yandex", **options: Any) -> int:
+    reader = getattr(clickexp.data, opener)
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-        return (
-            prepare(open_yandex.read, open_yandex.format, file, Path(folder) / "log")
-            .parts["sessions"]
-            .count
+        log = clickexp.data.prepare(
+            reader.read, reader.format, file, Path(folder) / "log", **options
         )
+        return log.parts["sessions"].count
+
+
+def write_formats(folder: Path, pages: int) -> dict[str, tuple[Path, str, dict[str, Any]]]:
+    """Pages in every kind of file: each with its reader and options."""
+    rng = np.random.default_rng(0)
+    queries = np.minimum(rng.zipf(1.2, pages), 20_000_000)
+    urls = queries[:, None] * 20 % 90_000_000 + rng.random((pages, 20)).argsort(1)[:, :POSITIONS]
+    clicks = (rng.random((pages, POSITIONS)) < 0.05).astype(np.int8)
+    lists = pl.DataFrame({"query_id": queries, "query_doc_ids": urls, "clicks": clicks})
+    lists = lists.with_columns(pl.col("query_doc_ids", "clicks").arr.to_list())
+    rows = pl.DataFrame(
+        {
+            "session": np.repeat(np.arange(pages), POSITIONS),
+            "query": np.repeat(queries, POSITIONS),
+            "document": urls.ravel(),
+            "rank": np.tile(np.arange(1, POSITIONS + 1), pages),
+            "click": clicks.ravel(),
+        }
+    )
+    shown = rows.group_by("session", "query", maintain_order=True).agg(
+        shown=pl.struct("document", "rank", "click")
+    )
+    cells = lists.with_columns(
+        pl.col("query_doc_ids", "clicks").cast(pl.List(pl.String)).list.join(" ")
+    )
+    counts = rows.group_by("query", "document", "rank", maintain_order=True).agg(
+        impressions=pl.len(), clicks=pl.sum("click")
+    )
+    lists.write_parquet(folder / "lists.parquet")
+    lists.write_ndjson(folder / "lists.jsonl")
+    cells.write_csv(folder / "lists.csv")
+    rows.write_parquet(folder / "rows.parquet")
+    rows.write_ndjson(folder / "rows.jsonl")
+    rows.write_csv(folder / "rows.csv")
+    shown.write_parquet(folder / "shown.parquet")
+    shown.write_ndjson(folder / "shown.jsonl")
+    counts.write_parquet(folder / "counts.parquet")
+    write_yandex(folder / "clicks.txt", pages)
+    for name in ("rows.csv", "clicks.txt"):
+        packed = gzip.compress((folder / name).read_bytes(), 1)
+        (folder / f"{name}.gz").write_bytes(packed)
+    keyed = {"pair_key": "query_document"}
+    fields: dict[str, str] = {key: f"shown.{key}" for key in ("document", "rank", "click")}
+    readers = {
+        "lists": ("open_lists", keyed),
+        "rows": ("open_impressions", {}),
+        "shown": ("open_impressions", {"columns": fields}),
+        "counts": ("open_counts", {}),
+        "clicks": ("open_yandex", {}),
+    }
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    return {file.name: (file, *readers[file.name.partition(".")[0]]) for file in files}
+
+
+def measure_formats(folder: Path, pages: int, repeats: int) -> None:
+    """Prints a line per kind of file; counts are of impressions instead of pages."""
+    print(f"{pages:,} pages; median of {repeats}")
+    print(f"{'':16} {'MB':>6} {'pages/s':>11} {'pages/CPU s':>11} {'peak MB':>7}")
+    for name, (file, opener, options) in write_formats(folder, pages).items():
+        task = functools.partial(read, opener=opener, **options)
+        rate, cpu, memory = np.median(
+            np.array([measured(task, file) for _ in range(repeats)]), axis=0
+        )
+        size = file.stat().st_size / 1e6
+        print(f"{name:16} {size:6.0f} {rate:11,.0f} {cpu:11,.0f} {memory:7.0f}")
 
 
 def measured(task: Callable[[Path], int], file: Path) -> tuple[float, float, float]:
@@ -98,8 +167,12 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where the log is written meanwhile")
+    parser.add_argument("--formats", action="store_true", help="each kind of file instead")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        if options.formats:
+            measure_formats(Path(folder), options.pages, options.repeats)
+            return
         file = Path(folder) / "clicks.txt"
         write_yandex(file, options.pages)
         print(

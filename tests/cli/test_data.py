@@ -396,6 +396,42 @@ def test_an_interrupt_leaves_nothing(parquet, tmp_path, capsys, monkeypatch):
     assert not list((tmp_path / "a").iterdir())
 
 
+def test_a_reader_of_ones_own_prepares_and_inspects(tmp_path, capsys, monkeypatch):
+    """Patterns need no quotes against YAML."""
+    code = """
+import numpy as np
+from clickexp.data import SourceLocation, log_format
+
+@log_format("own")
+def open_own(source, log, *, files: str = "*"):
+    with log.part("sessions", 2, ["query_doc_ids", "clicks", "lengths"]) as pack:
+        for file in sorted(source.glob(files)):
+            ids = np.array([[len(file.name), 1]] * 10)
+            chunk = {"query_doc_ids": ids, "clicks": ids == 1, "lengths": np.full(10, 2)}
+            pack.append(chunk, SourceLocation(str(file)))
+
+def plain(source, log):
+    pass
+"""
+    (tmp_path / "own_format_of_a_test.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "log").mkdir()
+    for name in ("a.log", "b.log", "c.txt"):
+        (tmp_path / "log" / name).touch()
+    own = "own_format_of_a_test:open_own"
+    said(capsys, "prepare", own, tmp_path / "log", tmp_path / "data", "files=*.log")
+    assert open_prepared(tmp_path / "data").train.count == 16
+    printed = said(capsys, "inspect", tmp_path / "log", f"format={own}", "files=*.*")
+    assert any(line[0] == "documents shown" for line in printed)
+    for format, part in (
+        ("own_format_of_a_test:plain", "log_format"),
+        ("no_module:f", "nothing of this name"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["prepare", format, str(tmp_path / "log"), str(tmp_path / "other")])
+        assert part in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("seconds, tenths", [(0, []), (1.5, range(1, 11))])
 def test_progress_is_a_line_a_tenth_after_the_first_second(seconds, tenths, capsys):
     with commands.Steps("reading x") as progress:

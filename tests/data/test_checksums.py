@@ -132,7 +132,9 @@ def test_an_id_that_the_log_cannot_have_is_no_document(folder, byte):
     file = folder / "sessions" / "query_doc_ids.npy"
     flip(file, 8 * (file.stat().st_size - 4 + byte) + 7)
     part = Log.open(folder).parts["sessions"]
-    with refuses(DataError, f"{folder / 'sessions'}: query_doc_ids holds", "prepare the data again"):
+    with refuses(
+        DataError, f"{folder / 'sessions'}: query_doc_ids holds", "prepare the data again"
+    ):
         part.check_stored_ids()
 
 

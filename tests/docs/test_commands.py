@@ -103,6 +103,8 @@ def test_lines_are_taken_by_the_parsers_of_their_commands(monkeypatch):
     monkeypatch.setattr(log_commands, "prepare", lambda *_, **options: refuse(None, "reads"))
     faults = []
     for page, command in LINES:
+        for folder in re.findall(r"\bPYTHONPATH=(\S+)", command):
+            monkeypatch.syspath_prepend(ROOT / folder)
         try:
             given = parse(words_of(command))
             if (

@@ -117,6 +117,7 @@ def sample(name, folder):
     files = {
         "lists": ["clicks.parquet"],
         "lists as text": ["clicks.csv"],
+        "counts": ["counts.csv"],
         "impressions": ["impressions.csv"],
         "tiangong_st": ["train_per_query_quid.txt", "human_label_for_NCM_per_query_quid.txt"],
         "yandex": ["YandexClicks.txt", "YandexRelevance.txt"],
@@ -155,6 +156,7 @@ def sample(name, folder):
         *(
             ("lists", 4),
             ("lists as text", 4),
+            ("counts", 50),
             ("impressions", 4),
             ("tiangong_st", 9),
             ("yandex", 3),

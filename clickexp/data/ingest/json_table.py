@@ -29,7 +29,7 @@ class JsonTable(TypedTable):
 
     kind = "JSON lines"
     suffixes = also_compressed(*JSON_LINES, ".json")
-    remedy = "mend the line; each holds one JSON object in UTF-8"
+    remedy = "each line holds one JSON object in UTF-8, with values of one type for a key"
 
     def _open(self) -> tuple[pa.Schema, int]:
         with opened(self.file) as stream:

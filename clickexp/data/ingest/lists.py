@@ -100,10 +100,16 @@ class Lists:
         if position is None:
             return self
         left = self.where(np.asarray(self.documents["positions"]) <= position)
-        some = (left.lengths > 0) | (self.lengths == 0)
         log.note("cut_lists", (left.lengths < self.lengths).sum())
-        log.note("dropped_lists_without_documents", (~some).sum())
-        return Lists(left.lengths[some], left.documents, _filtered(self.sessions, some))
+        log.note(
+            "dropped_lists_without_documents", ((left.lengths == 0) & (self.lengths > 0)).sum()
+        )
+        return left.without_empty(self.lengths > 0)
+
+    def without_empty(self, cut: np.ndarray) -> "Lists":
+        """The lists but for those with True in `cut` that have no documents."""
+        some = (self.lengths > 0) | ~cut
+        return Lists(self.lengths[some], self.documents, _filtered(self.sessions, some))
 
     def check_order(self, location: SourceLocation) -> None:
         """Raises a DataError for a list whose documents do not stand in the order of their positions.

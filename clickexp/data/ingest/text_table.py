@@ -59,8 +59,10 @@ class TextTable(SourceTable):
 
     def _open(self) -> tuple[pa.Schema, int]:
         self._encoding, self._skipped = None, 0
-        if (mark := self.text.separator) and (len(mark) != 1 or not mark.isascii()):
-            raise DataError(f"separator is {mark!r}. It must be one ASCII character, or null.")
+        given = self.text.separator
+        given = "\t" if given == r"\t" else given
+        if given is not None and (len(given) != 1 or not given.isascii()):
+            raise DataError(f"separator is {given!r}. It must be one ASCII character, or null.")
         with opened(self.file) as stream:
             start, size = stream.content.read(_START_BYTES), stream.size
         for sign, (what, remedy) in _NO_TABLES.items():
@@ -73,7 +75,7 @@ class TextTable(SourceTable):
         if lines and lines[0].lower().startswith(_SEPARATOR_LINE):
             stated, self._skipped, lines = lines[0][len(_SEPARATOR_LINE) :][:1], 1, lines[1:]
         first = lines[0] if lines else ""
-        self.separator = self.text.separator or stated or self._found_separator(first)
+        self.separator = given or stated or self._found_separator(first)
         self.names = self._header(first)
         return pa.schema([(name, pa.string()) for name in self.names]), size
 

@@ -16,6 +16,7 @@ from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
+from clickexp.data.ingest.shown import CONTRADICTION, NOT_SEEN, SEEN, from_one, rank_rule
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
@@ -23,15 +24,16 @@ from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
 from clickexp.errors import DataError
-from clickexp.utils.bounds import PositiveInt
+from clickexp.utils.bounds import FirstRank, PositiveInt
 
 _FIELDS: dict[str, Column | Field] = {
     **dict.fromkeys(("session", "query", "document"), ANY_ID._replace(per_document=False)),
     "search_session": SEARCH_SESSION,
     "time": TIME,
-    "rank": Column("rank", "int32", per="session", least=1, rule="ranks are integers from 1"),
+    "rank": Column("rank", "int32", per="session", least=1),
     "click": replace(COLUMNS["clicks"], name="click", per="session"),
     "label": replace(COLUMNS["labels"], name="label", per="session"),
+    "seen": Column("seen", "bool", per="session", rule=SEEN.rule),
 }
 """What each cell of a row is read as."""
 _REQUIRED = ("session", "document", "rank", "click")
@@ -59,6 +61,7 @@ def open_impressions(
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
     header: Sequence[str] | None = None,
+    first_rank: FirstRank = 1,
     features: Sequence[str] | None = None,
     missing: Missing | None = None,
     standardize: bool = True,
@@ -96,26 +99,31 @@ def open_impressions(
     names = made.names(names)
     fields = _FIELDS | made.fields() | _by_row(extra)
     fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
+    fields["rank"] = Column(
+        "rank", "int32", per="session", least=first_rank, rule=rank_rule("ranks", first_rank)
+    )
     required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
+    required = tuple(key for key in required if key != "session" or names[key] is not None)
     text = TextForm(separator, header)
     tables = open_tables(source, fields, names, required, files=files, text=text)
     own = made.settle(tables)
     packed = [
         own[name] if name in own else _PACKED[name]
         for name in tables[0].columns
-        if name != "session"
+        if name not in ("session", "seen")
     ]
     schema = declared(["lengths", *packed])
     ranks = _longest(tables, schema.values()) if positions is None else positions
     reading = _Reading(tables, log.progress, _by_row(own))
     sessions, ids = IdTable(), PairIds(pair_key, log.names)
+    place = SourceLocation(str(source))
     with log.part("sessions", ranks, schema.values()) as pack:
-        for rows in _whole_sessions(reading.rows()):
-            lists = _lists(rows, schema, sessions, reading).down_to(positions, log)
+        for rows in _whole_sessions(_seen(reading, log)):
+            lists = from_one(_lists(rows, schema, sessions, reading), first_rank, place)
+            lists = lists.down_to(positions, log)
             if len(lists.lengths):
-                location = SourceLocation(str(source))
-                lists = made.encoded(lists, log, location)
-                pack.append(ids.number(lists).padded(ranks, schema), location)
+                lists = made.encoded(lists, log, place)
+                pack.append(ids.number(lists).padded(ranks, schema), place)
     made.finish(log)
 
 
@@ -145,6 +153,8 @@ class _Reading:
                 for name, values in batch.columns.items()
             }
             place = (len(self._locations) << 32) + batch.rows
+            if "session" not in self.tables[0].columns:  # each row of the file is one
+                columns["session"] = pl.Series(place)
             self._locations.append(batch.location)
             yield pl.DataFrame({**columns, "place": place})
 
@@ -172,10 +182,23 @@ class _Reading:
             raise self.error(what.format(**row), remedy, row["place"])
 
 
+def _seen(reading: _Reading, log: LogWriter) -> Iterator[_Rows]:
+    """The rows of documents that were seen; the log counts the others."""
+    for rows in reading.rows():
+        if "seen" not in rows.columns:
+            yield rows
+            continue
+        unseen_click = rows["click"] & ~rows["seen"]
+        reading.reject(unseen_click, rows, "seen holds false for a click", CONTRADICTION)
+        log.note(NOT_SEEN, int((~rows["seen"]).sum()))
+        yield rows.filter("seen").drop("seen")
+
+
 def _longest(tables: Sequence[SourceTable], columns: Iterable[Column]) -> int:
     """Rows of the longest session."""
     extent, reading = Extent(), _Reading(tables)
-    for rows in _whole_sessions(reading.rows(["session"])):
+    key = "session" if "session" in tables[0].columns else "document"
+    for rows in _whole_sessions(reading.rows([key])):
         pages = rows.group_by("page", maintain_order=True).agg(pl.len(), pl.first("place"))
         extent.add(pages["len"].to_numpy().astype(np.int64), reading, pages["place"].to_numpy())
     return extent.ranks(columns, "set positions to the lowest rank to keep")

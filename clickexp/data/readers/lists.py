@@ -11,13 +11,14 @@ from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
+from clickexp.data.ingest.shown import SEEN, from_one, seen_alone
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, longest_list, open_tables
 from clickexp.data.ingest.vectors import VECTORS
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column
-from clickexp.utils.bounds import Ids, PositiveInt
+from clickexp.utils.bounds import FirstRank, Ids, PositiveInt
 
 _KEYS = (
     "query_doc_ids",
@@ -27,6 +28,7 @@ _KEYS = (
     "time",
     "positions",
     "labels",
+    "seen",
     "query_doc_features",
 )
 """Keys of the option `columns`, and but for time names of the columns in the files. The first two must be there."""
@@ -44,6 +46,7 @@ def open_lists(
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
     header: Sequence[str] | None = None,
+    first_rank: FirstRank = 1,
     features: Sequence[str] | None = None,
     missing: Missing | None = None,
     standardize: bool = True,
@@ -84,7 +87,7 @@ def open_lists(
     described = {**fields, **made.fields()}, made.names(names), (*required, *made.required)
     text = TextForm(separator, header)
     tables = open_tables(source, *described, files=files, text=text)
-    read_lists(tables, log, pair_key, positions, query_doc_pairs, made)
+    read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, made)
 
 
 def list_columns(
@@ -99,6 +102,7 @@ def list_columns(
         "session_ids": SEARCH_SESSION,
         "times": TIME,
         FEATURES: VECTORS,
+        "seen": SEEN,
     }
     if not pair_key:
         rule = (
@@ -118,6 +122,7 @@ def read_lists(
     pair_key: str | None,
     positions: int | None,
     query_doc_pairs: int | None,
+    first_rank: int,
     made: FeatureColumns,
 ) -> None:
     """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
@@ -127,6 +132,8 @@ def read_lists(
     """
     own = made.settle(tables)
     schema, fields = packed_columns(tables[0]) | own, {**tables[0].fields, **own}
+    if "seen" in tables[0].columns:  # those left keep their places
+        schema["positions"] = COLUMNS["positions"]
     ranks = positions
     if ranks is None:
         ranks = longest_list(tables, "query_doc_ids", schema.values(), POSITIONS)
@@ -135,7 +142,9 @@ def read_lists(
         for batch in batches_of(tables, log.progress):
             lists = with_session_keys(Lists.of(batch.columns, batch.location, fields))
             lists.check_order(batch.location)
-            lists = made.encoded(lists.head(ranks, log), log, batch.location)
+            lists = from_one(lists, first_rank, batch.location)
+            lists = seen_alone(lists, log, batch.location).head(ranks, log)
+            lists = made.encoded(lists, log, batch.location)
             pack.append(
                 (lists if ids is None else ids.number(lists)).padded(ranks, schema), batch.location
             )

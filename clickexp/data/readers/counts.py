@@ -1,0 +1,154 @@
+"""Sessions from counts: a row per query, document and rank, with its impressions and clicks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
+from clickexp.data.ingest.lists import Lists, cells
+from clickexp.data.ingest.numbering import PairIds
+from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
+from clickexp.data.ingest.tables import batches_of, open_tables
+from clickexp.data.log_format import log_format
+from clickexp.data.log_writer import LogWriter
+from clickexp.data.schema import COLUMNS, Column, SourceLocation
+from clickexp.errors import DataError
+from clickexp.utils.bounds import FirstRank, Seed
+
+_MOST = 10**9
+"""Impressions below this number can be drawn in a random order."""
+_CHUNK = 1 << 16
+_MEAN = (
+    "ranks are integers; a mean over impressions mixes the clicks of several ranks: export counts by rank, or single "
+    "impressions, which dataset=impressions reads"
+)
+_FIELDS: dict[str, Column | Field] = {
+    "query": ANY_ID._replace(per_document=False),
+    "document": ANY_ID._replace(per_document=False),
+    "rank": Column("rank", "int32", per="session", rule=_MEAN),
+    "impressions": Column("impressions", "int64", per="session", least=0),
+    "clicks": Column("clicks", "int64", per="session", least=0),
+    "label": replace(COLUMNS["labels"], name="label", per="session"),
+}
+_REQUIRED = ("document", "rank", "impressions", "clicks")
+
+
+@log_format("counts")
+def open_counts(
+    source: Path,
+    log: LogWriter,
+    *,
+    files: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+    separator: str | None = None,
+    header: Sequence[str] | None = None,
+    first_rank: FirstRank = 1,
+    pair_key: str = "query_document",
+    seed: Seed = 0,
+) -> None:
+    """The dataset in a table of counts, or in those of a folder: each impression becomes a list of one document.
+
+    A row with 20 impressions and 9 clicks becomes 20 lists, 9 of them clicked, at its position. They are exactly these,
+    in a random order, so that each part of a split is a random part of each row. What else was on a page is not known:
+    PBM, trust bias and click rates have the likelihood of whole pages; models that read what stands above a document do
+    not. Memory holds the rows, 100 bytes each and their names, and a chunk of 65,536 lists or four per row.
+
+    files       pattern of the files in a folder, default all kinds of tables
+    columns     file's name for query, document, rank, impressions, clicks and label; label is optional, and so is the
+                query where pair_key is "document"
+    separator   of text columns, default the one of tab, comma, semicolon and bar that finds the names
+    header      names of the columns of text whose first line is a row
+    first_rank  1 or 0, the rank of the first document of a page
+    pair_key    what has a row in the tables: "query_document", a document under a query, or "document"
+    seed        of the order
+
+    DataError names file, row and remedy.
+    """
+    names, extra = named_columns(columns, _FIELDS)
+    if extra:
+        raise DataError(f"columns has {[*extra]}. The keys are {[*_FIELDS]}.")
+    required = (*_REQUIRED, *("query",) * (pair_key == "query_document"))
+    form = TextForm(separator, header)
+    tables = open_tables(source, _FIELDS, names, required, files=files, text=form)
+    rows = _rows(tables, log, PairIds(pair_key, log.names), first_rank)
+    _pack(rows, source, log, np.random.default_rng(seed))
+
+
+def _rows(
+    tables: Sequence[SourceTable], log: LogWriter, ids: PairIds, first_rank: int
+) -> dict[str, np.ndarray]:
+    """The packed columns of the rows that were shown, and how often each was clicked and not."""
+    chunks: list[dict[str, np.ndarray]] = []
+    for batch in batches_of(tables, log.progress):
+        columns = {name: _values(name, batch, values) for name, values in batch.columns.items()}
+        shown, clicked, place = columns["impressions"], columns["clicks"], batch.location
+        remedy = "each impression has one click at most: count the impressions that were clicked"
+        place.reject(np.asarray(clicked > shown), clicked, "clicks", remedy)
+        ranks = np.asarray(columns["rank"])
+        place.reject(ranks < first_rank, ranks, "rank", f"{_MEAN}; the first is {first_rank}")
+        queries = {"query_ids": columns["query"]} if "query" in columns else {}
+        ones = np.ones(len(ranks), np.int64)
+        lists = ids.number(Lists(ones, {"query_doc_ids": columns["document"]}, queries))
+        chunk = {**lists.documents, **lists.sessions, "positions": ranks + 1 - first_rank}
+        chunk |= {"clicked": clicked, "skipped": np.asarray(shown) - np.asarray(clicked)}
+        if "label" in columns:
+            chunk["labels"] = columns["label"]
+        chunks.append({name: np.asarray(values) for name, values in chunk.items()})
+    log.note("rows_without_impressions", sum(_unshown(chunk).sum() for chunk in chunks))
+    return {
+        name: np.concatenate([chunk[name][~_unshown(chunk)] for chunk in chunks])
+        for name in (chunks[0] if chunks else ())
+    }
+
+
+def _unshown(rows: Mapping[str, np.ndarray]) -> np.ndarray:
+    return (rows["clicked"] == 0) & (rows["skipped"] == 0)
+
+
+def _values(name: str, batch: Batch, values: pl.Series) -> pl.Series:
+    field = _FIELDS[name]
+    read = cells(name, values, field, batch.location, batch.lengths)
+    if not isinstance(field, Column):
+        return read
+    return pl.Series(field.convert(read.to_numpy(), batch.location, batch.lengths))
+
+
+def _pack(
+    rows: dict[str, np.ndarray], source: Path, log: LogWriter, rng: np.random.Generator
+) -> None:
+    clicked, skipped = (rows.pop(name, np.zeros(0, np.int64)) for name in ("clicked", "skipped"))
+    per_list = [name for name in rows if not COLUMNS[name].per_document]
+    place = SourceLocation(str(source))
+    with log.part("sessions", 1, ["lengths", "clicks", *rows]) as pack:
+        for drawn in _in_random_order(np.concatenate([clicked, skipped]), source, rng):
+            row, click = drawn % max(len(clicked), 1), drawn < len(clicked)
+            chunk = {name: values[row] for name, values in rows.items()}
+            chunk |= {"clicks": click, "lengths": np.ones(len(row), np.int64)}
+            lists = {
+                name: values if name in (*per_list, "lengths") else values[:, None]
+                for name, values in chunk.items()
+            }
+            pack.append(lists, place)
+
+
+def _in_random_order(
+    counts: np.ndarray, source: Path, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Each number 0, 1, ... as often as it counts, in a uniformly random order, some at a time.
+
+    How often each is among the next ones is drawn from what is left of it, the multivariate hypergeometric
+    distribution; so no permutation of all is held.
+    """
+    left, total = counts.copy(), int(counts.sum())
+    if total >= _MOST:
+        what = f"there are {total:,} impressions, and no order of {_MOST:,} or more is drawn"
+        raise DataError(f"{source}: {what}. Read the counts of some queries or days alone.")
+    size = max(_CHUNK, 2 * len(counts))
+    while total:
+        drawn = rng.multivariate_hypergeometric(left, min(size, total), method="marginals")
+        left, total = left - drawn, total - int(drawn.sum())
+        yield rng.permutation(np.repeat(np.arange(len(counts)), drawn))
