@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Mapping, Sequence
 
 OF_SYSTEM = (OSError, MemoryError)
 """Errors of the operating system."""
@@ -19,7 +20,26 @@ class ConfigError(UserError, ValueError):
 
 
 class DataError(UserError, ValueError):
-    """Input that cannot be used. The message says where, what is wrong, and the remedy."""
+    """Input that cannot be used. The message says where, what is wrong, and the remedy.
+
+    Attributes:
+        options: Options of the reader that are the remedy, by key; `format` is another reader.
+    """
+
+    def __init__(self, message: str, options: Mapping[str, str] | None = None):
+        super().__init__(message)
+        self.options = dict(options or {})
+
+
+class FaultyLogError(DataError):
+    """A log with faults of some kinds, each in a line of the message."""
+
+    def __init__(self, lines: Sequence[str], options: Mapping[str, str]):
+        leaves_out = " ".join(f"{key}={value}" for key, value in options.items())
+        end = f"{leaves_out} leaves out what is faulty, and counts it."
+        several = [f"the log has {len(lines)} kinds of faults:", *(f"  {line}" for line in lines)]
+        message = f"{lines[0]} {end}" if len(lines) == 1 else "\n".join([*several, end])
+        super().__init__(message, options)
 
 
 class DivergedError(UserError, FloatingPointError):
@@ -34,6 +54,11 @@ def install(extra: str) -> str:
 def no_room(error: OSError) -> bool:
     """Returns whether the disk, or the user's share of it, is full."""
     return error.errno in _FULL
+
+
+def lines_of(error: Exception) -> list[str]:
+    """Describes an error in one line, or in those of the faults of a log."""
+    return str(error).split("\n") if isinstance(error, FaultyLogError) else [reason(error)]
 
 
 def reason(error: Exception, *, context: bool = True) -> str:

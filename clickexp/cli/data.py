@@ -32,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
-    with ending("clickexp-data", "stopped, nothing half-written is left"):
+    with ending("clickexp-data", "stopped, nothing half-written is left", arguments):
         chosen = vars(_parsed(arguments))
         from clickexp.cli import log_commands as commands
 

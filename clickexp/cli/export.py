@@ -19,6 +19,8 @@ Writes what the fitted model of a run knows, as tables for other tools:
   ranking.parquet      with --rank LISTS: documents of each list by score;
                        of a learning-to-rank file also scores.txt
   ranker.npz, .py      with --numpy: the ranker, and a scorer without JAX
+  judgments.txt        with --judgments: grades 0 to 4 of the documents of each
+                       query, as Elasticsearch Learning to Rank reads them
   thompson.parquet     with --thompson SEED: documents of each query, ordered by
                        a draw from the posteriors of tables
   figures/             examination beside click rates, and the distribution of
@@ -71,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--thompson", metavar="SEED", type=int, help=text)
     text = "score and order the lists in a file: parquet or CSV with the ids of the log, or a learning-to-rank file"
     parser.add_argument("--rank", metavar="LISTS", help=text)
+    text = "write judgments.txt, grades of relevance from 0 to 4 for Elasticsearch Learning to Rank"
+    parser.add_argument("--judgments", dest="judgment_list", action="store_true", help=text)
     text = "write ranker.npz and ranker.py, which scores documents without JAX"
     parser.add_argument("--numpy", action="store_true", help=text)
     parser.add_argument(

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -15,9 +15,12 @@ from clickexp.cli import log_report as report
 from clickexp.data import Dataset
 from clickexp.data.checksums import REMEDY
 from clickexp.data.description import is_log
+from clickexp.data.inspect.alike import alike_names
 from clickexp.data.inspect.context import context_summaries
 from clickexp.data.inspect.doubts import doubts
 from clickexp.data.inspect.identifiability import identifiability
+from clickexp.data.inspect.layout import detect
+from clickexp.data.inspect.spans import future_in_training, spans
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.log_format import LogFormat, prepare
 from clickexp.data.prepared import open_prepared, verify_log
@@ -27,15 +30,15 @@ from clickexp.results.figures.log import write_figures
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
-from clickexp.utils.signatures import check_arguments, located, parsed_options
+from clickexp.utils.signatures import (
+    check_arguments,
+    flat_options,
+    located,
+    merged,
+    parsed_options,
+)
 from clickexp.utils.sources import source_path
 
-_FORMAT_OF_FILES = {
-    "train_per_query_quid.txt": "tiangong_st",
-    "annotations.parquet": "baidu_ultr_uva",
-    "*.parquet": "lists",
-}
-"""The format that a file's name, or a file in the folder, indicates; the first that is found."""
 _FURTHER = (
     "prepare also takes name, which results show. inspect takes format, unless the files show it; the splits "
     "train_sessions, val_sessions, test_sessions where the log does not come split; and cache, a folder that keeps "
@@ -61,6 +64,7 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
         report.parts(log),
         report.largest_id(log.parts.values()),
         report.notes(log.notes),
+        *(f"warning: {each}" for each in alike_names(log.names)),
         f"next: {shlex.join(['clickexp', 'dataset=prepared', f'dataset.path={target}'])}",
     )
 
@@ -76,13 +80,16 @@ def inspect_log(
         output: Where figures/ goes; by default a folder of the log's name below outputs/inspect.
         json: Print one JSON object instead of tables.
     """
-    dataset = _dataset(source_path(path), parsed_options(options))
+    dataset, layout, split, following = _dataset(source_path(path), parsed_options(options))
+    times = spans(dataset)
     counts, links, contexts = (
         summaries(dataset),
         identifiability(dataset.train),
         context_summaries(dataset),
     )
-    warnings = list(doubts(dataset))
+    warnings = [*doubts(dataset), *alike_names(dataset.names)]
+    if (doubt := future_in_training(dataset, times)) is not None:
+        warnings.append(doubt)
     folder = (
         Path(output)
         if output
@@ -100,7 +107,10 @@ def inspect_log(
     grades = (report.grades(name, part.labels) for name, part in counts.items() if part.labels)
     _show(
         f"{path}: {dataset.name}",
+        layout,
         report.counts(counts),
+        split,
+        report.times(times),
         report.largest_id(dataset.parts.values()),
         report.click_rates(train),
         f"documents in a list: {report.quantiles(train.lengths)}",
@@ -111,6 +121,7 @@ def inspect_log(
         report.notes(dataset.notes),
         *(f"warning: {doubt}" for doubt in warnings),
         links.describe(),
+        following,
         f"figures: {drawn}",
     )
 
@@ -205,30 +216,60 @@ def _check(
     check_arguments(opener, options, "")
 
 
-def _dataset(path: Path, options: dict[str, Any]) -> Dataset:
-    """Returns the dataset in a prepared folder, or in a source whose format is given or shown by the files."""
+class _Opened(NamedTuple):
+    """A log, and lines about it: how its format was found where nobody named it, its split, and what to do next."""
+
+    dataset: Dataset
+    layout: str
+    split: str
+    following: str
+
+
+def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
+    """Opens a prepared folder, or a source whose format is given or shown by the files."""
     format = options.pop("format", None)
     if is_log(path):
         _check(open_prepared, options, _names(open_prepared), "a prepared log")
-        return open_prepared(path, **options)
+        dataset = open_prepared(path, **options)
+        return _Opened(dataset, "", _split(dataset, options), _next("prepared", path, options))
     if not path.exists():
-        keyed = "=" in str(path)
+        key, equals, _ = str(path).partition("=")
         remedy = (
             "The path comes first: clickexp-data inspect PATH format=NAME."
-            if keyed
+            if equals and "/" not in key
             else "Check the path."
         )
         raise ConfigError(f"{path}: no such file or folder. {remedy}")
-    opener = _opener(format or _format_of(path))
+    why = ""
+    if format is None:
+        named = [value for key, value in flat_options(options) if key.startswith("columns.")]
+        format, found, why = detect(path, FORMATS, named)
+        options = merged(found, options)
+    opener = _opener(format)
     _check(opener, options, _names(opener), opener.format)
     with Steps(f"reading {path.name}") as progress:
-        return opener(path, progress=progress, **options)
+        dataset = opener(path, progress=progress, **options)
+    following = _next(format, path, options)
+    return _Opened(dataset, why, _split(dataset, options), following)
 
 
-def _format_of(path: Path) -> str:
-    for pattern, format in _FORMAT_OF_FILES.items():
-        if any(path.glob(pattern)) if path.is_dir() else path.match(pattern):
-            return format
-    raise ConfigError(
-        f"{path}: the files do not show the format. Add format=, one of {', '.join(FORMATS)}."
+def _split(dataset: Dataset, options: Mapping[str, Any]) -> str:
+    """A line about the split of a log, if nobody chose it."""
+    parts = [dataset.train, dataset.val, dataset.test]
+    one_log = len({part.folder for part in parts}) == 1
+    if not one_log or options.keys() & {"train_sessions", "val_sessions", "test_sessions"}:
+        return ""
+    return (
+        "split: the default, 80%, 10% and 10% of the sessions in the order of the log; by time with "
+        "train_sessions=[null,DATE] val_sessions=[DATE,DATE] test_sessions=[DATE,null]"
     )
+
+
+def _next(format: str, path: Path, options: Mapping[str, Any]) -> str:
+    """The command that fits a model to a log."""
+    given = []
+    for key, value in flat_options(options):
+        declares = "+" if value.startswith("{") else ""  # a key that configurations lack
+        given += [f"{declares}dataset.{key}={value}"] if key != "cache" else []
+    words = ["clickexp", f"dataset={format}", f"dataset.path={path}", *given, "model=pbm"]
+    return f"next: {shlex.join(words)}"

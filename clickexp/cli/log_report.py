@@ -14,6 +14,7 @@ from clickexp.data.inspect.identifiability import Identifiability
 from clickexp.data.inspect.summary import Summary
 from clickexp.data.prepared import Log
 from clickexp.data.sessions import Sessions
+from clickexp.data.time_ranges import TimeRange, shown
 from clickexp.utils.tables.terminal import console_table, first_ranks
 
 if TYPE_CHECKING:
@@ -76,6 +77,12 @@ def context(summaries: Mapping[str, ContextSummary]) -> Table | None:
         "documents clicked before": lambda part: _share(part.clicked, part.documents),
     }
     return _by_part(summaries, rows) if summaries else None
+
+
+def times(spans: Mapping[str, TimeRange]) -> Table | None:
+    """Returns the first and the last time of each part; None of a log without dates."""
+    rows = [[name, shown(span.start), shown(span.stop)] for name, span in spans.items()]
+    return console_table(["times", "first", "last"], rows) if rows else None
 
 
 def click_rates(train: Summary) -> Table:

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from clickexp.cli.help import prints
 from clickexp.experiment.conf import CONF
-from clickexp.experiment.hydra_errors import MENDABLE, format_hydra_error
+from clickexp.experiment.hydra_errors import MENDABLE, error_text
 from clickexp.experiment.overrides import CommandLine
 from clickexp.sweeps.callback import RefusedError, collected, in_sweep
 from clickexp.sweeps.job import run_job
@@ -47,8 +47,7 @@ def main() -> None:
 
 
 def _fail(error: BaseException | None) -> NoReturn:
-    """Ends the command with the error in one line."""
+    """Ends the command with the error in one line, or a few, and the command that mends it where one is known."""
     assert isinstance(error, Exception)  # noqa: S101  # for type checkers
-    line = format_hydra_error(error, sys.argv[1:])
-    exits.complain("clickexp", f"{line} [{exits.FULL_ERROR}=1 shows the trace]")
+    exits.complain("clickexp", error_text(error, sys.argv[1:]))
     sys.exit(1)

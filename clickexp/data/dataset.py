@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cached_property
 from itertools import accumulate, combinations, pairwise
 from numbers import Integral
@@ -15,6 +16,7 @@ from clickexp.data.encoding import FEATURES, Encoding
 from clickexp.data.features import Features
 from clickexp.data.search_sessions import has_interleaved_sessions, new_sessions
 from clickexp.data.sessions import Sessions
+from clickexp.data.time_ranges import TimeRange, as_microseconds, shown, time_range
 from clickexp.errors import DataError
 
 _PARTS = ("train_sessions", "val_sessions", "test_sessions")
@@ -25,7 +27,7 @@ _HASHED = 2**53
 
 
 def _check_part(value: Any) -> Any:
-    """ValueError for what is neither a fraction of the sessions nor a range of them, with what to give instead."""
+    """ValueError for what is no fraction of the sessions and no range of them or of times; it says what to give."""
     if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
         if 0 < float(value) <= 1:
             return value
@@ -34,13 +36,21 @@ def _check_part(value: Any) -> Any:
         start, stop = value
         if _is_whole(start) and (stop is None or _is_whole(stop)):
             return value
+    if (times := time_range(value)) is not None:
+        if times:
+            return value
+        raise ValueError("a range of times [start, stop] whose start is before its stop")
     raise ValueError(
-        "a fraction, such as 0.8, or a range [start, stop] of sessions, which count from 0"
+        "a fraction, such as 0.8, a range [start, stop] of sessions, which count from 0, or of times, as in "
+        "[2025-01-01, 2025-02-01]"
     )
 
 
-Split = Annotated[float | Sequence[int | None], PlainValidator(_check_part)]
-"""A fraction of the sessions, or [start, stop] with start <= i < stop; stop None is the end."""
+Split = Annotated[
+    float | str | date | Sequence[int | str | date | None], PlainValidator(_check_part)
+]
+"""A fraction of the sessions, or [start, stop] with start <= i < stop; stop None is the end. With dates or times, i is
+the time of a session; a day or month alone is all of it."""
 
 
 @dataclass(frozen=True)
@@ -175,10 +185,11 @@ class _Largest(Mapping[str, int]):
 def split(
     sessions: Sessions, train: Split, val: Split, test: Split
 ) -> tuple[Sessions, Sessions, Sessions]:
-    """Views of the three parts: ranges, or fractions taken one after another in file order.
+    """Views of the three parts: ranges, fractions taken one after another in file order, or ranges of times.
 
-    Search sessions stay whole. Where their lists are apart, fractions are of the log with whole sessions one after
-    another, by the time of their first list where lists have `times`, and in the order of their first rows.
+    Search sessions stay whole; their first list says when they were. Where their lists are apart, fractions are of the
+    log with whole sessions one after another, by the time of their first list where lists have `times`, and in the
+    order of their first rows.
 
     Raises:
         DataError: A part is empty, a range goes beyond the sessions or cuts a search session, parts overlap, or
@@ -186,6 +197,10 @@ def split(
     """
     check_split(train, val, test)
     count, parts = sessions.count, (train, val, test)
+    times = {name: time_range(part) for name, part in zip(_PARTS, parts, strict=True)}
+    if None not in times.values():
+        first, second, third = _by_time(sessions, {n: t for n, t in times.items() if t})
+        return first, second, third
     ends = [min(round(end * count), count) for end in accumulate(_fractions(*parts))]
     cut = {name: range(*ends) for name, ends in zip(_PARTS, pairwise([0, *ends]), strict=False)}
     ranges = cut or {name: _range_of(part, count) for name, part in zip(_PARTS, parts, strict=True)}
@@ -200,6 +215,37 @@ def split(
     parts_of = _whole_sessions if cut else _checked_sessions
     first, second, third = parts_of(sessions, ranges)
     return first, second, third
+
+
+def _by_time(sessions: Sessions, ranges: Mapping[str, TimeRange]) -> list[Sessions]:
+    """The sessions of some ranges of times, in file order."""
+    if "times" not in sessions.columns:
+        raise DataError(
+            "the log has no times to split by. Name the column that has them by columns.time=NAME, or give fractions "
+            "or ranges of sessions."
+        )
+    for (one, a), (other, b) in combinations(ranges.items(), 2):
+        if TimeRange(max(a.start, b.start), min(a.stop, b.stop)):
+            raise DataError(f"{one} {a} and {other} {b} overlap. Part them.")
+    times = as_microseconds(sessions.column("times"))
+    if "session_ids" in sessions.columns:
+        ids, number = np.unique(sessions.column("session_ids"), return_inverse=True)
+        begun = np.full(len(ids), np.inf)
+        np.minimum.at(begun, number, times)
+        times = begun[number]
+    parts = []
+    for name, part in ranges.items():
+        rows = np.flatnonzero((times >= part.start) & (times < part.stop))
+        if not len(rows):
+            span = f"{shown(times.min())} to {shown(times.max())}"
+            raise DataError(
+                f"{name} {part} has no session of the log, which goes from {span}. Change it."
+            )
+        is_slice = rows[-1] - rows[0] + 1 == len(rows)
+        parts.append(
+            sessions.slice(int(rows[0]), int(rows[-1]) + 1) if is_slice else sessions.select(rows)
+        )
+    return parts
 
 
 def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Sessions]:
@@ -278,8 +324,11 @@ def check_split(train: Split, val: Split, test: Split) -> None:
             raise DataError(f"{name}={part!r}: give {error}") from error
     given = ", ".join(f"{name}={part}" for name, part in parts.items())
     fractions = _fractions(train, val, test)
-    if len(fractions) not in (0, 3):
-        raise DataError(f"{given} mix fractions and ranges. Give three of one kind.")
+    by_time = [part for part in parts.values() if time_range(part) is not None]
+    if len(fractions) not in (0, 3) or len(by_time) not in (0, 3):
+        raise DataError(
+            f"{given} mix fractions and ranges, of sessions or of times. Give three of one kind."
+        )
     if sum(fractions) > 1 + 1e-9:
         raise DataError(
             f"{given}: the fractions sum to {sum(fractions):g}. They must sum to at most 1."

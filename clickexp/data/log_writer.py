@@ -1,5 +1,6 @@
 """Writes prepared logs, whole or not at all."""
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from clickexp.data.encoding import FeatureSettings, Names
 from clickexp.data.folders import NewFolder
 from clickexp.data.schema import COLUMNS, Column, Columns, SourceLocation, bounds, checked, declared
 from clickexp.errors import DataError
+
+_SCRATCH = "scratch"
 
 
 class PartWriter:
@@ -145,6 +148,24 @@ class LogWriter:
         self._parts[name] = PartWriter(self._new.part / name, ranks, columns, source, max_id)
         return self._parts[name]
 
+    @property
+    def scratch(self) -> Path:
+        """A folder for what a reader writes meanwhile; it is removed at the end."""
+        folder = self._new.part / _SCRATCH
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def restart(self) -> None:
+        """Forgets counts, names and `scratch`, for a reader that begins again before it has added a part."""
+        # Here, because it needs Arrow, which a run that opens a prepared log does without.
+        from clickexp.data.names import NamesWriter
+
+        self.names.close()
+        self.names.file.unlink(missing_ok=True)
+        self.names = NamesWriter(self.names.file)
+        self.notes.clear()
+        shutil.rmtree(self.scratch)
+
     def note(self, name: str, count: int = 1) -> None:
         """Adds to a count that the reader reports."""
         self.notes[name] = int(self.notes.get(name, 0)) + int(count)
@@ -164,6 +185,7 @@ class LogWriter:
 
     def _finish(self) -> None:
         folder, features, files = self._new.part, self._features, {}
+        shutil.rmtree(self.scratch)
         if features is not None:
             size = array_bytes(features.dtype, (features.rows, *features.shape))
             files[FEATURES] = size, features.crc

@@ -1,7 +1,7 @@
 """The columns of packed sessions, and the checks that every reader shares."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -89,10 +89,10 @@ class Column:
             raise DataError(
                 f"column {self.name}: fill={self.fill!r} is no {dtype}. Change one of the two."
             )
-        rules = {"b": "it holds true or false, 1 or 0", "f": "it holds finite numbers"}
+        rules = {"b": "it must hold true or false, 1 or 0", "f": "it must hold finite numbers"}
         if is_category:
-            rules["i"] = "it holds integers or text"
-        rule = self.rule or rules.get(dtype.kind, f"it holds integers that fit {dtype}")
+            rules["i"] = "it must hold integers or text"
+        rule = self.rule or rules.get(dtype.kind, f"it must hold integers that fit {dtype}")
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "rule", rule)
         object.__setattr__(self, "is_category", is_category)
@@ -175,9 +175,9 @@ class Column:
         """
         if values.dtype.kind not in self.kinds:
             raise location.error(f"{self.name} has type {values.dtype}", self.rule)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             packed = values.astype(self.dtype, copy=False)
-        bad = ~np.isfinite(packed) if packed.dtype.kind == "f" else packed != values
+        bad = ~np.isfinite(packed) if packed.dtype.kind == "f" else _changed(packed, values)
         if self.nan:
             missing = np.isnan(values)
             packed = np.where(missing, np.float32(np.nan), packed).astype(self.dtype)
@@ -191,6 +191,11 @@ class Column:
             )
             location.reject(_is_another(values, packed), values, self.name, remedy, lengths)
         return packed
+
+
+def _changed(packed: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Returns where values have become others in another type."""
+    return np.zeros(values.shape, bool) if packed is values else packed != values
 
 
 def _is_another(values: np.ndarray, packed: np.ndarray) -> np.ndarray:
@@ -275,9 +280,15 @@ class SourceLocation:
         return DataError(f"{where}: {what}. {remedy[0].upper()}{remedy[1:]}.")
 
     def reject(
-        self, bad: Any, values: Any, name: str, remedy: str, lengths: np.ndarray | None = None
+        self,
+        bad: Any,
+        values: Any,
+        name: str,
+        remedy: str,
+        lengths: np.ndarray | None = None,
+        kind: str | None = None,
     ) -> None:
-        """Raises for the first True of bad, [rows, ...], naming the value there.
+        """Refuses the rows of the True of bad, [rows, ...], naming the value there.
 
         Args:
             bad: Array or series.
@@ -285,19 +296,42 @@ class SourceLocation:
             name: Of the values.
             remedy: What to do.
             lengths: Of the lists of the rows, whose values follow one another.
+            kind: See `refuse`.
         """
         if bad.any():
-            first, *rest = (int(at) for at in np.unravel_index(np.asarray(bad).argmax(), bad.shape))
-            value = values[(first, *rest)] if rest else values[first]
-            row = (
-                first
-                if lengths is None
-                else int(np.searchsorted(np.cumsum(lengths), first, side="right"))
-            )
-            word = (
-                repr(value[:80]) if isinstance(value, str) else "null" if value is None else value
-            )
-            raise self.error(f"{name} holds {word}", remedy, row)
+            places = np.argwhere(np.asarray(bad))
+            rows = places[:, 0]
+            if lengths is not None:
+                rows = np.searchsorted(np.cumsum(lengths), rows, side="right")
+
+            def describe(number: int) -> str:
+                first, *rest = (int(at) for at in places[number])
+                return f"{name} holds {_word(values[(first, *rest)] if rest else values[first])}"
+
+            self.refuse(rows, describe, remedy, kind or f"invalid_{name}")
+
+    def refuse(
+        self, rows: np.ndarray, describe: Callable[[int], str], remedy: str, kind: str
+    ) -> None:
+        """Raises for the first of some rows.
+
+        Args:
+            rows: Numbers of the rows, in ascending order.
+            describe: What is wrong with the i-th of them.
+            remedy: What to do.
+            kind: Name of what is wrong, where faults are counted instead; see `clickexp.data.ingest.faults`.
+        """
+        if len(rows):
+            raise self.error(describe(0), remedy, int(rows[0]))
+
+    def refused(self, count: int) -> np.ndarray | None:
+        """Which of so many rows have been refused since the last call; None, since a fault raises."""
+        return None
+
+
+def _word(value: Any) -> Any:
+    """A value as messages show it."""
+    return repr(value[:80]) if isinstance(value, str) else "null" if value is None else value
 
 
 def checked(
@@ -344,9 +378,14 @@ def bounds(columns: Columns) -> tuple[int, int]:
     return int(ids.max(initial=0)), int(positions)
 
 
-def check_ids(ids: np.ndarray, query_doc_pairs: int, location: SourceLocation) -> None:
+def check_ids(
+    ids: np.ndarray,
+    query_doc_pairs: int,
+    location: SourceLocation,
+    lengths: np.ndarray | None = None,
+) -> None:
     """DataError for the first id that a table of query_doc_pairs pairs has no row for."""
     remedy = (
         f"ids lie in 0 to query_doc_pairs, {query_doc_pairs}: raise it or number the pairs again"
     )
-    location.reject(ids > query_doc_pairs, ids, "query_doc_ids", remedy)
+    location.reject(ids > query_doc_pairs, ids, "query_doc_ids", remedy, lengths)

@@ -13,7 +13,7 @@ import jax
 from flax import nnx
 
 from clickexp.data import Dataset
-from clickexp.data.batches import batch_like
+from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.feed import Compiled
 from clickexp.data.inspect.identifiability import (
     ENOUGH_SESSIONS,
@@ -107,6 +107,8 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     model = build_model(config.new_model, dataset, settings.seed)
     dataset = model.prepare(dataset)
     _check_features(model, config.reads, dataset)
+    if (advice := _unread_columns(model, config.values, dataset)) is not None:
+        logger.warning(advice)
     check_lists(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
     validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
@@ -131,6 +133,23 @@ def _sparse_ids(dataset: Dataset) -> str | None:
     return (
         f"query-document ids go up to {dataset.query_doc_pairs:,}, while the log shows {most:,} documents at most: a "
         "whole table has a row for each id. dataset.pair_key=query_document or document numbers those of the log."
+    )
+
+
+def _unread_columns(model: Model, values: Mapping[str, Any], dataset: Dataset) -> str | None:
+    """What to say of columns that a configuration declares for the model, and that it does not read."""
+    columns = values["dataset"].get("columns") or {}
+    declared = [key for key, value in columns.items() if isinstance(value, Mapping)]
+    if not declared:
+        return None
+    model.eval()
+    read = keys_read(model.compute_loss, batch_like(dataset.train))
+    unread = [key for key in declared if key not in read]
+    if not unread:
+        return None
+    return (
+        f"the model does not read the columns that dataset.columns declares: {', '.join(unread)}. Towers read those in "
+        "their use_feature, and models of your own by name."
     )
 
 

@@ -1,5 +1,7 @@
 """Errors of a configuration, in one line with the remedy."""
 
+import re
+import shlex
 from collections.abc import Sequence
 
 from hydra import compose, initialize_config_dir
@@ -9,15 +11,43 @@ from hydra.errors import HydraException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
-from clickexp.errors import OF_SYSTEM, UserError, reason
-from clickexp.experiment.conf import CONF, presets
+from clickexp.errors import OF_SYSTEM, DataError, FaultyLogError, UserError, lines_of, reason
+from clickexp.experiment.conf import CONF, metric_options, presets
 from clickexp.experiment.overrides import CommandLine, line_of, parsed, values_of
 from clickexp.experiment.values import plain, walk
 from clickexp.runs.settings import TOWERS
+from clickexp.utils.escape import printable
+from clickexp.utils.exits import again
+from clickexp.utils.signatures import of_dataset
 from clickexp.utils.suggest import did_you_mean
 
+_FORMATS = {
+    **dict.fromkeys(("mslr", "mslr-web10k", "mslr-web30k", "yahoo", "istella"), "letor"),
+    **dict.fromkeys(("svmlight", "libsvm", "lightgbm", "ltr"), "letor"),
+    **dict.fromkeys(("parquet", "csv", "tsv", "json", "jsonl", "arrow"), "lists"),
+}
+"""The format that reads what others call so."""
+_AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*)' 1\. To use it as a list")
+_ADDED = re.compile(r"No match in the defaults list\. To append to your default list use (\+\S+)")
+_DEVICES = ("device", "devices", "gpu", "cuda", "accelerator", "platform")
+"""Keys that others have for what an environment variable of JAX chooses."""
 MENDABLE = (HydraException, OmegaConfBaseException, UserError, YAMLError, *OF_SYSTEM)
 """Errors that the user can mend; all others are shown with their trace."""
+
+
+def error_text(error: Exception, words: Sequence[str]) -> str:
+    """Explains an error of `clickexp` in one line, or in those of a log's faults, with the command that mends it.
+
+    Args:
+        error: One of MENDABLE.
+        words: Those of the command.
+    """
+    lines = [format_hydra_error(error, words)]
+    if isinstance(error, FaultyLogError):
+        lines = [printable(line) for line in lines_of(error)]
+    if isinstance(error, DataError) and error.options:
+        lines.append(f"next: {again('clickexp', words, of_dataset(error.options))}")
+    return "\n".join(lines)
 
 
 def format_hydra_error(error: Exception, words: Sequence[str]) -> str:
@@ -33,6 +63,12 @@ def format_hydra_error(error: Exception, words: Sequence[str]) -> str:
     text = " ".join((str(error) or str(error.__cause__)).partition("\n    full_key:")[0].split())
     if isinstance(error, UserError):
         return text
+    if several := _AMBIGUOUS.match(text):
+        is_one = "/" in several[1] or " " in several[1]
+        remedy = f"quote it: {shlex.quote(_quoted(several[1]))}" if is_one else "add -m"
+        return f"{several[1]}: values with commas between are those of a sweep; {remedy}"
+    if added := _ADDED.search(text):
+        return f"{added[1].lstrip('+')}: write it with a plus, {added[1]}"
     try:
         given = CommandLine(words)
         if isinstance(error, MissingMandatoryValue) and error.full_key:
@@ -50,12 +86,30 @@ def _options(group: str, given: CommandLine) -> list[str]:
 
 def _no_such_option(error: Exception, given: CommandLine) -> str | None:
     """Of an option that its group does not have; None if the error is another."""
-    group, slash, name = str(getattr(error, "missing_cfg_file", "")).rpartition("/")
-    if not slash:
+    parts = str(getattr(error, "missing_cfg_file", "")).split("/")
+    ends = range(len(parts) - 1, 0, -1)
+    end = next((end for end in ends if _options("/".join(parts[:end]), given)), len(parts) - 1)
+    group, name = "/".join(parts[:end]), "/".join(parts[end:])
+    if not group:
         return None
     known = _options(group, given)
+    if group == "dataset" and ("/" in name or "." in name):
+        return (
+            f"dataset={name}: dataset chooses the format, and dataset.path the file. Write dataset=lists "
+            f"dataset.path={name} where a row is a list, dataset=impressions where it is one document; "
+            f"clickexp-data inspect {name} reports which"
+        )
+    if group == "metric" and (found := metric_options(name.partition("@")[0])):
+        return f"there is no group of metrics {name}. It is among those of metric={found[-1]}"
     kind = "tower" if group == TOWERS else group
-    return f"there is no {kind} {name}.{did_you_mean(name, known)} Options: {', '.join(known)}"
+    meant = did_you_mean(_FORMATS.get(name, name) if group == "dataset" else name, known)
+    return f"there is no {kind} {name}.{meant} Options: {', '.join(known)}"
+
+
+def _quoted(override: str) -> str:
+    """An override with its value in quotes."""
+    key, _, value = override.partition("=")
+    return f'{key}="{value}"'
 
 
 def _no_such_key(given: CommandLine) -> str | None:
@@ -73,6 +127,10 @@ def _no_such_key(given: CommandLine) -> str | None:
             of_hydra = key.startswith("hydra.")
             places = [name for name in known if name.startswith("hydra.") == of_hydra]
             meant = did_you_mean(key, [*places, *presets()]) or _beside(key, known)
+            if key in _DEVICES:
+                meant = (
+                    " JAX takes a GPU where there is one; JAX_PLATFORMS=cpu clickexp ... the CPU."
+                )
             return f"{override.input_line}: there is no key {key}.{meant}"
     return None
 

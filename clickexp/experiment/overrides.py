@@ -21,6 +21,8 @@ from clickexp.runs.settings import GROUPS, TOWERS, Group
 
 _SEARCHPATH = "hydra.searchpath"
 _COMPLETION = re.compile("(install|uninstall|query)=(bash|zsh|fish)")
+_SEVERAL = re.compile(r",([A-Za-z_][\w.@/]*=)")
+"""Where another setting begins that a comma ties to the one before."""
 _ALONE = ("multirun", "run", "cfg", "info", "shell_completion")
 """Options of Hydra of which a command has one at most."""
 _IN_PROCESS = "basic"
@@ -55,6 +57,7 @@ class CommandLine:
         if unknown:
             raise ConfigError(_advice(unknown[0]))
         _check_alone(known)
+        _check_swept_once(known.overrides)
         given = Counter(known.overrides)
         flags = []
         for word in reversed(
@@ -103,6 +106,18 @@ def _check_alone(options: argparse.Namespace) -> None:
         raise ConfigError(f"{' and '.join(given)} exclude each other. Leave {given[0]} out.")
 
 
+def _check_swept_once(overrides: Sequence[str]) -> None:
+    """ConfigError for a key that is given twice, once as a sweep: of two values the last counts, here of all jobs."""
+    by_key: dict[str, list[Override]] = {}
+    for override in parsed(overrides) if len(overrides) > 1 else ():
+        if not override.is_delete():
+            by_key.setdefault(override.get_key_element().lstrip("+"), []).append(override)
+    for key, several in by_key.items():
+        if len(several) > 1 and any(each.is_sweep_override() for each in several):
+            lines = " and ".join(map(line_of, several))
+            raise ConfigError(f"{lines}: give {key} once, with all its values")
+
+
 def _check_completion(overrides: Sequence[str]) -> None:
     if len(overrides) != 1 or not _COMPLETION.fullmatch(overrides[0]):
         raise ConfigError(
@@ -133,6 +148,11 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
         return OverridesParser.create().parse_overrides(list(overrides))
     except OverrideParseException as error:
         key, equals, value = error.override.partition("=")
+        if _SEVERAL.search(value):
+            apart = _SEVERAL.sub(r" \1", error.override)
+            raise ConfigError(
+                f"{error.override}: settings have blanks between them, {apart}"
+            ) from error
         if not equals and not key.startswith("~"):
             raise ConfigError(_advice(error.override)) from error
         quoted = f'{key}="{value}"'

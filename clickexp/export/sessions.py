@@ -12,7 +12,7 @@ import polars as pl
 from clickexp.data import Dataset, Sessions
 from clickexp.data.encoding import FEATURES
 from clickexp.data.id_table import IdTable
-from clickexp.data.ingest.columns import Field
+from clickexp.data.ingest.columns import NORMALIZED, Field
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
@@ -129,7 +129,7 @@ def read_sessions(
     id_names = id_names if needs.ids else None
     ids = None if id_names is None else _numbered(id_names)
     chosen = columns if context else {**columns, "search_session": None}
-    tables = _opened(needs, ids, source, chosen, to_rank)
+    tables = _opened(dataset, needs, ids, source, chosen, to_rank)
     context = "session_ids" in tables[0].columns
     if context and "clicks" not in tables[0].columns:
         raise UserError(
@@ -142,7 +142,7 @@ def read_sessions(
                 f"{source}: times order the search sessions of the run's log. Name their column by columns.time=NAME, "
                 "or take the order of the rows, with columns.time=null."
             )
-        tables = _opened(needs, ids, source, {**columns, "time": time}, to_rank)
+        tables = _opened(dataset, needs, ids, source, {**columns, "time": time}, to_rank)
     if id_names is not None and isinstance(tables[0], TypedTable):  # text says nothing of kinds
         _check_kinds(source, tables[0].layout, id_names)
     lists = _read(dataset, source, tables, ids, id_names, needs, to_rank)
@@ -160,6 +160,7 @@ def own_names(columns: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _opened(
+    dataset: Dataset,
     needs: Needs,
     ids: PairIds | None,
     source: Path,
@@ -167,8 +168,11 @@ def _opened(
     to_rank: bool,
 ) -> list[SourceTable]:
     declared = needs.declarations(columns)
+    normalize = dataset.notes.get(NORMALIZED)
     fields, names, required = list_columns(
-        {**columns, **declared}, None if ids is None else ids.pair_key
+        {**columns, **declared},
+        None if ids is None else ids.pair_key,
+        None if normalize is None else str(normalize),
     )
     optional = {"clicks", *declared} | (set() if needs.ids else {"query_doc_ids"})
     required = [*(name for name in required if name not in optional), *needs.required]

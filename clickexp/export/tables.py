@@ -20,6 +20,7 @@ from clickexp.errors import UserError
 from clickexp.evaluation.scores import Outputs
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.fitted import Fitted, configuration, fitted
+from clickexp.export.judgments import judgments
 from clickexp.export.predict import (
     Predict,
     click_outputs,
@@ -72,6 +73,7 @@ def export(
     rank: str | Path | None = None,
     numpy: bool = False,
     onnx: str | Path | None = None,
+    judgment_list: bool = False,
     report: Callable[[Path], object] = print,
 ) -> None:
     """Writes examination.csv, shared.csv, documents.parquet and, as asked for, predictions, orders and rankers.
@@ -90,6 +92,7 @@ def export(
         rank: File of lists that ranking.parquet has in the order of their scores.
         numpy: Whether to write ranker.npz, and ranker.py, which scores with NumPy alone.
         onnx: File of an ONNX model of the ranker.
+        judgment_list: Whether to write judgments.txt, grades of relevance as Elasticsearch Learning to Rank reads them.
         report: Called with each file once it is there.
 
     Raises:
@@ -118,6 +121,9 @@ def export(
             _write_whole(Path(str(onnx)), report, partial(Path.write_bytes, data=to_onnx(ranker)))
     sessions: Sessions = getattr(log, part)
     _save_parameters(run, fit, id_names, sessions, save)
+    if judgment_list:
+        text = judgments(folder / "documents.parquet")
+        save("judgments.txt", partial(Path.write_text, data=text, encoding="utf-8"))
     if thompson is not None:
         save("thompson.parquet", thompson_order(model, log, id_names, thompson).write_parquet)
     if predict is not None:

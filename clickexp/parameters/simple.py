@@ -58,7 +58,7 @@ class PositionParameterConfig(ParameterConfig):
 
     use_feature: str = "positions"
     parameters: PositiveInt | None = None
-    initial: float | None = 1.0
+    initial: float | None = 2.0
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "PositionParameter":
         """Builds the tower."""

@@ -25,27 +25,38 @@ NEVER_SHOWN = np.inf
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["log_precision", "mean", "slope"], meta_fields=[]
+    jax.tree_util.register_dataclass,
+    data_fields=["log_precision", "mean", "slopes"],
+    meta_fields=[],
 )
 @dataclasses.dataclass
 class Prior:
-    """The learned prior of a parameter in a row: normal with mean `mean` + slope * x and precision exp(log_precision).
+    """The learned prior of a parameter in a row: normal with a mean that follows x and precision exp(log_precision).
 
-    x is the mean logarithm of the ranks that the training log shows the row's documents at, standardised over rows.
+        mean + slopes[0] * x + slopes[1] * (x^2 - 1)
+
+    x is the mean logarithm of the ranks that the training log shows the row's documents at, drawn to the average where
+    these are few, and standardised over rows.
     Where a policy orders lists, ranks carry what it knows of the documents. A prior that ignores ranks takes documents
     on top for average ones, which biases both attraction and examination (Mundlak 1978, "On the pooling of time series
-    and cross section data"). A row that training has not shown has the mean of average ranks, or of the rank of its
-    document in a list that the same policy has ordered.
+    and cross section data"). The mean bends, since neighbours in the order of a policy differ more at its ends. A row
+    that training has not shown has the average mean, or that of the rank of its document in a list that the same policy
+    has ordered.
 
     Attributes:
         log_precision: Logarithm of the precision.
-        mean: [dim], of rows whose documents are shown at average ranks, or never.
-        slope: [dim]; None for a prior with the same mean for all rows.
+        mean: [dim], average over rows whose documents are shown.
+        slopes: [2, dim]; None for a prior with the same mean for all rows.
     """
 
     log_precision: Leaf
     mean: Leaf
-    slope: Leaf = None
+    slopes: Leaf = None
+
+
+def powers(x: Float[Array, "*rows"]) -> Float[Array, "*rows 2"]:
+    """Returns x and x^2 - 1, which the mean of a prior is linear in; their averages over rows are 0."""
+    return jnp.stack([x, x * x - 1], axis=-1)
 
 
 @functools.partial(
@@ -64,7 +75,8 @@ class Rows:
             data follow the prior.
         dim: Parameters per row.
         prior: The prior that is learned; None where rows hold numbers and not posteriors.
-        log_ranks: [2], intercept and slope of the expectation of x given the logarithm of the rank of one document.
+        log_ranks: [3], intercept and slope of the expectation of x given the logarithm of the rank of one document, and
+            the variance around it.
         drawn: Whether rows hold draws from posteriors, offsets without spreads.
         start: First column; while a model trains, what the optimizer keeps is before it.
     """
@@ -100,17 +112,19 @@ class Rows:
         first = rows[..., : self.dim]
         if self.prior is None:
             return first
-        if self.prior.slope is None:
+        if self.prior.slopes is None:
             return first + self.prior.mean
         x = rows[..., self.numbers]
-        x = jnp.where(jnp.isinf(x), self._x_now(log_ranks), x)
-        return first + self.prior.mean + self.prior.slope * x[..., None]
+        known = jnp.where(jnp.isinf(x)[..., None], self._powers_now(log_ranks), powers(x))
+        line, bend = known[..., :1], known[..., 1:]
+        return first + self.prior.mean + line * self.prior.slopes[0] + bend * self.prior.slopes[1]
 
-    def _x_now(self, log_ranks: Float[Array, "*ids"] | None) -> Float[Array, "*ids"] | float:
+    def _powers_now(self, log_ranks: Float[Array, "*ids"] | None) -> Float[Array, "*ids 2"] | float:
+        """Expectations for rows that training has not shown."""
         if log_ranks is None or self.log_ranks is None:
             return 0.0
-        intercept, slope = self.log_ranks
-        return intercept + slope * log_ranks
+        intercept, slope, variance = self.log_ranks
+        return powers(intercept + slope * log_ranks) + jnp.array([0.0, 1.0]) * variance
 
     def deviations(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids {self.dim}"]:
         """Returns the standard deviations of the posteriors in whole rows."""
@@ -153,7 +167,7 @@ class Rows:
     @property
     def by_rank(self) -> bool:
         """Whether the mean of the prior follows ranks, so that rows hold x."""
-        return self.prior is not None and self.prior.slope is not None
+        return self.prior is not None and self.prior.slopes is not None
 
 
 class Table(nnx.Variable):
@@ -211,8 +225,8 @@ def new_table(
             f"posterior={posterior} needs a prior: give prior_precision above 0, or posterior=none"
         )
     by_rank = posterior == "normal_by_rank"
-    slope, log_ranks = (jnp.zeros(dim), jnp.zeros(2)) if by_rank else (None, None)
-    prior = Prior(jnp.log(jnp.float32(prior_precision)), jnp.zeros(dim), slope)
+    slopes, log_ranks = (jnp.zeros((2, dim)), jnp.zeros(3)) if by_rank else (None, None)
+    prior = Prior(jnp.log(jnp.float32(prior_precision)), jnp.zeros(dim), slopes)
     values = jnp.zeros((rows, 2 * dim + by_rank), jnp.float32)
     return Table(
         Rows(values, dim, prior, log_ranks),

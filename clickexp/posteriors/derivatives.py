@@ -54,7 +54,7 @@ def ravelled(
     """Shared parameters and the slopes of priors as a vector, and the way back."""
     params, tables, _ = state
     slopes = {
-        path: t.get_value().prior.slope
+        path: t.get_value().prior.slopes
         for path, t in nnx.to_flat_state(tables)
         if t.get_value().by_rank
     }
@@ -250,7 +250,7 @@ class _Step:
             table = self._tables[path]
             if path in slopes:
                 table = dataclasses.replace(
-                    table, prior=dataclasses.replace(table.prior, slope=slopes[path])
+                    table, prior=dataclasses.replace(table.prior, slopes=slopes[path])
                 )
             values = table.means(self._packed[path]) + moved[path]
             taken[path] = packing.in_shapes(values, ids)

@@ -1,7 +1,7 @@
 """Posteriors of documents under a prior that knows which lists a policy has shown them in.
 
-The mean of a prior by rank is a line in x, the mean log rank of a document. Where a policy orders lists, more can be
-known before any click. A policy shows documents that it ranks high in more of the lists of their query, so that the
+The mean of a prior by rank is a parabola in x, the mean log rank of a document. Where a policy orders lists, more can
+be known before any click. A policy shows documents that it ranks high in more of the lists of their query, so that the
 share of these tells of attraction what ranks in them do not (Heckman 1979, "Sample selection bias as a specification
 error"). And of queries with few lists, ranks and shares are off by chance: they tell less of a document, which varies
 the more around the mean (Fuller 1987, "Measurement error models"). For a document in n of the N lists of its query,
@@ -58,7 +58,7 @@ class Shown(NamedTuple):
     Attributes:
         impressions: How many lists show each, n.
         lists: How many lists its query has, N; at least n, and 0 for documents that no list shows.
-        x: Standardised mean log ranks; 0 where they are unknown.
+        x: Standardised mean log ranks, those of few lists drawn to 0; 0 where they are unknown.
     """
 
     impressions: Real[np.ndarray, " documents"]

@@ -44,6 +44,9 @@ KEPT, PRUNED = "kept", "pruned"
 DONE = ("finished", KEPT)
 """States of a job that has a result."""
 _WORDS = {"true": True, "false": False, "null": None}
+_QUOTED = re.compile(r"""(['"])(.*)\1""", re.DOTALL)
+_ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
+"""A sign with the backslash that Hydra wants before it outside of quotes."""
 
 
 @dataclasses.dataclass
@@ -163,6 +166,10 @@ def short_keys(keys: Sequence[str]) -> list[str]:
 
 
 def _value(text: str) -> Any:
+    """Returns what the text of an override says, without Hydra's quotes and backslashes."""
+    if quoted := _QUOTED.fullmatch(text):
+        return quoted[2].replace(f"\\{quoted[1]}", quoted[1])
+    text = _ESCAPED.sub(r"\1", text)
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for kind in (int, float):

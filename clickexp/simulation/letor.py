@@ -14,15 +14,24 @@ from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import Column, SourceLocation
 from clickexp.errors import DataError
+from clickexp.simulation.logged import LOGGED, SIMULATED, check_clicks, write_logged
 from clickexp.simulation.policies import check_policy, policy_scores
 from clickexp.simulation.simulated import RANDOMIZED, GroundTruth, zipf
-from clickexp.simulation.svmlight import TRANSFORMS, LabelledLists, feature_count, read_lists
+from clickexp.simulation.svmlight import (
+    MISSING,
+    POSITION,
+    TRANSFORMS,
+    LabelledLists,
+    feature_count,
+    read_lists,
+)
 from clickexp.simulation.towers import Behavior, logits_of
 from clickexp.simulation.truth import LARGEST, attraction_of, letor_user
 from clickexp.utils.bounds import (
     Fraction,
     NonNegativeFloat,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     Probability,
     Seed,
@@ -31,6 +40,13 @@ from clickexp.utils.signatures import located
 
 _PARTS = {"train": ("train",), "val": ("vali", "valid", "val", "dev"), "test": ("test",)}
 _SUFFIXES = ("", ".txt", ".svm", ".svmlight", ".dat")
+_UNPACK = {
+    ".zip": "unzip {0} -d FOLDER",
+    ".rar": "unrar x {0} FOLDER/",
+    ".7z": "7z x {0} -oFOLDER",
+    **dict.fromkeys((".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz"), "tar -xf {0} -C FOLDER"),
+}
+"""Commands that unpack archives, by the endings of their names."""
 _COLUMNS = ["query_doc_ids", "clicks", "lengths", "query_ids", "labels"]
 _POLICY_SCORES = Column("policy_scores", np.float32)
 """The logging policy's score of each document, of mean 0 and standard deviation 1, before noise."""
@@ -45,7 +61,9 @@ def open_letor(
     user: Callable | str = "clickexp.models.PositionBasedModel",
     files: Mapping[str, str | None] | None = None,
     features: PositiveInt | None = None,
+    missing_above: PositiveFloat | None = MISSING,
     transform: str = "log1p",
+    clicks: str = SIMULATED,
     sessions: PositiveInt = 100_000,
     val_sessions: PositiveInt = 20_000,
     test_sessions: PositiveInt = 20_000,
@@ -71,7 +89,7 @@ def open_letor(
     continuation: float = 2.0,
     seed: Seed = 0,
 ) -> None:
-    """The dataset in a folder of such files: simulated clicks to train on, labelled test lists to rank.
+    """The dataset in a folder of such files: clicks to train on, simulated or logged, and labelled test lists to rank.
 
     user            the click model that clicks: its constructor, or where it is found
     files           names of the files train, val and test; None looks for them by their names
@@ -79,6 +97,12 @@ def open_letor(
     folds, fold     cross-validation by query: all queries of the files are dealt to so many folds, and number `fold`,
                     from 0, is the test; val_queries of the others validate
     features        numbers per document; None takes the largest index in the files, from 0
+    missing_above   features of at least this are missing, as those that a line leaves out, and counted; None for none
+    clicks          "simulated", from the labels as below; or "logged", the labels are clicks, 0 or 1: a list per query,
+                    in the order of positions in files named as these plus ".position", one per line, from 0 or 1, or of
+                    the lines. A file for test with other labels has judged lists; the test sessions then are
+                    val_queries of the training ones, too. Of the other options, those up to `transform` and `positions`
+                    count
     transform       "log1p", sign(x) log(1 + |x|), tames features of any scale; "none"
     positions       documents shown; None shows all
     policy          ranks what users see: "trained", a ridge regression on the labels of `policy_queries` (a share) of
@@ -103,8 +127,15 @@ def open_letor(
     check_policy(policy, policy_feature, policy_ranker)
     _check(transform, folds, fold)
     paths = _found(source, files or {}, folds is not None)
+    check_clicks(clicks, paths)
     width = features or feature_count(paths.values())
-    lists = {part: read_lists(file, width, transform, log) for part, file in paths.items()}
+    lists = {
+        part: read_lists(file, width, transform, log, missing_above) for part, file in paths.items()
+    }
+    if clicks == LOGGED:
+        log.notes |= {"features": width, "transform": transform}
+        write_logged(log, paths, lists, positions, val_queries, np.random.default_rng(seed))
+        return
     split = SourceLocation(str(paths.get("train", source)))
     starts, queries = _numbered(lists, val_queries, folds, fold, np.random.default_rng(seed), split)
     tested = paths["test"] if folds is None else source
@@ -178,6 +209,14 @@ def _check(transform: str, folds: int | None, fold: int) -> None:
 def _found(folder: Path, names: Mapping[str, str | None], pooled: bool) -> dict[str, Path]:
     """The file of each part; train and test must be there, or where their queries are `pooled`, any."""
     check_keys("files", names, _PARTS)
+    if not folder.is_dir():
+        command = _UNPACK.get(next((end for end in _UNPACK if folder.name.endswith(end)), ""), "")
+        remedy = (
+            f"Unpack it: {command.format(folder)}" if command else "Give the folder that has it"
+        )
+        raise DataError(
+            f"{folder}: this is a file, not a folder of files for train and test. {remedy}."
+        )
     paths = {}
     for part, words in _PARTS.items():
         if name := names.get(part):
@@ -188,8 +227,10 @@ def _found(folder: Path, names: Mapping[str, str | None], pooled: bool) -> dict[
             paths[part] = matches[0]
         elif matches or (part != "val" and not pooled):
             seen = [file.name for file in matches] or "none"
+            such = f"={seen[0]}" if matches else ""
             raise DataError(
-                f"{folder}: one file for {part} was looked for, found {seen}. Set files.{part}."
+                f"{folder}: one file for {part} was looked for, found {seen}. Set files.{part}{such}, and those of the "
+                "other parts alike."
             )
     if not paths:
         raise DataError(
@@ -206,7 +247,7 @@ def _is_named(file: Path, words: tuple[str, ...]) -> bool:
     return (
         file.is_file()
         and not {*re.split(r"[^a-z]+", stem.lower())}.isdisjoint(words)
-        and not file.name.endswith((".query", ".scores"))
+        and not file.name.endswith((".query", ".scores", POSITION))
     )
 
 

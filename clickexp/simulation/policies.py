@@ -10,6 +10,7 @@ from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
 from clickexp.models.ranker.scorer import Scorer
 from clickexp.runs.store import RANKER
+from clickexp.simulation.svmlight import beside
 
 _POLICIES = ("trained", "random", "scores", "oracle", "feature", "ranker")
 
@@ -129,7 +130,7 @@ def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray
 
 
 def _read_scores(file: Path) -> np.ndarray:
-    file = file.with_name(file.name + ".scores")
+    file = beside(file, ".scores")
     try:
         return np.array(file.read_text().split(), np.float64)
     except (OSError, ValueError) as error:

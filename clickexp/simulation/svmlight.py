@@ -3,23 +3,21 @@
 Without qid, the number of documents of each query is in a file of the same name plus ".query".
 """
 
-import gzip
 import io
+import math
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.extent import outweighs, shown_bytes
+from clickexp.data.ingest.streams import COMPRESSIONS, opened
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 
-_GZIP = b"\x1f\x8b"
-"""The first bytes of a gzipped file."""
 _BLOCK = 1 << 24
 """Bytes of text that are parsed at a time."""
 _SLICE = 1 << 26
@@ -27,9 +25,11 @@ _SLICE = 1 << 26
 TRANSFORMS = {"none": lambda x: x, "log1p": lambda x: np.sign(x) * np.log1p(np.abs(x))}
 _LAYOUT = "a line is label, qid:N (or none, with a .query file of group sizes), feature:value ..., separated by blanks"
 _QID = re.compile(rb"(?<![^ \t\n])qid:([^ \t\n]*)")
-_MISSING = 1.797e308
+MISSING = 1.797e308
 """Istella's files have the largest float64 where a feature is missing, which other files leave out."""
 _LARGEST = np.finfo(np.float32).max
+POSITION = ".position"
+"""Ending of a file of positions, one per line of documents, as LightGBM has it."""
 _LABEL = b"-.5"
 """Stands before a label as an index stands before a feature."""
 _WRONG = {
@@ -55,18 +55,13 @@ class LabelledLists(NamedTuple):
 
 
 def _blocks(file: Path) -> Iterator[bytes]:
-    """Whole lines, without comments, of a plain or gzipped file."""
-    with open(file, "rb") as plain:
-        is_packed = plain.read(len(_GZIP)) == _GZIP
-    with gzip.open(file) if is_packed else open(file, "rb") as lines:
-        while block := _next_lines(lines, file):
-            yield re.sub(rb"[ \t]*(?:#[^\n]*)?\r?(?=\n|\Z)", b"", block)
-
-
-def _next_lines(lines: BinaryIO | gzip.GzipFile, file: Path) -> bytes:
+    """Whole lines, without comments, of a plain or compressed file."""
     try:
-        return lines.read(_BLOCK) + lines.readline()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        with opened(file) as stream:
+            lines = io.BufferedReader(cast("io.RawIOBase", stream.content))
+            while block := lines.read(_BLOCK) + lines.readline():
+                yield re.sub(rb"[ \t]*(?:#[^\n]*)?\r?(?=\n|\Z)", b"", block)
+    except OSError as error:
         raise SourceLocation(str(file)).error(
             f"cannot be read ({error})", "pack the file again, or give it unpacked"
         ) from error
@@ -102,14 +97,17 @@ def feature_count(files: Iterable[Path]) -> int:
     return width
 
 
-def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> LabelledLists:
-    """Reads labels and lists of a file; its feature vectors go to the log.
+def read_lists(
+    file: Path, width: int, transform: str, log: LogWriter, missing_above: float | None = MISSING
+) -> LabelledLists:
+    """Reads labels and lists of a file; its feature vectors go to the log, which counts those that are missing.
 
     Args:
         file: The file.
         width: Length of a feature vector.
         transform: One of TRANSFORMS.
         log: Receives the feature vectors.
+        missing_above: Features of at least this are missing, as those that a line leaves out; None for none.
 
     Raises:
         DataError: A line does not parse; it names file, line and what was expected.
@@ -117,7 +115,9 @@ def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> Labell
     labels, queries, named, line = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, bool)], 0
     rows = max(_SLICE // (np.dtype(np.float32).itemsize * width), 1)
     for block in _blocks(file):
-        parsed = _parsed(block, width, SourceLocation(str(file), line + 1, "line"))
+        parsed = _parsed(block, width, SourceLocation(str(file), line + 1, "line"), missing_above)
+        if parsed.missing:
+            log.note("missing_features", parsed.missing)
         for start in range(0, len(parsed.labels), rows):
             log.add_features(
                 TRANSFORMS[transform](parsed.dense(start, start + rows, width)), np.float32
@@ -129,7 +129,7 @@ def read_lists(file: Path, width: int, transform: str, log: LogWriter) -> Labell
     labels, queries, named = map(np.concatenate, (labels, queries, named))
     if not len(labels):
         raise SourceLocation(str(file)).error("there are no documents", _LAYOUT)
-    sizes = file.with_name(file.name + ".query")
+    sizes = beside(file, ".query")
     if sizes.is_file():
         return LabelledLists(labels, np.append(0, np.cumsum(_sizes(sizes, len(labels)))))
     if not named.all():
@@ -154,6 +154,7 @@ class _Parsed(NamedTuple):
 
     line     [values] the line of each
     feature  [values] its feature, below the width
+    missing  how many values are marked as missing
     """
 
     labels: np.ndarray
@@ -162,6 +163,7 @@ class _Parsed(NamedTuple):
     line: np.ndarray
     feature: np.ndarray
     value: np.ndarray
+    missing: int
 
     def dense(self, start: int, stop: int, width: int) -> np.ndarray:
         """The feature vectors [lines, width] of the lines start <= i < stop."""
@@ -171,7 +173,9 @@ class _Parsed(NamedTuple):
         return values
 
 
-def _parsed(block: bytes, width: int, location: SourceLocation) -> _Parsed:
+def _parsed(
+    block: bytes, width: int, location: SourceLocation, missing_above: float | None
+) -> _Parsed:
     """The numbers of whole lines. The parser gets one token per line: qid left out, a label as value of _LABEL."""
     block = block.removesuffix(b"\n")
     for pattern, what in _WRONG.items():
@@ -202,12 +206,16 @@ def _parsed(block: bytes, width: int, location: SourceLocation) -> _Parsed:
         remedy = f"{_LAYOUT}; feature indices lie below {width}"
         raise location.error(f"{token!r} does not parse", remedy, int(line[at]))
     features = ~is_label
-    value = np.where(features & (value >= _MISSING), 0.0, value)
+    missing = features & (value >= (np.inf if missing_above is None else missing_above))
+    value = np.where(missing, 0.0, value)
     huge = features & (np.abs(value) > _LARGEST)
     if huge.any():
         at = int(huge.argmax())
         what = f"feature {key[at]:.0f} is {value[at]:g}, beyond float32"
-        raise location.error(what, "scale the feature, or leave it out", int(line[at]))
+        power = math.floor(math.log10(abs(value[at])))
+        remedy = f"scale the feature; or set missing_above=1e{power} where it marks a missing value"
+        raise location.error(what, remedy, int(line[at]))
+    _check_once(line[features], key[features], location)
     return _Parsed(
         value[is_label],
         queries,
@@ -215,7 +223,52 @@ def _parsed(block: bytes, width: int, location: SourceLocation) -> _Parsed:
         line[features],
         key[features].astype(np.int64),
         value[features],
+        int(np.count_nonzero(missing)),
     )
+
+
+def _check_once(line: np.ndarray, feature: np.ndarray, location: SourceLocation) -> None:
+    """DataError for a feature that is twice in a line."""
+    if np.all((np.diff(feature) > 0) | (np.diff(line) > 0)):  # as most files have them, in order
+        return
+    order = np.lexsort((feature, line))
+    twice = (np.diff(feature[order]) == 0) & (np.diff(line[order]) == 0)
+    if twice.any():
+        at = order[int(twice.argmax())]
+        what = f"feature {feature[at]:.0f} is in the line twice"
+        raise location.error(what, "leave one of them out", int(line[at]))
+
+
+def beside(file: Path, ending: str) -> Path:
+    """Returns the file of more about the lines of a file: its name, without that of a compression, and the ending."""
+    whole = file.with_name(file.name + ending)
+    name = file.stem if file.suffix in COMPRESSIONS else file.name
+    return whole if whole.is_file() else file.with_name(name + ending)
+
+
+def read_positions(file: Path, documents: int) -> np.ndarray | None:
+    """Returns the position of each line of a file, as its file of positions has them; None where there is none.
+
+    Args:
+        file: The file of documents.
+        documents: Its lines.
+
+    Raises:
+        DataError: A position is no whole number of at least 0, or their number differs.
+    """
+    positions = beside(file, POSITION)
+    if not positions.is_file():
+        return None
+    remedy = "write one whole number of at least 0 per line of documents"
+    words = _words(positions, remedy)
+    for row, word in words:
+        if not re.fullmatch("[0-9]{1,9}", word):
+            what = f"{word[:40]!r} is no position"
+            raise SourceLocation(str(positions), 1, "line").error(what, remedy, row)
+    if len(words) != documents:
+        what = f"there are {len(words)} positions for {documents} documents"
+        raise SourceLocation(str(positions)).error(what, remedy)
+    return np.array([int(word) for _, word in words], np.int64)
 
 
 def _queries(lines: pl.Series, location: SourceLocation) -> tuple[np.ndarray, np.ndarray]:
@@ -233,16 +286,21 @@ def _queries(lines: pl.Series, location: SourceLocation) -> tuple[np.ndarray, np
     return queries.fill_null(0).to_numpy(), has_query.to_numpy()
 
 
+def _words(file: Path, remedy: str) -> list[tuple[int, str]]:
+    """The words of a text file, each with the number of its line from 0."""
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise SourceLocation(str(file)).error(f"cannot be read ({error})", remedy) from error
+    return [(row, word) for row, line in enumerate(lines) for word in line.split()]
+
+
 def _sizes(file: Path, documents: int) -> np.ndarray:
     location, remedy = (
         SourceLocation(str(file), 1, "line"),
         "write one number of documents per line, from 1",
     )
-    try:
-        lines = file.read_text().splitlines()
-    except (OSError, ValueError) as error:
-        raise SourceLocation(str(file)).error(f"cannot be read ({error})", remedy) from error
-    words = [(row, word) for row, line in enumerate(lines) for word in line.split()]
+    words = _words(file, remedy)
     for row, word in words:
         if not re.fullmatch("[0-9]{1,18}", word) or not 1 <= int(word) <= documents:
             what = f"{word[:40]!r} is no number of documents from 1 to all {documents}"

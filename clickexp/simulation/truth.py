@@ -18,8 +18,10 @@ _LARGEST_LABEL = 31
 """Of graded labels, whose gain 2^label - 1 is beyond all use above."""
 
 
-def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel:
+def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel | None:
     """Returns the click model that clicked on such lists, as a user of all documents that the dataset shows.
+
+    None where the clicks are those of a log.
 
     Other documents have no label there, and the attraction of an irrelevant one.
 
@@ -30,6 +32,8 @@ def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel:
     Returns:
         The click model.
     """
+    if LARGEST not in dataset.notes:
+        return None
     largest = dataset.notes[LARGEST]
     labels = np.zeros(dataset.query_doc_pairs + 1)
     for part in dataset.parts.values():

@@ -21,7 +21,7 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.overrides import canonical, folder_of
 from clickexp.experiment.values import current, resolved_values
 from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep, remove_parts
-from clickexp.runs.store import KEPT, records
+from clickexp.runs.store import KEPT, Record, records
 
 _REPEAT = "repeat-"
 _SWEEP_DIR = "hydra.sweep.dir"
@@ -48,6 +48,7 @@ class SweepCallback(Callback):
 
     claim: Claim | None = None
     config: DictConfig | None = None
+    earlier: list[tuple[Path, Record]] | None = None
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Claims the folder of a run; see Hydra's Callback."""
@@ -80,7 +81,7 @@ class SweepCallback(Callback):
             for key, place in (("dir", str(claim.folder)), ("subdir", subdir)):
                 quoted = QuotedString(place, Quote.single).with_quotes()
                 config.hydra.overrides.hydra.append(f"hydra.sweep.{key}={quoted}")
-        SweepCallback.config = config
+        SweepCallback.config, SweepCallback.earlier = config, earlier
         _name_roles(config)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -90,13 +91,19 @@ class SweepCallback(Callback):
 def collected() -> Iterator[None]:
     """Writes and prints the results of the sweep that runs inside, if one does, however it ends.
 
-    What is refused before it starts leaves no folder behind, nor does a repetition without a new result.
+    What is refused before it starts leaves no folder behind, nor does a repetition without a new result. Of a search
+    that is refused, the results of before are not printed.
     """
+    refused = False
     try:
         yield
+    except UserError:
+        config = SweepCallback.config
+        refused = config is not None and records(jobs_folder(config.hydra)) == SweepCallback.earlier
+        raise
     finally:
         config, claim = SweepCallback.config, SweepCallback.claim
-        if config is not None:
+        if config is not None and not refused:
             from clickexp.sweeps.table import collect
 
             jobs = jobs_folder(config.hydra)
@@ -106,7 +113,7 @@ def collected() -> Iterator[None]:
                 shutil.rmtree(jobs, ignore_errors=True)
         if claim is not None:
             claim.release()
-        SweepCallback.claim = SweepCallback.config = None
+        SweepCallback.claim = SweepCallback.config = SweepCallback.earlier = None
 
 
 def jobs_folder(hydra: HydraConf) -> Path:

@@ -3,13 +3,14 @@
 import contextlib
 import logging
 import os
+import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from clickexp import __version__
-from clickexp.errors import OF_SYSTEM, UserError, reason
+from clickexp.errors import OF_SYSTEM, DataError, UserError, lines_of
 from clickexp.utils.escape import printable
 
 VERSION = f"clickexp {__version__}"
@@ -27,8 +28,24 @@ def complain(command: str, text: str) -> None:
         sys.stderr.write(f"{command}: {text}\n")
 
 
+def again(command: str, words: Sequence[str], options: Mapping[str, str]) -> str:
+    """A command with other options.
+
+    Args:
+        command: Its name.
+        words: Its arguments.
+        options: Values by key, in place of those that it has.
+    """
+    kept = [word for word in words if word.partition("=")[0] not in options]
+    if words[:1] == ["prepare"] and "format" in options:  # there it has a place, and no key
+        kept[1], options = options["format"], {k: v for k, v in options.items() if k != "format"}
+    return shlex.join([command, *kept, *(f"{key}={value}" for key, value in options.items())])
+
+
 @contextlib.contextmanager
-def ending(command: str, stopped: str | None = "stopped") -> Iterator[None]:
+def ending(
+    command: str, stopped: str | None = "stopped", words: Sequence[str] | None = None
+) -> Iterator[None]:
     """Ends a command: one line for what the user can mend, the rest with its trace.
 
     HYDRA_FULL_ERROR=1 shows the trace of all. A command whose output nobody reads any more, as in `--help | head`, goes
@@ -37,6 +54,7 @@ def ending(command: str, stopped: str | None = "stopped") -> Iterator[None]:
     Args:
         command: Its name, at the head of messages.
         stopped: The message after Ctrl-C; None for none.
+        words: Its arguments, by default those of the process.
     """
     try:
         with _piped():
@@ -44,7 +62,10 @@ def ending(command: str, stopped: str | None = "stopped") -> Iterator[None]:
     except (UserError, *OF_SYSTEM) as error:
         if SHOW_TRACE:
             raise
-        complain(command, printable(reason(error)))
+        lines = [printable(line) for line in lines_of(error)]
+        if isinstance(error, DataError) and error.options:
+            lines.append(f"next: {again(command, words or sys.argv[1:], error.options)}")
+        complain(command, "\n".join(lines))
         sys.exit(1)
     except KeyboardInterrupt:
         if stopped is not None:

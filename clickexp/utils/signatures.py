@@ -2,7 +2,7 @@
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -130,6 +130,39 @@ def parsed_options(words: Iterable[str]) -> dict[str, Any]:
                 raise ConfigError(f"{word}: {name} has a value already. Give it once.")
         node[last] = value
     return options
+
+
+def merged(options: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that were found for a source, under those that somebody gave, which count.
+
+    Args:
+        options: Values by dotted key.
+        given: As `parsed_options` returns them.
+    """
+    known = dict(flat_options(given))
+    words = [f"{key}={value}" for key, value in options.items() if key not in known]
+    found = parsed_options(words)
+    for key, value in given.items():
+        inner = isinstance(value, dict) and isinstance(found.get(key), dict)
+        found[key] = {**found[key], **value} if inner else value
+    return found
+
+
+def flat_options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields dotted keys and values in YAML of what `parsed_options` returns."""
+    for key, value in options.items():
+        if isinstance(value, dict) and not value.keys() & {"dtype", "per", "fill", "name"}:
+            yield from ((f"{key}.{inner}", each) for inner, each in flat_options(value))
+        else:
+            text = yaml.safe_dump(value, default_flow_style=True, width=1 << 20)
+            yield key, text.removesuffix("\n").removesuffix("\n...")
+
+
+def of_dataset(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of the reader of a log as overrides of `clickexp`; `format` is the choice of dataset."""
+    return {
+        "dataset" if key == "format" else f"dataset.{key}": value for key, value in options.items()
+    }
 
 
 def _holds_node(value: Any) -> bool:

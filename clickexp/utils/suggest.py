@@ -41,18 +41,21 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     by_last: dict[str, list[str]] = {}
     for each in known:
         by_last.setdefault(each.rpartition(".")[2], []).append(each)
-    roots = (
-        []
-        if group
-        else get_close_matches(last, [each for each in known if "." not in each], 1, _ALIKE)
-    )
-    close = [last] if last in by_last else roots or get_close_matches(last, by_last, 1, _ALIKE)
+    roots = [] if group else _closest(last, [each for each in known if "." not in each])
+    close = [last] if last in by_last else roots or _closest(last, by_last)
     found = by_last[close[0]] if close else []
     likeness = {each: SequenceMatcher(None, f"{group}{dot}{last}", each).ratio() for each in found}
     found = sorted(found, key=lambda each: -likeness[each])
     return [each for each in found if each.count(".") == found[0].count(".") and not group][
         :_MOST
     ] or found[:1]
+
+
+def _closest(name: str, known: Iterable[str]) -> list[str]:
+    """Returns the known name that is most alike, or has the same letters, as pbm and pmb; empty where none is near."""
+    known = [*known]
+    turned = [each for each in known if sorted(each) == sorted(name)]
+    return turned[:1] or get_close_matches(name, known, 1, _ALIKE)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -5,7 +5,8 @@ python scripts/bench/marginal.py --policies medium --impressions 160 --seeds 0 1
 
 Attraction is integrated out by Gauss-Hermite quadrature in float64, document by document, which PBM alone permits. Its
 logits have the prior N(mean, variance), where the mean is a line or a parabola in the mean log rank of the document,
-and the variance one number or the exponential of a line. The library's posteriors have the line, and one variance.
+drawn to the average where few lists show it, and the variance one number or the exponential of a line. The library's
+posteriors have the parabola, and one variance.
 """
 
 import argparse
@@ -36,11 +37,25 @@ def counts(log: SimulatedLog) -> tuple[np.ndarray, np.ndarray]:
     return shown[seen], clicked[seen]
 
 
+def mean_log_ranks(shown: np.ndarray) -> np.ndarray:
+    """Standardised mean log ranks of documents, a mean of n drawn by n / (n + within / over documents)."""
+    log_ranks, number = np.log(np.arange(1, POSITIONS + 1)), shown.sum(axis=1)
+    means, documents, impressions = shown @ log_ranks / number, len(number), number.sum()
+    average = number @ means / impressions
+    others = documents - 1
+    within = np.sum(shown * (log_ranks - means[:, None]) ** 2) / (impressions - documents)
+    lists = (impressions - np.sum(number**2) / impressions) / others
+    over_documents = (number @ (means - average) ** 2 / others - within) / lists
+    few = min(within / max(over_documents, 1e-6), 100.0)
+    drawn = (means - means.mean()) * number / (number + few)
+    return (drawn - drawn.mean()) / drawn.std()
+
+
 def examination(log: SimulatedLog, of_mean: int, of_variance: int) -> np.ndarray:
     """Examination relative to rank 1 at the largest marginal likelihood."""
     shown, clicked = counts(log)
-    log_ranks = shown @ np.log(np.arange(1, POSITIONS + 1)) / shown.sum(axis=1)
-    powers = jnp.asarray(np.vander(log_ranks, max(of_mean, of_variance), increasing=True))
+    x = mean_log_ranks(shown)
+    powers = jnp.asarray(np.vander(x, max(of_mean, of_variance), increasing=True))
     log_weights = jnp.asarray(np.log(WEIGHTS / WEIGHTS.sum()))
     ends = np.cumsum([POSITIONS, of_mean])
 

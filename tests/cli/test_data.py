@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import shlex
 import shutil
 from collections import Counter
 
@@ -344,6 +345,7 @@ ERRORS = [
     (["inspect", "none"], ["none: no such file or folder"]),
     (["inspect", "dataset.path=none/log"], ["clickexp-data inspect PATH"]),
     (["verify", "HERE"], ["no prepared log", "clickexp-data prepare"]),
+    (["inspect", "none/date=2025-11-01"], ["Check the path."]),
     (["inspect", "HERE"], ["format=", "lists, "]),
     (["inspect", "SOURCE", "positionz=3"], ["positionz: ", "positions, "]),
 ]
@@ -357,11 +359,84 @@ def test_mistakes_end_in_one_line(parquet, tmp_path, capsys, words, parts):
     with pytest.raises(SystemExit) as ended:
         main([places.get(word, word) for word in words])
     lines = capsys.readouterr().err.splitlines()
-    assert ended.value.code == 1 and len(lines) == 1
+    assert ended.value.code == 1 and len([line for line in lines if line[:6] != "next: "]) == 1
     assert lines[0].startswith("clickexp-data: ") and not [
         part for part in parts if part not in lines[0]
     ], lines[0]
     assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "empty"}
+
+
+def messy_shop(file):
+    """Rows of pages in the order of time, under names of a shop, with faults."""
+    rows = [("ts", "session", "query", "product", "slot", "clicked", "device")]
+    for page in range(60):
+        for slot in (1, 2, 3):
+            query, product = f"query {page % 4}", f"sku {(page + slot) % 5}"
+            rows.append(
+                (page * 5 + slot, page, query, product, f"{slot}.0", page % slot == 0, "app")
+            )
+    rows[20] = (*rows[20][:3], "", *rows[20][4:])
+    rows[30] = (*rows[30][:2], "", *rows[30][3:])
+    rows[50:53] = rows[52], rows[50], rows[51]  # another page's row comes between
+    rows.append(rows[100])
+    file.write_text("\n".join(",".join(map(str, row)) for row in rows))
+
+
+def next_command(text):
+    [line] = [line for line in text.splitlines() if line.startswith("next: ")]
+    return shlex.split(line.removeprefix("next: "))
+
+
+def test_a_messy_log_is_understood_by_the_commands_that_errors_name(tmp_path, capsys):
+    """Layout, names and faults come one message each, which ends with a command that works."""
+    log, target = tmp_path / "shop.csv", tmp_path / "target"
+    messy_shop(log)
+    with pytest.raises(SystemExit):
+        main(["inspect", str(log)])
+    error = capsys.readouterr().err
+    assert "2 kinds of faults" in error
+    assert "line 21: document holds ''" in error and "line 31: query holds ''" in error
+    command, *words = next_command(error)
+    assert command == "clickexp-data" and words == ["inspect", str(log), "invalid=drop"]
+    main([*words, "--output", str(tmp_path / "drawn")])
+    printed = capsys.readouterr().out
+    for part in (
+        "a row per document shown",
+        "product as document, slot as rank, clicked as click",
+        "not read: ts, device",
+        "merged rows: 1",
+        "missing document: 1",
+        "gathered sessions: ",
+    ):
+        assert part in printed
+    told = (
+        "dataset.columns.document=product dataset.columns.rank=slot dataset.columns.click=clicked"
+    )
+    expected = (
+        f"clickexp dataset=impressions dataset.path={log} {told} dataset.invalid=drop model=pbm"
+    )
+    assert next_command(printed) == expected.split()
+
+    words = ["prepare", "lists", str(log), str(target)]
+    for _ in range(2):  # another format, then what is faulty
+        with pytest.raises(SystemExit):
+            main(words)
+        _, *words = next_command(capsys.readouterr().err)
+    main(words)
+    assert words[:2] == ["prepare", "impressions"] and (target / "log.json").exists()
+
+
+def test_columns_that_show_no_layout_are_an_error_with_what_each_needs(tmp_path, capsys):
+    (tmp_path / "log.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "log.csv")])
+    error = capsys.readouterr().err
+    for part in (
+        "columns a, b",
+        "session, query (optional), document, rank, click",
+        "format=lists",
+    ):
+        assert part in error
 
 
 def test_what_exists_is_not_touched(parquet, tmp_path, capsys):

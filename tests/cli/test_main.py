@@ -281,7 +281,7 @@ WRONG = {
     "+trainer.epoch=5": ["trainer.epoch", "Did you mean trainer.epochs?", "Trainer takes "],
     "+lr=0.1": ["+lr=0.1", "Did you mean optimizer.learning_rate?"],
     "+expriment=cascade_user": ["Did you mean +experiment?"],
-    "experiment=cascade_user": ["use +experiment=cascade_user"],
+    "experiment=cascade_user": ["write it with a plus, +experiment=cascade_user"],
     "+model=pbm": ["+model", "without the plus: model=pbm"],
     "+sweep=seedz": ["seedz", "Did you mean seeds?"],
     "metric=[click,foo]": ["foo", "all, calibration, click"],
@@ -334,6 +334,20 @@ WRONG = {
         "above 0",
     ],
     "-m --cfg job seed=1,2": ["--multirun and --cfg", "Leave --multirun out"],
+    "-m seed=1,2 seed=3": ["seed=1,2 and seed=3", "give seed once"],
+    "dataset=data/clicks.parquet": [
+        "dataset.path=data/clicks.parquet",
+        "dataset=lists",
+        "clickexp-data inspect data/clicks.parquet",
+    ],
+    "dataset=mslr": ["no dataset mslr", "Did you mean letor?"],
+    "metric=ndcg@10": ["ndcg@10", "metric=ranking"],
+    "model=pmb": ["no model pmb", "Did you mean pbm?"],
+    "model=pbm,seed=1": ["model=pbm seed=1"],
+    "model=dbn,pbm": ["model=dbn,pbm", "add -m"],
+    "dataset.path=my/a,b": ["dataset.path=my/a,b", "quote it: 'dataset.path=\"my/a,b\"'"],
+    "context=both": ["+context=both"],
+    "device=gpu": ["no key device", "JAX_PLATFORMS"],
 }
 """Words of a command, and what the message about them names: the key, and the remedy."""
 ALIKE = {

@@ -128,7 +128,7 @@ def test_a_damage_that_keeps_the_size_is_found_by_verify(folder):
 
 @pytest.mark.parametrize("byte", [1, 3])
 def test_an_id_that_the_log_cannot_have_is_no_document(folder, byte):
-    """The byte of a 32-bit id that makes it too large, or negative: nothing would say so, for sizes are as they were."""
+    """A byte of a 32-bit id makes it too large, or negative; the sizes of the files say nothing of it."""
     file = folder / "sessions" / "query_doc_ids.npy"
     flip(file, 8 * (file.stat().st_size - 4 + byte) + 7)
     part = Log.open(folder).parts["sessions"]

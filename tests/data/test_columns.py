@@ -470,7 +470,14 @@ REFUSED = {
         "finite",
     ),
     "missing": ("csv", {"dwell": {}}, "log.csv", "no column 'dwell'", "Set columns.dwell"),
-    "undeclared": ("csv", {"dwell": "seconds"}, "columns", "['dwell']"),
+    "undeclared": ("csv", {"dwell": "seconds"}, "columns", "['dwell']", "columns.dwell={"),
+    "a key of batches": (
+        "csv",
+        {"mask": "viewed"},
+        "columns.mask",
+        "columns.seen=viewed",
+        "columns.my_mask={",
+    ),
     "key": ("csv", {"dwell": {"type": "int8"}}, "columns.dwell", "['type']", "['dtype', 'per'"),
     "known": ("csv", {"clicks": {"dtype": "int8"}}, "columns.clicks", "its name in the file"),
     "lengths": (

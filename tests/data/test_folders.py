@@ -54,7 +54,7 @@ def killed(left_by_killed, cache):
     """The folder that a killed process left in the cache."""
     shutil.copytree(left_by_killed, cache, dirs_exist_ok=True)
     [part] = cache.iterdir()
-    assert part.name.startswith(".") and any(part.rglob("*.npy"))
+    assert part.name.startswith(".") and any(part.rglob("*"))
     return part
 
 

@@ -67,6 +67,8 @@ def runs(tmp_path_factory):
         "clicks": clicks.tolist(),
     }
     pl.DataFrame(columns).write_parquet(folder / "my/clicks.parquet")
+    shop = {"slot": np.tile([1.0, 2.0], 3), "device": ["mobile", "tablet", "desktop"] * 2}
+    pl.DataFrame(shop).write_parquet(folder / "my/shop.parquet")
     (folder / "outputs/pbm/export").mkdir(parents=True)
     examination = pl.DataFrame({"rank": np.arange(1, 11), "propensity": np.linspace(1, 0.2, 10)})
     examination.write_csv(folder / "outputs/pbm/export/examination.csv")

@@ -81,6 +81,21 @@ def test_ids_such_as_hashes_are_named_before_tables_have_a_row_for_each(
         assert (part in printed) is warned
 
 
+def test_declared_columns_that_the_model_does_not_read_are_named(tmp_path, capsys):
+    """A column that is packed and silently unused looks as if it had an effect."""
+    places = write(tmp_path / "log.parquet", np.random.default_rng(0).random((40, 2)) < 0.5)
+    log = pl.read_parquet(places["dataset.path"])
+    log.with_columns(ad=pl.col("clicks"), price=pl.col("clicks")).write_parquet(
+        places["dataset.path"]
+    )
+    given = [f"{key}={places[key]}" for key in ("dataset.path", "cache_dir")]
+    given += [f"+dataset.columns.{name}={{dtype: int32}}" for name in ("ad", "price")]
+    config = resolved("model=pbm", "dataset=lists", "logger=[]", "progress=off", *given)
+    with open_loggers(config) as logger:
+        build(config, tmp_path, logger)
+    assert "declares: ad, price." in " ".join("".join(capsys.readouterr()).split())
+
+
 @pytest.mark.parametrize(
     "swapped, named", [(False, True), pytest.param(True, False, marks=pytest.mark.nightly)]
 )

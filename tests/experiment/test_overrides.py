@@ -159,6 +159,12 @@ def test_words_that_no_run_can_be_made_of(words, parts):
     assert "\n" not in str(error.value)
 
 
+def test_values_are_read_without_the_quotes_and_backslashes_of_hydra():
+    lines = ['a="a, b"', r"b=c\ d", r"c=p$\{seed\}", r"d='it\'s'", 'e="5"', "f=5", "g=null"]
+    expected = ["a, b", "c d", "p${seed}", "it's", "5", 5, None]
+    assert [*values(lines).values()] == expected
+
+
 def test_values_that_need_quotes_are_shown_with_them():
     with refuses(ConfigError, "quotes", "'dataset.columns.rank=\"Rang ⭐\"'"):
         CommandLine(["dataset.columns.rank=Rang ⭐"])
@@ -326,10 +332,8 @@ def test_options_in_folders_and_packages_of_a_user_are_known(tmp_path, monkeypat
     assert CommandLine(["-cd", str(folder), "model=inner/own"]).overrides == ["model=inner/own"]
     assert CommandLine(["hydra.searchpath=[pkg://nowhere.conf]"]).overrides
     assert CommandLine(["hydra/job_logging=disabled"]).overrides == ["hydra/job_logging=disabled"]
-    assert CommandLine(["model=glob(*)", "model=${other}"]).overrides == [
-        "model=glob(*)",
-        "model=${other}",
-    ]
+    for word in ("model=glob(*)", "model=${other}"):
+        assert CommandLine([word]).overrides == [word]
 
 
 def test_options_that_plugins_store_are_chosen_as_ours_are():

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from flax import nnx
-from posteriors import MEAN, NORMAL, PRECISION, SLOPE, filled
+from posteriors import NORMAL, PRECISION, filled, prior_mean
 from small_logs import sigmoid
 
 from clickexp.models import DynamicBayesianNetwork
@@ -40,7 +40,7 @@ def dbn():
     probabilities = []
     for role, offset in (("attraction", 0), ("satisfaction", 2)):
         rows = np.asarray(getattr(model, role).table.get_value().values, np.float64)[1:]
-        mean = rows[:, 0] + MEAN + SLOPE * rows[:, 2] - 1
+        mean = rows[:, 0] + prior_mean(rows[:, 2]) - 1
         sd = np.exp(rows[:, 1]) / PRECISION**0.5
         probabilities.append([sigmoid(mean[d] + sd[d] * grids[offset + d]) for d in range(2)])
     vectors = itertools.product((0, 1), repeat=2)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 from numpy.polynomial.hermite_e import hermegauss
+from posteriors import standardised
 
 from clickexp.data import Sessions
 from clickexp.evaluation.groups import ClickMetrics
@@ -15,9 +16,9 @@ from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, new_table
 from clickexp.training import Trainer, natural_gradient
 from clickexp.types import ByRank, swap_list_and_rank
 
-PRECISION, MEAN, SLOPE, BASELINE = 0.8, 0.2, -0.7, -1.0
-LINE = (-1.1, 0.8)
-"""Intercept and slope of x given a log rank."""
+PRECISION, MEAN, SLOPE, BEND, BASELINE = 0.8, 0.2, -0.7, 0.15, -1.0
+LINE = (-1.1, 0.8, 0.3)
+"""Intercept and slope of x given a log rank, and the variance around that line."""
 SHOWN, NEW = 1, 2
 RANKS = 4
 
@@ -43,7 +44,7 @@ def model():
     values = (
         jnp.zeros((4, 3)).at[:, 2].set(NEVER_SHOWN).at[SHOWN].set(jnp.asarray([-0.3, -0.5, 0.0]))
     )
-    prior = Prior(jnp.log(jnp.float32(PRECISION)), jnp.full(1, MEAN), jnp.full(1, SLOPE))
+    prior = Prior(jnp.log(jnp.float32(PRECISION)), jnp.full(1, MEAN), jnp.array([[SLOPE], [BEND]]))
     model.attraction.table.set_value(Rows(values, 1, prior, jnp.asarray(LINE)))
     return model
 
@@ -58,8 +59,14 @@ def batch(ids, mask=None):
     }
 
 
+def x_now(rank):
+    return LINE[0] + LINE[1] * np.log(rank)
+
+
 def now(rank):
-    return BASELINE + MEAN + SLOPE * (LINE[0] + LINE[1] * np.log(rank))
+    """The expectation of the mean over x of that expectation and variance."""
+    bend = BEND * (x_now(rank) ** 2 + LINE[2] - 1)
+    return BASELINE + MEAN + SLOPE * x_now(rank) + bend
 
 
 @nnx.jit
@@ -74,8 +81,8 @@ def scores(model, lists):
 
 def test_clicks_on_a_new_document_follow_the_rank_where_it_is_shown(model):
     lists = batch([[NEW, SHOWN, 3, NEW]])
-    expected = mean_probability([now(1), BASELINE + MEAN - 0.3, now(3), now(4)], PRECISION)
-    expected[1] = mean_probability([BASELINE + MEAN - 0.3], PRECISION * np.exp(1.0))[0]
+    expected = mean_probability([now(1), BASELINE + MEAN - BEND - 0.3, now(3), now(4)], PRECISION)
+    expected[1] = mean_probability([BASELINE + MEAN - BEND - 0.3], PRECISION * np.exp(1.0))[0]
     examination = sigmoid(model.examination.weight[...][1 : RANKS + 1])
 
     @nnx.jit
@@ -124,7 +131,7 @@ def test_draws_of_new_documents_vary_around_the_prior_of_the_rank(model):
 def test_a_draw_of_a_new_document_follows_the_rank(model):
     drawn, log_ranks = model.sample_parameters(jax.random.key(1)), np.log(np.float32([1, 3]))
     first, third = np.ravel(drawn.attraction.table.take(np.array([NEW, NEW]), log_ranks))
-    assert first - third == pytest.approx(SLOPE * LINE[1] * (log_ranks[0] - log_ranks[1]), rel=1e-5)
+    assert first - third == pytest.approx(now(1) - now(3), rel=1e-5)
     assert not drawn.has_posteriors
 
 
@@ -158,7 +165,7 @@ STORES = {
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_embeddings_of_new_rows_are_linear_in_the_logarithm_of_the_rank(store):
+def test_embeddings_of_new_rows_follow_the_logarithm_of_the_rank(store):
     """Of each store, as often as it has rows that make an embedding up, and with their signs."""
     made = STORES[store]()
     nodes = [made] if isinstance(made, Table) else [node for _, node in nnx.iter_graph(made)]
@@ -166,16 +173,17 @@ def test_embeddings_of_new_rows_are_linear_in_the_logarithm_of_the_rank(store):
     for table in tables:
         rows = table.get_value()
         values = rows.values.at[:, rows.numbers].set(NEVER_SHOWN)
-        prior = Prior(jnp.zeros(()), jnp.zeros(rows.dim), jnp.ones(rows.dim))
+        slopes = jnp.tile(jnp.array([[SLOPE], [BEND]]), rows.dim)
+        prior = Prior(jnp.zeros(()), jnp.zeros(rows.dim), slopes)
         table.set_value(Rows(values, rows.dim, prior, jnp.asarray(LINE)))
     ids = jnp.arange(1, 9)
     take = jax.jit(made.take)
     np.testing.assert_array_equal(take(ids), 0)
     ranks = np.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
-    x = LINE[0] + LINE[1] * np.log(ranks)
+    means = now(ranks) - BASELINE - MEAN
     found = np.asarray(take(ids, np.log(ranks).astype(np.float32)))
     np.testing.assert_allclose(
-        np.abs(found), np.abs(x)[:, None] * len(tables) * np.ones(2), rtol=1e-5
+        np.abs(found), np.abs(means)[:, None] * len(tables) * np.ones(2), rtol=1e-5
     )
 
 
@@ -221,13 +229,14 @@ def test_ranks_in_one_list_tell_of_mean_ranks_as_far_as_rows_differ(noise):
         Trainer(epochs=1).train(model, log, log)
     log_ranks = np.broadcast_to(np.log(np.arange(1, 7)), ids.shape).ravel()
     counts = np.bincount(ids.ravel(), minlength=251)
-    means = np.bincount(ids.ravel(), log_ranks, 251) / np.maximum(counts, 1)
-    x = (means - means[counts > 0].mean()) / means[counts > 0].std()
+    x = np.zeros(251)
+    x[counts > 0] = standardised(ids.ravel(), log_ranks)
     rows = model.attraction.table.get_value()
     np.testing.assert_allclose(rows.values[counts > 0, 2], x[counts > 0], atol=2e-4)
     assert np.isinf(rows.values[counts == 0, 2]).all()
     slope, intercept = np.polyfit(log_ranks, x[ids.ravel()], 1)
-    np.testing.assert_allclose(rows.log_ranks, [intercept, slope], atol=1e-3)
+    around = np.var(x[ids.ravel()] - intercept - slope * log_ranks)
+    np.testing.assert_allclose(rows.log_ranks, [intercept, slope, around], atol=1e-3)
 
 
 def ordered_log(rng, documents, sessions):
@@ -254,7 +263,7 @@ def test_training_goes_on_from_posteriors_that_another_log_has_left(posterior):
     log = ordered_log(rng, np.arange(1, 41), 1500)
     Trainer(epochs=6).train(model, log, log)
     before, state = model.attraction.table.get_value(), nnx.state(model)
-    assert posterior == "normal" or before.prior.slope[0] < -0.3
+    assert posterior == "normal" or before.prior.slopes[0, 0] < -0.3
     other = ordered_log(rng, rng.permutation(np.arange(21, 51)), 300)
     slow = natural_gradient(1e-7, 1e-7, 1e-7)
     for _ in range(2):
@@ -289,5 +298,5 @@ def test_rows_that_were_not_counted_leave_the_prior_its_slope():
     batches = Changing()
     Trainer(epochs=3).train(model, batches, [known])
     assert batches.passes == 4
-    assert np.isfinite(model.attraction.table.get_value().prior.slope).all()
+    assert np.isfinite(model.attraction.table.get_value().prior.slopes).all()
     assert np.isfinite(clicks(model, later)).all()

@@ -227,22 +227,23 @@ def test_untrained_posteriors_predict_the_mean_over_their_prior(batch, dim):
 
 @pytest.mark.parametrize("dim", [1, 8])
 def test_posteriors_of_rows(batch, dim):
-    """The mean of a row is an offset from that of its prior, m + slope * x; its spread is relative to the prior's."""
+    """A mean is an offset from that of the prior, m + a x + b (x^2 - 1); a spread is relative to the prior's."""
     config, rng = (
         EmbeddingParameterConfig(embedding_features=dim, posterior="normal_by_rank"),
         np.random.default_rng(3),
     )
     tower = config.build(SIZES, rngs=nnx.Rngs(0))
-    log_precision, center, slope = 0.4, rng.normal(size=dim), rng.normal(size=dim)
+    log_precision, center, slopes = 0.4, rng.normal(size=dim), rng.normal(size=(2, dim))
     values = 0.5 * rng.normal(size=(10, 2 * dim + 1))
     prior = Prior(
-        jnp.float32(log_precision), *(jnp.asarray(each, jnp.float32) for each in (center, slope))
+        jnp.float32(log_precision), *(jnp.asarray(each, jnp.float32) for each in (center, slopes))
     )
     tower.table.set_value(Rows(jnp.asarray(values, jnp.float32), dim, prior))
     weights = np.ones(1) if dim == 1 else f64(tower.projection)
     rows = values[batch["query_doc_ids"]]
+    x = rows[..., 2 * dim :]
     means, sds = (
-        rows[..., :dim] + center + slope * rows[..., 2 * dim :],
+        rows[..., :dim] + center + slopes[0] * x + slopes[1] * (x**2 - 1),
         np.exp(rows[..., dim : 2 * dim] - log_precision / 2),
     )
     mean, variance = means @ weights + f64(tower.baseline), sds**2 @ weights**2
@@ -261,7 +262,7 @@ def test_starting_logits(batch):
         (GlobalParameterConfig(None), np.log(0.25)),
         (GlobalParameterConfig(0.5), 0.5),
         (PositionParameterConfig(initial=None), np.log(0.25)),
-        (PositionParameterConfig(), 1.0),
+        (PositionParameterConfig(), 2.0),
     ):
         found = logit(config.build(SIZES, rngs=nnx.Rngs(0)), batch)
         np.testing.assert_allclose(

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from flax import nnx
-from posteriors import MEAN, NORMAL, PRECISION, SLOPE, filled
+from posteriors import MEAN, NORMAL, PRECISION, filled, prior_mean
 from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.special import logit
@@ -61,7 +61,7 @@ def known(model):
 def posterior(tower):
     """Means and standard deviations of the logits of ids 1 to 3, from a table of one number per row."""
     values = np.asarray(tower.table.get_value().values, np.float64)[1:4]
-    mean = values[:, 0] + MEAN + SLOPE * values[:, 2] + float(tower.baseline[...])
+    mean = values[:, 0] + prior_mean(values[:, 2]) + float(tower.baseline[...])
     return mean, np.exp(values[:, 1]) / PRECISION**0.5
 
 
@@ -174,7 +174,7 @@ def closest_normal(impressions, clicks):
             mean,
             sd,
         )
-        return loss - point[1] + (sd**2 + (mean + 1 - MEAN) ** 2) * PRECISION / 2
+        return loss - point[1] + (sd**2 + (mean + 1 - prior_mean(0.0)) ** 2) * PRECISION / 2
 
     options = {"xatol": 1e-7, "fatol": 1e-10}
     return minimize(bound, [-1.0, 0.0], method="Nelder-Mead", options=options).x
@@ -185,7 +185,7 @@ def test_effective_impressions_of_a_click_rate_are_its_impressions():
     rows, untouched = model.ctr.table.get_value(), [0.0, 0.0, 0.0]
     for impressions, clicks in ((1, 0), (20, 3), (200, 0), (500, 400)):
         mean, log_sd = closest_normal(impressions, clicks)
-        row = [mean + 1 - MEAN, log_sd + np.log(PRECISION) / 2, 0.0]
+        row = [mean + 1 - prior_mean(0.0), log_sd + np.log(PRECISION) / 2, 0.0]
         values = jnp.asarray([untouched, untouched, row, untouched], jnp.float32)
         model.ctr.table.set_value(Rows(values, 1, rows.prior))
         table = known(model)
@@ -218,7 +218,7 @@ def test_rows_of_several_numbers_and_compressed_tables():
         ],
         np.asarray(tower.projection[...], np.float64),
     )
-    by_prior = [np.repeat(MEAN + SLOPE * rows[:, 4:], 2, axis=1) for rows in (q, r)]
+    by_prior = [np.repeat(prior_mean(rows[:, 4:]), 2, axis=1) for rows in (q, r)]
     of_prior = 1 / PRECISION
     before = (
         of_prior * ((1 + by_prior[0]) ** 2 + of_prior) + by_prior[1] ** 2 * of_prior

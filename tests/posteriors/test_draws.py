@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 from hydra import compose, initialize_config_dir
 from places import ROOT
-from posteriors import MEAN, NORMAL, PRECISION, SLOPE, filled
+from posteriors import NORMAL, PRECISION, filled, prior_mean
 
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.evaluator import Evaluator
@@ -41,7 +41,7 @@ def test_log_likelihood_of_draws_has_the_mean_that_quadrature_gives(data):
     ids, clicks = data.test.column("query_doc_ids"), data.test.column("clicks")
     shown = np.arange(data.test.ranks) < data.test.column("lengths")[:, None]
     row, sign = rows[ids[shown]], np.where(clicks[shown], 1, -1)
-    mean, sd = row[:, 0] + MEAN + SLOPE * row[:, 2] - 1, np.exp(row[:, 1]) / PRECISION**0.5
+    mean, sd = row[:, 0] + prior_mean(row[:, 2]) - 1, np.exp(row[:, 1]) / PRECISION**0.5
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     z = sign[:, None] * (mean[:, None] + sd[:, None] * nodes)
     expected = (-np.logaddexp(0, -z) @ weights).mean() / weights.sum()

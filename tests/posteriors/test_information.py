@@ -84,9 +84,9 @@ def model_at(theta, counts):
     model = PositionBasedModel(POSITIONS, pairs, attraction=config, rngs=nnx.Rngs(0))
     model.attraction.baseline[...] = jnp.float32(mean)
     model.examination.weight[...] = jnp.asarray([0.0, *theta[:POSITIONS]])
-    rows = np.zeros((pairs + 1, 3))
+    rows = np.zeros((pairs + 1, 2))
     rows[1:, 0], rows[1:, 1] = means - mean, np.log(sd) + log_precision / 2
-    prior = Prior(jnp.float32(log_precision), jnp.zeros(1), jnp.zeros(1))
+    prior = Prior(jnp.float32(log_precision), jnp.zeros(1))
     model.attraction.table.set_value(Rows(jnp.asarray(rows, jnp.float32), 1, prior))
     return model
 

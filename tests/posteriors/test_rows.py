@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from posteriors import MEAN, NORMAL, PRECISION, SLOPE, filled
+from posteriors import NORMAL, PRECISION, filled, prior_mean
 from scipy.special import expit
 
 from clickexp.data import Sessions
@@ -44,7 +44,7 @@ def test_a_step_is_newtons_on_the_bound():
     before = np.asarray(model.ctr.table.get_value().values).copy()
     offset, sd = posterior(model.ctr.table)
     found, found_sd = posterior(newton_refined(model, [model.ctr.table], log).ctr.table)
-    logit = offset + MEAN + SLOPE * before[:, 2] + float(model.ctr.baseline[...])
+    logit = offset + prior_mean(before[:, 2]) + float(model.ctr.baseline[...])
     points = expit(logit + sd * np.array([[1.0], [-1.0]]))
     number, clicks = (np.pad(each, (0, len(logit) - 4)) for each in (IMPRESSIONS, CLICKS))
     curvature = number * (points * (1 - points)).mean(axis=0)
@@ -125,7 +125,7 @@ def test_settled_posteriors_are_nearer_to_exact_ones():
     theta = expit(np.asarray(model.examination.weight, np.float64))[1 : ranks + 1]
     x = np.asarray(rows.values, np.float64)[:, 2]
     mean = float(model.attraction.baseline[...]) + float(rows.prior.mean[0])
-    middle = mean + float(rows.prior.slope[0]) * x
+    middle = mean + np.stack([x, x**2 - 1], axis=1) @ np.asarray(rows.prior.slopes[:, 0])
     logs = -np.exp(float(rows.prior.log_precision)) * (grid - middle[1:, None]) ** 2 / 2
     for rank in range(ranks):
         rate = theta[rank] * expit(grid)

@@ -1,8 +1,7 @@
 """Learning-to-rank files: every number arrives, clicks follow the labels, and broken files are named."""
 
-import gzip
-
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -225,6 +224,7 @@ BAD_LINES = {
     "1 -1:3 1:2": ("'-1:3'", "parse"),
     "1 qid:1 3:": ("'3:'", "parse"),
     "1 qid:1 3:nan": ("'3:nan'", "parse"),
+    "1 qid:1 3:1 4:2 3:5": ("feature 3", "twice"),
     f"1 qid:1 {WIDTH}:1": (f"'{WIDTH}:1'", "parse", f"below {WIDTH}"),
     "1 qid:1 -2:1": ("'-2:1'", "parse"),
     "1 qid:1 1.5:1": ("'1.5:1'", "parse"),
@@ -285,14 +285,18 @@ def test_bad_files_and_settings(folder, rows):
         open_letor(folder, **FEW)
 
 
-def test_gzipped_files_are_read_as_plain_ones(folder, tmp_path):
+@pytest.mark.parametrize("ending", ["gz", pytest.param("zst", marks=pytest.mark.nightly)])
+def test_compressed_files_are_read_as_plain_ones(ending, folder, tmp_path):
     packed = tmp_path / "packed"
     packed.mkdir()
     for file in folder.iterdir():
-        (packed / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+        with pa.output_stream(
+            str(packed / f"{file.name}.{ending}"), compression="detect"
+        ) as stream:
+            stream.write(file.read_bytes())
     one, other = (open_letor(place, **FEW).train.features.values for place in (folder, packed))
     np.testing.assert_array_equal(one, other)
-    cut = packed / "train.txt.gz"
+    cut = packed / f"train.txt.{ending}"
     cut.write_bytes(cut.read_bytes()[:-20])
     with refuses(DataError, str(cut), "cannot be read", "Pack the file again"):
         open_letor(packed, **FEW)
@@ -319,8 +323,32 @@ def test_features_are_missing_where_istella_has_the_largest_number(tmp_path, tra
             (folder / f"{part}.txt").write_text("\n".join(rows))
         dataset = open_letor(folder, transform=transform, **FEW)
         found.append(dataset.train.features.values)
+        assert dataset.notes.get("missing_features", 0) == (8 if "e" in missing else 0)
     np.testing.assert_array_equal(*found)
     assert np.isfinite(found[0]).all() and found[0].max() > 80
+
+
+def test_another_mark_of_missing_features_may_be_stated(folder):
+    lines = (folder / "train.txt").read_text().splitlines()
+    marked = "\n".join([lines[0] + " 9:1e9", *lines[1:]])
+    (folder / "train.txt").write_text(marked + "\n")
+    assert open_letor(folder, **FEW, transform="none").train.features.values.max() == 1e9
+    dataset = open_letor(folder, **FEW, missing_above=1e9)
+    assert dataset.notes["missing_features"] == 1 and not dataset.train.features.values[:, 9].any()
+    (folder / "train.txt").write_text(marked.replace("1e9", "2.5e300") + "\n")
+    with refuses(DataError, "line 1", "feature 9 is 2.5e+300", "missing_above=1e300"):
+        open_letor(folder, **FEW, missing_above=None)
+
+
+def test_archives_are_answered_with_the_command_that_unpacks_them(tmp_path):
+    for name, command in {
+        "MQ2008.zip": "unzip ",
+        "MQ2008.tar.gz": "tar -xf ",
+        "a.rar": "unrar x ",
+    }.items():
+        (tmp_path / name).write_bytes(b"")
+        with refuses(DataError, name, f"Unpack it: {command}{tmp_path / name}"):
+            open_letor(tmp_path / name, **FEW)
 
 
 def test_features_beyond_float32_are_refused(folder):

@@ -23,9 +23,10 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.experiment import resolve
 from clickexp.experiment.conf import CONF
 from clickexp.metrics import Metric
-from clickexp.runs.store import PRUNED, Record
+from clickexp.runs.store import PRUNED, Record, records
 from clickexp.sweeps import search as module
 from clickexp.sweeps import space as space_module
+from clickexp.sweeps.callback import SweepCallback, collected
 from clickexp.sweeps.launcher import JobError
 from clickexp.sweeps.study import writing_study
 
@@ -398,3 +399,19 @@ def test_a_study_that_cannot_be_written_is_an_error_in_writing_study(tmp_path):
     )
     with pytest.raises(KeyError), writing_study(tmp_path):
         raise KeyError
+
+
+def test_results_of_before_are_not_printed_where_a_search_is_refused(tmp_path, monkeypatch, capsys):
+    """Those of a search that ended with the error are."""
+    hydra = {"sweep": {"dir": str(tmp_path), "subdir": "0"}}
+    config = OmegaConf.create({"hydra": hydra, "optimized_metric": "val/loss"})
+    Record(0, ["seed=1"], "a", "failed", "nowhere").write(tmp_path / "0")
+    earlier = records(tmp_path)
+    for jobs in (0, 1):
+        monkeypatch.setattr(SweepCallback, "config", config)
+        monkeypatch.setattr(SweepCallback, "earlier", earlier)
+        with pytest.raises(ConfigError), collected():
+            if jobs:
+                Record(1, ["seed=2"], "b", "failed", "nowhere").write(tmp_path / "1")
+            raise ConfigError("another space")
+        assert ("2 failed" in capsys.readouterr().out) == bool(jobs)

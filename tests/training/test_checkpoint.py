@@ -101,7 +101,7 @@ PRIOR = {
     "attraction/table/prior/log_precision": (),
     "attraction/table/prior/mean": (1,),
 }
-BY_RANK = {"attraction/table/prior/slope": (1,), "attraction/table/log_ranks": (2,)}
+BY_RANK = {"attraction/table/prior/slopes": (2, 1), "attraction/table/log_ranks": (3,)}
 
 
 def test_arrays_are_named_by_their_path(tmp_path):

@@ -9,6 +9,7 @@ import optax
 import pytest
 from flax import nnx
 from numpy.polynomial.hermite_e import hermegauss
+from posteriors import standardised
 from scipy import optimize, stats
 from small_logs import sigmoid
 
@@ -95,8 +96,9 @@ def posterior_of(tower, ids):
 def priors_of(model, ids):
     """Means of the priors of rows, and their standard deviation."""
     rows = model.ctr.table.get_value()
-    slope = np.asarray(rows.prior.slope[0] * rows.values[ids, 2], np.float64)
-    return slope + float(model.ctr.baseline[...] + rows.prior.mean[0]), float(
+    x = np.asarray(rows.values[ids, 2], np.float64)
+    curve = np.stack([x, x**2 - 1], axis=1) @ np.asarray(rows.prior.slopes[:, 0], np.float64)
+    return curve + float(model.ctr.baseline[...] + rows.prior.mean[0]), float(
         np.exp(-rows.prior.log_precision / 2)
     )
 
@@ -204,12 +206,12 @@ def test_the_prior_of_a_table_is_recovered():
     trained(model, log)
     prior = model.ctr.table.get_value().prior
     assert abs(np.exp(-prior.log_precision / 2) / 0.8 - 1) < 0.06
-    assert abs(prior.slope[0]) < 0.06
+    assert np.abs(prior.slopes).max() < 0.06
     assert abs(float(model.ctr.baseline[...] + prior.mean[0]) + 1.0) < 0.06
 
 
 def test_the_mean_of_the_prior_follows_the_ranks_of_an_ordered_log():
-    """A policy that knows part of the truth: linear prediction of logits from mean log ranks."""
+    """A policy that knows part of the truth: prediction of logits from mean log ranks by a parabola."""
     rng = np.random.default_rng(3)
     queries, documents, sessions = 300, 8, 12_000
     truth = rng.normal(-1.0, 1.0, (queries, documents))
@@ -224,15 +226,72 @@ def test_the_mean_of_the_prior_follows_the_ranks_of_an_ordered_log():
     )
     trained(model, log)
     log_ranks = np.broadcast_to(np.log(np.arange(1, documents + 1)), ids.shape)
-    mean_rank = np.bincount(ids.ravel(), log_ranks.ravel(), truth.size) / np.bincount(
-        ids.ravel(), minlength=truth.size
-    )
-    x = (mean_rank - mean_rank.mean()) / mean_rank.std()
-    slope, _ = np.polyfit(x, truth.ravel(), 1)
+    x = standardised(ids.ravel(), log_ranks.ravel())
+    bend, slope, _ = np.polyfit(x, truth.ravel(), 2)
     prior = model.ctr.table.get_value().prior
     assert slope < -0.5
-    assert abs(prior.slope[0] - slope) < 0.08
+    np.testing.assert_allclose(prior.slopes[:, 0], [slope, bend], atol=0.08)
     np.testing.assert_allclose(model.ctr.table.get_value().values[1:, 2], x, atol=1e-3)
+
+
+def exact_examination(shown, clicked, x, of_mean):
+    """Relative examination and the prior's log variance at the largest marginal likelihood, by quadrature in float64.
+
+    shown, clicked: [documents, ranks].
+    of_mean: Coefficients of the mean of attraction logits as a polynomial in x.
+    """
+    nodes, weights = hermegauss(31)
+    powers, ranks = np.vander(x, of_mean, increasing=True), shown.shape[1]
+
+    def loss(point):
+        log_examined = -np.logaddexp(0, -point[:ranks])
+        z = (powers @ point[ranks:-1])[:, None] + np.exp(point[-1] / 2) * nodes
+        log_attractive = -np.logaddexp(0, -z)
+        logs = clicked @ log_examined[:, None] + clicked.sum(axis=1)[:, None] * log_attractive
+        for rank in range(ranks):
+            skip = np.log1p(-np.exp(log_examined[rank] + log_attractive))
+            logs += (shown - clicked)[:, rank, None] * skip
+        return -np.logaddexp.reduce(logs + np.log(weights), axis=1).sum()
+
+    start = np.concatenate([np.linspace(3, 0, ranks), np.zeros(of_mean + 1)])
+    best = optimize.minimize(loss, start, options={"maxiter": 300}).x
+    examined = sigmoid(best[:ranks])
+    return examined[1:] / examined[0], best[-1]
+
+
+def test_examination_under_a_strong_policy_is_that_of_the_exact_likelihood():
+    """With attraction integrated out under a prior whose mean is a parabola; with a line it is another."""
+    rng = np.random.default_rng(4)
+    queries, documents, ranks, sessions, held_out = 150, 12, 6, 20_000, 5_000
+    truth = rng.normal(-1.0, 1.2, (queries, documents))
+    query = rng.integers(queries, size=sessions + held_out)
+    scores = 2.5 * truth[query] + rng.normal(size=(len(query), documents))
+    ids = query[:, None] * documents + np.argsort(-scores, axis=1)[:, :ranks]
+    examined = np.arange(1, ranks + 1) ** -0.7
+    clicks = rng.random(ids.shape) < examined * sigmoid(truth.ravel()[ids])
+    model = PositionBasedModel(ranks, truth.size, click_rate=float(clicks.mean()), rngs=nnx.Rngs(0))
+    train, val = (
+        log_of(ids[part] + 1, clicks[part]) for part in (slice(held_out, None), slice(held_out))
+    )
+    Trainer(seed=0).train(model, train, val)
+    ids, clicks = ids[held_out:], clicks[held_out:]
+    places = np.broadcast_to(np.arange(ranks), ids.shape)
+    shown, clicked = np.zeros((2, truth.size, ranks))
+    np.add.at(shown, (ids, places), 1)
+    np.add.at(clicked, (ids, places), clicks)
+    seen = shown.sum(axis=1) > 0
+    x = standardised(ids.ravel(), np.log(places.ravel() + 1.0))
+    rows = model.attraction.table.get_value()
+    np.testing.assert_allclose(rows.values[1:][seen, 2], x, atol=1e-3)
+    line, parabola = (exact_examination(shown[seen], clicked[seen], x, each) for each in (2, 3))
+    weights = sigmoid(model.examination.weight[...])[1:]
+    found = weights[1:] / weights[0]
+
+    def distance(exact):
+        return np.abs(found / exact[0] - 1).mean()
+
+    assert distance(parabola) < 0.01 < distance(line)
+    assert float(-rows.prior.log_precision) == pytest.approx(parabola[1], abs=0.25)
 
 
 OPTIMIZERS = {

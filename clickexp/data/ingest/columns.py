@@ -1,12 +1,21 @@
 """What readers of tables take columns for, and the option `columns`, which names and declares them."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from clickexp.data.schema import COLUMNS, Column
+from clickexp.data.schema import COLUMNS, MADE, Column
 from clickexp.errors import DataError
+from clickexp.utils.bounds import OneOf
 
 _KEYS = ("dtype", "per", "fill", "name")
+
+
+Normalize = Annotated[str, OneOf("query", "document", "all")] | None
+"""Whose text is read without the differences of case and of blanks."""
+
+
+NORMALIZED = "normalized"
+"""The note of a log that says so."""
 
 
 class Field(NamedTuple):
@@ -16,6 +25,7 @@ class Field(NamedTuple):
     rule: str
     per_document: bool = True
     fill: float | None = None
+    normalize: bool = False
 
     @property
     def missing(self) -> float | None:
@@ -47,11 +57,7 @@ def named_columns(
         raise DataError(f"columns has the key {wrong[0]!r}. Keys are text; write '{wrong[0]}'.")
     names: dict[str, str | None] = {key: key for key in keys}
     stated = {key: value for key, value in (columns or {}).items() if isinstance(value, Mapping)}
-    if unknown := [key for key in columns or {} if key not in stated and key not in names]:
-        raise DataError(
-            f"columns has keys {sorted(unknown)}. The keys are {list(names)}. Another column states its type: "
-            f"dataset.columns.{unknown[0]}={{dtype: float32, per: document}}; per: session where lists have one value."
-        )
+    _check_known({key: name for key, name in (columns or {}).items() if key not in stated}, names)
     names |= {key: value for key, value in (columns or {}).items() if key not in stated}
     extra = {}
     for key, options in stated.items():
@@ -70,6 +76,23 @@ def named_columns(
                 "for ids numbered from 0, or scaled numbers."
             )
     return names, extra
+
+
+def _check_known(columns: Mapping[str, Any], names: Mapping[str, Any]) -> None:
+    """DataError for a key that names no column of the reader."""
+    unknown = [key for key in columns if key not in names]
+    if made := [key for key in unknown if key in MADE]:
+        key, own = made[0], f"columns.my_{made[0]}"
+        raise DataError(
+            f"columns.{key}: {key} is made of the log, and names no column. To leave out documents that users did not "
+            f"see, name their column by columns.seen={columns[key]}; for models to read it, give it another key: "
+            f"{own}={{dtype: bool, per: document, name: {columns[key]}}}."
+        )
+    if unknown:
+        raise DataError(
+            f"columns has keys {sorted(unknown)}. The keys are {list(names)}. Another column states its type: "
+            f"columns.{unknown[0]}={{dtype: float32, per: document}}; per: session where lists have one value."
+        )
 
 
 def check_keys(name: str, keys: Iterable[str], allowed: Iterable[str]) -> None:

@@ -12,8 +12,9 @@ from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.source_table import SourceTable
+from clickexp.data.ingest.tables import batches_of
 from clickexp.data.ingest.text_table import TextTable
-from clickexp.data.ingest.vectors import VECTORS, vector_width
+from clickexp.data.ingest.vectors import VECTORS
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
 from clickexp.data.schema import CATEGORY, COLUMNS, Column, SourceLocation
@@ -27,6 +28,23 @@ _NUMBERS = (
 )
 _MOST_NAMES = 1 << 20
 """Categories of a column, at most."""
+
+
+def _vector_width(tables: Sequence[SourceTable], key: str) -> int:
+    """Returns the length of the first vector of a column.
+
+    Raises:
+        DataError: There is none, or it is empty.
+    """
+    for batch in batches_of(tables, keys=[key]):
+        values = batch.columns[key]
+        values = values.explode() if tables[0].fields[key].per_document else values
+        if len(values := values.drop_nulls()):
+            width = len(values[0])
+            if width:
+                return width
+            raise batch.location.error(f"{key} has a vector of 0 numbers", VECTORS.rule, 0)
+    raise tables[0].source.error(f"{key} has no vectors", "leave the column out with null")
 
 
 class FeatureColumns:
@@ -106,7 +124,7 @@ class FeatureColumns:
                 Column(name, CATEGORY) if is_category else Column(name, np.float32, rule=rule)
             )
         if FEATURES in self._made:
-            width = vector_width(tables, FEATURES)
+            width = _vector_width(tables, FEATURES)
             self.columns[FEATURES] = Column(FEATURES, np.float32, shape=(width,), rule=VECTORS.rule)
         for name in self._made:
             column = self.columns[name]

@@ -49,7 +49,7 @@ class JsonTable(TypedTable):
                 end = text.rfind(b"\n") + 1 if read else len(text)
                 block, rest = text[:end], text[end:]
                 size = self.block_bytes if block else 2 * size  # a line that is longer than a block
-                location = SourceLocation(str(self.file), line, "line")
+                location = self.at(line, "line")
                 if block.strip():
                     yield self._parsed(block, location), location, stream.stored.tell()
                 line += block.count(b"\n")
@@ -80,7 +80,7 @@ class JsonTable(TypedTable):
                     values[key] = pl.repeat(None, len(frame), eager=True, dtype=pl.Null)
                     continue
                 self._check_kind(key, self._checked(key, found.type), location)
-                values[key] = self._converted(key, found.of(frame[leaf.column]), location)
+                values[key] = self._converted(key, found.of(frame[leaf.column]))
             yield Batch(values, location, done)
 
     def _check_kind(self, key: str, kind: str, location: SourceLocation) -> None:

@@ -17,6 +17,10 @@ from clickexp.data.schema import COLUMNS, Column, SourceLocation
 Values = np.ndarray | pl.Series
 
 _TRUTH = {"true": "1", "false": "0"}
+_ANY = {pl.String(): "", pl.Boolean(): False}
+"""A value of a type that is not numeric, in place of one that is refused."""
+_EXACT = 1 << 53
+"""Up to here floating-point numbers distinguish integers."""
 _MISSING = ("", "null", "none", "na", "nan")
 """Words of a text for a value that it lacks, where a column has such values."""
 
@@ -50,31 +54,23 @@ class Lists:
             fields: What each column is read as.
 
         Raises:
-            DataError: Values do not parse or are missing, or the lists of a row differ in length.
+            DataError: Values do not parse or are missing, or the lists of a row differ in length. Where the location
+                counts faults, such a row has any values, or an empty list.
         """
-        documents, sessions, lengths, first = {}, {}, None, ""
+        lists = {name: values for name, values in columns.items() if fields[name].per_document}
+        first = next(iter(lists))
+        for name in lists:
+            if name != first and isnan(fields[name].missing or 0):
+                lists[name] = _with_missing(lists[name], lists[first].list.len().fill_null(0))
+        lengths = list_lengths(lists, location, fields)
+        documents, sessions = {}, {}
         for name, values in columns.items():
-            if not fields[name].per_document:
+            if name in lists:  # exploded, an empty list would give a null
+                shown = lists[name] if lengths.all() else lists[name].filter(lengths > 0)
+                documents[name] = cells(name, shown.explode(), fields[name], location, lengths)
+            else:
                 sessions[name] = cells(name, values, fields[name], location)
-                continue
-            if lengths is not None and isnan(fields[name].missing or 0):
-                values = _with_missing(values, lengths)
-            location.reject(
-                values.is_null(), values, name, f"fill it or drop the row; {fields[name].rule}"
-            )
-            sizes = values.list.len().to_numpy().astype(np.int64)
-            values = (
-                values if sizes.all() else values.filter(sizes > 0)
-            ).explode()  # an empty list gives a null
-            documents[name] = cells(name, values, fields[name], location, sizes)
-            lengths, first = (sizes, name) if lengths is None else (lengths, first)
-            if (sizes != lengths).any():
-                row = int((sizes != lengths).argmax())
-                what = f"{name} has length {sizes[row]}, {first} has {lengths[row]}"
-                raise location.error(
-                    what, "the lists of a row have one length: mend or drop the row", row
-                )
-        return cls(np.asarray(lengths), documents, sessions)
+        return cls(lengths, documents, sessions)
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -85,6 +81,13 @@ class Lists:
         """The documents with True in `kept`; lists may become empty."""
         lengths = np.bincount(self.rows[kept], minlength=len(self.lengths))
         return Lists(lengths, _filtered(self.documents, kept), self.sessions)
+
+    def without(self, dropped: np.ndarray | None) -> "Lists":
+        """The lists without True in `dropped`; None keeps all."""
+        if dropped is None:
+            return self
+        kept = self.where(~dropped[self.rows])
+        return Lists(kept.lengths[~dropped], kept.documents, _filtered(self.sessions, ~dropped))
 
     def head(self, ranks: int, log: LogWriter | None = None) -> "Lists":
         """The first documents of each list, as many as there are ranks; the log counts what is cut."""
@@ -119,12 +122,16 @@ class Lists:
         if "positions" not in self.documents:
             return
         positions = np.asarray(self.documents["positions"])
-        above = (np.diff(positions) < 0) & (np.diff(self.rows) == 0)
-        if above.any():
-            at = int(above.argmax())
-            what = f"positions has {positions[at + 1]} after {positions[at]}"
-            remedy = "sort the documents of each list by position, and what each of them has"
-            raise location.error(what, remedy, int(self.rows[at]))
+        above = np.flatnonzero((np.diff(positions) < 0) & (np.diff(self.rows) == 0))
+        rows, first = np.unique(self.rows[above], return_index=True)
+        above = above[first]
+        remedy = "sort the documents of each list by position, and what each of them has"
+        location.refuse(
+            rows,
+            lambda i: f"positions has {positions[above[i] + 1]} after {positions[above[i]]}",
+            remedy,
+            "descending_positions",
+        )
 
     def with_documents(self, **columns: Values) -> "Lists":
         """The same lists with these columns of documents."""
@@ -149,8 +156,8 @@ def cells(
     field: Column | Field,
     location: SourceLocation,
     lengths: np.ndarray | None = None,
-) -> pl.Series:
-    """The values of a column as it is read: text parsed, and what is missing filled.
+) -> Values:
+    """The values of a column as it is read: text parsed, what is missing filled, in the type that it is packed in.
 
     Args:
         name: Of the column.
@@ -160,43 +167,124 @@ def cells(
         lengths: Of the lists of the rows.
 
     Raises:
-        DataError: A value does not parse, or is missing and has no fill.
+        DataError: A value does not parse, or is missing and has no fill. Where the location counts faults, the value
+            is any valid one.
     """
     if isinstance(field, Column) and field.shape:
-        return pl.Series(name, as_array(values, field, location, lengths))
-    if isinstance(field, Column) and field.is_category and field.nan:
-        return values.cast(pl.String if values.dtype in TEXT else pl.Int64)
-    read, fill, is_text = values, field.missing, values.dtype in TEXT
-    fill = int(fill) if fill is not None and fill == fill // 1 else fill
-    if "t" in field.kinds:
-        values = as_numbers(values)
-    elif "U" in field.kinds:
-        values = values.cast(
-            pl.String if is_text else pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64
-        )
-        values = values.set(values == "", None) if is_text else values
-    elif is_text:
-        words = values.cast(pl.String).str.to_lowercase()
-        if fill is not None:
-            words = words.fill_null("").replace(dict.fromkeys(_MISSING, str(fill)))
-        if "f" in field.kinds:
-            words = words.replace(_TRUTH)
-        values = words.cast(pl.Int64, strict=False)
-        if "f" in field.kinds and values.is_null().any():
-            values = words.cast(pl.Float64, strict=False)
-    elif fill is not None:
-        values = values.fill_null(fill)
-    remedy = field.rule if is_text else f"fill it or drop the row; {field.rule}"
-    location.reject(values.is_null(), read, name, remedy, lengths)
+        return as_array(values, field, location, lengths)
+    is_category = isinstance(field, Column) and field.is_category
+    read, values = values, _parsed(values, field)
+    if values.null_count() and not (is_category and field.missing is not None):
+        is_text = read.dtype in TEXT
+        empty = (read.is_null() | (read == "")) if is_text else read.is_null()
+        gone = values.is_null() & empty
+        remedy = f"fill it or drop the row; {field.rule}"
+        location.reject(gone, read, name, remedy, lengths, f"missing_{name}")
+        wrong = values.is_null() & ~empty
+        large = _is_large(read, field) & wrong
+        location.reject(wrong & ~large, read, name, field.rule, lengths)
+        remedy = f"{field.rule}; one so large is exact as text"
+        location.reject(large, read, name, remedy, lengths)
+        least = field.least if isinstance(field, Column) else None
+        values = values.fill_null(_ANY.get(values.dtype, least or 0))
+    if isinstance(field, Column) and not is_category:
+        return field.convert(values.to_numpy(), location, lengths)
     return values
 
 
-def _with_missing(values: pl.Series, lengths: np.ndarray) -> pl.Series:
+def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
+    """The values as numbers or text, null where they are missing without a fill, or are neither."""
+    if values.dtype == pl.Null:
+        values = values.cast(pl.Int64)
+    is_text = values.dtype in TEXT
+    fill = field.missing
+    fill = int(fill) if fill is not None and fill == fill // 1 else fill
+    if "t" in field.kinds:
+        return as_numbers(values)
+    if "U" in field.kinds and is_text:
+        words = values.cast(pl.String)
+        if isinstance(field, Field) and field.normalize:
+            words = normalized(words)
+        return words.set(words == "", None)
+    if is_text:
+        values = _numbers(values.cast(pl.String).str.to_lowercase(), fill, "f" in field.kinds)
+    elif fill is not None:
+        values = values.fill_null(fill)
+    if _has_fractions(values) and "f" not in field.kinds and "i" in field.kinds:
+        return _whole(values)
+    if "U" in field.kinds:
+        return values.cast(pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
+    return values
+
+
+def _numbers(words: pl.Series, fill: float | None, has_truth: bool) -> pl.Series:
+    """The numbers in a text, null for other words; `has_truth` allows true and false."""
+    if fill is not None:
+        words = words.fill_null("").replace(dict.fromkeys(_MISSING, str(fill)))
+    if has_truth:
+        words = words.replace(_TRUTH)
+    numbers = words.cast(pl.Int64, strict=False)
+    return words.cast(pl.Float64, strict=False) if numbers.null_count() else numbers
+
+
+def normalized(words: pl.Series) -> pl.Series:
+    """Text in small letters, without blanks at its ends, and one blank between words."""
+    return words.str.to_lowercase().str.strip_chars().str.replace_all(r"\s+", " ")
+
+
+def _has_fractions(values: pl.Series) -> bool:
+    return values.dtype.is_float() or values.dtype.is_decimal() or values.dtype == pl.Int128
+
+
+def _whole(numbers: pl.Series) -> pl.Series:
+    """Integers written as floating-point numbers or decimals, as tables with missing values have them; else null."""
+    integers = numbers.cast(pl.Int64, strict=False)
+    is_exact = integers.cast(numbers.dtype, strict=False) == numbers
+    if numbers.dtype.is_float():
+        is_exact &= integers.abs() < _EXACT
+    return integers.set(~is_exact.fill_null(False), None)
+
+
+def _is_large(read: pl.Series, field: Column | Field) -> pl.Series:
+    """Which numbers are so large that they are no exact integers of 64 bits."""
+    if not _has_fractions(read) or "f" in field.kinds:
+        return pl.repeat(False, len(read), eager=True)
+    return (read.cast(pl.Float64).abs() >= _EXACT).fill_null(False)
+
+
+def list_lengths(
+    lists: Mapping[str, pl.Series],
+    location: SourceLocation,
+    fields: Mapping[str, Column | Field],
+) -> np.ndarray:
+    """The length of the lists of each row, 0 where one is missing or they differ."""
+    sizes = {}
+    refused = np.zeros(len(next(iter(lists.values()))), bool)
+    for name, values in lists.items():
+        missing = values.is_null()
+        remedy = f"fill it or drop the row; {fields[name].rule}"
+        location.reject(missing, values, name, remedy, kind=f"missing_{name}")
+        sizes[name] = values.list.len().fill_null(0).to_numpy().astype(np.int64)
+        refused |= missing.to_numpy()
+    (first, lengths), *others = sizes.items()
+    for name, found in others:
+        rows = np.flatnonzero((found != lengths) & ~refused)
+        what = [f"{name} has length {found[row]}, {first} has {lengths[row]}" for row in rows]
+        remedy = "the lists of a row have one length: mend or drop the row"
+        location.refuse(rows, what.__getitem__, remedy, "differing_lengths")
+        refused[rows] = True
+    rows = np.flatnonzero((lengths == 0) & ~refused)
+    remedy = "drop the row; a list holds at least one document"
+    location.refuse(rows, lambda _: "the list is empty", remedy, "empty_lists")
+    return np.where(refused, 0, lengths)
+
+
+def _with_missing(values: pl.Series, lengths: pl.Series) -> pl.Series:
     """Lists of nulls in place of rows that are null or empty, as long as the other lists of their rows."""
     lacking = values.is_null() | (values.list.len() == 0)
     if not lacking.any():
         return values
-    missing = pl.select(pl.lit(None).repeat_by(pl.Series(lengths))).to_series()
+    missing = pl.select(pl.lit(None).repeat_by(lengths)).to_series()
     return values.zip_with(~lacking, missing.cast(values.dtype))
 
 

@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 
 from clickexp.data.ingest.source_table import Batch, Leaf, TypedTable, series_of
 from clickexp.data.log_files import PARQUET
-from clickexp.data.schema import SourceLocation
 from clickexp.utils.sources import is_remote
 
 
@@ -34,11 +33,11 @@ class ParquetTable(TypedTable):
             for batch in parquet.iter_batches(
                 self.vector_rows if is_wide else self.batch_rows, columns=stored
             ):
-                location, done = SourceLocation(str(self.file), done), done + batch.num_rows
+                location, done = self.at(done), done + batch.num_rows
                 values = {}
                 for key, leaf in columns.items():
                     read = leaf.of(series_of(batch.column(leaf.column)))
-                    values[key] = self._converted(key, read, location)
+                    values[key] = self._converted(key, read)
                 yield Batch(values, location, done)
 
 

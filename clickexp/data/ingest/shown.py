@@ -7,7 +7,10 @@ from clickexp.data.ingest.lists import Lists
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 
-SEEN = Field("biuf", "documents were seen or not: true or false, 1 or 0")
+SEEN = Field(
+    "biuf",
+    "documents were seen or not: true or false, 1 or 0; columns.seen=null leaves the column out",
+)
 CONTRADICTION = "a document that was clicked was seen: set seen where there is a click"
 NOT_SEEN = "documents_not_seen"
 """The note that counts them."""
@@ -40,20 +43,24 @@ def from_one(lists: Lists, first_rank: int, location: SourceLocation) -> Lists:
     return lists.with_documents(positions=positions + 1 - first_rank)
 
 
-def seen_alone(lists: Lists, log: LogWriter, location: SourceLocation) -> Lists:
+def check_seen(lists: Lists, location: SourceLocation) -> None:
+    """Raises a DataError where values are no truth values, or a document was clicked and not seen."""
+    if "seen" not in lists.documents:
+        return
+    given, clicks = np.asarray(lists.documents["seen"]), np.asarray(lists.documents["clicks"])
+    location.reject((given != 0) & (given != 1), given, "seen", SEEN.rule, lists.lengths)
+    location.reject((given == 0) & (clicks != 0), given, "seen", CONTRADICTION, lists.lengths)
+
+
+def seen_alone(lists: Lists, log: LogWriter) -> Lists:
     """Returns the documents that were seen, and the lists of which any were; the log counts the others.
 
     Documents keep their positions, which without a column are their places in the list.
-
-    Raises:
-        DataError: Values are no truth values, or a document was clicked and not seen.
     """
     if "seen" not in lists.documents:
         return lists
     documents = dict(lists.documents)
-    given, clicks = np.asarray(documents.pop("seen")), np.asarray(documents["clicks"])
-    location.reject((given != 0) & (given != 1), given, "seen", SEEN.rule, lists.lengths)
-    location.reject((given == 0) & (clicks != 0), given, "seen", CONTRADICTION, lists.lengths)
+    given = np.asarray(documents.pop("seen"))
     starts = np.cumsum(lists.lengths) - lists.lengths
     documents.setdefault("positions", np.arange(len(given)) - starts[lists.rows] + 1)
     left = Lists(lists.lengths, documents, lists.sessions).where(given != 0)

@@ -2,7 +2,7 @@
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,9 @@ import polars as pl
 import pyarrow as pa
 
 from clickexp.data.ingest.columns import Field
+from clickexp.data.ingest.faults import Faults
+from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns
+from clickexp.data.ingest.lists import list_lengths
 from clickexp.data.schema import Column, SourceLocation
 from clickexp.errors import DataError
 
@@ -18,9 +21,8 @@ PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time"
 """Keys of `columns` whose packed column has another name."""
 _NEAR = 0.7
 """How much a name of the file must resemble one that is missing to be proposed."""
-_EXACT = 2**53
-"""Whole numbers below are exact as floating-point numbers of 64 bits."""
-_LIST_OF_IMPRESSIONS = {"session", "document", "rank", "click"}
+_KEY_OF_FORMAT = {"impressions": "session", "lists": "query_doc_ids"}
+"""A key that a format has, and no other."""
 _COUNTS = {"clicks", "impressions"}
 _BINARY = (
     pa.types.is_binary,
@@ -118,9 +120,11 @@ class SourceTable(ABC):
         batch_rows: Rows of typed columns that are read at a time.
         vector_rows: The same where there are vectors among them.
         block_bytes: Bytes of text that are read at a time.
+        faults: Counts the faults of rows; None makes the first an error.
     """
 
     batch_rows, vector_rows, block_bytes = 1 << 16, 1 << 10, 1 << 23
+    faults: Faults | None = None
     kind: str
     suffixes: tuple[str, ...]
     remedy = "write the file again"
@@ -141,9 +145,11 @@ class SourceTable(ABC):
         except (pa.ArrowException, pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from error
         self._folders = {k: v for k, v in self._folders.items() if k not in schema.names}
+        self._schema = schema
         self.columns: dict[str, Leaf] = {}
-        for key, name in names.items():
-            self._add(key, name, schema, key in required)
+        missing = [key for key, name in names.items() if not self._add(key, name, key in required)]
+        if missing:
+            raise self._missing({key: names[key] for key in missing}, required)
         self._unfolds = not any(fields[key].per_document for key in self.columns)
         self._folded = [key for key, leaf in self.columns.items() if self._is_folded(key, leaf)]
         self._folded = self._folded if self._unfolds else []
@@ -197,17 +203,57 @@ class SourceTable(ABC):
         """The kind of values of a column; DataError unless it is read from these."""
         return "text"
 
-    def _add(self, key: str, name: str | None, schema: pa.Schema, required: bool) -> None:
-        packed = PACKED_NAMES.get(key, key)
+    def at(self, first: int, unit: str = "row") -> SourceLocation:
+        """Where the rows from the first one on are."""
+        location = SourceLocation(str(self.file), first, unit)
+        return location if self.faults is None else self.faults.at(location)
+
+    def kinds(self) -> dict[str, Kind]:
+        """The kind of each column by its name, also of fields of structs and of what folders state."""
+        kinds = {}
+        for name in [*_names(self._schema), *self._folders]:
+            if (leaf := self._leaf(name, self._schema)) is not None:
+                kinds[name] = _kind_of(leaf.type)
+        return kinds
+
+    def _add(self, key: str, name: str | None, required: bool) -> bool:
+        """Adds a column; returns whether it is there, or may be missing."""
+        schema = self._schema
         if name is not None and schema.names.count(name) > 1:
             raise self.source.error(f"two columns are called {name!r}", "rename one of them")
         leaf = None if name is None else self._leaf(name, schema)
         if leaf is not None:
-            self.columns[packed] = leaf
-        elif required or name not in (None, key):
-            present = [*_names(schema), *self._folders]
-            hint = _remedy(key, name, present, self._names) + ("" if required else ", or to null")
-            raise self.source.error(f"no column {name!r} for {key} among {present}", hint)
+            self.columns[PACKED_NAMES.get(key, key)] = leaf
+        return leaf is not None or not (required or name not in (None, key))
+
+    def _missing(self, missing: Mapping[str, str | None], required: Iterable[str]) -> DataError:
+        """The error about columns that are missing, with the names that they may have."""
+        present = [*_names(self._schema), *self._folders]
+        called = " and ".join(f"{name!r} for {key}" for key, name in missing.items())
+        what = f"no column {called} among {present}"
+        try:
+            kinds = self.kinds()
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            return self._unreadable(error)
+        format = next((name for name, key in _KEY_OF_FORMAT.items() if key in self._names), "")
+        layout = guess(kinds)
+        if format and layout is not None and layout.format != format:
+            remedy = f"it seems to have {ROWS[layout.format]}, which dataset={layout.format} reads"
+            options = {"format": layout.format, **layout.options}
+            return DataError(str(self.source.error(what, remedy)), options)
+        if (remedy := _remedy(missing, present)) is not None:
+            return self.source.error(what, remedy)
+        taken = {name for key, name in self._names.items() if key not in missing}
+        free = {name: kind for name, kind in kinds.items() if name not in taken}
+        likely, remedies, options = guessed_columns(format, free), [], {}
+        for key, name in missing.items():
+            meant = " to one of them"
+            if (found := likely.get(key) or _nearest(str(name), free)) is not None:
+                options[f"columns.{key}"], meant = found, f", perhaps to {found!r}"
+            optional = "" if key in required else ", or to null"
+            remedies.append(f"set columns.{key}{meant}{optional}")
+        told = options if len(options) == len(missing) else {}
+        return DataError(str(self.source.error(what, "; ".join(remedies))), told)
 
     def _leaf(self, name: str, schema: pa.Schema) -> Leaf | None:
         if name in schema.names:
@@ -229,15 +275,10 @@ class SourceTable(ABC):
     def _unfolded(self, batch: Batch) -> Batch:
         """The same with a row per document where cells hold lists of them."""
         columns = dict(batch.columns)
-        folded = [key for key in self._folded if key in columns]
-        lengths = _lengths(columns[folded[0]], folded[0], batch.location)
-        for key in folded:
-            sizes = _lengths(columns[key], key, batch.location)
-            if (sizes != lengths).any():
-                row = int((sizes != lengths).argmax())
-                what = f"{key} has length {sizes[row]}, {folded[0]} has {lengths[row]}"
-                raise batch.location.error(what, "the lists of a row have one length", row)
-            columns[key] = columns[key].filter(sizes > 0).explode()
+        folded = {key: columns[key] for key in self._folded if key in columns}
+        lengths = list_lengths(folded, batch.location, self.fields)
+        for key, values in folded.items():
+            columns[key] = values.filter(lengths > 0).explode()
         rows = np.repeat(np.arange(len(lengths)), lengths)
         for key in columns.keys() - set(folded):
             columns[key] = columns[key].gather(rows)
@@ -274,7 +315,7 @@ class TypedTable(SourceTable):
             return "dates"
         return "text" if is_text else "numbers"
 
-    def _converted(self, key: str, values: pl.Series, location: SourceLocation) -> pl.Series:
+    def _converted(self, key: str, values: pl.Series) -> pl.Series:
         """The values of a column in a type that its field is read from."""
         is_list = isinstance(values.dtype, pl.List)
         kind = values.dtype.inner if isinstance(values.dtype, pl.List) else values.dtype
@@ -282,38 +323,7 @@ class TypedTable(SourceTable):
         if "f" in kinds and is_decimal:
             to_float = pl.element().cast(pl.Float64)
             return values.list.eval(to_float) if is_list else values.cast(pl.Float64)
-        if "f" in kinds or "i" not in kinds or not (is_decimal or kind.is_float()):
-            return values
-        lengths = None
-        integer = _as_integer(is_decimal)
-        whole = values.list.eval(integer) if is_list else _evaluated(values, integer)
-        inner, read = whole, values
-        if is_list:
-            lengths = values.list.len().fill_null(0).to_numpy().astype(np.int64)
-            inner, read = (each.filter(lengths > 0).explode() for each in (whole, values))
-        lost, rule = inner.is_null() & read.is_not_null(), self.fields[key].rule
-        large = lost & (read.cast(pl.Float64).abs() >= _EXACT).fill_null(False)
-        location.reject(lost & ~large, read, key, rule, lengths)
-        location.reject(large, read, key, f"{rule}; one so large is exact as text", lengths)
-        return whole
-
-
-def _as_integer(is_decimal: bool) -> pl.Expr:
-    """Whole numbers as 64-bit integers, null for others and for NaN."""
-    value = pl.element()
-    whole = value.cast(pl.Int64, strict=False)
-    if is_decimal:
-        return pl.when(whole == value).then(whole)
-    return pl.when((whole.cast(pl.Float64) == value) & (whole.abs() < _EXACT)).then(whole)
-
-
-def _evaluated(values: pl.Series, expression: pl.Expr) -> pl.Series:
-    return values.implode().list.eval(expression).explode() if len(values) else values
-
-
-def _lengths(lists: pl.Series, key: str, location: SourceLocation) -> np.ndarray:
-    location.reject(lists.is_null(), lists, key, "fill it or drop the row")
-    return lists.list.len().to_numpy().astype(np.int64)
+        return values
 
 
 def _is_read(values: pa.DataType, kinds: str, is_text: bool) -> bool:
@@ -362,21 +372,29 @@ def _names_in(name: str, kind: pa.DataType) -> list[str]:
     return [each for field in inner for each in _names_in(f"{name}.{field.name}", field.type)]
 
 
-def _remedy(
-    key: str, name: str | None, present: Sequence[str], names: Mapping[str, str | None]
-) -> str:
-    """Returns what to do where a file has no column of a name."""
-    if key == "query_doc_ids" and {*present} >= _LIST_OF_IMPRESSIONS:
-        return "rows seem to be impressions, which dataset=impressions (format=impressions) reads"
-    if key in ("session", "query_doc_ids") and {each.lower() for each in present} >= _COUNTS:
+def _remedy(missing: Collection[str], present: Sequence[str]) -> str | None:
+    """Returns what to do where a file seems to be no such table; None where it may be one."""
+    if {"session", "query_doc_ids"} & {*missing} and {each.lower() for each in present} >= _COUNTS:
         return "rows seem to be counts of impressions, which dataset=counts (format=counts) reads"
     if len(present) == 1:
         return "if the columns of the file have another separator, name it: separator=';'"
     if not all(map(_is_name, present)):
         return "if the first line is a row, name the columns: header=[NAME,NAME,...]"
-    free = {each.lower(): each for each in present if each not in names.values()}
-    near = difflib.get_close_matches(str(name).lower(), free, 1, cutoff=_NEAR)
-    return f"set columns.{key}" + (f", perhaps to {free[near[0]]!r}" if near else " to one of them")
+    return None
+
+
+def _nearest(name: str, free: Iterable[str]) -> str | None:
+    lower = {each.lower(): each for each in free}
+    near = difflib.get_close_matches(name.lower(), lower, 1, cutoff=_NEAR)
+    return lower[near[0]] if near else None
+
+
+def _kind_of(values: pa.DataType) -> Kind:
+    """Returns the kind of a column of this type."""
+    is_list = is_any(values, _LISTS)
+    inner = values.value_type if is_list else values
+    inner = inner.value_type if pa.types.is_dictionary(inner) else inner
+    return Kind(is_list, is_any(inner, _TEXT))
 
 
 def _is_name(text: str) -> bool:

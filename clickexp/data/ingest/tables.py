@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from clickexp.data.checksums import Progress
 from clickexp.data.ingest.extent import Extent
+from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.json_table import JsonTable
 from clickexp.data.ingest.parquet_table import ParquetTable
 from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
@@ -98,6 +99,7 @@ def batches_of(
     tables: Sequence[SourceTable],
     progress: Progress | None = None,
     keys: Iterable[str] | None = None,
+    faults: Faults | None = None,
 ) -> Iterator[Batch]:
     """The batches of some tables, one after another.
 
@@ -105,12 +107,14 @@ def batches_of(
         tables: The tables.
         progress: Called after each batch with how much was read of their sizes.
         keys: Columns to read, default all.
+        faults: Counts the faults of rows; by default the first is an error.
     """
     total, read, times = sum(table.size for table in tables), 0, TimeCheck()
     for table in tables:
+        table.faults = faults
         for batch in table.batches(keys):
             if "times" in batch.columns:
-                times.check(batch.columns["times"], batch.location)
+                times.check(batch.columns["times"], batch.location, batch.lengths)
             yield batch
             if progress is not None:
                 progress(read + batch.done, total)

@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from clickexp.data.ingest.layouts import Kind
 from clickexp.data.ingest.source_table import Batch, Leaf, SourceTable
 from clickexp.data.ingest.streams import Stream, opened
 from clickexp.data.log_files import TEXT, also_compressed
@@ -37,6 +38,11 @@ _NO_TABLES = {
 _WORD = r"""[^\[\](){}<>,;'"\s]+"""
 _GAPS = ["null", "None", "nan", "NaN", "NA"]
 """Words of a vector for a number that it lacks."""
+_LIST = r"""^\s*(\[.*\]|\(.*\)|\S+([\s,;]+\S+)+)\s*$"""
+"""A cell that seems to hold a list."""
+_NUMBERS = r"^[\d\s,;.eE+-]*$"
+_LOOKED_AT = 1000
+"""Cells that show whether a column has lists."""
 _CELL = r"""^(\s*\[[^\[\]]*\]\s*|[^\[\]]*)$"""
 """A list in a cell: words in square brackets or in none."""
 _WHOLE, _WHOLE_CELL = r"(\d)\.0*$", r"(\d)\.0*([\s,;\]'\"]|$)"
@@ -93,6 +99,21 @@ class TextTable(SourceTable):
         cells = _cells(line, self.separator)
         return [cell or f"column_{number}" for number, cell in enumerate(cells, 1)]
 
+    def kinds(self) -> dict[str, Kind]:
+        """The kind of each column by its name, from the first rows."""
+        kinds = {}
+        with self._opened() as (content, _):
+            rows = next(iter(self._reader(content, self.names)), None)
+        for name in dict.fromkeys(self.names):
+            cells = pl.Series([] if rows is None else rows.column(name), dtype=pl.String)
+            words = cells.filter(cells != "").head(_LOOKED_AT)
+            is_bracketed = words.str.contains(r"^\s*[\[(]").all()
+            is_list = words.str.contains(_LIST) & (is_bracketed | words.str.contains(_NUMBERS))
+            inner = words.str.extract_all(_WORD).list.join(" ")
+            is_text = not inner.str.contains(_NUMBERS).all()
+            kinds[name] = Kind(bool(is_list.any()), is_text)
+        return kinds
+
     @contextmanager
     def _opened(self) -> Iterator[tuple[pa.NativeFile, Stream]]:
         """The text in UTF-8, and the stream that it comes from."""
@@ -103,12 +124,15 @@ class TextTable(SourceTable):
             yield content, stream
 
     def _batches(self, columns: Mapping[str, Leaf]) -> Iterator[Batch]:
-        first = self._skipped + 1
+        first, unit = self._skipped + 1, "line"
         if not columns:
             return
         with self._opened() as (content, stream):
             for batch in self._reader(content, [leaf.column for leaf in columns.values()]):
-                location = SourceLocation(str(self.file), first, "line")
+                unit = (
+                    "record" if _has_line_breaks(batch) else unit
+                )  # no longer the number of its line
+                location = self.at(first, unit)
                 first += batch.num_rows
                 texts = {k: pl.Series(batch.column(leaf.column)) for k, leaf in columns.items()}
                 words = {key: self._words(key, text, location) for key, text in texts.items()}
@@ -117,9 +141,7 @@ class TextTable(SourceTable):
     def _words(self, key: str, text: pl.Series, location: SourceLocation) -> pl.Series:
         """The word of each cell, or a list of them."""
         field = self.fields[key]
-        broken = text.str.contains("\n", literal=True)
-        remedy = "it goes over two lines: close its quote, or write cells without line breaks"
-        location.reject(broken, text, key, remedy)
+        self._check_quotes(key, text, location)
         if field.kinds == "v":
             return self._vectors(key, text, location)
         is_whole = "i" in field.kinds and "f" not in field.kinds and "U" not in field.kinds
@@ -150,12 +172,26 @@ class TextTable(SourceTable):
         numbers = words.cast(pl.List(pl.Float64), strict=False)
         return pl.select(pl.when(words.list.len() > 0).then(numbers)).to_series()
 
+    def _check_quotes(self, key: str, text: pl.Series, location: SourceLocation) -> None:
+        """DataError for a cell of several lines that has the cells behind it, too, as without its closing quote."""
+        broken = text.str.contains("\n", literal=True)
+        if not broken.any():
+            return
+        if "U" in self.fields[key].kinds and not self.fields[key].per_document:
+            behind = len(self.names) - 1 - self.names.index(self.columns[key].column)
+            marks = text.str.count_matches(self.separator, literal=True)
+            broken &= marks >= max(behind, 1)
+        remedy = "it goes over two lines: close its quote, or write cells without line breaks"
+        location.reject(broken, text, key, remedy)
+
     def _with_points(self, key: str, words: pl.Series, location: SourceLocation) -> pl.Series:
         """The same with points in place of decimal commas."""
         if not words.str.contains(",", literal=True).any():
             return words
         unclear = "it may be a fraction or thousands: write it without a comma"
-        location.reject(words.str.contains(_GROUPED), words, key, unclear)
+        grouped = words.str.contains(_GROUPED)
+        location.reject(grouped, words, key, unclear)
+        words = words.set(grouped, "0")  # one fault is enough
         return words.str.replace(_COMMA, "${1}.${2}")
 
     def _reader(self, stream: pa.NativeFile, wanted: Iterable[str]) -> pa_csv.CSVStreamingReader:
@@ -169,7 +205,7 @@ class TextTable(SourceTable):
                 column_names=self.names,
                 skip_rows=self._skipped,
             ),
-            pa_csv.ParseOptions(delimiter=self.separator),
+            pa_csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             pa_csv.ConvertOptions(
                 column_types=dict.fromkeys(included, pa.string()),
                 include_columns=included,
@@ -187,6 +223,11 @@ def _is_no_json(cell: str) -> bool:
         )
     except (ValueError, TypeError):
         return True
+
+
+def _has_line_breaks(batch: pa.RecordBatch) -> bool:
+    """Returns whether a cell goes over several lines."""
+    return any(pl.Series(cells).str.contains("\n", literal=True).any() for cells in batch.columns)
 
 
 def _cells(line: str, separator: str) -> Sequence[str]:

@@ -4,11 +4,14 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.schema import SourceLocation
+from clickexp.data.time_ranges import EDGES
 
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 _DATE = r"^\d{4}-\d\d-\d\d"
 """How a date begins; other orders of day and month cannot be distinguished."""
-_OFFSET = r"\d\d:\d\d.*([Zz]|[+-]\d\d(:?\d\d)?)$"
+_UTC = r"\s*(UTC|GMT)$"
+"""How BigQuery and others end a time of Greenwich."""
+_OFFSET = r"\d\d:\d\d.*([Zz]|UTC|GMT|[+-]\d\d(:?\d\d)?)$"
 """How a time ends that says how far it is from UTC."""
 _FORMS = ("", "numbers", "dates without an offset from UTC", "dates with an offset from UTC")
 _UNITS = (
@@ -18,9 +21,6 @@ _UNITS = (
     "microseconds since 1970",
     "nanoseconds since 1970",
 )
-_YEAR = 365.2425 * 24 * 3600
-_EDGES = np.outer(1000.0 ** np.arange(len(_UNITS) - 1), (20 * _YEAR, 130 * _YEAR)).ravel()
-"""1990 and 2100 in each unit."""
 
 
 def as_numbers(times: pl.Series) -> pl.Series:
@@ -31,7 +31,7 @@ def as_numbers(times: pl.Series) -> pl.Series:
     words = times.cast(pl.String) if is_text else times
     numbers = words.cast(pl.Float64, strict=False)
     if is_text and numbers.is_null().any():
-        dates = words.set(~words.str.contains(_DATE), None)
+        dates = words.set(~words.str.contains(_DATE), None).str.replace(_UTC, "Z")
         dates = dates.str.to_datetime(strict=False, time_unit="us", time_zone="UTC")
         numbers = dates.dt.epoch("us").cast(pl.Float64)
     return numbers.set(~numbers.is_finite(), None)
@@ -48,12 +48,15 @@ class TimeCheck:
         self._forms, self._units = _Alike(_FORMS), _Alike(_UNITS)
         self._unknown_unit = False
 
-    def check(self, times: pl.Series, location: SourceLocation) -> None:
+    def check(
+        self, times: pl.Series, location: SourceLocation, lengths: np.ndarray | None = None
+    ) -> None:
         """Compares the times of the next rows with those before.
 
         Args:
             times: As the file has them.
             location: Where the rows are.
+            lengths: How many times each row has, by default one.
 
         Raises:
             DataError: They are of another kind; it names both places.
@@ -64,13 +67,13 @@ class TimeCheck:
             times.cast(pl.String).cast(pl.Float64, strict=False) if times.dtype in TEXT else times
         )
         if times.dtype in TEXT:
-            self._forms.check(_forms(times.cast(pl.String), numbers), times, location)
+            self._forms.check(_forms(times.cast(pl.String), numbers), times, location, lengths)
         values = numbers.cast(pl.Float64).fill_null(0).to_numpy()
-        places = np.searchsorted(_EDGES, values, side="right")
+        places = np.searchsorted(EDGES, values, side="right")
         units = np.where(places % 2 == 1, places // 2 + 1, 0)
         self._unknown_unit |= bool(((units == 0) & (values != 0)).any())
         if not self._unknown_unit:
-            self._units.check(units, times, location)
+            self._units.check(units, times, location, lengths)
 
 
 class _Alike:
@@ -83,7 +86,13 @@ class _Alike:
     def __init__(self, words: tuple[str, ...]):
         self._words, self._kind, self._first = words, 0, ""
 
-    def check(self, kinds: np.ndarray, values: pl.Series, location: SourceLocation) -> None:
+    def check(
+        self,
+        kinds: np.ndarray,
+        values: pl.Series,
+        location: SourceLocation,
+        lengths: np.ndarray | None,
+    ) -> None:
         has_kind = kinds > 0
         if not self._kind and has_kind.any():
             row = int(has_kind.argmax())
@@ -92,7 +101,7 @@ class _Alike:
         if other.any():
             kind, first_kind = self._words[kinds[other.argmax()]], self._words[self._kind]
             remedy = f"times here are {kind}, those of {self._first} {first_kind}: write all of them alike"
-            location.reject(other, values, "times", remedy)
+            location.reject(other, values, "times", remedy, lengths)
 
 
 def _forms(words: pl.Series, numbers: pl.Series) -> np.ndarray:

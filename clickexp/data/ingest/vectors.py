@@ -1,35 +1,14 @@
 """Feature vectors in tables: a list of numbers per document, of one length."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.columns import Field
-from clickexp.data.ingest.source_table import SourceTable
-from clickexp.data.ingest.tables import batches_of
 from clickexp.data.schema import Column, SourceLocation
 
 _RULE = "features are finite numbers, as many for every document"
 VECTORS = Field("v", _RULE)
 """A column with a list of numbers per document."""
-
-
-def vector_width(tables: Sequence[SourceTable], key: str) -> int:
-    """Returns the length of the first vector of a column.
-
-    Raises:
-        DataError: There is none, or it is empty.
-    """
-    for batch in batches_of(tables, keys=[key]):
-        values = batch.columns[key]
-        values = values.explode() if tables[0].fields[key].per_document else values
-        if len(values := values.drop_nulls()):
-            width = len(values[0])
-            if width:
-                return width
-            raise batch.location.error(f"{key} has a vector of 0 numbers", _RULE, 0)
-    raise tables[0].source.error(f"{key} has no vectors", "leave the column out with null")
 
 
 def as_array(
@@ -49,6 +28,9 @@ def as_array(
     Raises:
         DataError: A vector has another length, or a number is missing or not finite.
     """
+    location = SourceLocation(
+        location.source, location.first, location.unit
+    )  # the first is an error
     width = column.numbers
     values = values.arr.to_list() if isinstance(values.dtype, pl.Array) else values
     if column.nan:

@@ -35,6 +35,11 @@ def doubts(dataset: Dataset) -> Iterator[str]:
         for name, part in dataset.parts.items()
         if name != "ranking" or part is not dataset.test
     }
+    if dataset.train.clicks_total == dataset.train.documents:
+        yield (
+            "every document of the training sessions was clicked, so that runs refuse the log: there is nothing to "
+            "fit. It needs rows of documents that were shown and not clicked, too. Check the column of clicks"
+        )
     share = max(round(sum(part.count for part in parts.values()) / _ENOUGH), 1)
     counts = {name: _Part(part, share) for name, part in parts.items()}
     sample = f" (counted in a sample, of one list in {share})" if share > 1 else ""

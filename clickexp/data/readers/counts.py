@@ -110,11 +110,7 @@ def _unshown(rows: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _values(name: str, batch: Batch, values: pl.Series) -> pl.Series:
-    field = _FIELDS[name]
-    read = cells(name, values, field, batch.location, batch.lengths)
-    if not isinstance(field, Column):
-        return read
-    return pl.Series(field.convert(read.to_numpy(), batch.location, batch.lengths))
+    return pl.Series(cells(name, values, _FIELDS[name], batch.location, batch.lengths))
 
 
 def _pack(

@@ -1,6 +1,6 @@
 """Sessions from tables with one row an impression, a document shown at a rank."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,20 +8,37 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clickexp.data.checksums import Progress
 from clickexp.data.encoding import FEATURES
-from clickexp.data.id_table import IdTable
-from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
+from clickexp.data.ingest.columns import (
+    ANY_ID,
+    NORMALIZED,
+    SEARCH_SESSION,
+    TIME,
+    Field,
+    Normalize,
+    named_columns,
+)
 from clickexp.data.ingest.extent import Extent
+from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.features import FeatureColumns, Missing
-from clickexp.data.ingest.lists import Lists, cells
+from clickexp.data.ingest.lists import Lists, Values, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
+from clickexp.data.ingest.pages import (
+    LEAVES_GAP,
+    SOUND,
+    SPOILS_PAGE,
+    ApartError,
+    Pages,
+    Rows,
+    gathered,
+    whole_sessions,
+)
 from clickexp.data.ingest.shown import CONTRADICTION, NOT_SEEN, SEEN, from_one, rank_rule
 from clickexp.data.ingest.source_table import SourceTable, TextForm
+from clickexp.data.ingest.spool import Spool
 from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.names import keys_of
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
 from clickexp.errors import DataError
 from clickexp.utils.bounds import FirstRank, PositiveInt
@@ -48,8 +65,9 @@ _PACKED = {
 }
 """The packed column of a field, where it has another name."""
 
-_Rows = pl.DataFrame
-"""A row per impression: the fields that are there; `place`, where it stands; `page`, the number of its session here."""
+_UNSEEN = "clicks_on_what_was_not_seen"
+_STATES = {"click": SPOILS_PAGE}
+"""State of a row with a fault in some field, where it is not LEAVES_GAP."""
 
 
 @log_format("impressions", has_features=True)
@@ -67,19 +85,22 @@ def open_impressions(
     standardize: bool = True,
     pair_key: str = "query_document",
     positions: PositiveInt | None = None,
+    invalid: Invalid = "error",
+    normalize: Normalize = None,
 ) -> None:
     """The dataset in a table of impressions, CSV, TSV or parquet, or in those of a folder in the order of their names.
 
-    A session is one result page. Its rows stand together, in any order, also across files; ranks may have gaps and
-    become the positions. Sessions, queries and documents are integers or text; queries and documents are numbered
-    from 1 in the order of appearance. Memory holds a batch of rows, and 12 to 30 bytes for each distinct session,
-    query, and document or pair.
+    A session is one result page. Its rows may stand in any order and apart, also across files; sessions come in the
+    order in which they begin. Ranks may have gaps and become the positions. Rows of one document at a rank of a page
+    are merged and counted; it was clicked if one of them was. Sessions, queries and documents are integers or text;
+    queries and documents are numbered from 1 in the order of appearance. Memory holds a batch of rows, or those of
+    8,192 sessions where rows lie apart, and 12 to 30 bytes for each distinct session, query, and document or pair.
 
     files      pattern of the files in a folder, default all of these kinds
     columns    file's name for session, query, document, rank, click, label, search_session, time; the last three are
                optional, and so is the query where pair_key is "document". search_session is what the lists of a user
-               have in common; time, a number or a date and time, one per page, orders them, default the order of the
-               rows. Any other key declares a column that models may read:
+               have in common; time, a number or a date and time, orders them, default the order of the rows; of the
+               rows of a page the earliest counts. Any other key declares a column that models may read:
                {dtype: float32, per: document, fill: null, name: KEY}; one per session has one value in all its rows;
                dtype may be category
     features   columns that the feature vectors of documents are made of: numbers, true and false, categories, and
@@ -90,9 +111,11 @@ def open_impressions(
     separator  of text columns, default the first of tab, comma, semicolon and bar in the first line
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
     positions  lowest rank to keep, default all; what is shown below is dropped and counted
-
-    DataError names file, row and remedy: a session that comes back after another, with two queries, or with two
-    documents at a rank.
+    invalid    "error": DataError once all is read, which names each kind of fault with its count, first rows and
+               remedy: a value that is missing or no such value, a session with two queries or two documents at a
+               rank. "drop": leaves these out, counted. A row without a session goes alone, and so does one that was not
+               clicked, whose rank stays empty; any other takes its page with it
+    normalize  "query", "document" or "all": text that differs by case or blanks names one query or document
     """
     names, extra = named_columns({"time": None, **(columns or {})}, (*_FIELDS, FEATURES))
     made = FeatureColumns(features, missing, standardize, extra, _FIELDS, by_row=True)
@@ -102,6 +125,9 @@ def open_impressions(
     fields["rank"] = Column(
         "rank", "int32", per="session", least=first_rank, rule=rank_rule("ranks", first_rank)
     )
+    if normalize is not None:
+        for name in ("query", "document") if normalize == "all" else (normalize,):
+            fields[name] = ANY_ID._replace(per_document=False, normalize=True)
     required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
     required = tuple(key for key in required if key != "session" or names[key] is not None)
     text = TextForm(separator, header)
@@ -113,17 +139,22 @@ def open_impressions(
         if name not in ("session", "seen")
     ]
     schema = declared(["lengths", *packed])
-    ranks = _longest(tables, schema.values()) if positions is None else positions
-    reading = _Reading(tables, log.progress, _by_row(own))
-    sessions, ids = IdTable(), PairIds(pair_key, log.names)
-    place = SourceLocation(str(source))
+    try:
+        spooled = _Reading(tables, log, schema, pair_key, first_rank, made)
+        spooled.read(positions, invalid)
+    except ApartError:
+        log.restart()
+        spooled = _Reading(tables, log, schema, pair_key, first_rank, made, gather=True)
+        spooled.read(positions, invalid)
+    if normalize is not None:
+        log.notes[NORMALIZED] = normalize
+    ranks = positions
+    if ranks is None:
+        remedy = "set positions to the lowest rank to keep"
+        ranks = spooled.extent.ranks(schema.values(), remedy)
     with log.part("sessions", ranks, schema.values()) as pack:
-        for rows in _whole_sessions(_seen(reading, log)):
-            lists = from_one(_lists(rows, schema, sessions, reading), first_rank, place)
-            lists = lists.down_to(positions, log)
-            if len(lists.lengths):
-                lists = made.encoded(lists, log, place)
-                pack.append(ids.number(lists).padded(ranks, schema), place)
+        for lists in spooled.lists:
+            pack.append(lists.padded(ranks, schema), SourceLocation(str(source)))
     made.finish(log)
 
 
@@ -133,123 +164,140 @@ def _by_row(columns: Mapping[str, Column]) -> dict[str, Column]:
 
 
 class _Reading:
-    """Reads the rows of tables, one after the other, and knows where each of them stands."""
+    """Reads the rows of tables into lists that wait on disk, until the longest of them is known.
+
+    Args:
+        tables: The tables.
+        log: Gets names and counts, and has room for the lists.
+        schema: The packed columns.
+        pair_key: What has a row in the tables.
+        first_rank: What ranks count from.
+        made: Columns of features and categories.
+        gather: Put the rows of a session together that lie apart.
+
+    Attributes:
+        lists: The lists, once they have been read.
+        extent: How long they are.
+    """
 
     def __init__(
         self,
         tables: Sequence[SourceTable],
-        progress: Progress | None = None,
-        fields: Mapping[str, Column] | None = None,
+        log: LogWriter,
+        schema: Mapping[str, Column],
+        pair_key: str,
+        first_rank: int,
+        made: FeatureColumns,
+        gather: bool = False,
     ):
-        self.tables, self.progress = tables, progress
-        self._fields = {**tables[0].fields, **(fields or {})}
+        self._tables, self._log, self._gather = tables, log, gather
+        self._first_rank, self._place = first_rank, SourceLocation(str(log.source))
+        self._columns = {
+            name: schema[_PACKED.get(name, name)]
+            for name in tables[0].columns
+            if _PACKED.get(name, name) in schema
+        }
+        self._made, self._fields = made, {**tables[0].fields, **_by_row(made.columns)}
+        self._ids = PairIds(pair_key, log.names)
         self._locations: list[SourceLocation] = []
+        self._faults = Faults()
+        self.lists, self.extent = Spool[Lists](log.scratch / "lists"), Extent()
 
-    def rows(self, keys: Sequence[str] | None = None) -> Iterator[_Rows]:
-        """The rows batch by batch."""
-        for batch in batches_of(self.tables, self.progress, keys):
-            columns = {
-                name: self._cells(name, values, batch.location, batch.lengths)
-                for name, values in batch.columns.items()
-            }
-            place = (len(self._locations) << 32) + batch.rows
-            if "session" not in self.tables[0].columns:  # each row of the file is one
-                columns["session"] = pl.Series(place)
-            self._locations.append(batch.location)
-            yield pl.DataFrame({**columns, "place": place})
+    def read(self, positions: int | None, invalid: str) -> None:
+        """Reads all rows.
 
-    def _cells(
-        self,
-        name: str,
-        values: pl.Series,
-        location: SourceLocation,
-        lengths: np.ndarray | None,
-    ) -> pl.Series:
-        field = self._fields[name]
-        values = cells(name, values, field, location, lengths)
-        if isinstance(field, Column) and not field.is_category:
-            return pl.Series(field.convert(values.to_numpy(), location, lengths))
-        return values
+        Args:
+            positions: Lowest rank to keep, None for all.
+            invalid: What becomes of faulty rows.
+
+        Raises:
+            ApartError: Rows of a session lie apart, and are not to be gathered.
+            FaultyLogError: There are faulty rows, which are not to be dropped.
+        """
+        per_session = [
+            name
+            for name, column in self._columns.items()
+            if not column.per_document and name != "times"  # rows have their own, the first counts
+        ]
+        pages = Pages(per_session, self._locations, self._faults, self._log)
+        blocks = self._rows()
+        if self._gather:
+            blocks = gathered(blocks, self._log.scratch, self._log)
+        for block in whole_sessions(blocks):
+            rows = pages.sound(block)
+            lists = from_one(self._lists(rows), self._first_rank, self._place)
+            lists = lists.down_to(positions, self._log)
+            if len(lists.lengths):
+                first = rows["place"].filter(rows["page"].is_first_distinct())
+                self.extent.add(lists.lengths, self, first.to_numpy())
+                lists = self._made.encoded(lists, self._log, self._place)
+                self.lists.append(self._ids.number(lists))
+        self._faults.end(invalid, self._log)
 
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row at a place."""
         return self._locations[row >> 32].error(what, remedy, row & 0xFFFFFFFF)
 
-    def reject(self, bad: pl.Series, rows: _Rows, what: str, remedy: str) -> None:
-        """DataError for the first of the rows where `bad` is true; `what` may name columns in braces."""
-        if bad.any():
-            row = rows.filter(bad).row(0, named=True)
-            raise self.error(what.format(**row), remedy, row["place"])
-
-
-def _seen(reading: _Reading, log: LogWriter) -> Iterator[_Rows]:
-    """The rows of documents that were seen; the log counts the others."""
-    for rows in reading.rows():
-        if "seen" not in rows.columns:
+    def _rows(self) -> Iterator[Rows]:
+        """The rows batch by batch, without those of no session."""
+        for batch in batches_of(self._tables, self._log.progress, faults=self._faults):
+            of_file = batch.rows  # several where a row of the file holds lists
+            stored = len(of_file) if batch.lengths is None else len(batch.lengths)
+            state, known = np.zeros(len(of_file), np.int8), np.ones(len(of_file), bool)
+            columns: dict[str, Values] = {}
+            for name, values in batch.columns.items():
+                field = self._fields[name]
+                columns[name] = cells(name, values, field, batch.location, batch.lengths)
+                if (refused := batch.location.refused(stored)) is not None:
+                    refused = refused[of_file]
+                    if name == "session":
+                        known &= ~refused
+                        self._log.note("dropped_rows", int(refused.sum()))
+                    state[refused] = np.maximum(state[refused], _STATES.get(name, LEAVES_GAP))
+            state[(state == LEAVES_GAP) & np.asarray(columns["click"])] = SPOILS_PAGE
+            place = (len(self._locations) << 32) + of_file
+            self._locations.append(batch.location)
+            if "session" not in columns:  # each row of the file is one
+                columns["session"] = pl.Series(place)
+            if "seen" in columns:
+                known &= self._seen(columns, state, of_file, batch.location)
+            rows = pl.DataFrame({**columns, "place": place, "state": state})
+            if not known.all():
+                rows = rows.filter(pl.Series(known))
             yield rows
-            continue
-        unseen_click = rows["click"] & ~rows["seen"]
-        reading.reject(unseen_click, rows, "seen holds false for a click", CONTRADICTION)
-        log.note(NOT_SEEN, int((~rows["seen"]).sum()))
-        yield rows.filter("seen").drop("seen")
 
+    def _seen(
+        self,
+        columns: dict[str, Values],
+        state: np.ndarray,
+        of_file: np.ndarray,
+        location: SourceLocation,
+    ) -> np.ndarray:
+        """Which rows were seen, or spoil their page; the log counts the others, and `columns` loses the field."""
+        seen, clicks = np.asarray(columns.pop("seen")), np.asarray(columns["click"])
+        contradicts = clicks & ~seen & (state == SOUND)
+        rows = of_file[contradicts]
+        location.refuse(rows, lambda _: "seen holds false for a click", CONTRADICTION, _UNSEEN)
+        state[contradicts] = SPOILS_PAGE
+        left = seen | (state != SOUND)
+        self._log.note(NOT_SEEN, int((~left).sum()))
+        return left
 
-def _longest(tables: Sequence[SourceTable], columns: Iterable[Column]) -> int:
-    """Rows of the longest session."""
-    extent, reading = Extent(), _Reading(tables)
-    key = "session" if "session" in tables[0].columns else "document"
-    for rows in _whole_sessions(reading.rows([key])):
-        pages = rows.group_by("page", maintain_order=True).agg(pl.len(), pl.first("place"))
-        extent.add(pages["len"].to_numpy().astype(np.int64), reading, pages["place"].to_numpy())
-    return extent.ranks(columns, "set positions to the lowest rank to keep")
-
-
-def _whole_sessions(blocks: Iterable[_Rows]) -> Iterator[_Rows]:
-    """The same rows cut between sessions: the last session of a block waits for what follows."""
-    held = None
-    for rows in filter(len, blocks):
-        rows = rows if held is None else pl.concat([held, rows])
-        page = rows["session"].rle_id()
-        cut = int(page.search_sorted(page[-1]))
-        if cut:
-            yield rows[:cut].with_columns(page=page[:cut])
-        held = rows[cut:]
-    if held is not None:
-        yield held.with_columns(page=pl.lit(0))
-
-
-def _lists(
-    rows: _Rows, schema: Mapping[str, Column], sessions: IdTable, reading: _Reading
-) -> Lists:
-    """Whole sessions as lists in the order of ranks.
-
-    Raises:
-        DataError: A session is not new, has two values of what is per session, or two documents at a rank.
-    """
-    first, earlier = rows["page"].is_first_distinct(), len(sessions)
-    begun = rows.filter(first)
-    back = pl.Series(
-        sessions.ids(keys_of(begun["session"])) != earlier + np.arange(1, len(begun) + 1)
-    )
-    reading.reject(
-        back, begun, "a session goes on after another one has begun", "sort the table by session"
-    )
-    by_name = {
-        key: schema[_PACKED.get(key, key)]
-        for key in rows.columns
-        if _PACKED.get(key, key) in schema
-    }
-    for name in (name for name, column in by_name.items() if not column.per_document):
-        remedy = "a session is one result page: give every page its own session"
-        other = (rows[name] != rows[name].shift()) & ~first
-        reading.reject(other, rows, f"its {name} differs from the one above in its session", remedy)
-    rows = rows.sort("page", "rank", maintain_order=True)
-    twice = (rows["page"] == rows["page"].shift()) & (rows["rank"] == rows["rank"].shift())
-    remedy = "a rank shows one document: drop one of the two rows"
-    reading.reject(twice, rows, "its session has another document at rank {rank}", remedy)
-    lengths = rows["page"].rle().struct.field("len").to_numpy().astype(np.int64)
-    documents = {column.name: rows[name] for name, column in by_name.items() if column.per_document}
-    per_session = {
-        column.name: begun[name] for name, column in by_name.items() if not column.per_document
-    }
-    return with_session_keys(Lists(lengths, documents, per_session))
+    def _lists(self, rows: Rows) -> Lists:
+        """The lists of pages whose rows are sorted by rank."""
+        begun = rows["page"].is_first_distinct()
+        starts = np.flatnonzero(begun.to_numpy())
+        lengths = np.diff(np.append(starts, len(rows)))
+        documents, sessions = {}, {}
+        for name, column in self._columns.items():
+            if column.per_document:
+                documents[column.name] = rows[name]
+            elif name == "times":
+                sessions[name] = (
+                    np.minimum.reduceat(rows[name].to_numpy(), starts)
+                    if len(starts)
+                    else np.zeros(0)
+                )
+            else:
+                sessions[column.name] = rows[name].filter(begun)
+        return with_session_keys(Lists(lengths, documents, sessions))

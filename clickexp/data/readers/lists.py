@@ -5,19 +5,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from clickexp.data.encoding import FEATURES
-from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, TIME, Field, named_columns
-from clickexp.data.ingest.extent import POSITIONS
+from clickexp.data.ingest.columns import (
+    ANY_ID,
+    NORMALIZED,
+    SEARCH_SESSION,
+    TIME,
+    Field,
+    Normalize,
+    named_columns,
+)
+from clickexp.data.ingest.extent import POSITIONS, Extent
+from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
-from clickexp.data.ingest.shown import SEEN, from_one, seen_alone
+from clickexp.data.ingest.shown import SEEN, check_seen, from_one, rank_rule, seen_alone
 from clickexp.data.ingest.source_table import SourceTable, TextForm
-from clickexp.data.ingest.tables import batches_of, longest_list, open_tables
+from clickexp.data.ingest.spool import Spool
+from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.ingest.vectors import VECTORS
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, Column
+from clickexp.data.schema import COLUMNS, Column, SourceLocation, check_ids
 from clickexp.utils.bounds import FirstRank, Ids, PositiveInt
 
 _KEYS = (
@@ -34,7 +46,8 @@ _KEYS = (
 """Keys of the option `columns`, and but for time names of the columns in the files. The first two must be there."""
 
 REQUIRED = ("query_doc_ids", "clicks")
-_ID_COLUMNS = ("query_doc_ids", "query_ids")
+_ID_COLUMNS = {"query_doc_ids": "document", "query_ids": "query"}
+"""What the ids of a column are of."""
 
 
 @log_format("lists", has_features=True)
@@ -53,6 +66,8 @@ def open_lists(
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
+    invalid: Invalid = "error",
+    normalize: Normalize = None,
 ) -> None:
     """The dataset in a table, CSV, TSV or parquet, or in those of a folder in the order of their names.
 
@@ -74,24 +89,30 @@ def open_lists(
                      or text of any kind, numbered from 1 in the order of appearance, the latter under their query
     positions        ranks to keep, default the longest list; longer lists are cut and counted
     query_doc_pairs  largest id allowed, default the largest found
-
-    DataError names file, row and remedy.
+    invalid          "error": DataError once all is read, which names each kind of fault with its count, first rows and
+                     remedy: a value that is missing or no such value, an empty list, lists of a row that differ in
+                     length, positions that descend. "drop": leaves the row out, counted
+    normalize        "query", "document" or "all": with a pair_key, text that differs by case or blanks names one
     """
-    fields, names, required = list_columns(columns, pair_key)
+    fields, names, required = list_columns(columns, pair_key, normalize)
     extra = {
         name: field
         for name, field in fields.items()
         if isinstance(field, Column) and name not in COLUMNS
     }
+    if normalize is not None:
+        log.notes[NORMALIZED] = normalize
+    rule = rank_rule("positions", first_rank)
+    fields["positions"] = replace(COLUMNS["positions"], least=first_rank, rule=rule)
     made = FeatureColumns(features, missing, standardize, extra, _KEYS, by_row=False)
     described = {**fields, **made.fields()}, made.names(names), (*required, *made.required)
     text = TextForm(separator, header)
     tables = open_tables(source, *described, files=files, text=text)
-    read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, made)
+    read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid, made)
 
 
 def list_columns(
-    columns: Mapping[str, Any] | None, pair_key: str | None
+    columns: Mapping[str, Any] | None, pair_key: str | None, normalize: Normalize = None
 ) -> tuple[dict[str, Column | Field], dict[str, str | None], tuple[str, ...]]:
     """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
     names, extra = named_columns({"time": None, **(columns or {})}, _KEYS)
@@ -110,9 +131,9 @@ def list_columns(
         )
         fields["query_doc_ids"] = replace(COLUMNS["query_doc_ids"], rule=rule)
     else:
-        fields |= {
-            name: ANY_ID._replace(per_document=COLUMNS[name].per_document) for name in _ID_COLUMNS
-        }
+        for name, what in _ID_COLUMNS.items():
+            per_document, alike = COLUMNS[name].per_document, normalize in (what, "all")
+            fields[name] = ANY_ID._replace(per_document=per_document, normalize=alike)
     return fields, names, (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")
 
 
@@ -123,31 +144,45 @@ def read_lists(
     positions: int | None,
     query_doc_pairs: int | None,
     first_rank: int,
+    invalid: Invalid,
     made: FeatureColumns,
 ) -> None:
     """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
 
     Positions must not descend in a list. With a pair_key, ids are of any kind and numbered; query_doc_pairs is the
-    largest id allowed. `made` are columns of features and categories.
+    largest id allowed. `invalid` says what becomes of rows with faults; `made` are columns of features and categories.
     """
-    own = made.settle(tables)
+    own, ids = made.settle(tables), PairIds(pair_key, log.names) if pair_key else None
     schema, fields = packed_columns(tables[0]) | own, {**tables[0].fields, **own}
     if "seen" in tables[0].columns:  # those left keep their places
         schema["positions"] = COLUMNS["positions"]
-    ranks = positions
-    if ranks is None:
-        ranks = longest_list(tables, "query_doc_ids", schema.values(), POSITIONS)
-    ids = PairIds(pair_key, log.names) if pair_key else None
+    faults, extent, waiting = Faults(), Extent(), Spool[Lists](log.scratch / "lists")
+    for batch in batches_of(tables, log.progress, faults=faults):
+        location = batch.location
+        lists = Lists.of(batch.columns, location, fields)
+        lists.check_order(location)
+        lists = from_one(lists, first_rank, location)
+        check_seen(lists, location)
+        if query_doc_pairs is not None and ids is None:
+            documents = np.asarray(lists.documents["query_doc_ids"])
+            check_ids(documents, query_doc_pairs, location, lists.lengths)
+        rows = np.arange(len(lists.lengths))
+        if (refused := location.refused(len(rows))) is not None:
+            lists, rows = lists.without(refused), rows[~refused]
+            log.note("dropped_rows", int(refused.sum()))
+        seen = seen_alone(lists, log)
+        rows = rows if seen is lists else None
+        lists = seen
+        if positions is not None:
+            lists = lists.head(positions, log)
+        extent.add(lists.lengths, location, rows)
+        lists = made.encoded(with_session_keys(lists), log, location)
+        waiting.append(lists if ids is None else ids.number(lists))
+    faults.end(invalid, log)
+    ranks = extent.ranks(schema.values(), POSITIONS) if positions is None else positions
     with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
-        for batch in batches_of(tables, log.progress):
-            lists = with_session_keys(Lists.of(batch.columns, batch.location, fields))
-            lists.check_order(batch.location)
-            lists = from_one(lists, first_rank, batch.location)
-            lists = seen_alone(lists, log, batch.location).head(ranks, log)
-            lists = made.encoded(lists, log, batch.location)
-            pack.append(
-                (lists if ids is None else ids.number(lists)).padded(ranks, schema), batch.location
-            )
+        for lists in waiting:
+            pack.append(lists.padded(ranks, schema), SourceLocation(str(log.source)))
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
     made.finish(log)
 

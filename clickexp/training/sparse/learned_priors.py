@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Bool, Float
 
-from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table
+from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, powers
 from clickexp.training.sparse.packing import Path, Taken, WholeTable, flat, has_prior, learns_prior
 from clickexp.types import Array, Count, Leaf, Scalar
 
@@ -19,8 +19,14 @@ Flags = Bool[jax.Array, " rows"]
 LEAST_DEVIATION = 1e-3
 """Of mean log ranks, below which rows are taken to be shown at the same ranks."""
 
+_MOST_LISTS = 100.0
+"""That the average of all rows counts for, where mean log ranks hardly differ."""
+
 _BLOCK = 1 << 12
 """Rows that a pass over a table takes at a time."""
+
+_TINY = 1e-6
+"""Rows in whose place none are shown."""
 
 _ENOUGH = 1 << 20
 """Rows that tell the mean of a prior to a thousandth of its deviation. Of larger tables, blocks of about so many do."""
@@ -85,10 +91,8 @@ def shares(tables: nnx.State, found: Mapping[Path, Documents]) -> nnx.State:
             before = jnp.where(_are_prior(rows, values), NEVER_SHOWN, values[:, _x(rows)])
             x, log_ranks = _standardised(documents.sums[:, 1] * share, counts, documents.squares)
             x = jnp.where(counts > 0, x, before)
-            moved = jnp.where(jnp.isfinite(before), before - x, 0.0)
-            values = values.at[:, rows.start : rows.start + rows.dim].add(
-                moved[:, None] * rows.prior.slope
-            )
+            moved = jnp.where(jnp.isfinite(before)[:, None], powers(before) - powers(x), 0.0)
+            values = values.at[:, rows.start : rows.start + rows.dim].add(moved @ rows.prior.slopes)
             values = values.at[:, _x(rows)].set(x)
         values = values.at[:, -1].set(share)
         return table.copy(dataclasses.replace(rows, values=values, log_ranks=log_ranks))
@@ -97,7 +101,7 @@ def shares(tables: nnx.State, found: Mapping[Path, Documents]) -> nnx.State:
 
 
 def refit_priors(tables: nnx.State) -> nnx.State:
-    """The tables with the means of their priors where those of the posteriors lie: the regression of these on x.
+    """The tables with the means of their priors where those of the posteriors lie: the regression of these on `powers`.
 
     Of rows that the log shows. Posteriors stay, so that the evidence lower bound rises, also those that an earlier
     training has left; rows that are their prior follow it. Gradients alone take many passes to get there where rows
@@ -126,37 +130,38 @@ def _refitted(rows: Rows, prior: Prior) -> Rows:
         rows = jax.lax.dynamic_slice(values, (start, 0), (size, width))
         return start, rows, jnp.arange(size) >= index * size - start
 
-    def x_of(block: Block) -> Float[Array, "rows 1"]:
-        x = block[:, _x(rows), None]
-        return jnp.where(jnp.isfinite(x), x, 0.0)
+    def regressors(block: Block) -> Float[Array, "rows regressors"]:
+        ones = jnp.ones((len(block), 1))
+        if not rows.by_rank:
+            return ones
+        x = block[:, _x(rows)]
+        return jnp.concatenate([ones, jnp.where(jnp.isfinite(x)[:, None], powers(x), 0.0)], axis=1)
 
-    def add(index: Count, sums: list[Array]) -> list[Array]:
+    def add(index: Count, sums: Float[Array, "regressors sums"]) -> Float[Array, "regressors sums"]:
         _, block, new = block_at(rows.values, index * stride)
-        shown = jnp.where((block[:, -1:] > 0) & new[:, None], 1.0, 0.0)
-        found = [jnp.sum(shown), jnp.sum(shown * block[:, means], axis=0)]
-        if rows.by_rank:
-            x = shown * x_of(block)
-            found += [jnp.sum(x * x), jnp.sum(x * block[:, means], axis=0)]
-        return jax.tree.map(jnp.add, sums, found)
+        shown = jnp.where((block[:, -1] > 0) & new, regressors(block).T, 0.0)
+        both = jnp.concatenate([regressors(block), block[:, means]], axis=1)
+        return sums + jnp.matmul(shown, both, precision="highest")
 
-    nothing = [jnp.zeros(()), jnp.zeros(rows.dim)] * (1 + rows.by_rank)
+    number_of = 1 + 2 * rows.by_rank
+    nothing = jnp.zeros((number_of, number_of + rows.dim))
     sums = jax.lax.fori_loop(0, -(-blocks // stride), add, nothing)
-    mean, *slope = (sums[i + 1] / jnp.maximum(sums[i], 1.0) for i in range(0, len(sums), 2))
+    squares, products = sums[:, :number_of], sums[:, number_of:]
+    # one row holds slopes at 0 where all rows are shown at the same ranks
+    ridge = jnp.where(jnp.arange(number_of) > 0, 1.0, _TINY)
+    changes = jnp.linalg.solve(squares + jnp.diag(ridge), products)
 
     def change(index: Count, values: WholeTable) -> WholeTable:
         start, block, new = block_at(values, index)
-        changes = mean + slope[0] * x_of(block) if rows.by_rank else mean
         moved = new & ((block[:, -1] > 0) | ~_are_prior(rows, block))
-        changed = block[:, means] - jnp.where(moved[:, None], changes, 0.0)
+        of_prior = jnp.matmul(regressors(block), changes, precision="highest")
+        changed = block[:, means] - jnp.where(moved[:, None], of_prior, 0.0)
         return jax.lax.dynamic_update_slice(values, changed, (start, rows.start))
 
     values = jax.lax.fori_loop(0, blocks, change, rows.values)
-    new_slope = prior.slope + slope[0] if rows.by_rank else None
-    return dataclasses.replace(
-        rows,
-        values=values,
-        prior=dataclasses.replace(prior, mean=prior.mean + mean, slope=new_slope),
-    )
+    slopes = prior.slopes + changes[1:] if rows.by_rank else None
+    prior = dataclasses.replace(prior, mean=prior.mean + changes[0], slopes=slopes)
+    return dataclasses.replace(rows, values=values, prior=prior)
 
 
 def _are_prior(rows: Rows, block: Block) -> Bool[Array, " rows"]:
@@ -171,11 +176,8 @@ def _x(rows: Rows) -> int:
 
 def _standardised(
     log_ranks: Float[Array, " rows"], counts: Float[Array, " rows"], squares: Scalar
-) -> tuple[Float[Array, " rows"], Float[Array, "2"]]:
-    """Returns x of each row, and the line that predicts it from one log rank.
-
-    The mean over many lists deviates less from that of all rows than the rank in one list does: by the fraction of the
-    variance of log ranks, over documents of lists, that lies between rows.
+) -> tuple[Float[Array, " rows"], Float[Array, "3"]]:
+    """Returns x of each row, the line that predicts it from one log rank, and the variance around that line.
 
     Args:
         log_ranks: Means by row.
@@ -184,15 +186,51 @@ def _standardised(
     """
     shown, documents = counts > 0, jnp.maximum(jnp.sum(counts), 1.0)
     number = jnp.maximum(jnp.sum(shown, dtype=jnp.float32), 1.0)
-    mean = jnp.sum(jnp.where(shown, log_ranks, 0.0)) / number
+
+    def over_documents(values: Float[Array, " rows"]) -> Scalar:
+        return jnp.sum(counts * values) / documents
+
+    def over_rows(values: Float[Array, " rows"]) -> Scalar:
+        return jnp.sum(jnp.where(shown, values, 0.0)) / number
+
+    mean = over_documents(log_ranks)
     centred = jnp.where(shown, log_ranks - mean, 0.0)
-    deviation = jnp.sqrt(jnp.sum(centred**2) / number)
-    x = jnp.where(shown, centred / jnp.maximum(deviation, LEAST_DEVIATION), NEVER_SHOWN)
-    of_documents = jnp.sum(counts * centred) / documents
-    between = jnp.sum(counts * centred**2) / documents - of_documents**2
-    total = squares / documents - (mean + of_documents) ** 2
-    fraction = jnp.clip(between / jnp.maximum(total, LEAST_DEVIATION**2), 0.0, 1.0)
-    line = jnp.stack([of_documents - fraction * (mean + of_documents), fraction])
-    return x, jnp.where(
-        deviation < LEAST_DEVIATION, 0.0, line / jnp.maximum(deviation, LEAST_DEVIATION)
-    )
+    between, total = over_documents(centred**2), squares / documents - mean**2
+    few = _lists_of_chance(counts, number, documents, between, total)
+    reliable = (log_ranks - over_rows(log_ranks)) * counts / jnp.maximum(counts + few, 1.0)
+    reliable = reliable - over_rows(reliable)
+    deviation = jnp.sqrt(over_rows(reliable**2))
+    x = jnp.where(shown, reliable / jnp.maximum(deviation, LEAST_DEVIATION), NEVER_SHOWN)
+    from_middle = jnp.where(shown, x, 0.0)
+    middle = over_documents(from_middle)
+    slope = over_documents(from_middle * centred) / jnp.maximum(total, LEAST_DEVIATION**2)
+    around = over_documents((from_middle - middle) ** 2) - slope**2 * total
+    line = jnp.stack([middle - slope * mean, slope, around])
+    return x, jnp.where(deviation < LEAST_DEVIATION, jnp.array([0.0, 0.0, 1.0]), line)
+
+
+def _lists_of_chance(
+    counts: Float[Array, " rows"],
+    number: Scalar,
+    documents: Scalar,
+    between: Scalar,
+    total: Scalar,
+) -> Scalar:
+    """Returns how many lists the average of all rows counts for beside the log ranks of one.
+
+    The mean of few log ranks is off by chance. Best predicts what more lists would show, where log ranks vary by w
+    within rows and by b over rows, the mean of n of them with weight n and the average with weight w / b. Both are
+    estimated by analysis of variance (Searle, Casella and McCulloch 1992, "Variance components").
+
+    Args:
+        counts: Documents by row.
+        number: Rows that are shown.
+        documents: All documents.
+        between: Variance over documents of the means of their rows.
+        total: Of their log ranks.
+    """
+    others = jnp.maximum(number - 1, 1.0)
+    within = jnp.maximum(total - between, 0.0) * documents / jnp.maximum(documents - number, 1.0)
+    lists = (documents - jnp.sum(counts**2) / documents) / others
+    over_rows = (between * documents / others - within) / jnp.maximum(lists, 1.0)
+    return jnp.minimum(within / jnp.maximum(over_rows, LEAST_DEVIATION**2), _MOST_LISTS)

@@ -24,7 +24,7 @@ from flax import nnx
 from jaxtyping import Float, Integer
 
 from clickexp import types
-from clickexp.parameters.table import Prior, Table
+from clickexp.parameters.table import Prior, Table, powers
 from clickexp.training.sparse import noise
 from clickexp.training.sparse.lookups import OpenRows, Traced
 from clickexp.training.sparse.packing import (
@@ -203,14 +203,15 @@ def update(
         real = (lookup.ids < len(rows.values))[:, None]
         learned = 1.0 if learns_prior(table) else 0.0
         of_precision = learned * share * (precision * (sd * sd + offset * offset) - 1) / 2
-        of_slope = None
+        of_slopes = None
         if rows.by_rank:
-            x = row[:, rows.numbers : rows.width]
-            of_slope = jnp.sum(jnp.where(real & jnp.isfinite(x), grad * x, 0.0), axis=0)
+            x = row[:, rows.numbers]
+            known = jnp.where(real & jnp.isfinite(x)[:, None], powers(x), 0.0)
+            of_slopes = jnp.stack([jnp.sum(grad * each[:, None], axis=0) for each in known.T])
         prior_grads[path] = Prior(
             jnp.sum(jnp.where(real, of_precision, 0.0)),
             jnp.zeros(rows.dim),  # see `learned_priors.refit_priors`
-            of_slope,
+            of_slopes,
         )
         mean_grad = grad + share * precision * offset
         log_sd_grad = grad * (drawn - rows.means(lookup.packed)) + share * (precision * sd * sd - 1)

@@ -145,7 +145,7 @@ BAD = {
     "position 0": (session(positions=[0, 1]), "positions holds 0"),
     "same position": (session(positions=[1] * 2), "number of documents holds 2"),
     "click": (session(clicks=[0, 3]), "clicks holds 3"),
-    "no documents": (session(query_doc_features=[], positions=[], clicks=[]), "lengths holds 0"),
+    "no documents": (session(query_doc_features=[], positions=[], clicks=[]), "the list is empty"),
 }
 
 

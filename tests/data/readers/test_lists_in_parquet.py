@@ -225,7 +225,12 @@ BAD_ROWS = {
     "null list": (broken(11, query_doc_ids=None), "row 11", "query_doc_ids holds null"),
     "null query": (broken(12, query_id=None), "row 12", "query_id"),
     "two clicks": (broken(14, clicks=[0, 2, 1]), "row 14", "clicks holds 2"),
-    "empty list": (broken(15, query_doc_ids=[], clicks=[]), "row 15", "lengths holds 0", "1 to 3"),
+    "empty list": (
+        broken(15, query_doc_ids=[], clicks=[]),
+        "row 15",
+        "the list is empty",
+        "Drop the row",
+    ),
 }
 
 

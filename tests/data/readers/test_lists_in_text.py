@@ -191,7 +191,7 @@ BAD = {
         "clicks has length 1",
         "query_doc_ids has 2",
     ),
-    "empty": (["1,2 3,0 0", "1,[],[]"], {}, "line 3", "lengths holds 0"),
+    "empty": (["1,2 3,0 0", "1,[],[]"], {}, "line 3", "the list is empty"),
     "bracket": (
         ['1,"[2, 3",0 0'],
         {},

@@ -1,6 +1,7 @@
 """Times of one kind order a log; those of two are refused, across files, batches and rows."""
 
 import datetime
+import itertools
 
 import numpy as np
 import polars as pl
@@ -31,11 +32,17 @@ KINDS = {
     "text": NAIVE,
     "text with an offset": UTC,
     "text of 1 in the morning": [f"{time[:11]}01{time[13:]}+0100" for time in NAIVE],
+    "text as BigQuery writes it": [f"{time} UTC" for time in NAIVE],
     "dates": [time.date() for time in WALL],
     "times": WALL,
     "times in a time zone": ZONED,
 }
-SAME = [{"text with an offset", "text of 1 in the morning"}]
+SAME = [
+    {*pair}
+    for pair in itertools.combinations(
+        ("text with an offset", "text of 1 in the morning", "text as BigQuery writes it"), 2
+    )
+]
 
 
 def log_of(times):
@@ -58,6 +65,18 @@ def times_of(tmp_path, reader=open_lists):
 def folder(tmp_path):
     (tmp_path / "log").mkdir()
     return tmp_path / "log"
+
+
+def test_times_of_greenwich_by_name_are_those_with_an_offset_of_0():
+    """As BigQuery writes them; beside times without an offset they are another kind."""
+    for zone in (" UTC", "UTC", " GMT"):
+        named = pl.Series([f"{time}{zone}" for time in NAIVE])
+        assert as_numbers(named).to_list() == as_numbers(pl.Series(UTC)).to_list()
+        check = TimeCheck()
+        check.check(named, SourceLocation("a"))
+        check.check(pl.Series(UTC), SourceLocation("b"))
+        with refuses(DataError, "c, row 0", "without an offset"):
+            check.check(pl.Series(NAIVE), SourceLocation("c"))
 
 
 @pytest.mark.parametrize("one", KINDS)

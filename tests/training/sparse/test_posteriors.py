@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from posteriors import standardised
 from small_logs import leaves, ragged_log, shown, sigmoid, superbatch
 
 from clickexp.models import DocumentCTRModel
@@ -27,7 +28,7 @@ IDS, MASK = LOG["query_doc_ids"], shown(LOG)
 COUNTS = np.bincount(IDS[MASK], minlength=PAIRS + 1)
 LOG_RANKS = np.broadcast_to(np.log(np.arange(1, RANKS + 1)), IDS.shape)
 SEED, PRIOR_RATE, DENSE_RATE, STEPS_PER_PASS = 5, 0.5, 0.3, 3.0
-PRIOR = Prior(jnp.float32(0.4), jnp.array([0.3], jnp.float32), jnp.array([-0.2], jnp.float32))
+PRIOR = Prior(jnp.float32(0.4), jnp.float32([0.3]), jnp.float32([[-0.2], [0.15]]))
 WEIGHT_DECAY = 10.0
 
 
@@ -40,11 +41,18 @@ class Table:
     x: np.ndarray
     log_precision: float
     mean: float
-    slope: float
+    slopes: np.ndarray
+
+    @property
+    def powers(self):
+        """x and x^2 - 1; 0, their averages, where x is unknown."""
+        known = np.isfinite(self.x)
+        x = np.where(known, self.x, 0.0)
+        return np.stack([x, np.where(known, x**2 - 1, 0.0)], axis=1)
 
     @property
     def means(self):
-        return self.offsets + self.mean + self.slope * np.where(np.isinf(self.x), 0.0, self.x)
+        return self.offsets + self.mean + self.powers @ self.slopes
 
     @property
     def precision(self):
@@ -58,8 +66,8 @@ class Table:
         (found,) = [table.get_value() for _, table in nnx.to_flat_state(packing.learned(tables))]
         columns = np.stack([self.offsets, self.spreads, self.x], axis=1)
         np.testing.assert_allclose(found.values, columns, rtol=1e-5, atol=atol)
-        prior = [found.prior.log_precision, *found.prior.mean, *found.prior.slope]
-        expected = [self.log_precision, self.mean, self.slope]
+        prior = [found.prior.log_precision, *found.prior.mean, *found.prior.slopes[:, 0]]
+        expected = [self.log_precision, self.mean, *self.slopes]
         np.testing.assert_allclose(prior, expected, rtol=1e-5, atol=atol)
 
 
@@ -69,8 +77,8 @@ def start():
     rows = rng.normal(size=(PAIRS + 1, 3)) * [0.8, 0.4, 1.0]
     rows[[0, START], :2] = 0.0
     rows = rows.astype(np.float32).astype(np.float64)
-    prior = [float(np.float32(value)) for value in (0.4, 0.3, -0.2)]
-    return Table(*rows.T, *prior)
+    log_precision, mean, *slopes = np.float32([0.4, 0.3, -0.2, 0.15]).astype(np.float64)
+    return Table(*rows.T, log_precision, mean, np.array(slopes))
 
 
 def built(rule):
@@ -101,35 +109,31 @@ def shared(rule):
 def counted():
     """The table after the pass that counts: means stay, but those of rows that were the prior."""
     table = start()
-    sums = np.bincount(IDS[MASK], LOG_RANKS[MASK], PAIRS + 1)
     seen = COUNTS > 0
-    log_ranks = sums[seen] / COUNTS[seen]
     x = table.x.copy()
     x[0] = np.inf  # not shown and never trained
-    x[seen] = (log_ranks - log_ranks.mean()) / log_ranks.std()
-    moved = np.where(seen, (table.x - x) * table.slope, 0.0)
+    x[seen] = standardised(IDS[MASK], LOG_RANKS[MASK])
+    after = dataclasses.replace(table, x=x)
+    moved = np.where(seen, (table.powers - after.powers) @ table.slopes, 0.0)
     moved[[0, START]] = 0.0
-    return dataclasses.replace(table, offsets=table.offsets + moved, x=x)
+    return dataclasses.replace(after, offsets=table.offsets + moved)
 
 
 def test_rows_share_their_prior_and_know_the_ranks_of_their_documents():
     _, state = shared(LazySGD(0.3))
-    (packed,) = [rows for rows in leaves(state.tables) if rows.ndim == 2]
+    (packed,) = [rows for rows in leaves(state.tables) if len(rows.shape) == 2 and len(rows) > 2]
     np.testing.assert_allclose(packed[:, -1], (COUNTS > 0) / np.maximum(COUNTS, 1), rtol=1e-6)
     assert COUNTS[UNSEEN] == COUNTS[0] == 0 and COUNTS[START] > 0
     counted().compare(state.tables, atol=1e-6)
 
 
-def test_one_log_rank_predicts_x_as_far_as_rows_tell_log_ranks():
+def test_one_log_rank_predicts_x_by_regression_over_documents():
     _, state = shared(LazySGD(0.3))
     ((_, table),) = nnx.to_flat_state(state.tables)
-    log_ranks, seen = LOG_RANKS[MASK], COUNTS > 0
-    by_row = np.bincount(IDS[MASK], log_ranks, PAIRS + 1)[seen] / COUNTS[seen]
-    of_documents = np.repeat(by_row, COUNTS[seen])
-    fraction = of_documents.var() / log_ranks.var()
-    at_mean = (log_ranks.mean() - by_row.mean()) / by_row.std()
-    slope = fraction / by_row.std()
-    expected = at_mean - slope * log_ranks.mean(), slope
+    x, log_ranks = counted().x[IDS[MASK]], LOG_RANKS[MASK]
+    slope, intercept = np.polyfit(log_ranks, x, 1)
+    around = np.var(x - intercept - slope * log_ranks)
+    expected = intercept, slope, around
     np.testing.assert_allclose(table.get_value().log_ranks, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -178,7 +182,7 @@ def by_hand(rule, update):
         z = means[ids] + sds[ids] * e
         grads = np.where(mask, sigmoid(z) - clicks, 0.0)
         summed = {row: np.zeros(2) for row in np.unique(ids[mask])}
-        of_precision = of_slope = 0.0
+        of_precision, of_slopes = 0.0, np.zeros(2)
         changes = []
         for place in np.argwhere(mask):
             row, grad = ids[tuple(place)], grads[tuple(place)]
@@ -187,7 +191,7 @@ def by_hand(rule, update):
             log_sd_grad = grad * (z[tuple(place)] - means[row]) + share * (precision * sd**2 - 1)
             summed[row] += mean_grad, log_sd_grad
             of_precision += share * (precision * (sd**2 + offset**2) - 1) / 2
-            of_slope += grad * table.x[row]
+            of_slopes += grad * table.powers[row]
             in_batch = max(1.0, COUNTS[row] / STEPS_PER_PASS)
             curvature = in_batch * (max(np.mean(grads**2), 0.25) + share * precision)
             changes.append((row, sd, mean_grad, log_sd_grad, curvature))
@@ -196,7 +200,7 @@ def by_hand(rule, update):
         else:
             update(rule, table, memory, summed, list(summed))
         table.log_precision -= PRIOR_RATE * DENSE_RATE * of_precision / (BATCH * RANKS)
-        table.slope -= DENSE_RATE * of_slope / (BATCH * RANKS)
+        table.slopes = table.slopes - DENSE_RATE * of_slopes / (BATCH * RANKS)
         seen.append(dataclasses.replace(table, offsets=+table.offsets, spreads=+table.spreads))
     return seen
 
@@ -224,15 +228,16 @@ def test_steps_on_posteriors_match_a_float64_loop(name):
 
 
 def test_the_means_of_priors_are_refitted_to_those_of_posteriors():
-    """Least squares over shown rows; posteriors stay, and rows that are the prior follow it."""
+    """A parabola by least squares, slopes held as by one row; posteriors stay, rows that are the prior follow it."""
     _, state = shared(LazySGD(0.3))
     table, seen = counted(), COUNTS > 0
-    mean = table.offsets[seen].mean()
-    slope = table.offsets[seen] @ table.x[seen] / (table.x[seen] @ table.x[seen])
-    changed = mean + slope * np.where(np.isinf(table.x), 0.0, table.x)
+    regressors = np.concatenate([np.ones((PAIRS + 1, 1)), table.powers], axis=1)
+    held = np.concatenate([regressors[seen], np.eye(3)[1:]])
+    mean, *slopes = np.linalg.lstsq(held, np.append(table.offsets[seen], [0.0, 0.0]))[0]
+    changed = mean + table.powers @ slopes
     changed[0] = 0.0
     expected = dataclasses.replace(
-        table, offsets=table.offsets - changed, mean=table.mean + mean, slope=table.slope + slope
+        table, offsets=table.offsets - changed, mean=table.mean + mean, slopes=table.slopes + slopes
     )
     refitted = jax.jit(learned_priors.refit_priors)(state.tables)
     expected.compare(refitted, atol=1e-6)

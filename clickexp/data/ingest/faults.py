@@ -1,0 +1,144 @@
+"""Faults of a log: counted by kind while it is read, so that one message names all of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import numpy as np
+
+from clickexp.data.log_writer import LogWriter
+from clickexp.data.schema import SourceLocation
+from clickexp.errors import FaultyLogError
+from clickexp.utils.bounds import OneOf
+
+Invalid = Annotated[str, OneOf("error", "drop")]
+"""What becomes of rows with faults: they are an error when all have been read, or they are left out and counted."""
+
+_SHOWN = 3
+"""Places and values of a kind that are named."""
+
+
+@dataclass
+class _Kind:
+    """Rows with one kind of fault: how many, the first of them, what they hold, and the remedy."""
+
+    remedy: str
+    unit: str
+    count: int = 0
+    places: list[tuple[SourceLocation, int]] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+
+    def add(
+        self, location: SourceLocation, rows: np.ndarray, describe: Callable[[int], str]
+    ) -> None:
+        first = [(location, int(row)) for row in rows[:_SHOWN]]
+        places = [*self.places, *first]  # of one batch they come column by column
+        self.places = sorted(places, key=lambda at: (at[0].source, at[0].first + at[1]))[:_SHOWN]
+        for number in range(min(len(rows), _SHOWN)):
+            if len(self.found) < _SHOWN and (what := describe(number)) not in self.found:
+                self.found.append(what)
+        self.count += len(rows)
+
+    def counted(self) -> str:
+        """How many rows, and the next places of the same file: " (5 rows, next 7, 9, ...)"."""
+        if self.count == 1:
+            return ""
+        location, _ = self.places[0]
+        alike = [
+            other.first + row for other, row in self.places[1:] if other.source == location.source
+        ]
+        more = ["..."] if self.count > 1 + len(alike) else []
+        places = ", ".join([*map(str, alike), *more])
+        return f" ({self.count:,} {self.unit}, next {location.unit} {places})"
+
+    def what(self) -> str:
+        """What the rows hold: "rank holds 'top', 'low'"."""
+        first, *others = self.found
+        shared = " holds "
+        head, holds, _ = first.partition(shared)
+        values = [other.partition(shared)[2] for other in others if other.startswith(head + shared)]
+        more = ", ..." if holds and len(self.found) == _SHOWN < self.count else ""
+        return ", ".join([first, *values]) + more
+
+
+class Faults:
+    """Counts what is wrong with the rows of a log, by kind, and keeps the first places of each.
+
+    Readers give the locations of `at` to what checks rows. A row with a fault is left out, and reading goes on; `end`
+    decides whether that was an error. Memory holds a few places per kind.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[str, str], _Kind] = {}
+
+    def at(self, location: SourceLocation) -> "CountedLocation":
+        """The same place, where faults are counted instead of raised."""
+        return CountedLocation(location.source, location.first, location.unit, self)
+
+    def add(
+        self,
+        kind: str,
+        location: SourceLocation,
+        rows: np.ndarray,
+        describe: Callable[[int], str],
+        remedy: str,
+        unit: str = "rows",
+    ) -> None:
+        """Counts rows with a fault.
+
+        Args:
+            kind: Its name in the notes of a log.
+            location: Where the rows are.
+            rows: Their numbers there.
+            describe: What is wrong with the i-th of them.
+            remedy: What to do.
+            unit: What they are counted as.
+        """
+        if len(rows):
+            self._kinds.setdefault((kind, remedy), _Kind(remedy, unit)).add(
+                location, rows, describe
+            )
+
+    def end(self, invalid: str, log: LogWriter) -> None:
+        """Ends the reading of a log: notes the counts of what was left out.
+
+        Raises:
+            FaultyLogError: There are faults, and `invalid` is "error".
+        """
+        if self._kinds and invalid == "error":
+            raise self._error()
+        for (kind, _), rows in self._kinds.items():
+            log.note(kind, rows.count)
+
+    def _error(self) -> FaultyLogError:
+        lines = []
+        for kind in self._kinds.values():
+            location, row = kind.places[0]
+            remedy = f"{kind.remedy[0].upper()}{kind.remedy[1:]}"
+            lines.append(f"{location.of(row)}: {kind.what()}{kind.counted()}. {remedy}.")
+        return FaultyLogError(lines, {"invalid": "drop"})
+
+
+@dataclass(frozen=True)
+class CountedLocation(SourceLocation):
+    """Where rows came from whose faults are counted; what checks them goes on with any valid value."""
+
+    faults: Faults = field(default_factory=Faults)
+    _rows: list[np.ndarray] = field(default_factory=list)
+
+    def refuse(
+        self, rows: np.ndarray, describe: Callable[[int], str], remedy: str, kind: str
+    ) -> None:
+        """Counts rows with a fault."""
+        rows, first = np.unique(rows, return_index=True)
+        self.faults.add(kind, self, rows, lambda number: describe(int(first[number])), remedy)
+        self._rows.append(rows)
+
+    def refused(self, count: int) -> np.ndarray | None:
+        """Which of so many rows have been refused since the last call; None without any."""
+        if not self._rows:
+            return None
+        refused = np.zeros(count, bool)
+        refused[np.concatenate(self._rows)] = True
+        self._rows.clear()
+        return refused

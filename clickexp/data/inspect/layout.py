@@ -1,0 +1,96 @@
+"""The format of a log that nobody has named, found in its files."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from clickexp.data.ingest.layouts import ROWS, guess, needed
+from clickexp.data.ingest.tables import open_tables
+from clickexp.errors import DataError
+
+_BY_NAME = {
+    "train_per_query_quid.txt": "tiangong_st",
+    "annotations.parquet": "baidu_ultr_uva",
+}
+"""The format that the name of a file, or of one in the folder, indicates."""
+_BY_LINE = {
+    r"\d+\t\d+\tQ\t\d+\t\d+(\t\d+)+$": ("yandex", "lines of result pages, with a Q, and of clicks"),
+    r"\d+\t\d+\t(\[[^\]]*\]\t?){3,4}$": (
+        "tiangong_st",
+        "lines of session, query and lists between tabs; give the folder of its files",
+    ),
+    r"\S+( qid:\S+)?( \d+:\S+)+\s*(#.*)?$": (
+        "letor",
+        "lines of label, query and features; give the folder of its files",
+    ),
+}
+"""The format that the first line of a text without names of columns indicates, and its lines."""
+
+
+class Detected(NamedTuple):
+    """How a log is read.
+
+    Attributes:
+        format: The format.
+        options: Options of its reader.
+        reason: A line for the reader of a report.
+    """
+
+    format: str
+    options: dict[str, str]
+    reason: str
+
+
+def detect(path: Path, formats: Iterable[str], named: Iterable[str] = ()) -> Detected:
+    """Finds the format of a log, and the names of its columns.
+
+    Args:
+        path: File or folder.
+        formats: Those that there are.
+        named: Columns of the log that options name.
+
+    Raises:
+        DataError: The files do not show it. It names the formats with the columns that each needs.
+    """
+    names = [path.name, *(each.name for each in path.iterdir())] if path.is_dir() else [path.name]
+    for name, format in _BY_NAME.items():
+        if name in names:
+            return Detected(format, {}, f"layout: format={format}, since there is {name}")
+    line = _first_line(path)
+    for pattern, (format, lines) in _BY_LINE.items():
+        if re.match(pattern, line):
+            return Detected(format, {}, f"layout: format={format}, which has {lines}")
+    try:
+        kinds = open_tables(path, {}, {}, ())[0].kinds()
+    except DataError as error:
+        remedy = f"Or add format=, one of {', '.join(formats)}."
+        raise DataError(f"{error} {remedy}") from error
+    layout = guess(kinds)
+    if layout is None:
+        tables = "; ".join(f"format={each} has {ROWS[each]}: {needed(each)}" for each in ROWS)
+        raise DataError(
+            f"{path}: the columns {', '.join(kinds)} do not show the layout. {tables}. Name those that are called "
+            "otherwise, as in format=impressions columns.document=NAME."
+        )
+    return Detected(
+        layout.format,
+        layout.options,
+        layout.describe([name for name in kinds if name not in {*named}]),
+    )
+
+
+def _first_line(path: Path) -> str:
+    """The first line of the first text file, which may be in a folder; empty where there is none."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    for file in files:
+        if not file.is_file() or file.suffix == ".parquet":
+            continue
+        try:
+            with pa.input_stream(str(file), compression="detect") as stream:
+                return stream.read(1 << 16).decode("latin-1").partition("\n")[0].rstrip("\r")
+        except (pa.ArrowException, OSError):
+            continue
+    return ""

@@ -1,0 +1,108 @@
+"""Parts of a log by time: days, months, and ranges of dates and times."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from clickexp.errors import DataError
+
+YEAR = 365.2425 * 24 * 3600
+UNITS = 4
+"""Numbers may count seconds, milliseconds, microseconds or nanoseconds since 1970."""
+EDGES = np.outer(1000.0 ** np.arange(UNITS), (20 * YEAR, 130 * YEAR)).ravel()
+"""1990 and 2100 in each unit."""
+DAY = 86_400_000_000
+_MICROSECONDS = 1e6
+
+
+class TimeRange(NamedTuple):
+    """Times from `start` to before `stop`, in microseconds since 1970."""
+
+    start: float
+    stop: float
+
+    def __bool__(self) -> bool:
+        return self.start < self.stop
+
+    def __str__(self) -> str:
+        return f"[{shown(self.start)}, {shown(self.stop)}]"
+
+
+def time_range(part: Any) -> TimeRange | None:
+    """Returns the range that a split names; None where it names none.
+
+    Args:
+        part: A date or month as text, or [start, stop] of these or of times, where one may be None.
+    """
+    if isinstance(part, str | date):
+        bounds = _bounds(part)
+        return bounds if bounds is None or bounds.stop > bounds.start else None
+    if (
+        isinstance(part, Sequence)
+        and len(part) == 2
+        and any(isinstance(e, str | date) for e in part)
+    ):
+        ends = [None if end is None else _bounds(end) for end in part]
+        if all(end is not None for end, given in zip(ends, part, strict=True) if given is not None):
+            start, stop = ends
+            return TimeRange(
+                -np.inf if start is None else start.start, np.inf if stop is None else stop.start
+            )
+    return None
+
+
+def _bounds(value: Any) -> TimeRange | None:
+    """A day or month from its start to its end; a time has no length. None of what is neither."""
+    text = value.isoformat() if isinstance(value, date) else value
+    if not isinstance(text, str):
+        return None
+    try:
+        if re.fullmatch(r"\d{4}-\d\d", text):
+            year, month = map(int, text.split("-"))
+            following = datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+            return TimeRange(
+                _since_1970(datetime(year, month, 1, tzinfo=UTC)), _since_1970(following)
+            )
+        start = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    begun = _since_1970(start if start.tzinfo else start.replace(tzinfo=UTC))
+    is_day = re.fullmatch(r"\d{4}-?\d\d-?\d\d", text) is not None
+    return TimeRange(begun, begun + DAY if is_day else begun)
+
+
+def _since_1970(moment: datetime) -> float:
+    return moment.timestamp() * _MICROSECONDS
+
+
+def as_microseconds(times: np.ndarray) -> np.ndarray:
+    """Returns times of a log in microseconds since 1970.
+
+    Args:
+        times: As they are packed: dates in microseconds, numbers as the log has them.
+
+    Raises:
+        DataError: They are numbers that are no dates from 1990 to 2100 in one unit.
+    """
+    places = np.searchsorted(
+        EDGES, [times.min(initial=np.inf), times.max(initial=-np.inf)], side="right"
+    )
+    if places[0] != places[1] or places[0] % 2 == 0:
+        raise DataError(
+            f"times go from {times.min():g} to {times.max():g}, which are no dates. Give the parts as fractions, or as "
+            "ranges of sessions, or name a column of dates by columns.time=NAME."
+        )
+    return times * (_MICROSECONDS / 1000.0 ** (places[0] // 2))
+
+
+def shown(microseconds: float) -> str:
+    """A time as splits take it: a date where it is midnight; "null" without an end."""
+    if not np.isfinite(microseconds):
+        return "null"
+    moment = datetime.fromtimestamp(microseconds / _MICROSECONDS, UTC).replace(tzinfo=None)
+    if moment.time() == time():
+        return moment.date().isoformat()
+    return moment.isoformat(sep=" ", timespec="seconds")
