@@ -1,4 +1,4 @@
-from .experiment.api import RunResult as RunResult
+from .experiment.api import FittedRun as FittedRun
 from .experiment.api import run as run
 from .models import CascadeModel as CascadeModel
 from .models import ClickChainModel as ClickChainModel
@@ -12,6 +12,7 @@ from .models import PositionBasedModel as PositionBasedModel
 from .models import RankCTRModel as RankCTRModel
 from .models import TrustBiasModel as TrustBiasModel
 from .models import UserBrowsingModel as UserBrowsingModel
+from .runs.run import Run as Run
 from .training import EarlyStopping as EarlyStopping
 from .training import Trainer as Trainer
 

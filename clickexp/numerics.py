@@ -12,9 +12,6 @@ from clickexp.types import Array, Leaf
 _Numbers = Float[Array, "*#shape"] | float
 """Arrays that broadcast with the others of a signature."""
 
-QUANTILE = 1.959964
-"""Standard deviations between the mean of a normal distribution and the bounds of its central 95%."""
-
 LOG_ZERO = -1e30
 """Stands for log 0. Finite, so that no gradient meets inf - inf."""
 

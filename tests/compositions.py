@@ -19,7 +19,7 @@ from places import ROOT
 from clickexp.experiment.resolve import Config, resolve
 from clickexp.experiment.run import run_experiment
 from clickexp.experiment.values import resolved_values
-from clickexp.runs.result import RunResult
+from clickexp.runs.run import Run
 
 CONF = ROOT / "conf"
 
@@ -99,7 +99,7 @@ def resolved(*overrides: str) -> Config:
         return resolve(config, overrides)
 
 
-def run_in(folder: Path, *overrides: str) -> RunResult:
+def run_in(folder: Path, *overrides: str) -> Run:
     """The result of a run in this folder, which also names the overrides, as the command leaves them."""
     (folder / ".hydra").mkdir(parents=True)
     (folder / ".hydra/overrides.yaml").write_text(yaml.safe_dump(list(overrides)))

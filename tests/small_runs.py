@@ -7,13 +7,29 @@ import numpy as np
 import polars as pl
 import yaml
 
-from clickexp.runs.result import RunResult
+from clickexp.runs.run import Run
+
+DIRECTIONS = {
+    **dict.fromkeys(("ppl", "cond_ppl", "ece"), False),
+    **dict.fromkeys(("ll", "ndcg", "mrr", "map", "map_min", "auc"), True),
+}
+"""What the classes of these metrics state."""
 
 
-def result_of(content):
-    """The result of a run that has these keys."""
+def stated(*names):
+    """What a result states of these metrics."""
+    return {
+        name: DIRECTIONS[name.partition("@")[0]]
+        for name in names
+        if name.partition("@")[0] in DIRECTIONS
+    }
+
+
+def result_of(content, **beside):
+    """A run whose document has these keys. beside: what is not in the document, such as the folder."""
     needed = {"format": 1, "model": "UBM", "dataset": "clicks", "test_set": "set-a"}
-    return RunResult.of(needed | content)
+    directions = {"higher_is_better": stated(*content.get("test", ()))}
+    return Run.of(needed | directions | content, **beside)
 
 
 def write_run(
@@ -40,6 +56,7 @@ def write_run(
         "seed": seed,
         "val": {"ll": test.get("ll")},
         "test": test,
+        "higher_is_better": stated(*test, *result.get("val", ())),
         "per_rank": {
             "ll": [test.get("ll", -0.5) * 1.2, test.get("ll", -0.5) * 0.8],
             "examination": [1.0, 0.5],

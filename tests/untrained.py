@@ -10,7 +10,7 @@ from small_logs import fill_tables
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor, model_constructor
 from clickexp.experiment.values import resolved_values
-from clickexp.runs.result import Origin, RunResult
+from clickexp.runs.run import Origin, Run
 from clickexp.runs.sources import sources
 from clickexp.runs.store import ENCODING, IDS
 from clickexp.training.checkpoint import save_model
@@ -34,7 +34,12 @@ def new_run(folder, *overrides, fill=fill_tables):
         (folder / ENCODING).write_text(dataset.encoding.model_dump_json())
     fingerprint = dataset.first(config["max_sessions"]).fingerprint()
     origin = Origin(sources=sources(config), fingerprint=fingerprint, directory=str(Path.cwd()))
-    RunResult(
-        model=model.name, dataset=dataset.name, test_set="none", test={"ll": None}, origin=origin
-    ).write(folder)
+    Run(
+        model=model.name,
+        dataset=dataset.name,
+        test_set="none",
+        test={"ll": None},
+        origin=origin,
+        folder=folder,
+    ).write()
     return folder

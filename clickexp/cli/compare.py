@@ -57,7 +57,9 @@ def _folders() -> argparse.ArgumentParser:
         "folders", metavar="FOLDER", nargs="+", help="folder of a run, a sweep, or many of them"
     )
     parser.add_argument(
-        "--output", metavar="FOLDER", help="where to write; by default the first folder"
+        "--output",
+        metavar="FOLDER",
+        help="where to write; by default the first folder, or comparison/ in that of a run",
     )
     text = "model or row that others are tested against; by default the best"
     parser.add_argument("--baseline", metavar="NAME", help=text)

@@ -114,7 +114,7 @@ class LogWriter:
         from clickexp.data.names import NamesWriter
 
         self.folder, self.name, self.format = Path(folder), name, format
-        self.progress = progress or (lambda done, total: None)
+        self.progress = progress or (lambda done, total, where="", /: None)
         self.source, self.durable = source or folder, durable
         self.notes: dict[str, int | str] = {}
         self.categories: dict[str, Names] = {}

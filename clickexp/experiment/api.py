@@ -21,13 +21,10 @@ from clickexp.experiment.overrides import CommandLine
 from clickexp.experiment.resolve import resolve
 from clickexp.experiment.run import run as run_parts
 from clickexp.experiment.values import current
-from clickexp.loggers import FanOut, Logger
-from clickexp.loggers.jsonl import plain
 from clickexp.models import Model
 from clickexp.runs.claims import claim_named, claim_new
-from clickexp.runs.result import RunResult
 from clickexp.runs.run import Run
-from clickexp.runs.store import HYDRA, OVERRIDES, REPORT, values
+from clickexp.runs.store import HYDRA, OVERRIDES, REPORT
 from clickexp.utils.files import whole
 
 if TYPE_CHECKING:
@@ -43,24 +40,19 @@ class FittedRun:
     """A finished run with its model and data.
 
     Attributes:
-        run: Its folder, result, configuration and epochs.
+        result: Its document, as result.json has it, with its folder, configuration and epochs.
         model: The fitted model.
         dataset: The sessions that it was fitted to and tested on.
     """
 
-    run: Run
+    result: Run
     model: Model
     dataset: Dataset
 
     @property
     def folder(self) -> Path:
         """Where result.json, model.npz, report.html and the rest are."""
-        return self.run.folder
-
-    @property
-    def result(self) -> RunResult:
-        """What the run reports, as result.json has it."""
-        return self.run.result
+        return self.result.folder
 
     @property
     def report(self) -> Path:
@@ -85,7 +77,7 @@ class FittedRun:
         """The record of each epoch, one row each."""
         import polars as pl
 
-        return pl.DataFrame(list(self.run.epochs), infer_schema_length=None)
+        return pl.DataFrame(list(self.result.epochs), infer_schema_length=None)
 
     @cached_property
     def per_rank(self) -> "pl.DataFrame":
@@ -111,7 +103,7 @@ class FittedRun:
         from clickexp.results.figures.drawing import drawing
         from clickexp.results.figures.run import run_figures
 
-        figures = run_figures(self.run)
+        figures = run_figures(self.result)
         for name in names:
             if name not in figures:
                 raise UserError(f"there is no figure {name}: choose from {', '.join(figures)}")
@@ -119,11 +111,11 @@ class FittedRun:
 
     def __repr__(self) -> str:
         test = self.result.test
-        known = {name: test.get(name) for name in ("ll", "ppl", "cond_ppl")}
+        headline = {name: test.get(name) for name in ("ll", "ppl", "cond_ppl")}
         shown = ", ".join(
-            f"{name}={value:.4f}" for name, value in known.items() if value is not None
+            f"{name}={value:.4f}" for name, value in headline.items() if value is not None
         )
-        return f"FittedRun({self.run.model} on {self.run.dataset}: {shown}, in {self.folder})"
+        return f"FittedRun({self.result.model} on {self.result.dataset}: {shown}, in {self.folder})"
 
 
 def run(
@@ -153,20 +145,20 @@ def run(
         raise ConfigError(
             f"config_dir={config_dir}: there is no such folder. Give a folder of options."
         )
-    if others := [each for each in overrides if not isinstance(each, str)]:
+    if others := [word for word in overrides if not isinstance(word, str)]:
         raise ConfigError(
             f"clickexp.run takes overrides as text, such as 'seed=1', and not {others[0]!r}"
         )
     words = [*overrides, *(f"{key}={_text(value)}" for key, value in settings.items())]
     words += [] if config_dir is None else ["--config-dir", str(config_dir)]
     try:
-        given = CommandLine(words)
-        if len(given.overrides) + 2 * (config_dir is not None) != len(words):
+        line = CommandLine(words)
+        if len(line.overrides) + 2 * (config_dir is not None) != len(words):
             raise ConfigError("clickexp.run takes overrides, such as seed=1, and no options")
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = compose("config", [*given.searchpath, *given.overrides], return_hydra_config=True)
+            cfg = compose("config", [*line.searchpath, *line.overrides], return_hydra_config=True)
             with current(cfg):
-                return _run_in(cfg, given.overrides, folder)
+                return _run_in(cfg, line.overrides, folder)
     except MENDABLE as error:
         if isinstance(error, UserError | OSError) and not isinstance(error, HydraException):
             raise
@@ -186,30 +178,17 @@ def _run_in(cfg: DictConfig, overrides: list[str], folder: str | Path | None) ->
         (claim.folder / HYDRA).mkdir(exist_ok=True)
         with whole(claim.folder / OVERRIDES) as part:
             part.write_text(OmegaConf.to_yaml(overrides))
-        recorder = _Recorder()
         with open_loggers(config) as logger:
-            parts = build(config, claim.folder, FanOut([logger, recorder]))
-            result = run_parts(parts)
+            parts = build(config, claim.folder, logger)
+            return FittedRun(run_parts(parts), parts.model, parts.dataset)
     finally:
         claim.release()
-    run = Run(claim.folder, result, config.values, values(overrides), tuple(recorder.epochs))
-    return FittedRun(run, parts.model, parts.dataset)
-
-
-class _Recorder(Logger):
-    """Keeps the record of each epoch."""
-
-    def __init__(self) -> None:
-        self.epochs: list[Mapping[str, Any]] = []
-
-    def epoch(self, record: Mapping[str, Any]) -> None:
-        self.epochs.append(plain(record))
 
 
 def _text(value: Any) -> str:
     """A value as Hydra's grammar has it."""
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_text(each)}" for key, each in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_text, value)) + "]"
     if isinstance(value, str | Path):

@@ -5,7 +5,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from clickexp.parameters.base import check_click_rate
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
-from clickexp.runs.result import Origin
+from clickexp.runs.run import Origin
 from clickexp.runs.sources import sources
 from clickexp.runs.store import CHECKPOINT, RESULT
 from clickexp.training.base import BaseTrainer
@@ -45,7 +45,7 @@ _SPARSE = 20
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What a run is made of.
+    """Parts of a run.
 
     Attributes:
         config: The configuration that they were built from.
@@ -73,7 +73,7 @@ class Parts:
 
     @cached_property
     def links(self) -> Identifiability:
-        """What the training sessions tell of the order of positions, where the model learns it."""
+        """The order of positions that the training sessions tell, where the model learns it."""
         return identifiability(self.dataset.train, ENOUGH_SESSIONS)
 
 
@@ -94,9 +94,11 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     earlier = _earlier(settings.continue_from, identified)
     # before reading, so that what changes meanwhile counts as changed
     read = sources(config.values)
-    dataset = config.open_dataset(
-        **accepted(config.open_dataset, {"progress": partial(logger.progress, "read", 0)})
-    )
+
+    def report(done: int, total: int, where: str = "", /) -> None:
+        logger.progress("read", 0, done, total)
+
+    dataset = config.open_dataset(**accepted(config.open_dataset, {"progress": report}))
     for part in dataset.parts.values():
         part.check_stored_ids()
     if (advice := _sparse_ids(dataset)) is not None:
@@ -126,7 +128,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
 
 
 def _sparse_ids(dataset: Dataset) -> str | None:
-    """What to say of ids such as hashes, of which most are no document's, so that tables are too large."""
+    """A warning of ids such as hashes, of which most are no document's, so that tables are too large."""
     most = sum(part.count * part.ranks for part in dataset.parts.values())
     if dataset.query_doc_pairs < max(_MANY_IDS, _SPARSE * most):
         return None

@@ -30,8 +30,10 @@ def chosen_option(group: str, overrides: Sequence[str]) -> str:
     """
     if HydraConfig.initialized():
         return str(HydraConfig.get().runtime.choices.get(group))
-    given = {each.key_or_group: each.get_value_element_as_str() for each in parsed(overrides)}
-    return given.get(group, str(default_options().get(group)))
+    options = {
+        override.key_or_group: override.get_value_element_as_str() for override in parsed(overrides)
+    }
+    return options.get(group, str(default_options().get(group)))
 
 
 def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:
@@ -42,21 +44,25 @@ def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]
     Args:
         overrides: Those of the run.
     """
-    given = [each for each in parsed(overrides) if not each.key_or_group.startswith(LAUNCHING)]
+    settings = [
+        override
+        for override in parsed(overrides)
+        if not override.key_or_group.startswith(LAUNCHING)
+    ]
     options = default_options()
-    choices = [each for each in given if _chooses(each, options)]
-    values = [each for each in given if not _chooses(each, options)]
-    defaults = compose("config", [line_of(each) for each in choices]) if values else None
-    for each in choices:
-        if (option := each.get_value_element_as_str()) != (
-            usual := options.get(each.get_key_element())
+    choices = [override for override in settings if _chooses(override, options)]
+    values = [override for override in settings if not _chooses(override, options)]
+    defaults = compose("config", [line_of(override) for override in choices]) if values else None
+    for override in choices:
+        if (option := override.get_value_element_as_str()) != (
+            usual := options.get(override.get_key_element())
         ):
-            yield each.get_key_element().lstrip("+"), option, usual
-    for each in values:
-        key = each.key_or_group
+            yield override.get_key_element().lstrip("+"), option, usual
+    for override in values:
+        key = override.key_or_group
         default = OmegaConf.select(defaults, key, default=None) if defaults is not None else None
-        if each.value() != default or default is None:
-            yield key, each.get_value_element_as_str(), default
+        if override.value() != default or default is None:
+            yield key, override.get_value_element_as_str(), default
 
 
 def _chooses(override: Any, options: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What readers see before a run trains: its configuration as YAML, the record that loggers receive, and notes."""
+"""Output before a run trains: its configuration as YAML, the record that loggers receive, and notes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -70,29 +70,29 @@ def format_hydra_error(error: Exception, words: Sequence[str]) -> str:
     if added := _ADDED.search(text):
         return f"{added[1].lstrip('+')}: write it with a plus, {added[1]}"
     try:
-        given = CommandLine(words)
+        line = CommandLine(words)
         if isinstance(error, MissingMandatoryValue) and error.full_key:
-            return _unset(error.full_key, given)
+            return _unset(error.full_key, line)
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            return _no_such_option(error, given) or _no_such_key(given) or text
+            return _no_such_option(error, line) or _no_such_key(line) or text
     except (*MENDABLE, ValueError):
         return text
 
 
-def _options(group: str, given: CommandLine) -> list[str]:
+def _options(group: str, line: CommandLine) -> list[str]:
     loader = GlobalHydra.instance().config_loader()
-    return loader.get_group_options(group, config_name="config", overrides=given.searchpath)
+    return loader.get_group_options(group, config_name="config", overrides=line.searchpath)
 
 
-def _no_such_option(error: Exception, given: CommandLine) -> str | None:
+def _no_such_option(error: Exception, line: CommandLine) -> str | None:
     """Of an option that its group does not have; None if the error is another."""
     parts = str(getattr(error, "missing_cfg_file", "")).split("/")
     ends = range(len(parts) - 1, 0, -1)
-    end = next((end for end in ends if _options("/".join(parts[:end]), given)), len(parts) - 1)
+    end = next((end for end in ends if _options("/".join(parts[:end]), line)), len(parts) - 1)
     group, name = "/".join(parts[:end]), "/".join(parts[end:])
     if not group:
         return None
-    known = _options(group, given)
+    options = _options(group, line)
     if group == "dataset" and ("/" in name or "." in name):
         return (
             f"dataset={name}: dataset chooses the format, and dataset.path the file. Write dataset=lists "
@@ -102,8 +102,8 @@ def _no_such_option(error: Exception, given: CommandLine) -> str | None:
     if group == "metric" and (found := metric_options(name.partition("@")[0])):
         return f"there is no group of metrics {name}. It is among those of metric={found[-1]}"
     kind = "tower" if group == TOWERS else group
-    meant = did_you_mean(_FORMATS.get(name, name) if group == "dataset" else name, known)
-    return f"there is no {kind} {name}.{meant} Options: {', '.join(known)}"
+    meant = did_you_mean(_FORMATS.get(name, name) if group == "dataset" else name, options)
+    return f"there is no {kind} {name}.{meant} Options: {', '.join(options)}"
 
 
 def _quoted(override: str) -> str:
@@ -112,21 +112,21 @@ def _quoted(override: str) -> str:
     return f'{key}="{value}"'
 
 
-def _no_such_key(given: CommandLine) -> str | None:
+def _no_such_key(line: CommandLine) -> str | None:
     """Of the first override of a key that the configuration does not have; None if it has all of them."""
-    overrides = parsed(given.overrides)
-    choices = [each for each in overrides if _options(each.key_or_group, given)]
-    chosen = [line_of(each) for each in choices if not each.is_sweep_override()]
-    cfg = compose("config", [*given.searchpath, *chosen], return_hydra_config=True)
-    known = [key for key, _ in walk(plain(cfg, resolve=False))]
+    overrides = parsed(line.overrides)
+    choices = [override for override in overrides if _options(override.key_or_group, line)]
+    chosen = [line_of(override) for override in choices if not override.is_sweep_override()]
+    cfg = compose("config", [*line.searchpath, *chosen], return_hydra_config=True)
+    keys = [key for key, _ in walk(plain(cfg, resolve=False))]
     for override in overrides:
         key = override.key_or_group
-        if override in choices or key in known or "/" in key:
+        if override in choices or key in keys or "/" in key:
             continue
         if override.type in (OverrideType.CHANGE, OverrideType.DEL):
             of_hydra = key.startswith("hydra.")
-            places = [name for name in known if name.startswith("hydra.") == of_hydra]
-            meant = did_you_mean(key, [*places, *presets()]) or _beside(key, known)
+            places = [name for name in keys if name.startswith("hydra.") == of_hydra]
+            meant = did_you_mean(key, [*places, *presets()]) or _beside(key, keys)
             if key in _DEVICES:
                 meant = (
                     " JAX takes a GPU where there is one; JAX_PLATFORMS=cpu clickexp ... the CPU."
@@ -135,21 +135,21 @@ def _no_such_key(given: CommandLine) -> str | None:
     return None
 
 
-def _beside(key: str, known: Sequence[str]) -> str:
+def _beside(key: str, keys: Sequence[str]) -> str:
     """The keys of the node that a key was looked for in, where there is one."""
     node = key.rpartition(".")[0]
     inside = [
-        name.removeprefix(f"{node}.") for name in known if node and name.startswith(f"{node}.")
+        name.removeprefix(f"{node}.") for name in keys if node and name.startswith(f"{node}.")
     ]
     inside = [name for name in inside if "." not in name and name not in ("_target_", "_partial_")]
     return f" {node} has {', '.join(inside)}." if inside else " clickexp --help lists the keys."
 
 
-def _unset(key: str, given: CommandLine) -> str:
+def _unset(key: str, line: CommandLine) -> str:
     """Of a key that has to be given, with the example at the head of the option's file, if there is one."""
     group = key.partition(".")[0]
-    chosen = [override for override in parsed(given.overrides) if override.key_or_group == group]
-    files = [CONF / group / f"{name}.yaml" for each in chosen for name in values_of(each)]
+    chosen = [override for override in parsed(line.overrides) if override.key_or_group == group]
+    files = [CONF / group / f"{name}.yaml" for override in chosen for name in values_of(override)]
     head = [
         line
         for file in files

@@ -10,7 +10,7 @@ from hydra.errors import InstantiationException
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.evaluation.evaluate import validation_metrics
-from clickexp.evaluation.groups import GROUPS, MetricGroup, metric_groups
+from clickexp.evaluation.groups import GROUPS, MetricGroup, click_metrics, metric_groups
 from clickexp.experiment.conf import metric_options
 from clickexp.metrics import Metric
 from clickexp.models import Model
@@ -138,9 +138,13 @@ def _added_by(metric: str | None, metrics: Mapping[str, MetricGroup]) -> str:
 
 
 def directions(node: Mapping[str, Any]) -> dict[str, bool | None]:
-    """Whether higher is better, by metric, as the metrics that `metric` of a configuration describes state it."""
+    """Whether higher is better, by metric, as the metrics of a run state it.
+
+    Args:
+        node: `metric` of the configuration; without metrics of clicks, trainers have their own.
+    """
     directions: dict[str, bool | None] = {}
-    for group in build_metrics(node).values():
+    for group in {**metric_groups({"click": click_metrics()}), **build_metrics(node)}.values():
         directions |= group.higher_is_better
     return directions
 

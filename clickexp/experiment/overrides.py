@@ -101,9 +101,9 @@ class CommandLine:
 
 
 def _check_alone(options: argparse.Namespace) -> None:
-    given = [f"--{name.replace('_', '-')}" for name in _ALONE if getattr(options, name)]
-    if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} exclude each other. Leave {given[0]} out.")
+    flags = [f"--{name.replace('_', '-')}" for name in _ALONE if getattr(options, name)]
+    if len(flags) > 1:
+        raise ConfigError(f"{' and '.join(flags)} exclude each other. Leave {flags[0]} out.")
 
 
 def _check_swept_once(overrides: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a run reports of its trained model."""
+"""The result of a run: its trained model, evaluated."""
 
 import importlib.metadata
 import logging
@@ -18,7 +18,6 @@ from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.references import references
 from clickexp.experiment.build import Parts
-from clickexp.loggers.jsonl import plain
 from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.posteriors.draws import as_result, evaluate_draws
@@ -27,11 +26,12 @@ from clickexp.posteriors.shared import shared_posterior
 from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.hashing import config_hash
-from clickexp.runs.result import FORMAT, RelativeExamination, RunResult
+from clickexp.runs.run import FORMAT, RelativeExamination, Run
 from clickexp.runs.store import ENCODING, IDS, MODEL, SHARED
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.memory import peak_memory
+from clickexp.utils.documents import plain
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
 
@@ -39,18 +39,18 @@ log = logging.getLogger(__name__)
 _VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
 
 _Part = dict[str, Any]
-"""Keys and values of a `RunResult`."""
+"""Keys and values of a `Run`."""
 
 
-def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
-    """Evaluates the trained model, and saves it where the configuration says so.
+def evaluate_run(parts: Parts, fit: FitReport) -> Run:
+    """Evaluates the trained model, and saves it where the configuration says so; the document is not written yet.
 
     Args:
         parts: From `build`.
         fit: Report of the training.
 
     Returns:
-        The result.
+        The run.
     """
     model, dataset, trainer, settings = (
         parts.model,
@@ -104,7 +104,13 @@ def evaluate_run(parts: Parts, fit: FitReport) -> RunResult:
         )
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
-    return RunResult.of(cleaned(plain(result)))
+    return Run.of(
+        cleaned(plain(result)),
+        folder=parts.folder,
+        config=parts.config.values,
+        words=tuple(parts.config.overrides),
+        epochs=tuple(plain(fit.history)),
+    )
 
 
 def _save_names(dataset: Dataset, folder: Path) -> None:
@@ -129,10 +135,12 @@ def _trust(model: Model, positions: int) -> dict[str, list[float]]:
     if not isinstance(model, TrustBiasModel):
         return {}
     towers = {"false_positive": model.false_positive, "true_positive": model.true_positive}
-    known = {name: tower for name, tower in towers.items() if isinstance(tower, PositionParameter)}
+    by_position = {
+        name: tower for name, tower in towers.items() if isinstance(tower, PositionParameter)
+    }
     return {
         name: tower.probabilities(positions).tolist()
-        for name, tower in known.items()
+        for name, tower in by_position.items()
         if tower.config.use_feature == "positions"
     }
 
@@ -165,8 +173,8 @@ def _shared_intervals(parts: Parts) -> _Part:
             posterior.save(parts.folder / SHARED)
         shared = shared_intervals(parts.model, posterior)
         points = (
-            (each.position, each.relative, each.relative_low, each.relative_high)
-            for each in propensity(parts.model, posterior, parts.dataset.test)
+            (ratio.position, ratio.relative, ratio.relative_low, ratio.relative_high)
+            for ratio in propensity(parts.model, posterior, parts.dataset.test)
         )
         return {
             "shared": _dumped(shared),
@@ -179,7 +187,7 @@ def _shared_intervals(parts: Parts) -> _Part:
 
 
 def _dumped(documents: Sequence[BaseModel]) -> list[_Part]:
-    return [each.model_dump() for each in documents]
+    return [document.model_dump() for document in documents]
 
 
 def _best_validation(report: FitReport) -> dict[str, float]:

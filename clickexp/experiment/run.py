@@ -15,9 +15,8 @@ from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import note, print_config, run_info
 from clickexp.experiment.resolve import resolve
 from clickexp.experiment.result import evaluate_run
-from clickexp.loggers.jsonl import plain
-from clickexp.runs.result import RunResult
-from clickexp.runs.store import CHECKPOINT, CONFIG, values
+from clickexp.runs.run import Run
+from clickexp.runs.store import CHECKPOINT, CONFIG
 from clickexp.training import FitReport
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
@@ -27,7 +26,7 @@ log = logging.getLogger(__name__)
 
 def run_experiment(
     cfg: DictConfig, folder: Path, sweep: str | None = None, overrides: Sequence[str] = ()
-) -> RunResult:
+) -> Run:
     """Runs the configured experiment and writes its files.
 
     Args:
@@ -37,7 +36,7 @@ def run_experiment(
         overrides: Those that `cfg` was composed with.
 
     Returns:
-        The result.
+        The run, finished.
 
     Raises:
         UserError: The configuration or the data is wrong; before training starts.
@@ -48,7 +47,7 @@ def run_experiment(
         return run(parts, sweep)
 
 
-def run(parts: Parts, sweep: str | None = None) -> RunResult:
+def run(parts: Parts, sweep: str | None = None) -> Run:
     """Trains and evaluates the model, and writes and reports the result.
 
     Args:
@@ -56,13 +55,13 @@ def run(parts: Parts, sweep: str | None = None) -> RunResult:
         sweep: Name of the sweep that the run is part of.
 
     Returns:
-        The result.
+        The run, finished.
     """
     _begin(parts, sweep)
     fit = _train(parts)
-    result = evaluate_run(parts, fit)
-    _finish(parts, result, fit)
-    return result
+    finished = evaluate_run(parts, fit)
+    _finish(parts, finished)
+    return finished
 
 
 def _begin(parts: Parts, sweep: str | None) -> None:
@@ -85,17 +84,17 @@ def _train(parts: Parts) -> FitReport:
     )
 
 
-def _finish(parts: Parts, result: RunResult, fit: FitReport) -> None:
+def _finish(parts: Parts, finished: Run) -> None:
     """Writes the result, whole or not at all, and reports it. What has a result is finished."""
     logger = parts.logger
-    result.write(parts.folder)
+    finished.write()
     (parts.folder / CHECKPOINT).unlink(missing_ok=True)
-    logger.per_rank("val", result.per_rank_val)
-    logger.per_rank("test", result.per_rank)
-    logger.result(result)
+    logger.per_rank("val", finished.per_rank_val)
+    logger.per_rank("test", finished.per_rank)
+    logger.result(finished)
     logger.message(f"results in {display_path(parts.folder)}")
     if parts.config.settings.report:
-        _report(parts, result, fit)
+        _report(parts, finished)
 
 
 def _import_report() -> None:
@@ -104,23 +103,14 @@ def _import_report() -> None:
         importlib.import_module("clickexp.results.pages.write")
 
 
-def _report(parts: Parts, result: RunResult, fit: FitReport) -> None:
+def _report(parts: Parts, finished: Run) -> None:
     """Writes the page and figures of a finished run, and reports its path, or why there is none."""
     try:
-        from clickexp.results.pages.write import (
-            write_report,  # here, since what it imports takes long
-        )
-        from clickexp.runs.run import Run
+        # here, since what it imports takes long
+        from clickexp.results.pages.write import write_report
 
         overrides = parts.config.overrides
-        run = Run(
-            parts.folder,
-            result,
-            parts.config.values,
-            values(overrides),
-            tuple(plain(fit.history)),
-        )
-        page = write_report(run, [*changed_settings(overrides)], command_of(overrides))
+        page = write_report(finished, [*changed_settings(overrides)], command_of(overrides))
         parts.logger.message(f"report: {display_path(page)}")
     except Exception as error:  # the result is there: nothing that goes wrong here may end a sweep
         log.debug("no report", exc_info=True)

@@ -146,15 +146,15 @@ def _component(component: str | _Node, mixture: _Node, overrides: Sequence[str])
     """A component given by name, or spelled out."""
     if isinstance(component, dict):
         return _Component(component, frozenset(component))
-    known = GlobalHydra.instance().config_loader().get_group_options("model")
-    if component not in known:
+    models = GlobalHydra.instance().config_loader().get_group_options("model")
+    if component not in models:
         raise ConfigError(
-            f"model.components: there is no model {component!r}; choose from {', '.join(known)}"
+            f"model.components: there is no model {component!r}; choose from {', '.join(models)}"
         )
     kept = [
-        line_of(each)
-        for each in parsed(overrides)
-        if each.key_or_group.partition(".")[0] != "model"
+        line_of(override)
+        for override in parsed(overrides)
+        if override.key_or_group.partition(".")[0] != "model"
     ]
     cfg = compose("config", [*kept, f"model={component}"])
     node = plain(cfg.model)

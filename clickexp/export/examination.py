@@ -8,12 +8,12 @@ import polars as pl
 from clickexp.data import Sessions
 from clickexp.export.predict import examination_outputs, predicted
 from clickexp.models import ClickModel
-from clickexp.numerics import QUANTILE
 from clickexp.parameters import PositionParameter
 from clickexp.parameters.context import in_new_session
 from clickexp.posteriors.intervals import propensity
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.propensities.base import clicks_by_position
+from clickexp.utils.statistics.means import QUANTILE
 
 
 def examination(

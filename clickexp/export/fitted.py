@@ -16,7 +16,7 @@ from clickexp.experiment.instantiate import CONTEXT, constructor, model_construc
 from clickexp.experiment.values import default_value
 from clickexp.export.trust import check_targets
 from clickexp.models import Model
-from clickexp.runs.result import Origin, RunResult
+from clickexp.runs.run import Origin, Run
 from clickexp.runs.store import CONFIG, ENCODING, IDS, MODEL, natural, read_limited
 from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
@@ -101,7 +101,7 @@ def fitted(
 def _origin(run: Path) -> Origin:
     """Returns what a run was of; UserError where its result does not say so."""
     try:
-        origin = RunResult.read(run).origin
+        origin = Run.read(run).origin
     except UserError as error:
         raise UserError(f"{run}: {error}. Fit the model again.") from error
     if origin is None:

@@ -42,7 +42,7 @@ from clickexp.posteriors.documents import EFFECTIVE, ROLES, effective_outputs, i
 from clickexp.posteriors.exported import exported, open_documents
 from clickexp.posteriors.intervals import shared_intervals
 from clickexp.posteriors.shared import SharedPosterior
-from clickexp.runs.result import SharedParameter
+from clickexp.runs.run import SharedParameter
 from clickexp.runs.store import SHARED
 from clickexp.utils.files import check_inside, whole
 from clickexp.utils.progress import Steps

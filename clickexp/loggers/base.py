@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from clickexp.runs.result import RunResult
+from clickexp.runs.run import Run
 
 Phase = Literal["read", "train", "val", "test", "intervals"]
 Split = Literal["val", "test"]
@@ -88,7 +88,7 @@ class Logger:
         """Reports a line that readers should not miss, by default as a message."""
         self.message(text)
 
-    def result(self, result: RunResult) -> None:
+    def result(self, result: Run) -> None:
         """Reports the run's result, as written to `result.json`."""
 
     def finish(self, ok: bool) -> None:

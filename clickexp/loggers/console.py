@@ -12,7 +12,7 @@ from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.epochs import EpochTable
 from clickexp.loggers.live import LiveLine
 from clickexp.results.run_tables import rank_table, result_tables
-from clickexp.runs.result import RunResult, Training
+from clickexp.runs.run import Run, Training
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.numbers import count, number
 from clickexp.utils.tables.terminal import first_ranks, fits, folded, side_by_side, terminal, widest
@@ -116,7 +116,7 @@ class ConsoleLogger(Logger):
         """Prints the line, in a sweep with the job that it is about."""
         self._print(f"job {self.folder}: {text}" if self.job else text)
 
-    def result(self, result: RunResult) -> None:
+    def result(self, result: Run) -> None:
         """Prints the test metrics and the cost of training."""
         self.line.stop()
         if self.job:
@@ -153,7 +153,7 @@ def is_terminal(console: Console) -> bool:
     return console.is_interactive and console.file.isatty()
 
 
-def _blocks(result: RunResult, console: Console) -> list[RichTable]:
+def _blocks(result: Run, console: Console) -> list[RichTable]:
     """Tables of a result, side by side as far as the console is wide enough; by rank as many metrics as it holds."""
     blocks: list[list[RichTable]] = []
     for table in map(terminal, result_tables(result)):

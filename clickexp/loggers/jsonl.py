@@ -1,12 +1,12 @@
 """One JSON line per epoch, in a file beside the run."""
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from clickexp.loggers.base import Logger, RunInfo
+from clickexp.utils.documents import plain
 from clickexp.utils.paths import display_path
 
 
@@ -49,16 +49,3 @@ class JsonlLogger(Logger):
     def _append(self, text: str) -> None:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(text)
-
-
-def plain(value: Any) -> Any:
-    """The value in JSON's types: scalars of NumPy or JAX as numbers, arrays as lists, NaN and inf as None."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -15,8 +15,8 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # before W&B sets it
 import wandb
 
 from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
-from clickexp.loggers.jsonl import plain
-from clickexp.runs.result import RunResult
+from clickexp.runs.run import Run
+from clickexp.utils.documents import plain
 from clickexp.utils.paths import display_path
 
 _Mode = Literal["auto", "online", "offline", "disabled"]
@@ -152,7 +152,7 @@ class WandbLogger(Logger):
                 {"rank": rank, **{f"rank/{split}/{name}": value for name, value in row.items()}}
             )
 
-    def result(self, result: RunResult) -> None:
+    def result(self, result: Run) -> None:
         """Logs curves over cutoffs, of calibration and the table per rank, and fills the summary."""
         self._log_curves(result)
         vectors = {"val": result.per_rank_val, "test": result.per_rank}
@@ -160,7 +160,7 @@ class WandbLogger(Logger):
             self.run.log({"tables/per_rank": _table(vectors)})
         self.run.summary.update(_summary(result))
 
-    def _log_curves(self, result: RunResult) -> None:
+    def _log_curves(self, result: Run) -> None:
         """Logs curves over cutoffs, of calibration, and of references over ranks."""
         cutoffs: dict[int, dict[str, Any]] = defaultdict(dict)
         for name, value in result.test.items():
@@ -291,7 +291,7 @@ def _table(vectors: Mapping[str, Vectors]) -> wandb.Table:
     return wandb.Table(columns=["split", "rank", *names], data=plain(data))
 
 
-def _summary(result: RunResult) -> dict[str, Any]:
+def _summary(result: Run) -> dict[str, Any]:
     """Returns the values of a result by name, with the bounds of their intervals."""
     summary: dict[str, Any] = {"parameters": result.parameters, "config_hash": result.config_hash}
     for part, numbers in result.parts().items():

@@ -1,6 +1,5 @@
 from .ab import ABTest as ABTest
 from .ab import Difference as Difference
-from .ab import Estimate as Estimate
 from .ab import ab_test as ab_test
 from .assignment import assign as assign
 from .comparison import Day as Day

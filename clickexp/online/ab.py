@@ -1,12 +1,12 @@
 """A/B test of two rankers: what sessions of each are worth, and whether they differ."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from clickexp.errors import DataError
-from clickexp.utils.statistics.sequential import Estimate, estimate
+from clickexp.runs.online import ABTest, Difference
+from clickexp.utils.statistics.sequential import estimate
 
 METRICS = {
     "click_rate": ("clicks", "documents", True),
@@ -16,45 +16,6 @@ METRICS = {
 }
 """By name, the sums whose ratio a metric is, and whether higher is better."""
 _FEWEST = 2
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A metric of two rankers.
-
-    Attributes:
-        a: Its value with A.
-        b: Its value with B.
-        difference: B - A.
-        higher_is_better: Which way is better for users.
-    """
-
-    a: float
-    b: float
-    difference: Estimate
-    higher_is_better: bool
-
-    @property
-    def better(self) -> str | None:
-        """The ranker, "a" or "b", that is significantly better; None where neither is."""
-        if not self.difference.significant:
-            return None
-        return "b" if (self.difference.value > 0) == self.higher_is_better else "a"
-
-
-@dataclass(frozen=True)
-class ABTest:
-    """An A/B test.
-
-    Attributes:
-        sessions: Sessions of A and of B.
-        units: Units of A and of B that were assigned: sessions or users.
-        metrics: By name.
-    """
-
-    sessions: tuple[int, int]
-    units: tuple[int, int]
-    metrics: Mapping[str, Difference]
 
 
 def session_sums(clicks: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,22 +10,24 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from rich.console import Console
-from rich.table import Table
 
-from clickexp.online.comparison import OnlineComparison
 from clickexp.online.runs import compare_runs
 from clickexp.results.figures.drawing import BLACK, Panel
 from clickexp.results.figures.log import write_figures
 from clickexp.results.figures.panels import look
-from clickexp.runs.store import FIGURES, ONLINE, ONLINE_FILE, read_object, write_json
+from clickexp.results.online_results import online_table
+from clickexp.runs.online import OnlineComparison
+from clickexp.runs.store import FIGURES, ONLINE, ONLINE_FILE, read_object
 from clickexp.utils.escape import printable, slug
 from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
 from clickexp.utils.statistics.sequential import Estimate
-from clickexp.utils.tables.terminal import console_table, fits
+from clickexp.utils.tables.table import Table
+from clickexp.utils.tables.terminal import fits, terminal
 
 _PREFERENCE = "preference"
-_LEAST_P = 0.001
+_LEAST_COLUMNS = 4
+"""Metric, A, B and their difference."""
 
 
 def online(
@@ -53,11 +54,10 @@ def online(
     result = compare_runs(a, b, user, **settings)
     folder = Path(output) if output is not None else _folder_of(result)
     folder.mkdir(parents=True, exist_ok=True)
-    content = result.as_dict()
-    write_json(content, folder / ONLINE_FILE)
+    result.write(folder)
     drawn = write_figures(figures(result), folder)
     if as_json:
-        print(json.dumps(content, indent=2))  # noqa: T201  # the output of the command
+        print(json.dumps(result.as_dict(), indent=2))  # noqa: T201  # the output of the command
         return result
     _print(result)
     for path in (folder / ONLINE_FILE, drawn):
@@ -101,8 +101,8 @@ def figures(result: OnlineComparison) -> dict[str, list[Panel]]:
     days[_PREFERENCE] = [day.interleaving.preference for day in result.days]
     confidence = 1 - result.alpha
     return {
-        f"online_{name}": [partial(_by_day, found, _LABELS[name], confidence)]
-        for name, found in days.items()
+        f"online_{name}": [partial(_by_day, estimates, _LABELS[name], confidence)]
+        for name, estimates in days.items()
     }
 
 
@@ -118,7 +118,7 @@ _LABELS = {
 def _by_day(estimates: list[Estimate], label: str, confidence: float, axes: Axes) -> None:
     days = np.arange(1, len(estimates) + 1)
     values = {
-        name: np.array([getattr(each, name) for each in estimates])
+        name: np.array([getattr(estimate, name) for estimate in estimates])
         for name in ("value", "low", "high", "anytime_low", "anytime_high")
     }
     one, other = look(0), look(1)
@@ -145,46 +145,16 @@ def _print(result: OnlineComparison) -> None:
             f"{result.positions} documents shown, clicks of {result.user}; {result.same:.0%} of lists are ordered alike"
         )
     )
-    rows = {
-        name: (f"{metric.a:.4f}", f"{metric.b:.4f}", _cells(metric.difference, 1 - result.alpha))
-        for name, metric in result.ab.metrics.items()
-    }
-    test = result.interleaving
-    rows["interleaving"] = (
-        f"{test.wins_a:,}",
-        f"{test.wins_b:,}",
-        _cells(test.preference, 1 - result.alpha),
-    )
-    columns = [*rows["interleaving"][2]]
-    layouts = [columns[: len(columns) - left] for left in range(len(columns))]
-
-    def table(shown: Sequence[str]) -> Table:
-        cells = (
-            [name, a, b, *(more[column] for column in shown)] for name, (a, b, more) in rows.items()
-        )
-        return console_table(["", "A", "B", *shown], cells)
-
-    first = next((shown for shown in layouts if fits(table(shown), console)), layouts[-1])
-    console.print(table(first))
-    if rest := columns[len(first) :]:
-        cells = ([name, *(more[column] for column in rest)] for name, (_, _, more) in rows.items())
-        console.print(console_table(["", *rest], cells))
+    table = online_table(result)
+    counts = range(len(table.header), _LEAST_COLUMNS, -1)
+    fitting = (count for count in counts if fits(terminal(table, count), console))
+    shown = next(fitting, _LEAST_COLUMNS)
+    console.print(terminal(table, shown))
+    if rest := table.header[shown:]:
+        rows = [[row[0], *row[shown:]] for row in table.rows]
+        console.print(terminal(Table(["", *rest], rows)))
     for sentence in (*conclusions(result), *result.caveats):
         print(printable(sentence))  # noqa: T201  # the output of the command
-
-
-def _cells(estimate: Estimate, confidence: float) -> dict[str, str]:
-    """The cells of a row by the names of their columns, the most important first."""
-    percent = f"{100 * confidence:g}%"
-    needed = "-" if estimate.units_needed is None else f"{estimate.units_needed:,}"
-    return {
-        "B - A": f"{estimate.value:+.4f}",
-        f"{percent} interval": f"{estimate.low:+.4f} {estimate.high:+.4f}",
-        "p": f"{estimate.p_value:.3f}" if estimate.p_value >= _LEAST_P else f"< {_LEAST_P}",
-        f"{percent} at all looks": f"{estimate.anytime_low:+.4f} {estimate.anytime_high:+.4f}",
-        "needs": needed,
-        "detectable": f"{estimate.minimum_detectable_effect:.4f}",
-    }
 
 
 def conclusions(result: OnlineComparison) -> list[str]:
@@ -194,14 +164,16 @@ def conclusions(result: OnlineComparison) -> list[str]:
         ranker: [name for name, winner in better.items() if winner == ranker]
         for ranker in ("a", "b")
     }
-    found = [
+    winners = [
         f"{ranker.upper()} is better in {', '.join(names)}"
         for ranker, names in by_ranker.items()
         if names
     ]
     unit = "users" if result.users else "sessions"
     sentences = [
-        f"A/B test: {'; '.join(found)}." if found else "A/B test: no metric differs significantly."
+        f"A/B test: {'; '.join(winners)}."
+        if winners
+        else "A/B test: no metric differs significantly."
     ]
     interleaving = result.interleaving
     if interleaving.better:

@@ -1,92 +1,24 @@
 """Two rankers judged by users: an A/B test and interleaving, day by day."""
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from clickexp.data import Sessions
 from clickexp.errors import ConfigError
-from clickexp.loggers.jsonl import plain
 from clickexp.models import ClickModel, Model
-from clickexp.online.ab import ABTest, ab_test, session_sums
+from clickexp.online.ab import ab_test, session_sums
 from clickexp.online.assignment import assign
-from clickexp.online.interleaving import Interleaving, interleaving_test, team_draft
+from clickexp.online.interleaving import interleaving_test, team_draft
 from clickexp.online.lists import Rankings, rank
 from clickexp.online.users import User
+from clickexp.runs.online import Day, OnlineComparison
 from clickexp.utils.bounds import Fraction, PositiveInt, Seed, bounded, check_numbers
 from clickexp.utils.progress import Steps
 
 _MOST_SESSIONS = 1 << 27
 """Whose clicks on ten documents take about a gigabyte."""
-
-
-@dataclass(frozen=True)
-class Day:
-    """Both tests at the end of a day, from its sessions and those of the days before.
-
-    Attributes:
-        day: From 1.
-        ab: The A/B test.
-        interleaving: The test by interleaving.
-    """
-
-    day: int
-    ab: ABTest
-    interleaving: Interleaving
-
-
-@dataclass(frozen=True)
-class OnlineComparison:
-    """Two rankers judged by users.
-
-    Attributes:
-        a: Name of the first ranker.
-        b: Name of the second.
-        user: Name of the click model of the users.
-        lists: Lists that sessions are drawn from.
-        same: Share of the lists that both rankers order alike, as far as they are shown.
-        positions: Documents shown.
-        sessions: Sessions of the A/B test; interleaving has as many.
-        users: Users whose ids are assigned; None where sessions are.
-        alpha: Error rate of intervals and tests.
-        power: That of minimum detectable effects.
-        seed: The same seed gives the same sessions.
-        days: Each day; the last one is the result.
-        models: Names of the models of both rankers.
-        caveats: What makes the comparison less than it seems, in sentences.
-    """
-
-    a: str
-    b: str
-    user: str
-    lists: int
-    same: float
-    positions: int
-    sessions: int
-    users: int | None
-    alpha: float
-    power: float
-    seed: int
-    days: tuple[Day, ...]
-    models: tuple[str, str] = ("", "")
-    caveats: tuple[str, ...] = ()
-
-    @property
-    def ab(self) -> ABTest:
-        """The A/B test of all sessions."""
-        return self.days[-1].ab
-
-    @property
-    def interleaving(self) -> Interleaving:
-        """The test by interleaving of all sessions."""
-        return self.days[-1].interleaving
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns plain values, as JSON has them; numbers that it has not are None."""
-        return plain(dataclasses.asdict(self))
 
 
 @bounded

@@ -1,40 +1,15 @@
 """Team-draft interleaving: two rankers share each list, and clicks credit the one that placed the document."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from clickexp.utils.statistics.sequential import Estimate, estimate
+from clickexp.runs.online import Interleaving
+from clickexp.utils.statistics.sequential import estimate
 
 _BOUNDS = ("low", "high", "anytime_low", "anytime_high")
-
-
-@dataclass(frozen=True)
-class Interleaving:
-    """A test by interleaving.
-
-    Attributes:
-        sessions: Sessions.
-        wins_a: Sessions in which A has more clicks.
-        wins_b: Sessions in which B has more clicks.
-        ties: Sessions in which they have equally many, or none.
-        preference: (wins of B - wins of A) / sessions, from -1 to 1, with its intervals and the p-value.
-    """
-
-    sessions: int
-    wins_a: int
-    wins_b: int
-    ties: int
-    preference: Estimate
-
-    @property
-    def better(self) -> str | None:
-        """The ranker, "a" or "b", that is significantly preferred; None where neither is."""
-        if not self.preference.significant:
-            return None
-        return "b" if self.preference.value > 0 else "a"
 
 
 def team_draft(

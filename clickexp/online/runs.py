@@ -11,7 +11,7 @@ from clickexp.export.fitted import fitted
 from clickexp.models import ClickModel
 from clickexp.online.comparison import OnlineComparison, check_trial, compare_rankers
 from clickexp.online.lists import candidate_lists, check_same_lists
-from clickexp.runs.result import RunResult
+from clickexp.runs.run import Run
 
 _TRUE_USER = "true"
 
@@ -102,6 +102,6 @@ def true_user(run: Path, dataset: Dataset) -> ClickModel:
 def _name_of(run: Path) -> str:
     """The name of a run's model, as its result has it."""
     try:
-        return RunResult.read(run).model
+        return Run.read(run).model
     except UserError as error:
         raise UserError(f"{run}: {error}") from error

@@ -7,11 +7,12 @@ from flax import nnx
 from jaxtyping import Float, Integer
 
 from clickexp.models import MixtureModel, Model
-from clickexp.numerics import QUANTILE, log_sigmoid_pair, mean_slope
+from clickexp.numerics import log_sigmoid_pair, mean_slope
 from clickexp.parameters import Rows, Table
 from clickexp.parameters.base import PosteriorParameter
 from clickexp.parameters.context import new_session
 from clickexp.types import Array, Batch
+from clickexp.utils.statistics.means import QUANTILE
 
 ROLES = {"attraction": ("attraction", "ctr"), "satisfaction": ("satisfaction",)}
 """Columns of probabilities, and the roles that they come from, the first that a model has."""

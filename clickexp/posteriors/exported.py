@@ -12,7 +12,7 @@ from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import with_policy_prior
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
 from clickexp.posteriors.shared import SharedPosterior
-from clickexp.runs.result import SharedParameter
+from clickexp.runs.run import SharedParameter
 from clickexp.utils.progress import Steps
 
 

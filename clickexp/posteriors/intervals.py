@@ -11,13 +11,13 @@ from scipy.special import expit
 
 from clickexp.data import Sessions
 from clickexp.models import MixtureModel, Model, TrustBiasModel
-from clickexp.numerics import QUANTILE
 from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
 from clickexp.parameters.context import in_new_session
 from clickexp.posteriors.shared import SharedPosterior
-from clickexp.runs.result import SharedParameter
+from clickexp.runs.run import SharedParameter
 from clickexp.types import Array
+from clickexp.utils.statistics.means import QUANTILE
 
 _LEAST_SLOPE = 1e-6
 _OPEN = 3.5

@@ -9,9 +9,9 @@ from jaxtyping import Float
 
 from clickexp.data import Dataset, Sessions
 from clickexp.errors import ConfigError
-from clickexp.numerics import QUANTILE
 from clickexp.propensities.base import Propensities, PropensitySource, documents
 from clickexp.utils.bounds import OneOf
+from clickexp.utils.statistics.means import QUANTILE
 
 _GROUPS = 20
 """Of documents, one of which the jackknife leaves out at a time."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from clickexp.data import Dataset, Sessions
 from clickexp.errors import ConfigError, UserError
-from clickexp.numerics import QUANTILE
 from clickexp.propensities.base import Propensities, PropensitySource, documents
-from clickexp.runs.result import RelativeExamination, RunResult
+from clickexp.runs.run import RelativeExamination, Run
+from clickexp.utils.statistics.means import QUANTILE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ class RunPropensities(PropensitySource):
     def __call__(self, dataset: Dataset) -> Propensities:
         """Reads result.json; ConfigError where it has none, or one that cannot be."""
         try:
-            result = RunResult.read(Path(self.run).expanduser())
+            result = Run.read(Path(self.run).expanduser())
         except UserError as error:
             raise ConfigError(
                 f"propensity.run={self.run}: {error}; give the folder of another run, or repeat this one"
@@ -94,7 +94,7 @@ class RunPropensities(PropensitySource):
             first=self._slope(result) if offsets else 1.0,
         )
 
-    def _slope(self, result: RunResult) -> float:
+    def _slope(self, result: Run) -> float:
         """How much higher the click rate of relevant documents is than that of others, at the first position."""
         rates = result.true_positive or result.per_rank.get("examination")
         if not rates or rates[0] is None:
@@ -105,7 +105,7 @@ class RunPropensities(PropensitySource):
         return rates[0] - result.false_positive[0]
 
 
-def _by_rank(result: RunResult) -> list[RelativeExamination]:
+def _by_rank(result: Run) -> list[RelativeExamination]:
     """Relative examination by rank, less the click rates of irrelevant documents, where a run has no intervals.
 
     None where it is 1 at all ranks, as models have it that know no examination apart from the document.

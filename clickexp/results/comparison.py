@@ -1,6 +1,7 @@
 """Groups of runs that share a test set, ordered and compared."""
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,8 +12,8 @@ from clickexp.errors import UserError
 from clickexp.results.differences import Tests, run_tests
 from clickexp.results.groups import Group, experiments, groups_of
 from clickexp.results.metric_names import direction, leading, name, uncapitalised
-from clickexp.runs.objective import VALIDATION, stated_by
-from clickexp.runs.run import Run
+from clickexp.runs.objective import stated_by
+from clickexp.runs.run import VALIDATION, Run
 from clickexp.utils.text import listed
 
 _MOST_NAMED = 6
@@ -56,7 +57,7 @@ class Comparison:
     @cached_property
     def _stated(self) -> dict[str, bool | None]:
         """By name whether higher values of a metric are better, as the runs state it."""
-        return stated_by(run.result for run in self.runs)
+        return stated_by(self.runs)
 
     def direction(self, metric: str) -> int:
         """1 where more is better, -1 where less is, 0 where neither is or nothing is known."""
@@ -65,12 +66,12 @@ class Comparison:
     @property
     def _optimized(self) -> list[str]:
         """Metrics that searches optimised of which runs are trials."""
-        found = dict.fromkeys(run.optimized for run in self.runs if run.optimized)
-        return [metric for metric in found if metric in self.metrics]
+        metrics = dict.fromkeys(run.optimized for run in self.runs if run.optimized)
+        return [metric for metric in metrics if metric in self.metrics]
 
     @cached_property
     def uncertainty(self) -> str:
-        """What the uncertainties in cells are over: seeds, folds, or queries of the test set; empty without any."""
+        """The units of the uncertainties in cells: seeds, folds, or queries of the test set; empty without any."""
         several = [group.repeats for group in self.groups if len(group.runs) > 1]
         if several:
             return max(several, key=len)
@@ -103,18 +104,18 @@ class Comparison:
     @property
     def warnings(self) -> list[str]:
         """Sentences that a reader must know before ranking the groups."""
-        found = []
+        sentences = []
         if not self.direction(self.leading[0]):
-            found.append(
+            sentences.append(
                 f"Neither way of {name(self.leading[0])} is known to be better, so rows are in no order"
             )
         partial = [group.name for group in self.groups if group.test_sets != self._test_sets]
         if partial:
-            found.append(
+            sentences.append(
                 f"{len(partial)} of {len(self.groups)} rows average over some of the {len(self._test_sets)} test sets "
                 f"only, so their means are not of the same data: {listed(partial, _MOST_NAMED)}"
             )
-        return found
+        return sentences
 
     def describe(self) -> str:
         """Sessions and test sets in a line."""
@@ -123,11 +124,11 @@ class Comparison:
         size = f" of {sessions} session{'' if sizes == {1} else 's'}" if sessions else ""
         if len(self._test_sets) == 1:
             return f"one test set{size}"
-        each = ""
+        per = ""
         for what in ("fold", "seed"):
             if len({getattr(run, what) for run in self.runs}) == len(self._test_sets):
-                each = each or f", one per {what}"
-        return f"{len(self._test_sets)} test sets{size}{' each' if size else ''}{each}"
+                per = per or f", one per {what}"
+        return f"{len(self._test_sets)} test sets{size}{' each' if size else ''}{per}"
 
     def _find(self, wanted: str | None) -> Group | None:
         """The group of that name, or else the best of that model; without a name the best of all."""
@@ -148,6 +149,18 @@ class Comparison:
         return sorted(
             {self.groups.index(self.baseline), *range(min(_MOST_BASELINES, len(self.groups)))}
         )
+
+    def difference(self, baseline: Group, group: Group, metric: str) -> tuple[float, float, float]:
+        """Difference of a group's mean to another's, half its 95% interval, and the corrected p-value.
+
+        The last two are nan where there is no test, as against groups that are none of the baselines.
+        """
+        value = float(group.spread(metric).mean - baseline.spread(metric).mean)
+        row, column = self.groups.index(baseline), self.groups.index(group)
+        if row not in self.baselines:
+            return value, math.nan, math.nan
+        tests, row = self.tests[metric], self.baselines.index(row)
+        return value, float(tests.half[row, column]), float(tests.p[row, column])
 
     @cached_property
     def tests(self) -> dict[str, Tests]:
@@ -176,24 +189,24 @@ def comparisons(
         raise UserError(f"no run has the metric {unknown[0]}: choose from {', '.join(reported)}")
     parts = sorted(_sharing_test_sets(experiments(runs)), key=lambda part: -sum(map(len, part)))
     taken = {run.dataset for run in runs}
-    found: dict[str, Comparison] = {}
+    by_name: dict[str, Comparison] = {}
     for part in parts:
         dataset = part[0][0].dataset
         numbered = (f"{dataset}-{number}" for number in itertools.count(2))
         free = (
             dataset
-            if dataset not in found
-            else next(name for name in numbered if name not in {*found, *taken})
+            if dataset not in by_name
+            else next(name for name in numbered if name not in {*by_name, *taken})
         )
-        found[free] = _comparison(free, part, metrics, baseline)
-    if not any(comparison._find(baseline) for comparison in found.values()):
+        by_name[free] = _comparison(free, part, metrics, baseline)
+    if not any(comparison._find(baseline) for comparison in by_name.values()):
         choice = dict.fromkeys(
-            group.name for comparison in found.values() for group in comparison.groups
+            group.name for comparison in by_name.values() for group in comparison.groups
         )
         raise UserError(
             f"there is no baseline {baseline!r}: choose from {listed(list(choice), _MOST_NAMED)}"
         )
-    return list(found.values())
+    return list(by_name.values())
 
 
 def _comparison(
@@ -211,7 +224,7 @@ def _comparison(
         first = list(
             dict.fromkeys([*(optimized if len(optimized) == 1 else ()), *leading(reported, clicks)])
         )
-    sign = direction(first[0], stated_by(run.result for run in runs))
+    sign = direction(first[0], stated_by(runs))
     # best first, groups without the metric last; as they came where neither way is better
     ranked = sorted(
         groups_of(part),
@@ -228,10 +241,10 @@ def _reported(runs: Iterable[Run]) -> dict[str, None]:
     return dict.fromkeys(sorted(names, key=lambda metric: metric.startswith(VALIDATION)))
 
 
-def _sharing_test_sets(found: Iterable[Sequence[Run]]) -> list[list[Sequence[Run]]]:
+def _sharing_test_sets(of_experiments: Iterable[Sequence[Run]]) -> list[list[Sequence[Run]]]:
     """Experiments linked by test sets that they share."""
     parts: list[tuple[set[str], list[Sequence[Run]]]] = []
-    for runs in found:
+    for runs in of_experiments:
         sets, together = {run.test_set for run in runs}, [runs]
         apart = []
         for other_sets, other in parts:
@@ -244,4 +257,4 @@ def _sharing_test_sets(found: Iterable[Sequence[Run]]) -> list[list[Sequence[Run
 
 
 def _sessions_per_rank(run: Run) -> list[float | None]:
-    return run.result.per_rank.get("sessions", [])
+    return run.per_rank.get("sessions", [])

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from clickexp.results.comparison import Comparison
-from clickexp.results.differences import SIGNIFICANT
 from clickexp.results.groups import Group
 from clickexp.results.metric_names import headline, short
+from clickexp.utils.statistics.means import SIGNIFICANT
 from clickexp.utils.tables.numbers import rounded
 
 
@@ -45,7 +45,7 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
         clauses.setdefault(best, []).append(f"{short(metric)} ({verdict})")
         last = other
         if metric == comparison.leading[0] and next_best is not other:
-            p = _p_value(comparison, best, next_best, metric)
+            *_, p = comparison.difference(best, next_best, metric)
             if p >= SIGNIFICANT:
                 reserve = f" {next_best.name} is not significantly worse in {short(metric)} ({_p_text(p)})."
     if not clauses:
@@ -56,39 +56,14 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
     return f"{text}.{reserve}{'' if tested else ' Nothing is tested.'}"
 
 
-def difference(
-    comparison: Comparison, baseline: Group, group: Group, metric: str
-) -> tuple[float, float, float]:
-    """Difference of a group's mean to the baseline's, half its 95% interval, and the corrected p-value.
-
-    The last two are nan where there is no test.
-    """
-    value = float(group.spread(metric).mean - baseline.spread(metric).mean)
-    row, column = _place(comparison, baseline, group)
-    tests = comparison.tests[metric]
-    return value, float(tests.half[row, column]), float(tests.p[row, column])
-
-
-def _p_value(comparison: Comparison, baseline: Group, group: Group, metric: str) -> float:
-    """Corrected p-value of a group against one of the baselines; nan where there is no test."""
-    if comparison.groups.index(baseline) not in comparison.baselines:
-        return math.nan
-    row, column = _place(comparison, baseline, group)
-    return float(comparison.tests[metric].p[row, column])
-
-
-def _place(comparison: Comparison, baseline: Group, group: Group) -> tuple[int, int]:
-    return comparison.baselines.index(comparison.groups.index(baseline)), comparison.groups.index(
-        group
-    )
-
-
 def _ranked(comparison: Comparison, metric: str) -> list[Group]:
     """Groups that have the metric, best first; none where neither way is better."""
     direction = comparison.direction(metric)
-    known = [group for group in comparison.groups if np.isfinite(group.spread(metric).mean)]
+    measured = [group for group in comparison.groups if np.isfinite(group.spread(metric).mean)]
     return (
-        sorted(known, key=lambda group: -direction * group.spread(metric).mean) if direction else []
+        sorted(measured, key=lambda group: -direction * group.spread(metric).mean)
+        if direction
+        else []
     )
 
 
@@ -102,7 +77,7 @@ def _advantage(
     tested: bool,
 ) -> str:
     """Such as "+0.0048 on PBM, p < 0.001"; without a name where the sentence has just given it."""
-    _, half, p = difference(comparison, baseline, other if best is baseline else best, metric)
+    _, half, p = comparison.difference(baseline, other if best is baseline else best, metric)
     value = float(best.spread(metric).mean - other.spread(metric).mean)
     ((text, _),) = rounded([value], [half], "+")
     if float(text) == 0:

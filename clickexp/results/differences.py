@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from clickexp.errors import UserError
-from clickexp.results.groups import Group, Spread, nan_if_none
+from clickexp.results.groups import Group
 from clickexp.runs.run import Run
 from clickexp.runs.store import LISTS, SESSIONS
-from clickexp.utils.statistics.bootstrap import paired_t
-
-SIGNIFICANT = 0.05
+from clickexp.utils.statistics.means import holm, paired_tests
 
 
 @dataclass(frozen=True)
@@ -46,50 +44,8 @@ def run_tests(groups: Sequence[Group], baselines: Sequence[int], metric: str) ->
     values, unit = _per_query(groups, metric)
     if values is None:
         values, unit = _per_seed(groups, metric), "seeds"
-    p = [holm(paired_p(values, baseline)) for baseline in baselines]
-    return Tests(
-        unit, np.array(p), np.array([_paired_half(values, baseline) for baseline in baselines])
-    )
-
-
-def paired_p(values: np.ndarray, baseline: int) -> np.ndarray:
-    """Two-sided p-values of Student's paired t-test of each group against the baseline.
-
-    Args:
-        values: [group, unit], nan where there is none; units (queries or seeds) that either group lacks are left out.
-        baseline: The baseline's row.
-
-    Returns:
-        [group]: nan from fewer than two units and for the baseline itself, 1 without a difference.
-    """
-    p = paired_t(values - values[baseline])
-    p[baseline] = np.nan
-    return p
-
-
-def _paired_half(values: np.ndarray, baseline: int) -> np.ndarray:
-    """Half the 95% t-interval of the mean difference of each group to the baseline, [group].
-
-    Args:
-        values: As in `paired_p`.
-        baseline: The baseline's row.
-    """
-    spread = Spread.of((values - values[baseline]).T)
-    half = np.array((spread.high - spread.low) / 2)
-    half[baseline] = np.nan
-    return half
-
-
-def holm(p: np.ndarray) -> np.ndarray:
-    """P-values corrected for their number: the i-th smallest of n times n - i + 1, never below a smaller one's.
-
-    nan stays nan and does not count. (Holm 1979, "A simple sequentially rejective multiple test procedure".)
-    """
-    adjusted = np.full(p.shape, np.nan)
-    order = np.argsort(p)[: np.isfinite(p).sum()]
-    scaled = p[order] * np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1)
-    return adjusted
+    p, half = zip(*(paired_tests(values, baseline) for baseline in baselines), strict=True)
+    return Tests(unit, np.array([holm(of_baseline) for of_baseline in p]), np.array(half))
 
 
 def _per_seed(groups: Sequence[Group], metric: str) -> np.ndarray:
@@ -99,7 +55,7 @@ def _per_seed(groups: Sequence[Group], metric: str) -> np.ndarray:
     values = np.full((len(groups), len(units)), np.nan)
     for row, group in zip(values, groups, strict=True):
         for run in group.runs:
-            row[column[run.test_set, run.seed or 0]] = nan_if_none(run.value(metric))
+            row[column[run.test_set, run.seed or 0]] = run.value(metric)
     return values
 
 
@@ -145,4 +101,4 @@ def _pseudo_values(
 def _has_values(run: Run, metric: str) -> bool:
     """Whether values per query were kept."""
     kept = any((run.folder / name).is_file() for name in (SESSIONS, LISTS))
-    return kept and metric in run.result.test
+    return kept and metric in run.test

@@ -1,6 +1,5 @@
 """Runs that differ in their seed only, summed up, and their names."""
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,49 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.runs.objective import DRAWS
-from clickexp.runs.run import SEED, Run
+from clickexp.runs.run import DRAWS, SEED, Run
 from clickexp.runs.settings import VARYING
 from clickexp.runs.store import short_keys
+from clickexp.utils.statistics.means import Spread
 
-_CONFIDENCE = 0.95
 _MOST_KEYS = 3
 """Keys of the configuration in a name, at most, where overrides do not distinguish groups."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean, standard deviation and 95% interval of a number over runs; arrays where the runs have vectors.
-
-    Missing values are left out.
-
-    Attributes:
-        mean: Mean over the runs that have a value; nan without one.
-        sd: Standard deviation; nan from fewer than two values.
-        low: Lower end of Student's t-interval: mean - t sd / sqrt(count), t being the quantile with count - 1 degrees
-            of freedom.
-        high: Upper end of it.
-        count: Number of runs that have a value.
-    """
-
-    mean: np.ndarray
-    sd: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    count: np.ndarray
-
-    @classmethod
-    def of(cls, values: Sequence[Any] | np.ndarray) -> "Spread":
-        """Sums up values [run, ...], nan or None where there is none."""
-        array = np.array(values, np.float64)
-        known = np.isfinite(array)
-        count = np.asarray(known.sum(axis=0))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # nan from no values is what is wanted
-            mean = np.nanmean(array, axis=0, where=known)
-            sd = np.nanstd(array, axis=0, ddof=1, where=known)
-        half = sd if len(array) < 2 else _quantile(count) * sd / np.sqrt(np.maximum(count, 1))
-        return cls(mean, sd, mean - half, mean + half, count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +63,11 @@ class Group:
 
     def spread(self, metric: str) -> Spread:
         """Spread over the runs of a metric of the test, or, as val/..., of the validation."""
-        return Spread.of([nan_if_none(run.value(metric)) for run in self.runs])
+        return Spread.of([run.value(metric) for run in self.runs])
 
     @property
     def repeats(self) -> str:
-        """What the runs differ in: "seeds", "folds", or "folds and seeds"."""
+        """The difference between the runs: "seeds", "folds", or "folds and seeds"."""
         folds, seeds = {run.fold for run in self.runs}, {run.seed for run in self.runs}
         if len(folds) == 1:
             return "seeds"
@@ -113,12 +76,12 @@ class Group:
     @property
     def seconds(self) -> float:
         """Mean over the runs of the seconds of training without compilation; nan where unknown."""
-        return float(Spread.of([nan_if_none(run.seconds) for run in self.runs]).mean)
+        return float(Spread.of([run.train.training_seconds for run in self.runs]).mean)
 
     @property
     def compile_seconds(self) -> float:
         """Mean over the runs; nan where unknown."""
-        return float(Spread.of([nan_if_none(run.compile_seconds) for run in self.runs]).mean)
+        return float(Spread.of([run.train.compile_seconds for run in self.runs]).mean)
 
     def interval(self, metric: str) -> tuple[float, float, str]:
         """Low, high, and over what.
@@ -127,15 +90,15 @@ class Group:
         where a single run kept their values.
         """
         if metric.startswith(DRAWS):
-            drawn = [run.result.test_draws.get(metric.removeprefix(DRAWS)) for run in self.runs]
-            low = Spread.of([nan_if_none(each and each.low) for each in drawn]).mean
-            high = Spread.of([nan_if_none(each and each.high) for each in drawn]).mean
+            drawn = [run.test_draws.get(metric.removeprefix(DRAWS)) for run in self.runs]
+            low = Spread.of([each and each.low for each in drawn]).mean
+            high = Spread.of([each and each.high for each in drawn]).mean
             return float(low), float(high), "posterior draws"
         spread = self.spread(metric)
         if spread.count > 1:
             return float(spread.low), float(spread.high), self.repeats
         for run in self.runs:
-            low, high = run.result.intervals.get(metric, (None, None))
+            low, high = run.intervals.get(metric, (None, None))
             if low is not None and high is not None:
                 return low, high, "queries"
         return np.nan, np.nan, ""
@@ -158,17 +121,17 @@ class Group:
 
         The interval of the examination of a single run is that of its ratio to rank 1, as far as the log determines it.
         """
-        vectors = [run.result.per_rank.get(metric, []) for run in self.runs]
+        vectors = [run.per_rank.get(metric, []) for run in self.runs]
         ranks = max(map(len, vectors))
         padded = [[*vector, *[None] * (ranks - len(vector))] for vector in vectors if vector]
         spread = Spread.of(padded) if padded else None
         if spread is None or metric != "examination" or len(self.runs) != 1:
             return spread
         low, high = np.full((2, ranks), np.nan)
-        for each in self.runs[0].result.propensity:
-            if each.position <= ranks:
-                low[each.position - 1] = nan_if_none(each.relative_low) / each.relative
-                high[each.position - 1] = nan_if_none(each.relative_high) / each.relative
+        for ratio in self.runs[0].propensity:
+            if ratio.position <= ranks:
+                bounds = np.array([ratio.relative_low, ratio.relative_high], np.float64)
+                low[ratio.position - 1], high[ratio.position - 1] = bounds / ratio.relative
         return replace(spread, low=spread.mean * low, high=spread.mean * high)
 
     def per_rank_difference(self, baseline: "Group", metric: str) -> Spread | None:
@@ -195,7 +158,7 @@ class Group:
         ]
         values = [
             [
-                np.array(run.result.per_rank.get(metric) or [None] * ranks, np.float64)[:ranks]
+                np.array(run.per_rank.get(metric) or [None] * ranks, np.float64)[:ranks]
                 for run in pair
             ]
             for pair in pairs
@@ -205,9 +168,9 @@ class Group:
 
     def reliability(self) -> dict[str, np.ndarray] | None:
         """Mean P(click), click rate and documents of all runs together, [bin, rank]; None where no run has them."""
-        found = [run.result.curves.ece for run in self.runs]
+        of_runs = [run.curves.ece for run in self.runs]
         curves = [
-            {key: np.array(part, np.float64) for key, part in curve} for curve in found if curve
+            {key: np.array(part, np.float64) for key, part in curve} for curve in of_runs if curve
         ]
         if not curves or len({curve["documents"].shape for curve in curves}) > 1:
             return None
@@ -221,26 +184,12 @@ class Group:
         return pooled
 
 
-def _quantile(count: np.ndarray) -> np.ndarray:
-    """That of Student's t for the means of so many values."""
-    from scipy import (
-        special,
-    )  # here, since the report on a single run needs none, and should not wait for it
-
-    return special.stdtrit(np.maximum(count - 1, 1), (1 + _CONFIDENCE) / 2)
-
-
-def nan_if_none(value: float | None) -> float:
-    """The value, nan for None."""
-    return np.nan if value is None else value
-
-
 def experiments(runs: Iterable[Run]) -> list[list[Run]]:
     """Puts runs of one configuration together, which differ in their seed or fold only."""
-    found: dict[str, list[Run]] = {}
+    by_experiment: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.experiment, []).append(run)
-    return list(found.values())
+        by_experiment.setdefault(run.experiment, []).append(run)
+    return list(by_experiment.values())
 
 
 def groups_of(experiments: Sequence[Sequence[Run]]) -> list[Group]:
@@ -260,15 +209,15 @@ def _names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
     A name is the model, in which rankers have loss and correction, and the overrides that differ between groups. Where
     these are alike, keys of the configuration that differ follow, or a number.
     """
-    given = [runs[0].overrides for runs in experiments]
-    keys = [key for key in varying(given) if key not in (*_IN_NAMES, _METHOD)]
-    overrides = [_key_values(keys, own) for own in given]
+    overrides_of = [runs[0].overrides for runs in experiments]
+    keys = [key for key in varying(overrides_of) if key not in (*_IN_NAMES, _METHOD)]
+    overrides = [_key_values(keys, own) for own in overrides_of]
     names = [
         ", ".join([runs[0].model, *own]) for runs, own in zip(experiments, overrides, strict=True)
     ]
     names = [
         f"{name}, {_METHOD}={own[_METHOD]}" if names.count(name) > 1 and own.get(_METHOD) else name
-        for name, own in zip(names, given, strict=True)
+        for name, own in zip(names, overrides_of, strict=True)
     ]
     more: dict[int, list[str]] = {place: [] for place in range(len(names))}
     for name in {name for name in names if names.count(name) > 1}:

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from clickexp.results.groups import Group, varying
-from clickexp.runs.store import OVERRIDES, read_yaml
-from clickexp.utils.escape import cleaned
 
 _FEWEST = 4
 """Trials from which importances mean something."""
@@ -31,14 +29,14 @@ def importances(groups: Sequence[Group], metric: str, direction: int) -> dict[st
     Returns:
         The most important first; empty with few trials, or without Optuna.
     """
-    known = [group for group in groups if np.isfinite(group.spread(metric).mean)]
-    rows = [{**group.overrides, "model": group.model} for group in known]
+    measured = [group for group in groups if np.isfinite(group.spread(metric).mean)]
+    rows = [{**group.overrides, "model": group.model} for group in measured]
     keys = [
         key
         for key in varying(rows)
         if key != "dataset" and all(row.get(key) is not None for row in rows)
     ]
-    if len(known) < _FEWEST or not keys or not direction:
+    if len(measured) < _FEWEST or not keys or not direction:
         return {}
     try:
         import optuna  # here, since only searches need it
@@ -52,7 +50,7 @@ def importances(groups: Sequence[Group], metric: str, direction: int) -> dict[st
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for group, row in zip(known, rows, strict=True):
+        for group, row in zip(measured, rows, strict=True):
             values = {key: _trial_value(row[key]) for key in keys}
             value = float(group.spread(metric).mean)
             study.add_trial(
@@ -69,10 +67,8 @@ def commands(groups: Sequence[Group]) -> list[str]:
     """The command of each sweep, from the overrides of its runs: values of one key are joined by commas."""
     sweeps: dict[Path, list[list[tuple[str, str]]]] = {}
     for run in (run for group in groups for run in group.runs):
-        given = cleaned(read_yaml(run.folder / OVERRIDES))
-        texts = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
-        pairs = [text.split("=", 1) for text in texts if "=" in text]
-        sweeps.setdefault(run.folder.parent, []).append([(key, value) for key, value in pairs])
+        pairs = [word.partition("=") for word in run.words if "=" in word]
+        sweeps.setdefault(run.folder.parent, []).append([(key, value) for key, _, value in pairs])
     lines = {}
     for jobs in sweeps.values():
         values: dict[str, dict[str, None]] = {}

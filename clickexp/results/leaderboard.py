@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from clickexp.results.comparison import Comparison
-from clickexp.results.conclusion import difference
-from clickexp.results.differences import SIGNIFICANT
+from clickexp.results.groups import Group
 from clickexp.results.metric_names import ARROWS, PER_RANK, name, short
 from clickexp.utils import escape
+from clickexp.utils.statistics.means import SIGNIFICANT
 from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.markdown import markdown
 from clickexp.utils.tables.numbers import number, rounded, standing
@@ -45,18 +45,16 @@ def tables(
 def leaderboard(comparison: Comparison) -> Table:
     """The leading metrics: means over seeds, each with one uncertainty, whose digits it follows."""
     groups, metrics = comparison.groups, comparison.leading
-    p = _against_baseline(comparison)
     counts = sorted({len(group.runs) for group in groups})
     header = ["Model"]
     columns: list[Sequence[str | Cell]] = [[group.title for group in groups]]
     for metric in metrics:
-        uncertainties = [group.uncertainty(metric, comparison.uncertainty) for group in groups]
-        values = [float(group.spread(metric).mean) for group in groups]
-        pairs = rounded(values, uncertainties, more=int(comparison.shares_units))
-        texts, deviations = zip(*pairs, strict=True)
+        texts, deviations = zip(*value_texts(comparison, metric), strict=True)
         places = standing(texts, comparison.direction(metric))
         header.append(short(metric) + ARROWS[comparison.direction(metric)])
-        columns.append(list(map(Cell, texts, deviations, places, map(_stars, p[metric][1]))))
+        columns.append(
+            list(map(Cell, texts, deviations, places, map(_stars, _p_values(comparison, metric))))
+        )
     if len(counts) > 1:
         header.append("Runs" if "folds" in comparison.uncertainty else "Seeds")
         columns.append([Cell(str(len(group.runs))) for group in groups])
@@ -73,6 +71,22 @@ def leaderboard(comparison: Comparison) -> Table:
     return _table([*caption, *comparison.warnings], header, columns)
 
 
+def value_texts(comparison: Comparison, metric: str) -> list[tuple[str, str]]:
+    """Returns the text of each group's mean over runs, and of its uncertainty, rounded as a column."""
+    values = [float(group.spread(metric).mean) for group in comparison.groups]
+    uncertainties = [
+        group.uncertainty(metric, comparison.uncertainty) for group in comparison.groups
+    ]
+    return rounded(values, uncertainties, more=int(comparison.shares_units))
+
+
+def difference_texts(comparison: Comparison, baseline: Group, metric: str) -> list[tuple[str, str]]:
+    """Returns the text of each group's difference to a baseline, and of half its interval, rounded as a column."""
+    pairs = [comparison.difference(baseline, group, metric)[:2] for group in comparison.groups]
+    values, halves = zip(*pairs, strict=True)
+    return rounded(values, halves, "+")
+
+
 def differences(comparison: Comparison) -> Table:
     """The leading metrics minus those of the baseline, with the 95% interval of each difference."""
     baseline, metrics = comparison.baseline, comparison.leading
@@ -83,10 +97,10 @@ def differences(comparison: Comparison) -> Table:
     ]
     columns: list[Sequence[str | Cell]] = [[group.title for group in others]]
     for metric in metrics:
-        found = [difference(comparison, baseline, group, metric) for group in others]
-        pairs = rounded([value for value, *_ in found], [half for _, half, _ in found], "+")
+        texts = difference_texts(comparison, baseline, metric)
+        cells = zip(comparison.groups, texts, _p_values(comparison, metric), strict=True)
         columns.append(
-            [Cell(*pair, stars=_stars(p)) for pair, (*_, p) in zip(pairs, found, strict=True)]
+            [Cell(*pair, stars=_stars(p)) for group, pair, p in cells if group is not baseline]
         )
     unit = " or ".join(
         sorted(
@@ -163,40 +177,38 @@ def significance(comparison: Comparison) -> str:
 
 def _leaderboard_csv(comparison: Comparison) -> str:
     """All metrics with their spread, interval and test, unrounded."""
-    p = _against_baseline(comparison)
     rows = []
-    for i, group in enumerate(comparison.groups):
+    for group in comparison.groups:
         run = group.runs[0]
         row = {
             "name": group.name,
             "model": group.model,
             "dataset": run.dataset,
             "tower": group.tower,
-        }
-        row |= {
             "overrides": run.description,
             "seeds": len(group.runs),
             "chosen": str(group.chosen).lower(),
+            "parameters": run.parameters,
+            "training_seconds": group.seconds,
+            "compile_seconds": group.compile_seconds,
+            "baseline": comparison.baseline.name,
         }
-        row |= {"parameters": run.parameters, "training_seconds": group.seconds}
-        row |= {"compile_seconds": group.compile_seconds, "baseline": comparison.baseline.name}
         for metric in comparison.metrics:
-            spread, (low, high, over), (unit, values) = (
-                group.spread(metric),
-                group.interval(metric),
-                p[metric],
-            )
+            spread, (low, high, over) = group.spread(metric), group.interval(metric)
+            value, half, p = comparison.difference(comparison.baseline, group, metric)
+            unit = comparison.tests[metric].unit
+            over = unit if (over, unit) == ("queries", "search sessions") else over
             row |= {
                 metric: spread.mean,
                 f"{metric}_sd": spread.sd,
                 f"{metric}_low": low,
                 f"{metric}_high": high,
+                f"{metric}_interval_over": over,
+                f"{metric}_p": p,
+                f"{metric}_p_over": unit if np.isfinite(p) else "",
+                f"{metric}_difference": value,
+                f"{metric}_difference_half_interval": half,
             }
-            over = unit if (over, unit) == ("queries", "search sessions") else over
-            row |= {f"{metric}_interval_over": over, f"{metric}_p": values[i]}
-            row[f"{metric}_p_over"] = unit if np.isfinite(values[i]) else ""
-            value, half, _ = difference(comparison, comparison.baseline, group, metric)
-            row |= {f"{metric}_difference": value, f"{metric}_difference_half_interval": half}
         rows.append(row)
     return escape.csv_text(rows)
 
@@ -206,29 +218,20 @@ def _per_rank_csv(comparison: Comparison, metric: str) -> str:
     spreads = {
         group.name: spread for group in comparison.groups if (spread := group.per_rank(metric))
     }
-    return escape.csv_text(
-        [
-            {
-                "name": name,
-                "rank": rank,
-                metric: mean,
-                "sd": sd,
-                "low": low,
-                "high": high,
-                "seeds": seeds,
-            }
-            for name, s in spreads.items()
-            for rank, (mean, sd, low, high, seeds) in enumerate(
-                zip(s.mean, s.sd, s.low, s.high, s.count, strict=True), start=1
-            )
-        ]
-    )
+    rows = []
+    for group, spread in spreads.items():
+        values = spread.mean, spread.sd, spread.low, spread.high, spread.count
+        for rank, row in enumerate(zip(*values, strict=True), start=1):
+            rows.append([group, rank, *row])
+    keys = ("name", "rank", metric, "sd", "low", "high", "seeds")
+    return escape.csv_text([dict(zip(keys, row, strict=True)) for row in rows])
 
 
-def _against_baseline(comparison: Comparison) -> dict[str, tuple[str, np.ndarray]]:
-    """For each metric what is paired, and the p-value of each group against the baseline."""
-    row = comparison.baselines.index(comparison.groups.index(comparison.baseline))
-    return {metric: (tests.unit, tests.p[row]) for metric, tests in comparison.tests.items()}
+def _p_values(comparison: Comparison, metric: str) -> list[float]:
+    """The p-value of each group against the baseline."""
+    return [
+        comparison.difference(comparison.baseline, group, metric)[2] for group in comparison.groups
+    ]
 
 
 def _stars(p: float) -> str:

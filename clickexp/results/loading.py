@@ -2,28 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from clickexp.errors import UserError
-from clickexp.runs.result import RunResult
 from clickexp.runs.run import Run
 from clickexp.runs.store import (
     BEST,
-    CONFIG,
     KEPT,
-    OVERRIDES,
     RECORD,
     RESULT,
     natural,
-    read_epochs,
-    read_limited,
     read_object,
     read_yaml,
     run_folders,
-    values,
 )
 from clickexp.utils.escape import cleaned
 
@@ -87,7 +81,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     Raises:
         UserError: There is no run.
     """
-    found: dict[Path, Run] = {}
+    by_folder: dict[Path, Run] = {}
     trials: dict[Path, tuple[str, bool]] = {}
     skipped = []
     for folder in dict.fromkeys(folder for root in folders for folder in _below(Path(root))):
@@ -96,13 +90,13 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
             place, trial = target.resolve(), _trial(folder)
             if trial and not (place in trials and trials[place][1]):
                 trials[place] = trial
-            if place not in found:
-                found[place] = read_run(target)
+            if place not in by_folder:
+                by_folder[place] = Run.read(target)
         except UserError as error:
             skipped.append(Skipped(folder, str(error)))
         except (OSError, ValueError) as error:  # such as a path in a record that no file can have
             skipped.append(Skipped(folder, f"it cannot be read ({type(error).__name__}: {error})"))
-    runs = sorted(found.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
+    runs = sorted(by_folder.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
     latest = {run.same: run for run in runs}
     marks = defaultdict(list)
     for run in runs:
@@ -126,7 +120,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
 def _marked(run: Run, trials: Sequence[tuple[str, bool]]) -> Run:
     """Adds to a run what searches state of its configuration; see `_trial`."""
     metric, chosen = max(trials, key=lambda trial: trial[1], default=(run.optimized, False))
-    return replace(run, optimized=metric, chosen=chosen)
+    return run.model_copy(update={"optimized": metric, "chosen": chosen})
 
 
 def _trial(folder: Path) -> tuple[str, bool] | None:
@@ -149,28 +143,3 @@ def _earlier(folder: Path) -> Path | None:
     if record.get("status") != KEPT or (folder / RESULT).exists():
         return None
     return Path(str(record.get("result")))
-
-
-def read_run(folder: Path) -> Run:
-    """Reads a finished run.
-
-    Args:
-        folder: Its folder.
-
-    Raises:
-        UserError: It has no result, or a file is damaged: the message names the fault, and not the folder.
-    """
-    if not (folder / RESULT).is_file():
-        status = read_object(folder / RECORD).get("status")
-        raise UserError(f"it has no {RESULT} ({status or 'did not finish'})")
-    result = RunResult.read(folder)
-    given, config = (cleaned(read_limited(folder / name)) for name in (OVERRIDES, CONFIG))
-    texts = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
-    config = config if isinstance(config, dict) else {}
-    metric = config.get("optimized_metric")
-    optimized = (
-        metric.removeprefix("test/") if config.get("search") and isinstance(metric, str) else None
-    )
-    return Run(
-        folder, result, config, values(texts), tuple(cleaned(read_epochs(folder))), optimized
-    )

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from clickexp.runs.objective import DRAWS, VALIDATION, Stated, higher_is_better
+from clickexp.runs.objective import Stated, higher_is_better
+from clickexp.runs.run import DRAWS, VALIDATION
 
 _NAMES = {
     "ll": "Log-likelihood",
@@ -71,7 +72,7 @@ def direction(metric: str, stated: Stated) -> int:
 
     Args:
         metric: Its name, such as ll or val/loss.
-        stated: By name what the metrics of the runs state; a name that it lacks is looked up by `higher_is_better`.
+        stated: By name what the metrics of the runs state.
     """
     better = False if metric == "seconds" else higher_is_better(metric, stated)
     return 0 if better is None else 1 if better else -1

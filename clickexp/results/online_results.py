@@ -1,89 +1,70 @@
-"""Comparisons of rankers by users, found beside runs, as the comparison page shows them."""
+"""Comparisons of rankers by users: found beside runs, and as a table."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
+from clickexp.errors import UserError
 from clickexp.results.loading import Skipped
+from clickexp.runs.online import OnlineComparison
 from clickexp.runs.run import Run
-from clickexp.runs.store import ONLINE, ONLINE_FILE, read_json
-from clickexp.utils.escape import cleaned
+from clickexp.runs.store import ONLINE, ONLINE_FILE
+from clickexp.utils.statistics.sequential import Estimate
+from clickexp.utils.tables.numbers import DECIMALS, MISSING, number
+from clickexp.utils.tables.table import Table
+
+_LEAST_P = 0.001
 
 
-class _Estimate(BaseModel):
-    """A difference; bounds that are None are infinite, as where all units are alike."""
-
-    value: float
-    low: float | None
-    high: float | None
-    anytime_low: float | None
-    anytime_high: float | None
-    p_value: float
-    minimum_detectable_effect: float | None
-    units_needed: int | None
-    significant: bool
-
-
-class _Difference(BaseModel):
-    a: float
-    b: float
-    difference: _Estimate
-    higher_is_better: bool
-
-
-class _ABTest(BaseModel):
-    sessions: tuple[int, int]
-    metrics: dict[str, _Difference]
-
-
-class _Interleaving(BaseModel):
-    wins_a: int
-    wins_b: int
-    preference: _Estimate
-
-
-class _Day(BaseModel):
-    day: int
-    ab: _ABTest
-    interleaving: _Interleaving
-
-
-class _Online(BaseModel):
-    """What online.json holds."""
-
-    a: str
-    b: str
-    user: str
-    models: tuple[str, str]
-    lists: int
-    same: float
-    positions: int
-    sessions: int
-    users: int | None
-    alpha: float
-    power: float
-    caveats: list[str] = []
-    days: list[_Day]
-
-
-def online_results(runs: Iterable[Run]) -> tuple[list[dict[str, Any]], list[Skipped]]:
+def online_results(runs: Iterable[Run]) -> tuple[list[OnlineComparison], list[Skipped]]:
     """Reads the comparisons by users in the folders of runs.
 
     Args:
         runs: The runs; a comparison lies in the folder of its second one.
 
     Returns:
-        Their contents in the types of JSON, and files that are none.
+        The comparisons, and files that are none.
     """
-    found, skipped = [], []
-    files = (
-        file for run in runs for file in sorted((run.folder / ONLINE).glob(f"*/{ONLINE_FILE}"))
+    results, skipped = [], []
+    for run in runs:
+        for file in sorted((run.folder / ONLINE).glob(f"*/{ONLINE_FILE}")):
+            try:
+                results.append(OnlineComparison.read(Path(file).parent))
+            except UserError as error:
+                skipped.append(Skipped(Path(file), str(error)))
+    return results, skipped
+
+
+def online_table(comparison: OnlineComparison) -> Table:
+    """Returns the tests of all sessions, a row per metric and one of interleaving, the first columns most important."""
+    rows = []
+    for name, metric in comparison.ab.metrics.items():
+        rows.append([name, number(metric.a), number(metric.b), *_cells(metric.difference)])
+    test = comparison.interleaving
+    rows.append(
+        ["interleaving", number(test.wins_a), number(test.wins_b), *_cells(test.preference)]
     )
-    for file in files:
-        try:
-            found.append(_Online.model_validate(cleaned(read_json(file))).model_dump(mode="json"))
-        except ValidationError:
-            skipped.append(Skipped(Path(file), "is no comparison by users, or damaged"))
-    return found, skipped
+    percent = f"{100 * (1 - comparison.alpha):g}%"
+    header = ["", "A", "B", "B - A", f"{percent} interval", "p", f"{percent} at all looks"]
+    return Table([*header, "needs", "detectable"], rows)
+
+
+def _cells(estimate: Estimate) -> list[str]:
+    return [
+        _signed(estimate.value),
+        _bounds(estimate.low, estimate.high),
+        f"{estimate.p_value:.3f}" if estimate.p_value >= _LEAST_P else f"< {_LEAST_P}",
+        _bounds(estimate.anytime_low, estimate.anytime_high),
+        number(estimate.units_needed),
+        number(estimate.minimum_detectable_effect),
+    ]
+
+
+def _bounds(low: float, high: float) -> str:
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return MISSING
+    return f"{_signed(low)} to {_signed(high)}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.{DECIMALS}f}"

@@ -156,10 +156,10 @@ def _rows(
         }
         numbers = (*notes, *([texts.index(reason) + 1] if reason else []))
         compiling = [
-            run.compile_seconds for run in runs if run.compile_seconds and metric == SECONDS
+            seconds for run in runs if (seconds := run.train.compile_seconds) and metric == SECONDS
         ]
         row = Row(
-            *(variant, metric, tuple(each.get(metric) for each in figures), ours),
+            *(variant, metric, tuple(reference.get(metric) for reference in figures), ours),
             verdict=_OTHER_DATA if reason else _NOT_COMPARABLE,
             notes=numbers,
             compile_seconds=float(np.mean(compiling)) if compiling else None,
@@ -190,7 +190,7 @@ def other_data(run: Run) -> str | None:
     query-document pairs and labelled lists. Sessions that a filter leaves are fewer than those of the range.
     """
     node = run.config["reproduction"]
-    expected, read = node["data"], run.result.data
+    expected, read = node["data"], run.data
     if not read.sessions:
         return "other data, as far as is known: the run records no sizes"
     if run.dataset != expected["dataset"]:
@@ -224,9 +224,9 @@ def _figures(reference: Mapping[str, Any], run: Run) -> dict[str, Any]:
 def _measured(run: Run, metric: str) -> float | None:
     """The figure of the test, or of the training, whose seconds are those without compilation."""
     if metric == SECONDS:
-        return run.seconds
+        return run.train.training_seconds
     if metric == _LOSS_PER_SESSION:
-        ll, lists = run.result.test["ll"], run.result.data.sessions.get("test")
-        documents = sum(count or 0 for count in run.result.per_rank["sessions"])
+        ll, lists = run.test["ll"], run.data.sessions.get("test")
+        documents = sum(count or 0 for count in run.per_rank["sessions"])
         return -ll * documents / lists if ll is not None and lists else None
-    return run.result.test.get(metric)
+    return run.test.get(metric)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from clickexp.results import metric_names
-from clickexp.runs.result import RunResult
+from clickexp.runs.run import Run
 from clickexp.utils.tables.numbers import interval, number
 from clickexp.utils.tables.table import Table
 
@@ -12,7 +12,7 @@ Naming = Callable[[str], str]
 _AT = "@"
 
 
-def result_tables(result: RunResult, naming: Naming = str, validation: bool = False) -> list[Table]:
+def result_tables(result: Run, naming: Naming = str, validation: bool = False) -> list[Table]:
     """Returns test metrics by kind, beside the references, cutoffs in columns; and those over posterior draws.
 
     Args:
@@ -34,13 +34,13 @@ def result_tables(result: RunResult, naming: Naming = str, validation: bool = Fa
     return tables
 
 
-def _counts_none(result: RunResult, metric: str) -> bool:
+def _counts_none(result: Run, metric: str) -> bool:
     """Whether it is a count of 0, such as of lists without a relevant document, which says nothing."""
     value = result.test[metric]
     return isinstance(value, int) and value == 0
 
 
-def _title(kind: str, result: RunResult) -> str:
+def _title(kind: str, result: Run) -> str:
     """Names a kind of metrics, with a word where marginals are sampled, and the share of ranking lists in training."""
     if kind == "click" and result.marginals != "exact":
         return f"{kind}, ppl by draws"
@@ -48,33 +48,33 @@ def _title(kind: str, result: RunResult) -> str:
     return f"{kind}, {seen:.0%} of lists in training" if kind == "ranking" and seen else kind
 
 
-def _name(naming: Naming, metric: str, stated: str, result: RunResult) -> str:
+def _name(naming: Naming, metric: str, stated: str, result: Run) -> str:
     """Returns a metric's name with the arrow of its direction, which the result may state under another name."""
     direction = metric_names.direction(stated, result.higher_is_better)
     return naming(metric) + metric_names.ARROWS[direction]
 
 
 def _metrics(
-    title: str, metrics: Sequence[str], result: RunResult, naming: Naming, validation: bool
+    title: str, metrics: Sequence[str], result: Run, naming: Naming, validation: bool
 ) -> Table:
     """A row per metric: its value, its interval, and those of references and validation, as far as there are any."""
     names = [_name(naming, metric, metric, result) for metric in metrics]
     bounds = [result.intervals.get(metric, (None, None)) for metric in metrics]
     columns = {
         result.model: [number(result.test[metric]) for metric in metrics],
-        "95% interval": [interval(*each) for each in bounds],
+        "95% interval": [interval(*pair) for pair in bounds],
     }
     others = {name: reference.test for name, reference in result.references.items()}
     if validation:
         others["validation"] = result.val
     for name, values in others.items():
-        columns[name] = [number(values[each]) if each in values else "" for each in metrics]
+        columns[name] = [number(values[metric]) if metric in values else "" for metric in metrics]
     shown = {name: cells for name, cells in columns.items() if name == result.model or any(cells)}
     rows = list(zip(names, *shown.values(), strict=True))
     return Table([title, *shown], rows, f"Test metrics: {title}")
 
 
-def _cutoffs(title: str, metrics: Sequence[str], result: RunResult, naming: Naming) -> Table:
+def _cutoffs(title: str, metrics: Sequence[str], result: Run, naming: Naming) -> Table:
     """A row per metric, and below it those of references that have it, and a column per cutoff."""
     parts = [name.partition(_AT) for name in metrics]
     cutoffs = list(dict.fromkeys(at for _, _, at in parts))
@@ -91,16 +91,16 @@ def _cutoffs(title: str, metrics: Sequence[str], result: RunResult, naming: Nami
     return Table(header, rows, f"Test metrics: {title} by cutoff")
 
 
-def _draws(result: RunResult, naming: Naming) -> Table:
+def _draws(result: Run, naming: Naming) -> Table:
     """Metrics over posterior draws."""
     rows = [
-        [naming(name), number(each.mean), interval(each.low, each.high)]
-        for name, each in result.test_draws.items()
+        [naming(name), number(drawn.mean), interval(drawn.low, drawn.high)]
+        for name, drawn in result.test_draws.items()
     ]
     return Table(["posterior draws", "", "95% interval"], rows, "Metrics over posterior draws")
 
 
-def rank_table(result: RunResult, naming: Naming = str, references: Sequence[str] = ()) -> Table:
+def rank_table(result: Run, naming: Naming = str, references: Sequence[str] = ()) -> Table:
     """Returns metrics by rank, a row per rank from 1, and numbers of sessions behind them.
 
     Args:
@@ -114,8 +114,10 @@ def rank_table(result: RunResult, naming: Naming = str, references: Sequence[str
     if sessions:
         columns[naming("sessions")] = [value and round(value) for value in sessions]
     for title, reference in result.references.items():
-        known = {name: reference.per_rank.get(name) for name in references}
-        columns |= {f"{naming(name)}, {title}": vector for name, vector in known.items() if vector}
+        vectors = {name: reference.per_rank.get(name) for name in references}
+        columns |= {
+            f"{naming(name)}, {title}": vector for name, vector in vectors.items() if vector
+        }
     ranks = max(map(len, columns.values()), default=0)
     padded = [[*vector, *[None] * (ranks - len(vector))] for vector in columns.values()]
     cells = [list(map(number, vector)) for vector in padded]
@@ -123,19 +125,19 @@ def rank_table(result: RunResult, naming: Naming = str, references: Sequence[str
     return Table(["rank", *columns], rows, "By rank", "r" * (len(columns) + 1))
 
 
-def shared_table(result: RunResult) -> Table:
+def shared_table(result: Run) -> Table:
     """Returns parameters that all documents share, with their intervals."""
     rows = [
         [
-            each.parameter,
-            number(each.position, missing=""),
-            number(each.last_click, missing=""),
-            number(each.value),
-            interval(each.low, each.high),
-            number(each.relative, missing=""),
-            interval(each.relative_low, each.relative_high),
+            parameter.parameter,
+            number(parameter.position, missing=""),
+            number(parameter.last_click, missing=""),
+            number(parameter.value),
+            interval(parameter.low, parameter.high),
+            number(parameter.relative, missing=""),
+            interval(parameter.relative_low, parameter.relative_high),
         ]
-        for each in result.shared
+        for parameter in result.shared
     ]
     numbers = ["position", "last click", "value", "95% interval", "relative to first"]
     return Table(["parameter", *numbers, "95% interval"], rows, "Shared parameters")

@@ -1,1 +1,1 @@
-"""What a run folder holds: writing, finding and reading results, and the number that a run is judged by."""
+"""Run folders: writing, finding and reading results, and the number that a run is judged by."""

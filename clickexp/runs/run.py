@@ -1,71 +1,485 @@
-"""A finished run: its result, configuration and epochs, and what distinguishes it from others."""
+"""A run: the typed document that it writes and whatever looks at runs reads, and the folder that it is in."""
 
 import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
+from annotated_types import Ge, Gt, Le, Len, Lt, MinLen
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from clickexp.errors import UserError
 from clickexp.runs.hashing import flat
-from clickexp.runs.objective import DRAWS, VALIDATION
-from clickexp.runs.result import RunResult
 from clickexp.runs.settings import VARYING
+from clickexp.runs.store import (
+    CONFIG,
+    OVERRIDES,
+    RECORD,
+    RESULT,
+    read_epochs,
+    read_limited,
+    read_object,
+    values,
+    write_json,
+)
+from clickexp.utils.documents import describe_fault
+from clickexp.utils.escape import cleaned
 
+FORMAT = 1
+"""Version of the document."""
+VALIDATION = "val/"
+"""How the names of metrics of the best epoch's validation begin."""
+DRAWS = "draws/"
+"""How the names of test metrics over posterior draws begin."""
 SEED = "seed"
 _FOLD, _FOLDS = "dataset.fold", "dataset.folds"
+_LONGEST = 80
+"""Characters of a wrong format in a message."""
+_MOST_POSITIONS = 1_000_000
+_MOST_RANKS = 10_000
+"""Of vectors; tables and figures have a place for each."""
+Number = int | float | None
+"""None for what is not known: JSON has no NaN."""
+Values = dict[str, Number]
+"""By the name of a metric."""
+Vectors = dict[str, Annotated[list[Number], Len(0, _MOST_RANKS)]]
+"""By the name of a metric, rank 1 first."""
+_Position = Annotated[int, Ge(1), Le(_MOST_POSITIONS)]
+_Table = list[list[Number]]
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """A finished run.
+class _Document(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Training(_Document):
+    """Cost of training.
 
     Attributes:
-        folder: Its folder.
-        result: What it reported.
-        config: The resolved configuration, empty where there is none.
-        given: Values of its overrides by key.
-        epochs: One record per epoch.
-        optimized: The metric by which a search chose among its trials, if the run is one of them, such as val/loss,
-            or ll of the test.
-        chosen: Whether the search chose it.
+        epochs: How many there were.
+        best_epoch: The one whose state the model has.
+        sessions: Sessions that were trained on, repeated ones included.
+        training_seconds: Seconds with loading and validation, without compilation.
+        compile_seconds: Those of compilation, which depend on what ran before.
+        seconds: Their sum.
+        sessions_per_second: Throughput without compilation.
+        peak_host_mib: Most memory of the process.
+        peak_device_mib: Most memory of the device, where JAX reports it.
     """
 
-    folder: Path
-    result: RunResult
-    config: Mapping[str, Any]
-    given: Mapping[str, Any]
-    epochs: tuple[Mapping[str, Any], ...]
-    optimized: str | None = None
-    chosen: bool = False
+    epochs: int | None = None
+    best_epoch: int | None = None
+    sessions: int | None = None
+    training_seconds: float | None = None
+    compile_seconds: float | None = None
+    seconds: float | None = None
+    sessions_per_second: float | None = None
+    peak_host_mib: float | None = None
+    peak_device_mib: float | None = None
+
+    def values(self) -> Values:
+        """Returns what is known, by name."""
+        return self.model_dump(exclude_none=True)
+
+
+class DataSizes(_Document):
+    """Sizes of the dataset.
+
+    Attributes:
+        sessions: Of each part.
+        query_doc_pairs: The largest id.
+        positions: The largest position.
+        lists_seen: Share of the labelled lists whose documents training has shown together.
+    """
+
+    sessions: dict[str, int] = {}
+    query_doc_pairs: int | None = None
+    positions: int | None = None
+    lists_seen: float | None = None
+
+
+class Origin(_Document):
+    """Data and place of a run.
+
+    Attributes:
+        sources: A hash of each file, folder or run that the configuration names, by its key, when the run began to read
+            them; None of one that was not there.
+        fingerprint: Of the dataset; see `Dataset.fingerprint`.
+        directory: Where the run was started, which relative paths of its configuration start from.
+    """
+
+    sources: dict[str, str | None]
+    fingerprint: str
+    directory: str
+
+
+class RelativeExamination(_Document):
+    """Examination at a position, relative to the first.
+
+    Attributes:
+        position: From 1.
+        relative: The ratio.
+        relative_low: Lower bound of its 95% interval; None where the log leaves it open.
+        relative_high: Upper bound.
+    """
+
+    position: _Position
+    relative: Annotated[float, Gt(0)]
+    relative_low: float | None = None
+    relative_high: float | None = None
+
+    @classmethod
+    def known(cls, points: Iterable[tuple[int | None, Number, Number, Number]]) -> list[Self]:
+        """Returns those that belong to a position and have a ratio above 0.
+
+        Args:
+            points: Position, ratio, and its bounds, of which nan and infinite ones are unknown.
+        """
+        found = []
+        for position, *numbers in points:
+            ratio, low, high = (
+                None if number is None or not math.isfinite(number) else float(number)
+                for number in numbers
+            )
+            if position and ratio is not None and ratio > 0:
+                one = cls(position=position, relative=ratio, relative_low=low, relative_high=high)
+                found.append(one)
+        return found
+
+
+class SharedParameter(_Document):
+    """A probability that all documents share, with its 95% interval.
+
+    Attributes:
+        parameter: The role, such as continuation; that of a component of a mixture is models/0/continuation.
+        position: The position that it belongs to; None for all.
+        last_click: Position of the last click above, 0 for none; None where it does not depend on that.
+        value: The probability.
+        sd: Standard deviation of its logit, or of the logarithm of the ratio.
+        low: Lower bound; None where clicks determine probabilities up to a factor only.
+        high: Upper bound.
+        relative: The probability over that of the first position; None where it is not needed.
+        relative_low: Lower bound; None where the log leaves it open.
+        relative_high: Upper bound.
+    """
+
+    parameter: str
+    position: int | None = None
+    last_click: int | None = None
+    value: float | None = None
+    sd: float | None = None
+    low: float | None = None
+    high: float | None = None
+    relative: float | None = None
+    relative_low: float | None = None
+    relative_high: float | None = None
+
+
+class Drawn(_Document):
+    """A test metric over models drawn from the posteriors.
+
+    Attributes:
+        mean: Its mean.
+        low: Lower bound of its 95% interval.
+        high: Upper bound.
+    """
+
+    mean: float | None
+    low: float | None
+    high: float | None
+
+
+class Reliability(_Document):
+    """How often predictions come true, by bin of P(click), [bin, rank].
+
+    Attributes:
+        predicted: Mean P(click).
+        observed: Click rate.
+        documents: How many there are.
+    """
+
+    predicted: _Table
+    observed: _Table
+    documents: _Table
+
+    @model_validator(mode="after")
+    def _same_shape(self) -> Self:
+        tables = self.predicted, self.observed, self.documents
+        if len({len(row) for table in tables for row in table}) > 1 or len({*map(len, tables)}) > 1:
+            raise ValueError("the tables differ in shape")
+        return self
+
+
+class Curves(_Document):
+    """Further curves of metrics, by name; metrics of one's own have theirs.
+
+    Attributes:
+        ece: Reliability of P(click).
+        cold: Perplexity by the impressions of documents in training: `from`, the fewest of each range, `ppl`,
+            `documents` and `clicks`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    ece: Reliability | None = None
+    cold: dict[str, list[Number]] | None = None
+
+    @model_validator(mode="after")
+    def _by_name(self) -> Self:
+        for name, curve in self.by_name().items():
+            if not isinstance(curve, dict):
+                raise ValueError(f"{name} holds no arrays by name")
+        return self
+
+    def by_name(self) -> dict[str, Any]:
+        """Returns the curves by the names of their metrics."""
+        return self.model_dump(exclude_none=True)
+
+
+class Reference(_Document):
+    """A model, or an order, that the model is held against, on the same test set.
+
+    Attributes:
+        test: Test metrics.
+        per_rank: Metrics by rank.
+        curves: What else to draw.
+    """
+
+    test: Annotated[Values, MinLen(1)]
+    per_rank: Vectors = {}
+    curves: Curves = Curves()
+
+
+class ClickWeights(_Document):
+    """Propensities that a ranker divides clicks by, by position, and what their weights leave of the clicks.
+
+    Attributes:
+        values: Propensities relative to the first position.
+        offsets: Click rates of irrelevant documents, where users trust high ranks.
+        low: Lower bounds of 95% intervals of the propensities.
+        high: Upper bounds.
+        source: Where they come from, in a few words.
+        first: By how much the click rate of relevant documents is above that of others at the first position.
+        clip: The smallest propensity that weights divide by.
+        clicks: Clicks of the training sessions.
+        effective: Effective sample size of the weighted clicks.
+        clipped: Positions whose propensity is below the clip.
+        unknown: Positions with documents and without a propensity.
+        unused: Positions with a propensity, beyond the last with a document.
+        ignores_offsets: Whether there are offsets that the weights leave in.
+    """
+
+    values: list[Number]
+    offsets: list[Number] = []
+    low: list[Number] = []
+    high: list[Number] = []
+    source: str = ""
+    first: float | None = None
+    clip: float | None = None
+    clicks: int | None = None
+    effective: float | None = None
+    clipped: list[int] = []
+    unknown: list[int] = []
+    unused: list[int] = []
+    ignores_offsets: bool = False
+
+
+class Run(_Document):
+    """A run: what result.json holds, and, not in the document, the folder and what other files there say.
+
+    Attributes:
+        format: Version of the document.
+        model: Name of the model.
+        dataset: Name of the dataset.
+        test_set: Fingerprint of the test set: only runs that have the same one are compared.
+        seed: Seed of the run.
+        test: Metrics on the test set: `ll` (mean log-likelihood of a document's click or skip, natural logarithm),
+            `ppl` and `cond_ppl` (perplexity of the marginal and of the conditional prediction, base 2 per rank, then
+            the mean over ranks), `loss`, and those of the other groups.
+        val: Metrics on the validation set in the best epoch.
+        groups: Names of test metrics by kind, such as clicks and ranking.
+        higher_is_better: By name which way metrics are better; None where neither way is.
+        per_rank: Test metrics by rank, rank 1 first, among them `examination`, and the number of `sessions`.
+        per_rank_val: Those of the validation.
+        curves: Further curves of metrics, such as the reliability of each rank.
+        marginals: How marginal click probabilities were computed: exact, or by draws.
+        train: Cost of training.
+        parameters: Fitted numbers, tables included.
+        data: Sizes of the dataset.
+        environment: Versions, device and commit.
+        origin: Data and place of the run.
+        config_hash: Of the configuration, the same for runs that would give the same result.
+        propensity: Examination by position relative to the first, with 95% intervals where the log tells it.
+        shared: Parameters that all documents share, with 95% intervals.
+        weighting: What a ranker divides clicks by.
+        false_positive: Click rates of irrelevant documents by position, of the trust-bias model.
+        true_positive: Those of relevant documents.
+        references: What the model is held against: rank-CTR, the true user where clicks are simulated, random order.
+        test_draws: With `draws=100`, test metrics over models drawn from the posteriors.
+        intervals: With `keep_values=true`, 95% bootstrap intervals of test metrics, [low, high].
+        folder: Folder of the run.
+        config: The resolved configuration; empty where there is none.
+        words: The overrides as they were typed.
+        epochs: A record per epoch.
+        optimized: The metric by which a search chose among its trials, if the run is one of them, such as val/loss,
+            or ll of the test.
+        chosen: Whether the search chose the run.
+    """
+
+    format: Literal[1] = FORMAT
+    model: _Text
+    dataset: _Text
+    test_set: _Text
+    seed: Annotated[int, Ge(-(2**63)), Lt(2**63)] | None = None
+    test: Annotated[Values, MinLen(1)]
+    val: Values = {}
+    groups: dict[str, list[str]] = {}
+    higher_is_better: dict[str, bool | None] = {}
+    per_rank: Vectors = {}
+    per_rank_val: Vectors = {}
+    curves: Curves = Curves()
+    marginals: str = "exact"
+    train: Training = Training()
+    parameters: int | None = None
+    data: DataSizes = DataSizes()
+    environment: dict[str, str | None] = {}
+    origin: Origin | None = None
+    config_hash: str = ""
+    propensity: list[RelativeExamination] = []
+    shared: list[SharedParameter] = []
+    weighting: ClickWeights | None = None
+    false_positive: list[float] = []
+    true_positive: list[float] = []
+    references: dict[str, Reference] = {}
+    test_draws: dict[str, Drawn] = {}
+    intervals: dict[str, Annotated[list[Number], Len(2, 2)]] = {}
+    folder: Path = Field(Path(), exclude=True)
+    config: Mapping[str, Any] = Field({}, exclude=True)
+    words: tuple[str, ...] = Field((), exclude=True)
+    epochs: tuple[Mapping[str, Any], ...] = Field((), exclude=True)
+    optimized: str | None = Field(None, exclude=True)
+    chosen: bool = Field(False, exclude=True)
+
+    @field_validator("propensity")
+    @classmethod
+    def _relative_to_the_first(cls, ratios: list[RelativeExamination]) -> list[RelativeExamination]:
+        positions = [ratio.position for ratio in ratios]
+        if twice := next(
+            (position for position in positions if positions.count(position) > 1), None
+        ):
+            raise ValueError(f"position {twice} is given twice")
+        first = next((ratio.relative for ratio in ratios if ratio.position == 1), 1.0)
+        if not math.isclose(first, 1, rel_tol=1e-5):
+            raise ValueError(f"position 1 is {first:g} relative to itself")
+        return ratios
+
+    @classmethod
+    def of(cls, content: Any, **beside: Any) -> Self:
+        """Checks plain values.
+
+        Args:
+            content: What JSON holds.
+            **beside: Attributes that are not in the document, such as the folder.
+
+        Raises:
+            UserError: It is not the document of a run, or damaged: the message names the key.
+        """
+        if not isinstance(content, Mapping):
+            raise UserError(f"{RESULT} holds no JSON object")
+        version = content.get("format")
+        if version != FORMAT and ("format" in content or {"model", "test"} <= content.keys()):
+            raise UserError(f"{RESULT} is of format {version!r:.{_LONGEST}}, and not {FORMAT}")
+        if foreign := next((key for key in content if key in _BESIDE), None):
+            raise UserError(f"{RESULT} is damaged: {foreign} is no key of it")
+        try:
+            return cls.model_validate({**content, **beside})
+        except ValidationError as error:
+            raise UserError(describe_fault(error, RESULT, "not that of a run")) from error
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Self:
+        """Reads a finished run, which may come from anyone, without characters that control a terminal.
+
+        Args:
+            folder: Of the run.
+
+        Raises:
+            UserError: It has no result, or a file is damaged or exceeds the limits of documents. The message names the
+                fault, and not the folder.
+        """
+        folder = Path(folder)
+        if not (folder / RESULT).is_file():
+            status = read_object(folder / RECORD).get("status")
+            status = status or ("did not finish" if (folder / CONFIG).is_file() else "")
+            raise UserError(f"there is no {RESULT}" + (f" ({status})" if status else ""))
+        files = (RESULT, OVERRIDES, CONFIG)
+        content, words, config = (cleaned(read_limited(folder / name)) for name in files)
+        texts = [text for text in words if isinstance(text, str)] if isinstance(words, list) else []
+        config = config if isinstance(config, dict) else {}
+        metric = config.get("optimized_metric") if config.get("search") else None
+        return cls.of(
+            content,
+            folder=folder,
+            config=config,
+            words=tuple(texts),
+            epochs=tuple(cleaned(read_epochs(folder))),
+            optimized=metric.removeprefix("test/") if isinstance(metric, str) else None,
+        )
+
+    def write(self) -> None:
+        """Writes the document into the folder, whole or not at all; keys that say nothing are left out."""
+        content = self.model_dump()
+        stated = {name: value for name, value in content.items() if value not in (None, "", [], {})}
+        write_json(stated, self.folder / RESULT)
+
+    def of_reference(self, name: str) -> Self:
+        """Returns a reference as a run of a model of this name."""
+        return type(self)(
+            model=name,
+            dataset=self.dataset,
+            test_set=self.test_set,
+            folder=self.folder,
+            **dict(self.references[name]),
+        )
+
+    def kinds(self) -> dict[str, list[str]]:
+        """Returns names of test metrics by kind; of one kind where that is not known."""
+        return self.groups or {"test": list(self.test)}
+
+    def parts(self) -> dict[str, Values]:
+        """Returns the numbers of the test, of the validation and of the training."""
+        return {"test": self.test, "val": self.val, "train": self.train.values()}
+
+    def vectors(self) -> dict[str, Vectors]:
+        """Returns the vectors by rank of the test and of the validation."""
+        return {"test": self.per_rank, "val": self.per_rank_val}
 
     @property
     def metrics(self) -> list[str]:
         """Names of the numbers of the test, over posterior draws (draws/...), and of the best epoch (val/...)."""
-        drawn = (f"{DRAWS}{name}" for name in self.result.test_draws)
-        return [*self.result.test, *drawn, *(f"{VALIDATION}{name}" for name in self.result.val)]
+        drawn = (f"{DRAWS}{name}" for name in self.test_draws)
+        return [*self.test, *drawn, *(f"{VALIDATION}{name}" for name in self.val)]
 
     def value(self, metric: str) -> float | None:
         """Returns the value of one of `metrics`; None where the run does not have it."""
         if metric.startswith(DRAWS):
-            drawn = self.result.test_draws.get(metric.removeprefix(DRAWS))
+            drawn = self.test_draws.get(metric.removeprefix(DRAWS))
             return None if drawn is None else drawn.mean
         if metric.startswith(VALIDATION):
-            return self.result.val.get(metric.removeprefix(VALIDATION))
-        return self.result.test.get(metric)
-
-    @property
-    def seconds(self) -> float | None:
-        """Seconds of training without compilation."""
-        return self.result.train.training_seconds
-
-    @property
-    def compile_seconds(self) -> float | None:
-        """Seconds of compilation."""
-        return self.result.train.compile_seconds
+            return self.val.get(metric.removeprefix(VALIDATION))
+        return self.test.get(metric)
 
     @property
     def epoch_seconds(self) -> list[float]:
@@ -76,21 +490,6 @@ class Run:
         ]
 
     @property
-    def model(self) -> str:
-        """Name of the model."""
-        return self.result.model
-
-    @property
-    def dataset(self) -> str:
-        """Name of the dataset."""
-        return self.result.dataset
-
-    @property
-    def seed(self) -> int | None:
-        """Seed of the run."""
-        return self.result.seed
-
-    @property
     def fold(self) -> int | None:
         """The fold of the queries that is the test set; None where they are not in folds."""
         return self.settings.get(_FOLD) if (self.settings.get(_FOLDS) or 1) > 1 else None
@@ -98,10 +497,12 @@ class Run:
     @cached_property
     def overrides(self) -> dict[str, Any]:
         """Overrides that distinguish experiments: neither the seed, nor the fold, nor where runs report to."""
-        given = {
-            key: value for key, value in self.given.items() if key.split(".")[0] not in VARYING
+        fold = () if self.fold is None else (_FOLD,)
+        return {
+            key: value
+            for key, value in values(self.words).items()
+            if key.split(".")[0] not in VARYING and key not in fold
         }
-        return {key: value for key, value in given.items() if key != _FOLD or self.fold is None}
 
     @property
     def description(self) -> str:
@@ -128,16 +529,6 @@ class Run:
             if target
         }
 
-    @property
-    def parameters(self) -> int | None:
-        """Number of fitted parameters, tables included."""
-        return self.result.parameters
-
-    @property
-    def test_set(self) -> str:
-        """Fingerprint of the test set."""
-        return self.result.test_set
-
     @cached_property
     def experiment(self) -> str:
         """The same for runs that differ in their seed or fold only, and in what follows it."""
@@ -160,14 +551,18 @@ class Run:
     def rows(self) -> Iterator[tuple]:
         """Yields the rows of the tidy frame; see `clickexp.results.load`."""
         own = str(self.folder), self.model, self.dataset, self.seed, self.description
-        for part, numbers in self.result.parts().items():
+        for part, numbers in self.parts().items():
             for name, value in numbers.items():
                 yield (*own, part, name, None, _float_or_none(value))
         yield (*own, "train", "parameters", None, _float_or_none(self.parameters))
-        for part, vectors in self.result.vectors().items():
+        for part, vectors in self.vectors().items():
             for name, vector in vectors.items():
                 for rank, value in enumerate(vector, start=1):
                     yield (*own, part, name, rank, _float_or_none(value))
+
+
+_BESIDE = {name for name, field in Run.model_fields.items() if field.exclude}
+"""Attributes of a run that are not in its document."""
 
 
 def _short_hash(content: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a run was of: the content of the files that its configuration names, and a fingerprint of its data."""
+"""The data of a run: the content of the files that its configuration names, and a fingerprint of its data."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from clickexp.utils.sources import files_below, source_path
 _RUN_FILES = (RESULT, MODEL, RANKER)
 """Files of a run that others read: what it reported, and what it learned."""
 _LOG = "log.json"
-"""What makes a folder a prepared log, whose descriptions have the checksums of all its files."""
+"""The file that makes a folder a prepared log, whose descriptions have the checksums of all its files."""
 Sources = dict[str, str | None]
 """A hash of the content of each file or folder, by its key in the configuration; None of one that is not there."""
 

@@ -14,8 +14,8 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.overrides import check_launcher
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import config_hash
-from clickexp.runs.objective import objective, reports
-from clickexp.runs.result import RunResult
+from clickexp.runs.objective import objective
+from clickexp.runs.run import Run
 from clickexp.runs.sources import changed, sources
 from clickexp.runs.store import (
     CHECKPOINT,
@@ -93,11 +93,12 @@ def why_again(record: Record, earlier: Path, cfg: DictConfig) -> str | None:
     if not is_whole(earlier, cfg.save_model):
         return f"{job}: the model in {place} is damaged or missing; it is run again"
     try:
-        result = RunResult.read(earlier)
+        result = Run.read(earlier)
+        objective(result, cfg.optimized_metric)
+    except ConfigError:
+        return f"{job}: the result in {place} has no {cfg.optimized_metric}; it is run again"
     except UserError as error:
         return f"{job}: {place}: {error}; it is run again"
-    if not reports(result, cfg.optimized_metric):
-        return f"{job}: the result in {place} has no {cfg.optimized_metric}; it is run again"
     if result.origin is None:
         return f"{job}: the result in {place} does not say what data it is of; it is run again"
     if keys := changed(result.origin.sources, record.sources):
@@ -121,7 +122,7 @@ def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
     if earlier is not None and not again:
         record.status, record.result = KEPT, str(earlier)
         record.write(folder)
-        return objective(RunResult.read(earlier), cfg.optimized_metric)
+        return objective(Run.read(earlier), cfg.optimized_metric)
     if again:
         print_plain(again)
     # its own sweep runs no other job of this configuration now

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from clickexp.errors import ConfigError, UserError, install
 from clickexp.experiment.values import plain
 from clickexp.runs.objective import objective
-from clickexp.runs.result import RunResult
+from clickexp.runs.run import Run
 from clickexp.runs.store import DONE, KEPT, PRUNED, Record, finished
 from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
@@ -208,9 +208,9 @@ class Queue:
 
     def _keep(self, job: _Planned, earlier: Path) -> None:
         job.record.status, job.record.result = KEPT, str(earlier)
-        self._succeed(job, RunResult.read(earlier))
+        self._succeed(job, Run.read(earlier))
 
-    def _succeed(self, job: _Planned, result: RunResult) -> None:
+    def _succeed(self, job: _Planned, result: Run) -> None:
         try:
             job.returns.return_value = objective(result, self._config.optimized_metric)
         except UserError as error:
@@ -312,8 +312,8 @@ def _planned(composed: DictConfig) -> _Planned:
     return _Planned(record.number, Path(hydra.runtime.output_dir), record, returns)
 
 
-def _result_in(folder: Path) -> RunResult | None:
+def _result_in(folder: Path) -> Run | None:
     """Returns the result of a run; None where it left none, or a damaged one."""
     with contextlib.suppress(UserError):
-        return RunResult.read(folder)
+        return Run.read(folder)
     return None

@@ -78,7 +78,7 @@ def writing_study(folder: Path) -> Iterator[None]:
 
 
 class SearchParts(NamedTuple):
-    """What a search is made of.
+    """Parts of a search.
 
     Attributes:
         storage: Where its study is.

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from clickexp.errors import UserError
-from clickexp.results.loading import read_run
 from clickexp.runs.objective import higher_is_better, stated_by
-from clickexp.runs.result import RunResult, Training
-from clickexp.runs.run import Run
+from clickexp.runs.run import Run, Training
 from clickexp.runs.store import (
     DONE,
     KEPT,
@@ -57,16 +54,15 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
     if not found:
         return
     runs = [_run(record) for _, record in found]
-    rows = [_row(record, run and run.result) for (_, record), run in zip(found, runs, strict=True)]
+    rows = [_row(record, run) for (_, record), run in zip(found, runs, strict=True)]
     try:
         _write(rows, folder)
     except OSError as error:
         print_plain(f"cannot write {display_path(folder / 'sweep.csv')}: {error}", console)
     if any(row["status"] in DONE for row in rows):
         done = [run for run in runs if run]
-        results = [run.result for run in done]
-        order = _comparable(results, metric)
-        better = higher_is_better(order, stated_by(results)) if order else None
+        order = _comparable(done, metric)
+        better = higher_is_better(order, stated_by(done)) if order else None
         console.print(_means(done, order, better, console))
     settled = {row["config_hash"] for row in rows if row["status"] in (*DONE, PRUNED)}
     pairs = zip(found, rows, strict=True)
@@ -90,24 +86,25 @@ def _run(record: Record) -> Run | None:
     if record.status not in DONE:
         return None
     try:
-        return replace(read_run(Path(record.result)), given=values(record.overrides))
+        run = Run.read(Path(record.result))
+        return run.model_copy(update={"words": tuple(record.overrides)})
     except UserError as error:
         record.status, record.error = "failed", f"{error}: delete {display_path(record.result)}"
         return None
 
 
-def _row(record: Record, result: RunResult | None) -> _Row:
+def _row(record: Record, run: Run | None) -> _Row:
     """Returns one job; whoever still runs when the sweep ends was interrupted."""
     status = "interrupted" if record.status == "running" else record.status
     earlier = Record.read(Path(record.result)) if status == KEPT else None
     timed = earlier or record
-    train, environment = (result.train, result.environment) if result else (Training(), {})
+    train, environment = (run.train, run.environment) if run else (Training(), {})
     return {
         "job": record.number,
         "status": status,
         **values(record.overrides),
-        **({f"test/{name}": value for name, value in result.test.items()} if result else {}),
-        **({f"val/{name}": value for name, value in result.val.items()} if result else {}),
+        **({f"test/{name}": value for name, value in run.test.items()} if run else {}),
+        **({f"val/{name}": value for name, value in run.val.items()} if run else {}),
         "process_seconds": timed.seconds,  # wall time
         "training_seconds": train.training_seconds,
         "compile_seconds": train.compile_seconds,
@@ -146,9 +143,7 @@ def _means(
     if metric and better is not None:
         groups.sort(key=lambda group: _sort_key(group, metric, better))
     keys = varying([group.overrides for group in groups])
-    reported = (
-        f"test/{name}" for group in groups for run in group.runs for name in run.result.test
-    )
+    reported = (f"test/{name}" for group in groups for run in group.runs for name in run.test)
     metrics: list[str] = list(dict.fromkeys([*([metric] if metric else []), *reported]))
     columns: list[list[str | Cell]] = [
         ["-" if (value := group.overrides.get(key)) is None else str(value) for group in groups]
@@ -186,14 +181,12 @@ def _sort_key(group: "Group", metric: str, better: bool) -> float:
     return math.inf if math.isnan(mean) else -mean if better else mean
 
 
-def _comparable(results: Sequence[RunResult], metric: str) -> str | None:
-    """Returns the metric that orders results: where losses are of several kinds nDCG, and None without it.
+def _comparable(runs: Sequence[Run], metric: str) -> str | None:
+    """Returns the metric that orders runs: where losses are of several kinds nDCG, and None without it.
 
     The loss of a click model is minus its log-likelihood, that of a ranker depends on its own loss and correction.
     """
-    kinds = {"clicks" if "ll" in result.test else result.model for result in results}
+    kinds = {"clicks" if "ll" in run.test else run.model for run in runs}
     if not metric.endswith("/loss") or len(kinds) <= 1:
         return metric
-    return next(
-        (f"test/{name}" for name in _NDCG if all(name in result.test for result in results)), None
-    )
+    return next((f"test/{name}" for name in _NDCG if all(name in run.test for run in runs)), None)

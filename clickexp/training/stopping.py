@@ -39,7 +39,7 @@ class EarlyStopping:
             raise ConfigError(f"early_stopping.mode is auto, min or max, not {self.mode!r}")
         self.reset()
 
-    def directed(self, stated: Stated | None = None) -> "EarlyStopping":
+    def directed(self, stated: Stated) -> "EarlyStopping":
         """A fresh copy with the mode that "auto" means.
 
         Args:
@@ -71,7 +71,7 @@ class EarlyStopping:
     def update(self, values: dict[str, float]) -> bool:
         """Whether this epoch is to be kept: the best so far, or after a fall of learning rates as good as the best."""
         if self.mode == "auto":
-            self.mode = self.directed().mode
+            self.mode = self.directed({}).mode
         value = values[self.metric] if self.mode == "min" else -values[self.metric]
         improved = self.best - value > self.min_delta
         as_good = self.lowered and value <= self.best + self.min_delta

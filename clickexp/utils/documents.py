@@ -1,12 +1,15 @@
 """JSON and YAML that may come from anyone: what would never end is refused before it is built."""
 
 import json
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 _DEEPEST = 100
 """Levels of nesting; what walks a document calls itself once or twice for each."""
@@ -16,6 +19,12 @@ _DIGITS = 100
 _LONG_NUMBER = re.compile(rf"[-+0-9_:.]{{{_DIGITS + 1},}}")
 """Of YAML: in base 60 it takes time in the square of its length."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+_LONGEST = 80
+"""Characters of a wrong value in a message."""
+_KINDS_OF_NUMBER = ("int", "float")
+"""Which of them a value should have been ends the places in messages of pydantic."""
 
 
 class EndlessError(ValueError):
@@ -72,6 +81,38 @@ def parse_yaml(text: bytes) -> Any:
         raise ValueError(f"it is no YAML: {error}") from error
     except (ArithmeticError, AttributeError, LookupError) as error:
         raise ValueError("it is no YAML: a value does not fit its tag") from error
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's types: scalars of NumPy or JAX as numbers, arrays as lists, NaN and inf as None."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def describe_fault(error: ValidationError, file: str, foreign: str) -> str:
+    """Returns the first fault of a document in a line, which names the key.
+
+    Args:
+        error: Of pydantic.
+        file: Name of the document's file.
+        foreign: What a document without a needed key is.
+    """
+    first = error.errors(include_url=False)[0]
+    place = "/".join(str(key) for key in first["loc"] if key not in _KINDS_OF_NUMBER)
+    if first["type"] == "missing":
+        return f"{file} is {foreign}: it names no {place}"
+    if first["type"] == "value_error":
+        return f"{file} is damaged: {place}: {first['msg'].removeprefix('Value error, ')}"
+    text = repr(first["input"])
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return f"{file} is damaged: {place} is {text}"
 
 
 @dataclass

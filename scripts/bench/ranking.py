@@ -108,9 +108,9 @@ def runs(output: Path) -> dict[str, list[Run]]:
 
 def examination(run: Run) -> np.ndarray:
     """What a run learned of examination, or was given, relative to the first position; empty where nothing."""
-    learned = [each.relative for each in run.result.propensity]
-    weights = run.result.weighting
-    given = weights.values if weights else run.result.per_rank.get("examination")
+    learned = [each.relative for each in run.propensity]
+    weights = run.weighting
+    given = weights.values if weights else run.per_rank.get("examination")
     curve = np.array(learned or given or (), float)
     return curve / curve[:1]
 

@@ -24,9 +24,9 @@ def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
         str(ROOT / "scripts") not in sys.path
     ):  # MkDocs takes away what a hook adds when it is loaded
         sys.path.insert(0, str(ROOT / "scripts"))
-    from pages import commands, configuration, messages, models, notebooks, reference
+    from pages import commands, configuration, messages, models, notebooks, reference, result
 
-    for source in (models, configuration, commands, messages, reference, notebooks):
+    for source in (models, configuration, commands, messages, reference, result, notebooks):
         for path, content in source.pages():
             files.append(File.generated(config, path, content=content))
     return files

@@ -34,7 +34,11 @@ ROOMS = {
         "Groups of metrics, draws from posteriors.",
         ["clickexp.evaluation.groups", "clickexp.posteriors.draws"],
     ),
-    "online": ("Online", "Rankers judged by users.", ["clickexp.online"]),
+    "online": (
+        "Online",
+        "Rankers judged by users.",
+        ["clickexp.online", "clickexp.utils.statistics.sequential"],
+    ),
     "sweeps": (
         "Sweeps",
         "Pools that run the jobs of a sweep; [Extend](../extend.md#a-launcher-backend) shows your own.",
@@ -52,7 +56,8 @@ ROOMS = {
                 for name in ("", ".commands.compare", ".comparison", ".per_query")
             ),
             "clickexp.utils.statistics.bootstrap",
-            "clickexp.runs.result",
+            "clickexp.utils.statistics.means",
+            "clickexp.runs.run",
             "clickexp.loggers",
             "clickexp.export.fitted",
         ],

@@ -20,15 +20,18 @@ from test_documented_commands import DOCUMENTED, commands, faults_of
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from embed_examples import embedded
-from pages import configuration, graphs, hook, models, notebooks, reference
+from pages import configuration, graphs, hook, models, notebooks, reference, result
 
 from clickexp.export.tables import export
+from clickexp.runs.run import Run
 
 DOCS = ROOT / "docs"
 HAND_WRITTEN = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 FENCES = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MADE = {
-    path: text for source in (models, configuration, reference) for path, text in source.pages()
+    path: text
+    for source in (models, configuration, reference, result)
+    for path, text in source.pages()
 }
 NAMING = ("dataset", "debias", "loss", "metric", "model", "optimizer", "parameter", "propensity")
 """Groups whose options are objects of the Python reference."""
@@ -253,6 +256,15 @@ def test_every_key_is_in_the_configuration_reference():
             for key, value in keys.items():
                 nested = isinstance(value, dict) and value
                 assert key in ("defaults", "_partial_") or nested or f"`{key}`" in page, (file, key)
+
+
+def test_the_docstring_of_each_document_in_a_result_names_its_keys():
+    """The page on result.json has them from there."""
+    names = [f"clickexp.runs.run.{name}" for name in reference.public("clickexp.runs.run")]
+    documents = [one for one in map(get_object, names) if hasattr(one, "model_fields")]
+    assert Run in documents and len(documents) > 10
+    for document in documents:
+        assert list(result.attributes(document)) == list(document.model_fields), document.__name__
 
 
 def test_every_command_of_a_made_page_composes():

@@ -35,7 +35,7 @@ from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import Rows, Sizes
 from clickexp.propensities import Propensities
-from clickexp.runs.result import RunResult
+from clickexp.runs.run import Run
 from clickexp.simulation import simulate
 from clickexp.sweeps.backends.remote import Call
 
@@ -155,7 +155,7 @@ def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path, monkeyp
     points = ["model=listwise", "attraction.posterior=none"]
     done = clickexp(tmp_path, "listwise", *points, *TINY, *log, "hydra.run.dir=run")
     result = result_of(done, tmp_path)
-    per_rank = RunResult.read(tmp_path / "run").per_rank
+    per_rank = Run.read(tmp_path / "run").per_rank
     assert result["model"] == "Listwise" and per_rank == {} and "ppl" not in result["test"]
     assert result["val"]["loss"] < result["test"]["loss"] + 1 and result["test"]["ndcg@10"] > 0.9
     with np.load(tmp_path / "run/model.npz") as stored:
@@ -621,7 +621,7 @@ def test_a_logger_of_the_user_writes_rows(tmp_path, monkeypatch):
         logger = SqliteLogger(str(file))
         logger.start(RunInfo(tmp_path / name, {}, name, "project"))
         logger.epoch({"epoch": 1, "val/loss": np.float32(0.5)})
-        logger.result(RunResult(model="PBM", dataset="log", test_set="0", test={"ll": -0.3}))
+        logger.result(Run(model="PBM", dataset="log", test_set="0", test={"ll": -0.3}))
     with sqlite3.connect(file) as database:
         epochs = database.execute("SELECT * FROM epochs").fetchall()
         results = database.execute("SELECT * FROM results").fetchall()

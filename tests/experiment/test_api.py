@@ -32,7 +32,7 @@ def test_it_writes_what_the_command_writes(result):
     assert written["model"] == result.result.model == result.model.name == "RCTR"
     assert written["seed"] == 3 and written["test"] == result.result.test
     assert (result.folder / "model.npz").exists() and result.report.exists()
-    assert result.run.config["notes"] == "it's, a [test] of $ {text}"
+    assert result.result.config["notes"] == "it's, a [test] of $ {text}"
     assert load(result.folder).height > 0
 
 

@@ -4,7 +4,6 @@ import importlib.util
 import itertools
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,6 @@ from clickexp.loggers import Logger
 from clickexp.results.commands.published import as_csv, compare_published, table
 from clickexp.results.reproductions import other_data, reproductions
 from clickexp.runs.hashing import config_hash
-from clickexp.runs.run import Run
 from clickexp.utils.signatures import accepted
 from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.markdown import markdown
@@ -445,7 +443,12 @@ def runs_of(experiment, tests, seconds=74.0, data=None, **changes):
             "seed": seed,
             "dataset.path": "somewhere",
         }
-        runs.append(Run(Path(f"run{seed}"), result_of(result | changes), config, given, ()))
+        beside = {
+            "folder": Path(f"run{seed}"),
+            "config": config,
+            "words": tuple(f"{key}={value}" for key, value in given.items()),
+        }
+        runs.append(result_of(result | changes, **beside))
     return runs
 
 
@@ -504,8 +507,8 @@ def test_seconds_leave_compilation_out_and_state_it_apart():
 def test_other_data_has_no_verdict(change, why):
     pairs = change.pop("data_of", {})
     (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3088}], **change)
-    moved = run.result.data.model_copy(update=pairs)
-    run = replace(run, result=run.result.model_copy(update={"data": moved}))
+    moved = run.data.model_copy(update=pairs)
+    run = run.model_copy(update={"data": moved})
     assert other_data(run).startswith(why)
     rows, found = rows_of([run])
     assert rows["ppl"].verdict == rows["seconds"].verdict == "other data" and np.isnan(
@@ -544,7 +547,7 @@ def test_twice_the_published_deviation_holds_where_it_is_more():
 def test_runs_of_no_published_experiment_are_an_error(tmp_path):
     (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3}])
     (tmp_path / "run").mkdir()
-    run.result.write(tmp_path / "run")
+    run.model_copy(update={"folder": tmp_path / "run"}).write()
     with refuses(
         UserError, "published figures", "clickexp -m +experiment=clax2025_yandex_baseline"
     ):
@@ -556,7 +559,7 @@ def test_runs_of_no_published_experiment_are_an_error(tmp_path):
 def write_folder(run, folder, node):
     """The run on disk, with this for its reproduction node."""
     folder.mkdir()
-    run.result.write(folder)
+    run.model_copy(update={"folder": folder}).write()
     (folder / "config.yaml").write_text(yaml.safe_dump({**run.config, "reproduction": node}))
 
 

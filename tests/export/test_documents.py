@@ -11,7 +11,7 @@ from clickexp.export.tables import write_documents
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors.exported import open_documents
-from clickexp.runs.result import SharedParameter
+from clickexp.runs.run import SharedParameter
 
 IDS = np.array([[1, 2], [2, 3], [1, 3]], np.int32)
 CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)

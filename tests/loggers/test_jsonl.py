@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clickexp.loggers import JsonlLogger, RunInfo
-from clickexp.loggers.jsonl import plain
+from clickexp.utils.documents import plain
 
 
 def started(folder, **kwargs):

@@ -59,7 +59,7 @@ SCRIPT = f"""
 import logging, sys
 from pathlib import Path
 from clickexp.loggers import ConsoleLogger, FanOut, JsonlLogger, RunInfo, WandbLogger
-from clickexp.runs.result import RunResult
+from clickexp.runs.run import Run
 
 logging.basicConfig(format="WARNING: %(message)s", stream=sys.stdout)
 
@@ -81,7 +81,7 @@ def experiment(folder, break_at):
     fan.per_rank("test", {PER_RANK})
     train = {RESULT["train"]} | {{
         "best_epoch": 2, "sessions": 20, "compile_seconds": 0.1, "sessions_per_second": 5.0}}
-    fan.result(RunResult.of({RESULT} | {{"train": train}}))
+    fan.result(Run.of({RESULT} | {{"train": train}}))
     for name in ("model.npz", "config.yaml", "report.html", "figures/a.png"):
         (Path(folder) / name).parent.mkdir(exist_ok=True)
         (Path(folder) / name).write_text(name)

@@ -23,7 +23,7 @@ from clickexp.propensities import (
     Weighting,
 )
 from clickexp.propensities.harvest import harvest
-from clickexp.runs.result import RelativeExamination
+from clickexp.runs.run import RelativeExamination
 
 EXAMINATION = np.array([1.0, 0.6, 0.45, 0.3, 0.25, 0.2, 0.17, 0.15])
 RANKS = len(EXAMINATION)

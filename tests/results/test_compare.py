@@ -590,12 +590,28 @@ def test_links_in_the_folder_lead_nothing_elsewhere(tmp_path, monkeypatch):
     assert not (tmp_path / "leaderboard.csv").exists() and not (other / "comparison.html").exists()
 
 
+def test_a_comparison_that_begins_with_a_run_is_in_a_folder_of_it(tmp_path):
+    """Whose figures/ has its own learning.pdf; the comparison is found no more than before, as it is no run."""
+    first, second = write_run(tmp_path / "0"), write_run(tmp_path / "1", "PBM")
+    for name in ("learning.pdf", "report.html"):
+        (first / "figures").mkdir(exist_ok=True)
+        (first / "figures" / name).write_text("its own")
+    for folders in ([first], [first, second], [first]):
+        compare(folders)
+        assert (first / "comparison/comparison.html").is_file()
+        assert (first / "figures/learning.pdf").read_text() == "its own"
+        assert len(find_runs([tmp_path])[0]) == 2
+    assert not (first / "tables").exists()
+    compare([tmp_path])
+    assert (tmp_path / "comparison.html").is_file()
+
+
 @pytest.mark.parametrize("part, value", [("model", ""), ("dataset", " "), ("dataset", None)])
 def test_results_without_a_name_are_skipped(part, value, tmp_path):
     write_run(tmp_path / "0")
     write_run(tmp_path / "1", **{part: value})
     runs, skipped = find_runs([tmp_path])
-    assert len(runs) == 1 and f"it names no {part}" in str(skipped[0])
+    assert len(runs) == 1 and f"result.json is damaged: {part} is {value!r}" in str(skipped[0])
 
 
 def test_a_configuration_that_refers_to_itself_is_skipped(tmp_path):

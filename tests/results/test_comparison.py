@@ -3,7 +3,6 @@
 import numpy as np
 import polars as pl
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from places import ROOT
 from refusals import refuses
@@ -11,16 +10,13 @@ from scipy import stats
 from small_runs import write_run
 
 from clickexp.errors import UserError
-from clickexp.experiment.instantiate import directions
 from clickexp.results import find_runs
 from clickexp.results.comparison import comparisons
-from clickexp.results.differences import holm, paired_p
-from clickexp.results.groups import Spread
 from clickexp.results.leaderboard import leaderboard
 from clickexp.results.metric_names import headline, leading
 from clickexp.results.pages.comparison import data
 from clickexp.results.per_query import paired_test, samples
-from clickexp.runs.objective import HIGHER_IS_BETTER
+from clickexp.utils.statistics.means import Spread, holm, paired_tests
 
 CONF = ROOT / "conf"
 RNG = np.random.default_rng(0)
@@ -46,7 +42,7 @@ def test_paired_p_is_that_of_scipy_where_both_have_values():
     values = RNG.normal(size=(4, 30)) + np.array([[0], [0.3], [0], [0]])
     values[2, 10:] = np.nan
     values[3] = values[0]
-    p = paired_p(values, 0)
+    p, _ = paired_tests(values, 0)
     expected = [
         stats.ttest_rel(values[1], values[0]).pvalue,
         stats.ttest_rel(values[2, :10], values[0, :10]).pvalue,
@@ -111,18 +107,12 @@ def test_a_metric_goes_the_way_that_results_state(tmp_path, stated, first, arrow
     assert shown["brier"]["direction"] == {" ↓": -1, " ↑": 1, "": 0}[arrow]
 
 
-def test_results_without_a_statement_are_read_by_the_names_of_the_package(tmp_path):
-    """What each class behind a name of conf/metric states, which the table of names repeats."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("config", ["metric=[click,calibration,ranking_all,pairs,truth]"])
-    stated = directions(OmegaConf.to_container(config.metric, resolve=True))
-    named = {name.partition("@")[0]: better for name, better in stated.items()}
-    assert HIGHER_IS_BETTER == {**named, "loss": False}
-    test = {"ppl": 1.5, "ndcg@10": 0.5, "examination": 0.5, "entropy": 0.5}
-    write_run(tmp_path / "a", test=test)
+def test_what_no_result_states_has_no_direction_but_losses_and_times(tmp_path):
+    """Names such as entropy say nothing; every model minimises its loss, whatever metrics it reports."""
+    write_run(tmp_path / "a", test={"ll": -0.5, "ndcg@10": 0.5, "entropy": 0.5}, val={"loss": 0.5})
     (one,) = compared(tmp_path)
-    assert [one.direction(metric) for metric in test] == [-1, 1, 0, 0]
-    assert one.direction("val/cond_ppl") == -1 and one.direction("val/map_min@3") == 1
+    names = ("ll", "ndcg@10", "val/ll", "entropy", "val/loss", "train/loss", "seconds")
+    assert [one.direction(metric) for metric in names] == [1, 1, 1, 0, -1, -1, -1]
 
 
 def test_different_test_sets_are_compared_apart(tmp_path):

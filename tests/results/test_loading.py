@@ -56,6 +56,7 @@ def test_broken_partial_and_foreign_folders_are_named(tmp_path):
     (tmp_path / "started/result.json").unlink()
     write_run(tmp_path / "text", val={"ll": "high"})
     write_run(tmp_path / "way", higher_is_better={"brier": "lower"})
+    write_run(tmp_path / "beside", config={"seed": 1})
     (tmp_path / "notes").mkdir()
     runs, skipped = find_runs([tmp_path])
     assert [run.folder for run in runs] == [good]
@@ -65,10 +66,11 @@ def test_broken_partial_and_foreign_folders_are_named(tmp_path):
         "other": "result.json is of format 2, and not 1",
         "list": "result.json holds no JSON object",
         "cut": "result.json holds no JSON object",
-        "failed": "it has no result.json (failed)",
-        "started": "it has no result.json (did not finish)",
+        "failed": "there is no result.json (failed)",
+        "started": "there is no result.json (did not finish)",
         "text": "result.json is damaged: val/ll is 'high'",
         "way": "result.json is damaged: higher_is_better/brier is 'lower'",
+        "beside": "result.json is damaged: config is no key of it",
     }
 
 

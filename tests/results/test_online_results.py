@@ -7,11 +7,11 @@ import shutil
 import pytest
 from small_runs import write_run
 
-from clickexp.loggers.jsonl import plain
 from clickexp.results import find_runs
 from clickexp.results.comparison import comparisons
 from clickexp.results.online_results import online_results
 from clickexp.results.pages.comparison import data, page
+from clickexp.utils.documents import plain
 from clickexp.utils.statistics.sequential import estimate as alike
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -99,8 +99,10 @@ def folder(tmp_path_factory):
 def test_what_is_no_comparison_is_skipped(folder):
     runs, _ = find_runs([folder])
     found, skipped = online_results(runs)
-    assert [one["a"] for one in found] == ["<i>a</i>"] and len(skipped) == 2
-    assert all("is no comparison by users, or damaged" in str(one) for one in skipped)
+    assert [one.a for one in found] == ["<i>a</i>"]
+    damaged, other = (str(one) for one in skipped)
+    assert "damaged/online.json: online.json is damaged" in damaged
+    assert "other/online.json: online.json is no comparison by users: it names no a" in other
     assert len(data(comparisons(runs), [], folder)["online"]) == 1
 
 
@@ -137,11 +139,11 @@ def test_the_page_shows_differences_by_day_and_by_metric(folder):
         and "< 0.001" in rows[0]
     )
     assert (
-        rows[1].split("\t")[4] == "−0.0200 to +0.0400"
-        and rows[1].split("\t")[5] == "–"
-        and "30 won" in rows[2]
+        rows[1].split("\t")[4] == "-0.0200 to +0.0400"
+        and rows[1].split("\t")[6] == "–"
+        and rows[2].split("\t")[:3] == ["Interleaving: sessions won, and preference", "10", "30"]
     )
-    assert best == ["0.1200", "30 won"]
+    assert best == ["0.1200", "30"]
     assert "A is PBM (<i>a</i>), B is UBM (runs/b)" in about and "online-metric=preference" in hash_
 
 

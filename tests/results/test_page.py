@@ -17,6 +17,7 @@ from clickexp.models import PositionBasedModel
 from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.results import find_runs
 from clickexp.results.comparison import comparisons
+from clickexp.results.leaderboard import differences
 from clickexp.results.pages.comparison import page as page_of
 from clickexp.simulation import simulate
 
@@ -438,11 +439,26 @@ def test_the_forest_has_the_differences_to_the_baseline(page):
     assert error[0] == pytest.approx(12.7062 * 0.001 * 2**0.5 / 2**0.5, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    "value, text", [(3e-5, "+0.00003"), (-2e-7, "-2e-7"), (0, "+0.0000"), (0.12345, "+0.1235")]
-)
-def test_small_differences_without_a_test_show_their_first_digit(page, value, text):
-    assert page.evaluate(f"rounded({value}, null, 4, true)")[0] == text
+def test_cells_have_the_digits_of_the_tables(browser, tmp_path):
+    """Also in copies, in the differences and in the rows of single runs."""
+    for model, values in (("DCTR", (1.4299942, 1.4299965)), ("UBM", (1.41, 1.42))):
+        for seed, value in enumerate(values, 1):
+            write_run(tmp_path / f"{model}{seed}", model, seed, {"ll": -value / 4, "ppl": value})
+    runs, skipped = find_runs([tmp_path])
+    compared = comparisons(runs)
+    (tmp_path / "comparison.html").write_text(page_of(compared, skipped, tmp_path))
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((tmp_path / "comparison.html").as_uri())
+    page.wait_for_selector("html[data-ready]")
+    assert column(page, "PPL")[1].split() == ["1.429995", "±", "0.000002"]
+    page.locator("#forest").scroll_into_view_if_needed()
+    page.wait_for_function("$('against').tBodies[0].rows.length")
+    differing = page.locator("#against tbody td").nth(1).inner_text()
+    page.locator("button[data-open]").nth(1).click()
+    assert [text for text in column(page, "PPL") if "±" not in text] == ["1.4300", "1.4300"]
+    (cell,) = [row[2] for row in differences(compared[0]).rows]
+    assert differing.split()[0] == cell.text and cell.deviation in differing
+    page.close()
 
 
 def test_curves_by_rank_are_differences_with_bands_by_default(page):

@@ -10,6 +10,7 @@ from small_runs import write_json, write_run
 
 from clickexp.results import find_runs
 from clickexp.results.comparison import comparisons
+from clickexp.results.leaderboard import differences, leaderboard
 from clickexp.results.pages.comparison import data, page
 
 
@@ -54,14 +55,12 @@ def content(runs):
 def test_groups_have_their_runs_values_and_curves(content):
     groups = {group["model"]: group for group in content["groups"]}
     assert list(groups) == ["PBM", "UBM", "CM"]
-    mean, shown, sd, low, high, over = groups["UBM"]["values"]["ll"]
-    assert (mean, sd) == (-0.31, pytest.approx(0.02 / 2**0.5, rel=1e-4)) and over == "seeds"
-    assert (
-        shown == sd
-        and low + high == pytest.approx(2 * mean)
-        and high - mean == pytest.approx(0.127062, rel=1e-4)
-    )
-    assert groups["PBM"]["values"]["ll"] == [-0.123457, None, None, None, None, ""]
+    mean, shown, sd = groups["UBM"]["values"]["ll"]
+    assert (mean, sd) == (-0.31, pytest.approx(0.02 / 2**0.5, rel=1e-4)) and shown == sd
+    # -0.31 -+ 12.7062 0.01, Student's t of one degree of freedom
+    hints = ["standard deviation over seeds 0.014", "95% interval -0.44 to -0.18 over seeds"]
+    assert groups["UBM"]["hints"]["ll"] == hints
+    assert groups["PBM"]["values"]["ll"] == [-0.1234567, None, None]
     assert (
         groups["PBM"]["values"]["auc"][0] is None
         and groups["PBM"]["overrides"]["optimizer.rate"] == "inf"
@@ -82,6 +81,26 @@ def test_groups_have_their_runs_values_and_curves(content):
         and groups["CM"]["reliability"] is None
     )
     assert groups["UBM"]["parameters"] == 1000 and groups["UBM"]["tower"] == "Embedding"
+
+
+def test_texts_have_the_digits_of_the_tables(tmp_path):
+    """1.4299942 and 1.4299965 have the mean 1.429995: rounded to six digits first, it would end in a made-up zero."""
+    for model, values in (("DCTR", (1.4299942, 1.4299965)), ("UBM", (1.41, 1.42))):
+        for seed, value in enumerate(values, 1):
+            write_run(tmp_path / f"{model}{seed}", model, seed, {"ll": -value / 4, "ppl": value})
+    (one,) = comparisons(find_runs([tmp_path])[0])
+    made = data([one], [], tmp_path)
+    (shown,) = made["comparisons"]
+    assert ("1.429995", "0.000002") in shown["texts"]["ppl"]
+    for place, metric in enumerate(one.leading, 1):
+        cells = [row[place] for row in leaderboard(one).rows]
+        assert shown["texts"][metric] == [(cell.text, cell.deviation) for cell in cells]
+        baseline = shown["baselines"].index(shown["baseline"])
+        (cell,) = [row[place] for row in differences(one).rows]
+        own, other = shown["differences"][metric][baseline]
+        assert float(own[0]) == 0 and other == (cell.text, cell.deviation)
+    (run,) = [run for run in made["runs"] if run["folder"] == "DCTR1"]
+    assert run["texts"]["ppl"] == "1.4300"
 
 
 def test_runs_are_linked_and_their_times_are_summed_without_compilation(content, runs):

@@ -1,6 +1,5 @@
 """The page of a run and its figures: what a reader finds there, whatever the run was."""
 
-import dataclasses
 import re
 import shutil
 from html.parser import HTMLParser
@@ -19,7 +18,7 @@ from clickexp.results.figures.drawing import drawing
 from clickexp.results.figures.run import run_figures
 from clickexp.results.loading import find_runs
 from clickexp.results.pages.write import write_report
-from clickexp.runs.result import RunResult
+from clickexp.runs.run import Run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 REFERENCES = {
@@ -338,9 +337,8 @@ def test_names_are_text_without_control_characters(tmp_path):
         "environment": {named: named},
     }
     changed = [(hostile, hostile, hostile)]
-    file = write_report(
-        dataclasses.replace(run, result=RunResult.of(result)), changed, f"clickexp tags={hostile}"
-    )
+    foreign = Run.of(result, folder=run.folder)
+    file = write_report(foreign, changed, f"clickexp tags={hostile}")
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert "<b a" not in text and text.count("[31m&lt;b a=") > 10

@@ -36,7 +36,7 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     from omegaconf import OmegaConf
 
     from clickexp.runs.hashing import config_hash
-    from clickexp.runs.result import Origin, RunResult
+    from clickexp.runs.run import Origin, Run
     from clickexp.runs.sources import sources
     from clickexp.runs.store import CHECKPOINT, MODEL
 
@@ -57,18 +57,19 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
         "val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss},
         "test": {"ll": -loss},
     }
-    result = RunResult(
+    result = Run(
         model="stand-in",
         dataset="clicks",
         test_set="stand-in",
         **parts,
         environment={"device": "stand-in"},
+        folder=folder,
         config_hash=config_hash(config),
         origin=Origin(sources=sources(config), fingerprint="", directory=str(Path.cwd())),
     )
     with zipfile.ZipFile(folder / MODEL, "w") as model:
         model.writestr("table.npy", bytes(1000))
-    result.write(folder)
+    result.write()
     return result
 
 

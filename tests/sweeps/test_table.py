@@ -44,7 +44,7 @@ def job(folder, number, overrides, loss, status="finished", digest=None, **resul
         content = {"val": {"loss": loss}, "test": {"ll": -loss}}
         content["config_hash"] = digest or f"hash{number}"
         content["seed"] = values(overrides).get("seed")
-        result_of(content | result).write(place)
+        result_of(content | result, folder=place).write()
 
 
 @pytest.fixture

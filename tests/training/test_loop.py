@@ -155,7 +155,8 @@ def test_training_stops_in_the_epoch_in_which_flax_would(patience):
 
 
 def test_the_metric_of_choice_decides():
-    watching = [ran(FALLS_AND_RISES, EarlyStopping("ll", mode=mode)) for mode in ("auto", "min")]
+    rules = [EarlyStopping("ll", mode=mode).directed({"ll": True}) for mode in ("auto", "min")]
+    watching = [ran(FALLS_AND_RISES, rule) for rule in rules]
     assert [(len(made.history), made.best_epoch) for made in watching] == [(5, 3), (3, 1)]
 
 

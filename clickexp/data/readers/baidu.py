@@ -109,7 +109,8 @@ def open_baidu_ultr_uva(
         )
         with log.part(part, ranks, ["lengths", *schema]) as pack:
             for batch in batches_of(
-                tables[part], lambda done, _, read=read: log.progress(read + done, total)
+                tables[part],
+                lambda done, _, *where, read=read: log.progress(read + done, total, *where),
             ):
                 lists, location = _checked(batch, documents).down_to(lowest, log), batch.location
                 remedy = (

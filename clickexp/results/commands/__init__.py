@@ -1,1 +1,1 @@
-"""What `clickexp-compare` writes and prints."""
+"""Output of `clickexp-compare`: files, and lines on the terminal."""

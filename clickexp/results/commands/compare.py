@@ -17,11 +17,12 @@ from clickexp.results.conclusion import conclusion
 from clickexp.results.leaderboard import leaderboard, significance, tables
 from clickexp.results.loading import find_runs
 from clickexp.results.metric_names import PER_RANK
+from clickexp.runs.store import run_folders
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.terminal import terminal, widest
 
-_PAGE = "comparison.html"
+_PAGE, _FOLDER = "comparison.html", "comparison"
 _NAME_WIDTH = 36
 """Of names in a table that would be too wide."""
 
@@ -39,7 +40,7 @@ def compare(
 
     Args:
         folders: Folders of runs.
-        output: Where to write; by default the first folder.
+        output: Where to write; by default the first folder, or comparison/ in it where it is that of a run.
         baseline: The group, by its name or model, that others are tested against; by default the best.
         metrics: Columns of the tables; the first orders them.
         ranks: Columns of the tables per rank; by default all.
@@ -60,45 +61,50 @@ def compare(
     runs, skipped = find_runs(folders)
     for one in skipped:
         say(f"skipped {one}")
-    found = comparisons(runs, metrics, baseline)
-    _check_ranks(found, ranks or ())
-    folder = Path(folders[0] if output is None else output)
+    compared = comparisons(runs, metrics, baseline)
+    _check_ranks(compared, ranks or ())
+    folder = _folder_beside(Path(folders[0])) if output is None else Path(output)
     console = Console()
     made, drawn = {}, {}
-    for comparison in found:
+    for comparison in compared:
         _print(comparison, console)
-        label = f"-{slug(comparison.name)}" if len(found) > 1 else ""
+        label = f"-{slug(comparison.name)}" if len(compared) > 1 else ""
         made |= {f"tables/{name}": text for name, text in tables(comparison, label, ranks).items()}
         drawn |= {
             f"figures/{name}": content for name, content in figures(comparison, label).items()
         }
-    if len(found) > 1:
+    if len(compared) > 1:
         say(
-            f"{len(found)} test sets, one table each: numbers of different test sets cannot be ranked"
+            f"{len(compared)} test sets, one table each: numbers of different test sets cannot be ranked"
         )
     command = [
         "clickexp-compare",
         *map(str, folders),
         *(["--baseline", baseline] if baseline else []),
     ]
-    content = page(found, skipped, folder, title, shlex.join(command))
+    content = page(compared, skipped, folder, title, shlex.join(command))
     write_files(folder, made | drawn | {_PAGE: content})
     say(f"{len(made)} tables and {len(drawn)} figures in {display_path(folder)}")
     say(display_path(folder / _PAGE))
     if open_page:
         webbrowser.open((folder / _PAGE).resolve().as_uri())
-    return found
+    return compared
 
 
-def _check_ranks(found: Sequence[Comparison], ranks: Sequence[int]) -> None:
+def _folder_beside(first: Path) -> Path:
+    """Returns where a comparison is written; a run has figures/ of its own."""
+    return first / _FOLDER if next(run_folders(first), None) == first else first
+
+
+def _check_ranks(compared: Sequence[Comparison], ranks: Sequence[int]) -> None:
     spreads = (
-        group.per_rank(metric) for one in found for group in one.groups for metric in PER_RANK
+        group.per_rank(metric) for one in compared for group in one.groups for metric in PER_RANK
     )
     longest = max((len(spread.mean) for spread in spreads if spread), default=0)
     for rank in ranks:
         if not 1 <= rank <= longest:
-            known = f"there are those of 1 to {longest}" if longest else "no run has any by rank"
-            raise UserError(f"no run has figures of rank {rank}: {known}")
+            there = f"there are those of 1 to {longest}" if longest else "no run has any by rank"
+            raise UserError(f"no run has figures of rank {rank}: {there}")
 
 
 def _print(comparison: Comparison, console: Console) -> None:

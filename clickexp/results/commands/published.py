@@ -45,14 +45,16 @@ def compare_published(
     for one in (*skipped, *damaged):
         say(f"skipped {one}")
     folders_of_damaged = {one.folder for one in damaged}
-    found = reproductions([run for run in runs if run.folder not in folders_of_damaged], metrics)
-    if not found:
+    reproduced = reproductions(
+        [run for run in runs if run.folder not in folders_of_damaged], metrics
+    )
+    if not reproduced:
         raise UserError(
             "no run is of an experiment with published figures: run one, such as "
             "clickexp -m +experiment=clax2025_yandex_baseline"
         )
     files = {}
-    for reproduction in found:
+    for reproduction in reproduced:
         made, name = table(reproduction), escape.slug(reproduction.name)
         print(markdown(made))  # noqa: T201  # the command's result
         files[f"{name}.md"] = markdown(made)
@@ -61,7 +63,7 @@ def compare_published(
     folder = Path(folders[0] if output is None else output) / _FOLDER
     write_files(folder, files)
     say(f"{len(files)} files in {display_path(folder)}")
-    return found
+    return reproduced
 
 
 def table(reproduction: Reproduction) -> Table:

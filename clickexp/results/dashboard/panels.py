@@ -156,11 +156,13 @@ def _bars(key: str, runs: Sequence[Run] = ()) -> Any:
     """Means over seeds; the axis begins near the smallest where bars from 0 would look alike."""
     part, _, metric = key.partition("/")
     values = [run.value(metric if part == "test" else key) for run in runs]
-    found = np.array([value for value in values if value is not None])
-    spread = np.ptp(found) if len(found) else 0
-    near = 0 < spread < np.abs(found).min(initial=np.inf) / 2
+    heights = np.array([value for value in values if value is not None])
+    spread = np.ptp(heights) if len(heights) else 0
+    near = 0 < spread < np.abs(heights).min(initial=np.inf) / 2
     bounds = (
-        {"range_x": (float(found.min() - spread), float(found.max() + spread / 4))} if near else {}
+        {"range_x": (float(heights.min() - spread), float(heights.max() + spread / 4))}
+        if near
+        else {}
     )
     return wr.BarPlot(
         title=_COST.get(key) or metric_names.name(_metric(key)),

@@ -124,22 +124,21 @@ def _wandb_id(model: str, runs: Iterable[Run]) -> str | None:
 
 def _logged_keys(runs: Iterable[Run]) -> set[str]:
     """The keys under which WandbLogger logs these runs."""
-    found = set()
+    keys = set()
     for run in runs:
-        result = run.result
         of_epochs = {name for record in run.epochs for name in record if "/" in name}
-        of_epochs |= {f"val/{name}" for name in result.val}
-        found |= of_epochs | {f"sessions/{name}" for name in of_epochs}
-        found |= {f"test/{name}" for name in result.test}
-        found |= {f"train/{name}" for name in result.train.values()}
-        parts = (name.partition("@") for name in result.test)
-        found |= {f"cutoff/test/{base}" for base, _, cutoff in parts if cutoff.isdecimal()}
-        for part, vectors in result.vectors().items():
-            found |= {f"rank/{part}/{name}" for name in vectors}
-        curves = result.curves.by_name().items()
-        found |= {f"calibration/{name}" for name, curve in curves if "predicted" in curve}
-        found |= {f"draws/{name}" for name in result.test_draws}
-    return found
+        of_epochs |= {f"val/{name}" for name in run.val}
+        keys |= of_epochs | {f"sessions/{name}" for name in of_epochs}
+        keys |= {f"test/{name}" for name in run.test}
+        keys |= {f"train/{name}" for name in run.train.values()}
+        parts = (name.partition("@") for name in run.test)
+        keys |= {f"cutoff/test/{base}" for base, _, cutoff in parts if cutoff.isdecimal()}
+        for part, vectors in run.vectors().items():
+            keys |= {f"rank/{part}/{name}" for name in vectors}
+        curves = run.curves.by_name().items()
+        keys |= {f"calibration/{name}" for name, curve in curves if "predicted" in curve}
+        keys |= {f"draws/{name}" for name in run.test_draws}
+    return keys
 
 
 def specification(

@@ -6,14 +6,12 @@ from functools import partial
 import numpy as np
 
 from clickexp.results.comparison import Comparison
-from clickexp.results.conclusion import difference
-from clickexp.results.differences import SIGNIFICANT
 from clickexp.results.figures.drawing import Panel, draw
 from clickexp.results.figures.panels import COLORS, calibration, cost, forest, learning, per_rank
-from clickexp.results.groups import nan_if_none
 from clickexp.results.metric_names import PER_RANK, short
-from clickexp.runs.objective import VALIDATION
+from clickexp.runs.run import VALIDATION
 from clickexp.utils.escape import figure_text
+from clickexp.utils.statistics.means import SIGNIFICANT
 
 _MOST_METRICS = 3
 """Panels of the differences."""
@@ -64,11 +62,14 @@ def _panels(comparison: Comparison) -> Iterator[tuple[str, Sequence[Panel]]]:
     costs = {
         "seconds": [group.seconds for group in groups],
         "compile_seconds": [group.compile_seconds for group in groups],
-        "parameters": [nan_if_none(group.runs[0].parameters) for group in groups],
+        "parameters": np.array([group.runs[0].parameters for group in groups], np.float64),
     }
-    known = {name: values for name, values in costs.items() if np.isfinite(values).any()}
-    if known:
-        yield "cost", [partial(cost, groups, first, name, values) for name, values in known.items()]
+    plotted = {name: values for name, values in costs.items() if np.isfinite(values).any()}
+    if plotted:
+        yield (
+            "cost",
+            [partial(cost, groups, first, name, values) for name, values in plotted.items()],
+        )
     if any(group.reliability() for group in groups):
         yield "calibration", [partial(calibration, groups)]
 
@@ -79,10 +80,12 @@ def _forests(comparison: Comparison) -> Iterator[Panel]:
     shown = list(enumerate(comparison.groups[: len(COLORS)]))
     others = [(i, group) for i, group in shown if group is not baseline]
     for place, metric in enumerate(comparison.leading[:_MOST_METRICS]):
-        found = [
-            (group.name, i, *difference(comparison, baseline, group, metric)) for i, group in others
+        differences = [
+            (group.name, i, *comparison.difference(baseline, group, metric)) for i, group in others
         ]
-        rows = [(name, i, value, half, not p >= SIGNIFICANT) for name, i, value, half, p in found]
+        rows = [
+            (name, i, value, half, not p >= SIGNIFICANT) for name, i, value, half, p in differences
+        ]
         yield partial(
             forest, rows, figure_text(f"{short(metric)} minus {baseline.model}"), place == 0
         )

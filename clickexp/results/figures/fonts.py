@@ -30,8 +30,10 @@ def further_fonts(figure: Figure) -> list[str]:
 
 def without_unknown(figure: Figure) -> None:
     """Puts a slug in the place of each text that no font of the figure has the letters of, and says so in a line."""
-    known = _known()
-    lacking = {text: slug(text) for text in _texts(figure) if not known.issuperset(map(ord, text))}
+    letters = _known()
+    lacking = {
+        text: slug(text) for text in _texts(figure) if not letters.issuperset(map(ord, text))
+    }
     if not lacking:
         return
     for axis in _axes(figure):
@@ -91,15 +93,15 @@ def _letters(file: str) -> frozenset[int]:
 @functools.cache
 def _families(missing: frozenset[int]) -> list[str]:
     """Returns families that together have as many of the letters as any have, plain ones without serifs first."""
-    found: list[str] = []
+    families: list[str] = []
     for entry in sorted(fontManager.ttflist, key=_oddity):
         if not missing:
             break
         letters = frozenset() if entry.name.startswith(_PLACEHOLDER) else _letters(entry.fname)
         if missing & letters:
-            found.append(entry.name)
+            families.append(entry.name)
             missing -= letters
-    return found
+    return families
 
 
 def _oddity(entry: FontEntry) -> tuple[bool, bool, int, str]:

@@ -1,8 +1,8 @@
 """Figures of tables: of a log, and of what a fitted model knows."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -37,17 +37,39 @@ def write_figures(figures: Mapping[str, Sequence[Panel]], folder: Path) -> Path:
 
 def curves(lines: Mapping[str, Sequence[float] | np.ndarray], label: str) -> Panel:
     """Returns a panel of values by rank, a line for each name."""
-    return partial(_curves, lines, label)
+
+    def draw_curves(axes: Axes) -> None:
+        for i, (name, values) in enumerate(lines.items()):
+            _marked(axes, i, name, np.arange(1, len(values) + 1), values)
+        axes.set(xlabel="Rank", ylabel=label, ylim=(0, None))
+
+    return draw_curves
 
 
 def shares(counts: Mapping[str, np.ndarray], label: str) -> Panel:
     """Returns a panel of the share of each whole number, of which counts[name][n] are n."""
-    return partial(_shares, counts, label)
+
+    def draw_shares(axes: Axes) -> None:
+        for i, (name, of) in enumerate(counts.items()):
+            first = int(of[0] == 0)  # nothing at 0 where 0 cannot be
+            values = of / max(of.sum(), 1)
+            _marked(axes, i, name, np.arange(first, len(of)), values[first:])
+        axes.set(xlabel=label, ylabel="Share of sessions", ylim=(0, None))
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+
+    return draw_shares
 
 
 def histogram(counts: np.ndarray, label: str, unit: str) -> Panel:
     """Returns a panel of how many of a unit are in each of equal bins from 0 to 1."""
-    return partial(_histogram, counts, label, unit)
+
+    def draw_histogram(axes: Axes) -> None:
+        middles, color = (np.arange(len(counts)) + 0.5) / len(counts), look(0)["color"]
+        axes.plot(middles, counts, drawstyle="steps-mid", label=unit, color=color)
+        axes.fill_between(middles, counts, step="mid", color=color, alpha=0.2, linewidth=0)
+        axes.set(xlabel=label, ylabel=unit.capitalize(), xlim=(0, 1), ylim=(0, None))
+
+    return draw_histogram
 
 
 def banded(
@@ -57,54 +79,17 @@ def banded(
     label: str,
 ) -> Panel:
     """Returns a panel of values by rank, the first with intervals, where there are any."""
-    return partial(_banded, lines, low, high, label)
+
+    def draw_banded(axes: Axes) -> None:
+        if low is not None and high is not None:
+            ranks = np.arange(1, len(low) + 1)
+            axes.fill_between(ranks, low, high, color=look(0)["color"], alpha=0.2, linewidth=0)
+        curves(lines, label)(axes)
+
+    return draw_banded
 
 
-def _curves(lines: Mapping[str, Sequence[float] | np.ndarray], label: str, axes: Axes) -> None:
-    for i, (name, values) in enumerate(lines.items()):
-        axes.plot(
-            np.arange(1, len(values) + 1),
-            values,
-            label=name,
-            marker=MARKERS[i],
-            markersize=3,
-            **look(i),
-        )
-    axes.set(xlabel="Rank", ylabel=label, ylim=(0, None))
+def _marked(axes: Axes, place: int, name: str, x: np.ndarray, values: Any) -> None:
+    """Draws a line over whole numbers."""
+    axes.plot(x, values, label=name, marker=MARKERS[place], markersize=3, **look(place))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-
-
-def _shares(counts: Mapping[str, np.ndarray], label: str, axes: Axes) -> None:
-    for i, (name, of) in enumerate(counts.items()):
-        values, first = of / max(of.sum(), 1), int(of[0] == 0)  # nothing at 0 where 0 cannot be
-        axes.plot(
-            np.arange(first, len(of)),
-            values[first:],
-            label=name,
-            marker=MARKERS[i],
-            markersize=3,
-            **look(i),
-        )
-    axes.set(xlabel=label, ylabel="Share of sessions", ylim=(0, None))
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-
-
-def _histogram(counts: np.ndarray, label: str, unit: str, axes: Axes) -> None:
-    middles, color = (np.arange(len(counts)) + 0.5) / len(counts), look(0)["color"]
-    axes.plot(middles, counts, drawstyle="steps-mid", label=unit, color=color)
-    axes.fill_between(middles, counts, step="mid", color=color, alpha=0.2, linewidth=0)
-    axes.set(xlabel=label, ylabel=unit.capitalize(), xlim=(0, 1), ylim=(0, None))
-
-
-def _banded(
-    lines: Mapping[str, Sequence[float] | np.ndarray],
-    low: np.ndarray | None,
-    high: np.ndarray | None,
-    label: str,
-    axes: Axes,
-) -> None:
-    if low is not None and high is not None:
-        ranks = np.arange(1, len(low) + 1)
-        axes.fill_between(ranks, low, high, color=look(0)["color"], alpha=0.2, linewidth=0)
-    _curves(lines, label, axes)

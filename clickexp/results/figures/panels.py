@@ -9,10 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from clickexp.results.figures.drawing import BLACK
-from clickexp.results.groups import Group, Spread, nan_if_none
+from clickexp.results.groups import Group
 from clickexp.results.metric_names import axis, uncapitalised
 from clickexp.runs.run import Run
 from clickexp.utils.escape import figure_text
+from clickexp.utils.statistics.means import Spread
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
 """Distinct for colour-blind readers (Okabe and Ito 2008); yellow, too light on paper, is darker here."""
@@ -135,7 +136,7 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
     for i, group in enumerate(groups):
         runs = [run for run in group.runs if any(metric in epoch for epoch in run.epochs)]
         curves = [
-            (_along(run, over), [nan_if_none(epoch.get(metric)) for epoch in run.epochs])
+            (_along(run, over), np.array([epoch.get(metric) for epoch in run.epochs], np.float64))
             for run in runs
         ]
         if not curves:
@@ -163,7 +164,7 @@ def _along(run: Run, over: str) -> np.ndarray:
     return (
         np.cumsum(run.epoch_seconds)
         if seconds
-        else np.array([nan_if_none(epoch.get(over)) for epoch in run.epochs])
+        else np.array([epoch.get(over) for epoch in run.epochs], np.float64)
     )
 
 
@@ -176,8 +177,8 @@ def cost(
         deviation = spread.sd if spread.count > 1 else 0
         look: dict[str, Any] = {"marker": MARKERS[i], "color": COLORS[i], "linestyle": "none"}
         axes.errorbar(value, spread.mean, deviation, label=figure_text(group.name), **look)
-    known = [value for value in values if np.isfinite(value) and value > 0]
-    if known and max(known) > _DECADE * min(known):
+    positive = [value for value in values if np.isfinite(value) and value > 0]
+    if positive and max(positive) > _DECADE * min(positive):
         axes.set_xscale("log")
     elif over == "parameters":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -11,9 +11,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.panels import COLORS, MARKERS, barred, calibration, look, per_rank
-from clickexp.results.groups import Group, nan_if_none
-from clickexp.runs.result import RelativeExamination, RunResult
-from clickexp.runs.run import Run
+from clickexp.results.groups import Group
+from clickexp.runs.run import RelativeExamination, Run
 from clickexp.utils.escape import figure_text
 
 _LOSSES = {"train/loss": "training", "val/loss": "validation"}
@@ -30,12 +29,12 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
     """
     groups = run_groups(run)
     figures: dict[str, list[Panel]] = {}
-    if run.result.per_rank.get("ppl"):
+    if run.per_rank.get("ppl"):
         figures["perplexity"] = [partial(per_rank, groups, "ppl")]
         if len(groups) > 1:
             figures["perplexity"].append(partial(_gain, groups))
     points = propensities(run)
-    if set(examined := run.result.per_rank.get("examination") or [1.0]) != {1.0}:
+    if set(examined := run.per_rank.get("examination") or [1.0]) != {1.0}:
         figures["examination"] = [partial(per_rank, groups, "examination")]
         if points:
             figures["examination"].append(partial(_propensity, points, groups))
@@ -45,7 +44,7 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
         figures["learning"] = [partial(_losses, run)]
     if groups[0].reliability():
         figures["calibration"] = [partial(calibration, groups[:1])]
-    if run.result.curves.cold:
+    if run.curves.cold:
         figures["cold_start"] = [
             partial(_cold_start, groups),
             partial(_shares_by_impressions, groups),
@@ -58,36 +57,36 @@ def propensities(run: Run) -> list[RelativeExamination]:
 
     That of a ranker is what it has learned, or was given to weight clicks by.
     """
-    result = run.result
-    if result.propensity or result.weighting is None:
-        return result.propensity or _shared_propensities(result)
-    weights = result.weighting
+    if run.propensity or run.weighting is None:
+        return run.propensity or _shared_propensities(run)
+    weights = run.weighting
     points = zip_longest(weights.values, weights.low, weights.high)
     return RelativeExamination.known((place, *point) for place, point in enumerate(points, 1))
 
 
-def _shared_propensities(result: RunResult) -> list[RelativeExamination]:
+def _shared_propensities(run: Run) -> list[RelativeExamination]:
     """Returns those of the model that do not depend on clicks above."""
     return RelativeExamination.known(
-        (each.position, each.relative, each.relative_low, each.relative_high)
-        for each in result.shared
-        if each.last_click is None and "/" not in each.parameter
+        (parameter.position, parameter.relative, parameter.relative_low, parameter.relative_high)
+        for parameter in run.shared
+        if parameter.last_click is None and "/" not in parameter.parameter
     )
 
 
 def run_groups(run: Run) -> list[Group]:
     """Returns the run and its references, as groups of one run each."""
-    references = [
-        Run(run.folder, run.result.of_reference(name), {}, {}, ()) for name in run.result.references
-    ]
-    return [Group((each,), each.model, each.model) for each in (run, *references)]
+    references = [run.of_reference(name) for name in run.references]
+    return [Group((one,), one.model, one.model) for one in (run, *references)]
 
 
 def _propensity(points: Sequence[RelativeExamination], groups: Sequence[Group], axes: Axes) -> None:
     """Draws propensities with their intervals, and those of the true user, if it is known."""
-    ranks, values = [each.position for each in points], np.array([each.relative for each in points])
-    low = np.array([nan_if_none(each.relative_low) for each in points])
-    high = np.array([nan_if_none(each.relative_high) for each in points])
+    ranks, values = (
+        [point.position for point in points],
+        np.array([point.relative for point in points]),
+    )
+    low = np.array([point.relative_low for point in points], np.float64)
+    high = np.array([point.relative_high for point in points], np.float64)
     barred(ranks, values, low, high, 0, axes, figure_text(groups[0].name))
     for i, group in enumerate(groups):
         if i and (truth := group.per_rank("examination")):
@@ -133,7 +132,7 @@ def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
     for i, group in enumerate(groups):
         curve = _cold(group)
         if curve.get("from") == _cold(groups[0])["from"]:
-            values = [nan_if_none(value) for value in curve["ppl"]]
+            values = np.array(curve["ppl"], np.float64)
             axes.plot(names, values, label=figure_text(group.name), marker=MARKERS[i], **look(i))
     axes.set(xlabel="Impressions in training", ylabel="Perplexity")
 
@@ -156,7 +155,7 @@ def _shares_by_impressions(groups: Sequence[Group], axes: Axes) -> None:
 
 
 def _cold(group: Group) -> Mapping[str, Any]:
-    return group.runs[0].result.curves.cold or {}
+    return group.runs[0].curves.cold or {}
 
 
 def _ranges(edges: Sequence[int]) -> list[str]:
@@ -167,15 +166,15 @@ def _ranges(edges: Sequence[int]) -> list[str]:
 
 def _losses(run: Run, axes: Axes) -> None:
     """Draws the losses over epochs, and marks the best epoch."""
-    best = run.result.train.best_epoch
+    best = run.train.best_epoch
     for i, (metric, label) in enumerate(_LOSSES.items()):
-        points = [(epoch.get("epoch"), nan_if_none(epoch.get(metric))) for epoch in run.epochs]
-        if np.isfinite([y for _, y in points]).any():
-            axes.plot(
-                *zip(*points, strict=True), label=label, marker="o", markersize=2.5, color=COLORS[i]
-            )
-            kept = [(x, y) for x, y in points if x == best and metric.startswith("val/")]
-            if kept:
-                axes.plot(*zip(*kept, strict=True), "*", color=COLORS[i], markersize=9, zorder=3)
+        epochs = np.array([epoch.get("epoch") for epoch in run.epochs], np.float64)
+        losses = np.array([epoch.get(metric) for epoch in run.epochs], np.float64)
+        if not np.isfinite(losses).any():
+            continue
+        axes.plot(epochs, losses, label=label, marker="o", markersize=2.5, color=COLORS[i])
+        marked = epochs == best
+        if metric.startswith("val/") and marked.any():
+            axes.plot(epochs[marked], losses[marked], "*", color=COLORS[i], markersize=9, zorder=3)
     axes.set(xlabel="Epoch", ylabel="Loss\n(per document)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -13,26 +13,28 @@ from typing import Any
 
 import numpy as np
 from plotly.offline import get_plotlyjs
-from scipy import special
 
 from clickexp.results import metric_names
 from clickexp.results.comparison import Comparison
 from clickexp.results.conclusion import conclusion
-from clickexp.results.differences import SIGNIFICANT
 from clickexp.results.figures.panels import COLORS
-from clickexp.results.groups import Group, Spread, varying
+from clickexp.results.groups import Group, varying
 from clickexp.results.hyperparameters import commands, importances
+from clickexp.results.leaderboard import difference_texts, value_texts
 from clickexp.results.loading import Skipped
-from clickexp.results.online_results import online_results
+from clickexp.results.online_results import online_results, online_table
 from clickexp.results.pages.template import filled, static
 from clickexp.runs.objective import stated_by
+from clickexp.runs.online import OnlineComparison
 from clickexp.runs.run import Run
 from clickexp.runs.store import REPORT
 from clickexp.utils.escape import html_text, printable
+from clickexp.utils.statistics.means import SIGNIFICANT, Spread, t_quantile
+from clickexp.utils.tables.numbers import interval, number
 
 _SCRIPTS = ("state", "leaderboard", "plot", "charts", "online", "search", "share", "controls")
-_DIGITS = 6
-"""Significant digits of the numbers in the page."""
+_DIGITS, _MOST_DIGITS = 6, 12
+"""Significant digits of curves, and of means, which are copied; tables have texts."""
 _MOST_COMMANDS, _COMMIT = 3, 10
 """Commands that the page shows at most, and characters of a commit."""
 
@@ -82,7 +84,7 @@ def data(
     metrics |= dict.fromkeys(
         name for run in runs for epoch in run.epochs for name in epoch if "/" in name
     )
-    stated = stated_by(run.result for run in runs)
+    stated = stated_by(runs)
     online, damaged = online_results(runs)
     return {
         "title": printable(
@@ -92,7 +94,7 @@ def data(
         "commands": [*commands(groups)[:_MOST_COMMANDS], *filter(None, [printable(command)])],
         "environment": _environments(runs),
         "colors": COLORS,
-        "quantiles": _rounded(special.stdtrit(np.arange(1, 31), 0.975)),
+        "quantiles": _rounded(t_quantile(np.arange(2, 32))),
         "significant": SIGNIFICANT,
         "skipped": [
             printable(
@@ -100,7 +102,7 @@ def data(
             )
             for one in (*skipped, *damaged)
         ],
-        "online": online,
+        "online": [_online(one) for one in online],
         "metrics": {
             metric: {
                 "name": metric_names.name(metric),
@@ -145,6 +147,11 @@ def _comparison(comparison: Comparison, group_at: dict[Group, int]) -> dict[str,
         if searched
         else {},
         "groups": [group_at[group] for group in comparison.groups],
+        "texts": {metric: value_texts(comparison, metric) for metric in comparison.metrics},
+        "differences": {
+            metric: [difference_texts(comparison, baseline, metric) for baseline in baselines]
+            for metric in comparison.metrics
+        },
         "baselines": [group_at[group] for group in baselines],
         "baseline": group_at[comparison.baseline],
         "tests": {
@@ -152,6 +159,17 @@ def _comparison(comparison: Comparison, group_at: dict[Group, int]) -> dict[str,
             for metric, test in tests
             if np.isfinite(test.p).any()
         },
+    }
+
+
+def _online(comparison: OnlineComparison) -> dict[str, Any]:
+    table = online_table(comparison)
+    tests = [*comparison.ab.metrics.values(), comparison.interleaving]
+    return {
+        **comparison.as_dict(),
+        "header": table.header,
+        "rows": table.rows,
+        "better": [test.better for test in tests],
     }
 
 
@@ -165,6 +183,7 @@ def _group(group: Group, run_at: dict[int, int], over: str) -> dict[str, Any]:
         "overrides": {key: _as_json(value) for key, value in group.overrides.items()},
         "runs": [run_at[id(run)] for run in group.runs],
         "values": {metric: _value(group, metric, over) for metric in metrics},
+        "hints": {metric: _hint(group, metric) for metric in metrics},
         "examines": not _everything_examined(group),
         "seconds": _rounded(group.seconds),
         "compiling": _rounded(group.compile_seconds),
@@ -176,16 +195,27 @@ def _group(group: Group, run_at: dict[int, int], over: str) -> dict[str, Any]:
     }
 
 
-def _value(group: Group, metric: str, over_all: str) -> list[Any]:
-    """Mean, its uncertainty, standard deviation, bounds of the interval, and what it is over."""
+def _value(group: Group, metric: str, over: str) -> list[float | None]:
+    """Mean, its uncertainty, and standard deviation over runs."""
+    spread = group.spread(metric)
+    return _rounded([spread.mean, group.uncertainty(metric, over), spread.sd], _MOST_DIGITS)
+
+
+def _hint(group: Group, metric: str) -> list[str]:
+    """Standard deviation and interval of a metric, and what they are over, in words."""
     spread, (low, high, over) = group.spread(metric), group.interval(metric)
-    shown = group.uncertainty(metric, over_all)
-    return [*_rounded([spread.mean, shown, spread.sd, low, high]), over]
+    hints = []
+    if np.isfinite(spread.sd):
+        hints.append(f"standard deviation over {group.repeats} {spread.sd:.2g}")
+    if np.isfinite(low):
+        units = "queries, or search sessions where known" if over == "queries" else over
+        hints.append(f"95% interval {interval(low, high)} over {units}")
+    return hints
 
 
 def _per_rank(group: Group) -> dict[str, Spread]:
     """By metric, but for the numbers of sessions."""
-    metrics = dict.fromkeys(metric for run in group.runs for metric in run.result.per_rank)
+    metrics = dict.fromkeys(metric for run in group.runs for metric in run.per_rank)
     spreads = {metric: group.per_rank(metric) for metric in metrics if metric != "sessions"}
     return {metric: spread for metric, spread in spreads.items() if spread}
 
@@ -197,8 +227,8 @@ def _run_data(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]
         name: [_number_or_none(epoch.get(name)) for epoch in run.epochs]
         for name in ("epoch", *columns)
     }
-    each = [_number_or_none(epoch.get("sessions")) for epoch in run.epochs]
-    sessions = [] if None in each else np.cumsum(np.array(each, np.float64))
+    per_epoch = [_number_or_none(epoch.get("sessions")) for epoch in run.epochs]
+    sessions = [] if None in per_epoch else np.cumsum(np.array(per_epoch, np.float64))
     curves |= {"sessions": list(sessions), "seconds": list(np.cumsum(run.epoch_seconds))}
     return {
         "folder": Path(os.path.relpath(run.folder.resolve(), folder.resolve())).as_posix(),
@@ -206,14 +236,13 @@ def _run_data(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]
         "seed": run.seed,
         "testSet": run.test_set,
         "perRank": {
-            key: _rounded(list(map(_number_or_none, own)))
-            for key, own in run.result.per_rank.items()
+            key: _rounded(list(map(_number_or_none, own))) for key, own in run.per_rank.items()
         },
         "chosen": run.chosen,
-        "values": _rounded({metric: run.value(metric) for metric in run.metrics}),
-        "seconds": _rounded(run.seconds),
-        "compiling": _rounded(run.compile_seconds),
-        "environment": run.result.environment,
+        "texts": {metric: number(run.value(metric)) for metric in run.metrics},
+        "seconds": _rounded(run.train.training_seconds),
+        "compiling": _rounded(run.train.compile_seconds),
+        "environment": run.environment,
         "curves": _rounded(curves),
         "settings": [_setting(set_here[key]) if key in set_here else None for key in settings],
     }
@@ -238,9 +267,9 @@ def _setting(value: Any) -> str:
 
 def _environments(runs: Sequence[Run]) -> list[str]:
     """Commits, versions and devices of the runs, where they are recorded."""
-    found = [run.result.environment for run in runs]
+    environments = [run.environment for run in runs]
     shown = {"git_commit": "commit", "clickexp": "clickexp", "jax": "JAX", "device": "device"}
-    values = {key: sorted({str(own[key]) for own in found if own.get(key)}) for key in shown}
+    values = {key: sorted({str(own[key]) for own in environments if own.get(key)}) for key in shown}
     values["git_commit"] = sorted({commit[:_COMMIT] for commit in values["git_commit"]})
     return [f"{name} {' and '.join(values[key])}" for key, name in shown.items() if values[key]]
 
@@ -251,13 +280,13 @@ def _everything_examined(group: Group) -> bool:
     return spread is not None and bool((spread.mean == 1).all())
 
 
-def _rounded(values: Any) -> Any:
+def _rounded(values: Any, digits: int = _DIGITS) -> Any:
     """Numbers rounded, nan as None."""
     if isinstance(values, dict):
-        return {key: _rounded(value) for key, value in values.items()}
+        return {key: _rounded(value, digits) for key, value in values.items()}
     if np.ndim(values):
-        return [_rounded(value) for value in values]
-    return None if values is None or not np.isfinite(values) else float(f"{values:.{_DIGITS}g}")
+        return [_rounded(value, digits) for value in values]
+    return None if values is None or not np.isfinite(values) else float(f"{values:.{digits}g}")
 
 
 def _number_or_none(value: Any) -> float | None:

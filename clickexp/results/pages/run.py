@@ -57,8 +57,8 @@ def run_page(
         command: What was typed.
     """
     title = f"{run.model} on {run.dataset}"
-    tables = result_tables(run.result, metric_names.name, validation=True)
-    ranks = rank_table(run.result, metric_names.short, references=("ppl", "examination"))
+    tables = result_tables(run, metric_names.name, validation=True)
+    ranks = rank_table(run, metric_names.short, references=("ppl", "examination"))
     parts = {
         "generator": "clickexp",
         "title": html_text(title),
@@ -67,7 +67,7 @@ def run_page(
         "result": "".join(f"<div>{html(table)}</div>" for table in tables),
         "figures": "\n".join(_figure(name, svg) for name, svg in drawings.items()),
         "ranks": _details("Numbers by rank", ranks),
-        "shared": _details("Shared parameters with intervals", shared_table(run.result)),
+        "shared": _details("Shared parameters with intervals", shared_table(run)),
         "changed": _changed(changed),
         "command": html_text(command),
         "environment": html(Table(["Key", "Value"], _environment_rows(run), "Environment")),
@@ -77,10 +77,14 @@ def run_page(
 
 def _about(run: Run) -> str:
     """Sizes and cost in a line."""
-    sizes = run.result.data.sessions
+    sizes = run.data.sessions
     sessions = ", ".join(f"{count:,} {part}" for part, count in sizes.items() if part != "ranking")
-    epochs = run.result.train.epochs
-    cost = f"{epochs} epochs in {run.seconds:.1f} s" if run.seconds is not None else ""
+    epochs = run.train.epochs
+    cost = (
+        f"{epochs} epochs in {run.train.training_seconds:.1f} s"
+        if run.train.training_seconds is not None
+        else ""
+    )
     parameters = f"{run.parameters:,} parameters" if run.parameters else ""
     facts = [f"{sessions} sessions" if sessions else "", parameters, cost, f"seed {run.seed}"]
     return " · ".join(
@@ -129,7 +133,7 @@ def _changed(changed: Sequence[Changed]) -> str:
 
 
 def _environment_rows(run: Run) -> list[tuple[str, str]]:
-    return [(key, value) for key, value in run.result.environment.items() if value]
+    return [(key, value) for key, value in run.environment.items() if value]
 
 
 def _details(summary: str, table: Table) -> str:

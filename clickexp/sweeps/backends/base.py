@@ -1,4 +1,4 @@
-"""What every pool of jobs has in common: slots, jobs, and waiting for their ends."""
+"""The base of every pool of jobs: slots, jobs, and waiting for their ends."""
 
 import abc
 import contextlib

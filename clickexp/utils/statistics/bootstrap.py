@@ -1,10 +1,8 @@
 """Uncertainty of a metric: bootstrap intervals, and paired tests of two runs on one test set, over queries or users."""
 
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -12,6 +10,7 @@ from scipy import stats
 
 from clickexp.errors import UserError
 from clickexp.types import Array
+from clickexp.utils.statistics.means import paired_t
 
 _CELLS = 1 << 22
 """Queries times resamples that are drawn at once."""
@@ -195,25 +194,6 @@ def paired_test(
         queries=len(first.queries),
         unit=first.unit,
     )
-
-
-def paired_t(differences: Float[np.ndarray, "*tests unit"]) -> Float[np.ndarray, "*tests"]:
-    """Two-sided p-values of Student's paired t-test.
-
-    Args:
-        differences: Differences of pairs; pairs with nan or inf are left out.
-
-    Returns:
-        One for each test: nan from fewer than two pairs, 1 where all differences are 0.
-    """
-    differences = np.where(np.isfinite(differences), differences, np.nan)
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # scipy warns of few pairs and of differences that are all alike
-        result: Any = stats.ttest_1samp(differences, 0.0, axis=-1, nan_policy="omit")
-    p = np.where(np.nan_to_num(differences).any(axis=-1), result.pvalue, 1.0)
-    return np.where(np.isfinite(differences).sum(axis=-1) < 2, np.nan, p)
 
 
 def _weights(

@@ -1,9 +1,14 @@
 """Intervals and tests of a mean or a difference: at one look, and at any number of looks."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import BeforeValidator
 from scipy import special, stats
+
+_Open = Annotated[float, BeforeValidator(lambda value: np.nan if value is None else value)]
+"""Infinite where units are all alike; JSON has null for that."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +30,13 @@ class Estimate:
     """
 
     value: float
-    low: float
-    high: float
-    anytime_low: float
-    anytime_high: float
+    low: _Open
+    high: _Open
+    anytime_low: _Open
+    anytime_high: _Open
     p_value: float
-    standard_error: float
-    minimum_detectable_effect: float
+    standard_error: _Open
+    minimum_detectable_effect: _Open
     significant: bool
     units_needed: int | None
 

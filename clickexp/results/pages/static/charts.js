@@ -107,7 +107,7 @@ function cost() {
   const [name, over] = [$("cost-metric").value, $("cost-over").value];
   const points = visible().filter((group) => known(group[over]) && known(group.values[name]?.[0]));
   const sd = (group) => group.values[name][2] ?? 0;
-  const hover = (group) => `${escaped(group.name)}<br>${escaped(metric(name).short)} ${shown(group.values[name][0])}<br>${over === "seconds" ? `${seconds(group[over])} s, and ${seconds(group.compiling)} s compiling` : `${shown(group[over], 0)} parameters`}`;
+  const hover = (group) => `${escaped(group.name)}<br>${escaped(metric(name).short)} ${textsOf(group, name)[0]}<br>${over === "seconds" ? `${seconds(group[over])} s, and ${seconds(group.compiling)} s compiling` : `${shown(group[over])} parameters`}`;
   const scatter = (groups, own) => ({
     x: groups.map((group) => group[over]), y: groups.map((group) => group.values[name][0]), mode: "markers",
     text: groups.map(hover), hoverinfo: "text", ...own,
@@ -169,7 +169,9 @@ function difference(group, name) {
   const sure = tested && tested.p < D.significant;
   const verdict = !tested ? "not tested" : !sure ? "not significant"
     : !metric(name).direction ? "different" : value * metric(name).direction > 0 ? "better" : "worse";
-  return { value, tested, sure, verdict, half: tested?.half ?? null };
+  const at = state.baseline ? group.comparison.baselines.indexOf(state.baseline.id) : -1;
+  const texts = group.comparison.differences[name]?.[at]?.[group.at] ?? ["–", ""];
+  return { value, tested, sure, verdict, half: tested?.half ?? null, texts };
 }
 
 function against() {
@@ -179,9 +181,7 @@ function against() {
   forest(name, others.filter((group) => known(difference(group, name).value)));
   const columns = state.columns.map((one) => {
     const found = others.map((group) => difference(group, one));
-    const digits = columnDecimals(found.map(({ half }) => half));
-    return found.map(({ value, half, tested, verdict }) => {
-      const [text, error] = rounded(value, half, digits, true);
+    return found.map(({ texts: [text, error], tested, verdict }) => {
       return `<td class="number ${verdict}" title="${tested ? escaped(pText(tested.p)) : ""}">${text}<span class="mark">${stars(tested)}</span>
         <small>${error ? `± ${error} · ` : ""}${verdict}</small></td>`;
     });
@@ -204,7 +204,7 @@ function forest(name, groups) {
     x: found.map(({ value }) => value), y: groups.map((_, at) => -at), mode: "markers",
     marker: { size: 9, color: groups.map((group, at) => (found[at].sure || !found[at].tested ? color(group) : css("--card"))), line: { width: 2, color: groups.map(color) } },
     error_x: { array: found.map(({ half }) => half ?? 0), visible: found.some(({ half }) => half > 0), thickness: 1.6, width: 4, color: css("--muted") },
-    hovertext: groups.map((group, at) => `${escaped(group.name)}<br>${rounded(found[at].value, found[at].half, 4, true).filter(Boolean).join(" ± ")}${found[at].tested ? `, ${escaped(pText(found[at].tested.p))}` : ""}`), hoverinfo: "text",
+    hovertext: groups.map((group, at) => `${escaped(group.name)}<br>${found[at].texts.filter(Boolean).join(" ± ")}${found[at].tested ? `, ${escaped(pText(found[at].tested.p))}` : ""}`), hoverinfo: "text",
   };
   const way = ["left is better", "", "right is better"][metric(name).direction + 1];
   const lines = groups.map((group) => broken(group).split("<br>").length);

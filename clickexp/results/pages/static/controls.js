@@ -155,7 +155,7 @@ async function start() {
   script.textContent = code;
   document.head.append(script);
   D = JSON.parse(content);
-  D.comparisons.forEach((one) => one.groups.forEach((id) => { D.groups[id].comparison = one; }));
+  D.comparisons.forEach((one) => one.groups.forEach((id, at) => Object.assign(D.groups[id], { comparison: one, at })));
   D.groups.forEach((group, id) => {
     Object.assign(group, { id, runs: group.runs.map((at) => Object.assign(D.runs[at], { id: at, group })) });
   });

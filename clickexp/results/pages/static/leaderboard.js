@@ -2,11 +2,8 @@
 
 const ARROWS = ["\u00a0↓", "", "\u00a0↑"];
 
-// a value of a group and its uncertainty as text; all rows meet the same folds or queries, which differ more than the rows
-function roundedOf(group, name, others) {
-  const [mean, error] = group.values[name] ?? [null];
-  return rounded(mean, error, others, false, /folds|queries/.test(group.comparison.over) ? 1 : 0);
-}
+// a value of a group and its uncertainty as text
+const textsOf = (group, name) => group.comparison.texts[name]?.[group.at] ?? ["–", ""];
 
 function places(groups, name) {
   const { direction } = metric(name);
@@ -14,8 +11,7 @@ function places(groups, name) {
   if (!direction) return found;
   for (const comparison of comparisons()) {
     const own = groups.filter((group) => group.comparison === comparison && known(group.values[name]?.[0]));
-    const digits = columnDecimals(own.map((group) => group.values[name][1]));
-    const asShown = (group) => Number(roundedOf(group, name, digits)[0]);
+    const asShown = (group) => Number(textsOf(group, name)[0]);
     const values = [...new Set(own.map(asShown))].sort((a, b) => (b - a) * direction);
     if (values.length < 2) continue;
     for (const group of own) {
@@ -42,9 +38,8 @@ function secondsCell({ seconds: training, compiling }) {
 // what a cell of a metric holds: text, its uncertainty, place and stars
 function metricCells(groups, name) {
   const best = places(groups, name);
-  const others = columnDecimals(groups.map((group) => group.values[name]?.[1]));
   return new Map(groups.map((group) => {
-    const [value, deviation] = roundedOf(group, name, others);
+    const [value, deviation] = textsOf(group, name);
     return [group, { text: value, deviation, place: best.get(group) ?? "", stars: stars(pValue(group, name)) }];
   }));
 }
@@ -52,11 +47,8 @@ function metricCells(groups, name) {
 const stars = (tested) => (!tested ? "" : tested.p < 0.01 ? "**" : tested.p < D.significant ? "*" : "");
 
 function metricCell(group, name, { text: value, deviation, place, stars: marks }) {
-  const [, , sd, low, high, over] = group.values[name] ?? [null];
   const tested = pValue(group, name);
-  const hints = [];
-  if (known(sd)) hints.push(`standard deviation over ${over === "queries" ? "runs" : over} ${sd.toPrecision(2)}`);
-  if (known(low)) hints.push(`95% interval ${low.toFixed(6)} to ${high.toFixed(6)} over ${over === "queries" ? "queries, or search sessions where known" : over}`);
+  const hints = [...(group.hints[name] ?? [])];
   if (tested) hints.push(`${pText(tested.p)} against ${state.baseline.name}, over ${tested.unit}`);
   const mark = marks ? `<span class="mark">${marks}</span>` : "";
   return `<td class="number ${place}" title="${escaped(hints.join("; "))}"><span>${value}</span>${mark}${deviation ? `<small>± ${deviation}</small>` : ""}</td>`;
@@ -76,7 +68,7 @@ function columnList() {
     ...(narrow() || state.compact ? metrics : [...own, ...metrics]),
     ...(state.compact > 1 ? [] : [
       { key: "seconds", title: "Time (s)", number: true, cell: secondsCell },
-      { key: "parameters", title: "Parameters", number: true, cell: (group) => `<td class="number">${shown(group.parameters, 0)}</td>` },
+      { key: "parameters", title: "Parameters", number: true, cell: (group) => `<td class="number">${shown(group.parameters)}</td>` },
     ]),
     { key: "seeds", title: "Runs", number: true, cell: runsCell },
   ];
@@ -105,7 +97,7 @@ function runsCell(group) {
 function runRows(group, columns) {
   return group.runs.map((run) => `<tr class="runs">${columns.map((column) => {
     if (column.name) return `<td class="name">↳ <a href="${escaped(link(run))}">${escaped(run.folder)}</a>${reportLink(run)}${run.chosen ? ' <span class="tag">chosen</span>' : ""}</td>`;
-    if (column.metric) return `<td class="number">${shown(run.values[column.metric])}</td>`;
+    if (column.metric) return `<td class="number">${run.texts[column.metric] ?? "–"}</td>`;
     if (column.key === "seconds") return secondsCell(run);
     if (column.key === "seeds") return `<td class="number">${known(run.seed) ? `seed ${run.seed}` : ""}</td>`;
     return "<td></td>";

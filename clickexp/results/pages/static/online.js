@@ -2,32 +2,17 @@
 
 const JUDGED = {
   click_rate: "Click rate", clicks_per_session: "Clicks per session", reciprocal_rank: "Reciprocal rank of the first click", abandonment: "Abandonment",
-  preference: "Interleaving: preference",
+  preference: "Interleaving: preference", interleaving: "Interleaving: sessions won, and preference",
 };
 const onlineName = (one) => `${one.models[0]} (${one.a}) and ${one.models[1]} (${one.b})`;
 const estimates = (one, name) => one.days.map((day) => (name === "preference" ? day.interleaving.preference : day.ab.metrics[name].difference));
 
-function onlineTable(one) {
-  const last = one.days.at(-1);
-  const percent = `${Number((100 * (1 - one.alpha)).toFixed(6))}%`;
-  const head = ["Metric", "A", "B", "B − A", `${percent} interval`, `${percent} at all looks`, "p", "Detectable", one.users ? "Users needed" : "Sessions needed"];
-  const row = (name, a, b, own, higher) => {
-    const better = own.significant ? ((own.value > 0) === higher ? "B" : "A") : "";
-    const mark = (who, text) => `<td class="number${better === who ? " best" : ""}">${text}</td>`;
-    const bounds = (low, high) => (known(low) && known(high) ? `${signed(low)} to ${signed(high)}` : "–");
-    const cells = [signed(own.value), bounds(own.low, own.high), bounds(own.anytime_low, own.anytime_high), own.p_value < 0.001 ? "< 0.001" : own.p_value.toFixed(3),
-      shown(own.minimum_detectable_effect), known(own.units_needed) ? own.units_needed.toLocaleString("en") : "–"];
-    return `<tr><th scope="row">${JUDGED[name] ?? escaped(name)}</th>${mark("A", a)}${mark("B", b)}${cells.map((text) => `<td class="number">${text}</td>`).join("")}</tr>`;
-  };
-  const { wins_a: a, wins_b: b, preference } = last.interleaving;
-  const rows = Object.entries(last.ab.metrics).map(([name, own]) => row(name, shown(own.a), shown(own.b), own.difference, own.higher_is_better));
-  rows.push(row("preference", `${a.toLocaleString("en")} won`, `${b.toLocaleString("en")} won`, preference, true));
-  $("online-table").tHead.innerHTML = `<tr>${head.map((text, at) => `<th scope="col"${at ? ' class="number"' : ""}>${text}</th>`).join("")}</tr>`;
-  $("online-table").tBodies[0].innerHTML = rows.join("");
+function onlineTable({ header, rows, better }) {
+  const cell = (text, row, column) => `<td class="number${["a", "b"][column] === better[row] ? " best" : ""}">${escaped(text)}</td>`;
+  $("online-table").tHead.innerHTML = `<tr>${["Metric", ...header.slice(1)].map((text, at) => `<th scope="col"${at ? ' class="number"' : ""}>${escaped(text)}</th>`).join("")}</tr>`;
+  $("online-table").tBodies[0].innerHTML = rows.map(([name, ...texts], row) => `<tr><th scope="row">${JUDGED[name] ?? escaped(name)}</th>${texts.map((text, column) => cell(text, row, column)).join("")}</tr>`).join("");
   labelled($("online-table"));
 }
-
-const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(4)}`;
 
 function onlineResults() {
   const one = D.online[Number($("online-pair").value)];

@@ -34,33 +34,12 @@ const escaped = (text) => String(text).replace(/[&<>"']/g, (sign) => `&#${sign.c
 const inOrder = (a, b) => (a !== "" && b !== "" && !Number.isNaN(a - b) ? a - b : String(a).localeCompare(String(b), undefined, { numeric: true }));
 const known = (value) => value !== null && value !== undefined;
 
-function shown(value, digits = 4) {
-  if (!known(value)) return "–";
-  return Math.abs(value) >= 1000 ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : value.toFixed(digits);
-}
-
-// decimals that an uncertainty leaves: those of its first digit, or of its second after a 1 (see tables.py)
-function decimals(error) {
-  if (!known(error) || error < 5e-7) return null;
-  const [digit, exponent] = error.toExponential(1).split("e");
-  return Math.min(Math.max((digit[0] === "1" ? 1 : 0) - Number(exponent), 0), 6);
-}
-
-// a number and its uncertainty as text; without one it has the decimals of the others in its column, or its first digit where these are zeros
-function rounded(value, error, others = 4, sign = false, more = 0) {
-  if (!known(value)) return ["–", ""];
-  const own = decimals(error) === null ? null : decimals(error) + more;
-  let text = value.toFixed(own ?? others);
-  if (own === null && value !== 0 && Number(text) === 0) text = value.toPrecision(1);
-  return [sign && value >= 0 ? `+${text}` : text, own === null ? "" : error.toFixed(own)];
-}
-
-const mostDecimals = (errors) => Math.max(-1, ...errors.map((error) => decimals(error) ?? -1));
-const columnDecimals = (errors) => (mostDecimals(errors) < 0 ? 4 : mostDecimals(errors));
+// a count; what has an uncertainty comes as text
+const shown = (value) => (known(value) ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : "–");
 
 function seconds(value) {
   if (!known(value)) return "–";
-  return value >= 100 ? shown(value, 0) : value.toPrecision(3);
+  return value >= 100 ? shown(value) : value.toPrecision(3);
 }
 
 const pText = (p) => (p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`);
