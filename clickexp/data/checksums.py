@@ -3,9 +3,9 @@
 import json
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from clickexp.errors import DataError, reason
 from clickexp.utils.documents import parse_json
@@ -16,8 +16,19 @@ _LONG = 1 << 26
 """Bytes from which on a verification reports its progress."""
 REMEDY = "Delete the folder and prepare the data again."
 
-Progress = Callable[[int, int], None]
-"""Called with what is done so far and the total, in sessions, bytes or another unit of the reader."""
+
+class Progress(Protocol):
+    """Receives the progress of a reader."""
+
+    def __call__(self, done: int, total: int, where: str = "", /) -> None:
+        """Receives what is done so far and the total, in sessions, bytes or another unit of the reader.
+
+        Args:
+            done: What is done.
+            total: The total.
+            where: File and rows, of a reader of several files.
+        """
+        ...
 
 
 class DamagedError(DataError):

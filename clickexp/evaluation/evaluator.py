@@ -34,7 +34,7 @@ from clickexp.utils.batches import missing_key
 _MOST_NUMBERS = 1 << 25
 """Features, or documents, that an evaluation step looks up at most; documents per dispatch."""
 
-_KNOWN = {*COLUMNS, *MADE, SHOWN_FIRST}
+_KNOWN = {*COLUMNS, *MADE, "query_doc_features", SHOWN_FIRST}
 """Keys of batches that the package fills; readers declare all others."""
 
 Groups = Mapping[str, Metrics | MetricGroup]

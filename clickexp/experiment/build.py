@@ -5,7 +5,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +95,11 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     earlier = _earlier(settings.continue_from, identified)
     # before reading, so that what changes meanwhile counts as changed
     read = sources(config.values)
-    dataset = config.open_dataset(
-        **accepted(config.open_dataset, {"progress": partial(logger.progress, "read", 0)})
-    )
+
+    def report(done: int, total: int, where: str = "", /) -> None:
+        logger.progress("read", 0, done, total)
+
+    dataset = config.open_dataset(**accepted(config.open_dataset, {"progress": report}))
     for part in dataset.parts.values():
         part.check_stored_ids()
     if (advice := _sparse_ids(dataset)) is not None:
@@ -191,6 +193,7 @@ def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) ->
         "click_rate": dataset.click_rate,
         "features": dataset.train.feature_lengths,
         "columns": dataset.columns,
+        "standardized": dataset.train.standardized,
     }
     return new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
 

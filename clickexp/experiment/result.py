@@ -28,7 +28,7 @@ from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.run import FORMAT, RelativeExamination, Run
-from clickexp.runs.store import IDS, MODEL, SHARED
+from clickexp.runs.store import ENCODING, IDS, MODEL, SHARED
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.memory import peak_memory
@@ -88,7 +88,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
     }
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
-        _save_names(dataset, parts.folder / IDS)
+        _save_names(dataset, parts.folder)
     chosen = groupings(dataset.train) if isinstance(model, ClickModel) else []
     result["click_rates"] = click_rates(dataset.test, chosen)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
@@ -116,11 +116,14 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
     )
 
 
-def _save_names(dataset: Dataset, file: Path) -> None:
-    """Keeps what the ids of the model's tables are called, where a reader numbered them."""
+def _save_names(dataset: Dataset, folder: Path) -> None:
+    """Keeps names of the ids of tables, where a reader numbered them, and how columns are encoded."""
     if dataset.names is not None:
-        with whole(file) as part:
+        with whole(folder / IDS) as part:
             dataset.names.tofile(part)
+    if dataset.encoding is not None:
+        with whole(folder / ENCODING) as part:
+            part.write_text(dataset.encoding.model_dump_json(indent=2) + "\n")
 
 
 def _lists_seen(dataset: Dataset, ranked: bool) -> _Part:

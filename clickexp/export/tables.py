@@ -24,6 +24,7 @@ from clickexp.export.judgments import judgments
 from clickexp.export.predict import (
     Predict,
     click_outputs,
+    columns_read,
     document_outputs,
     marginal_outputs,
     predictor,
@@ -34,7 +35,7 @@ from clickexp.export.predict import (
 )
 from clickexp.export.ranker import described, onnx_writer, ranker_files, transform_of
 from clickexp.export.ranking import ranked
-from clickexp.export.sessions import Piece, own_sessions, read_sessions
+from clickexp.export.sessions import Piece, own_names, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
 from clickexp.models import ClickModel, Model, Ranker
 from clickexp.parameters.layouts import layouts_of
@@ -110,7 +111,9 @@ def export(
     id_names = None if log.names is None else read_names(log.names, log.query_doc_pairs)
     save = partial(_save, folder, report)
     if rank is not None:
-        _save_ranking(*ranked(model, log, config, id_names, Path(rank), columns), save)
+        named = config["dataset"].get("columns") or {}
+        chosen = {**own_names(named), **columns}
+        _save_ranking(*ranked(model, log, config, id_names, Path(rank), chosen), save)
     if numpy or to_onnx is not None:
         ranker = described(model, log, transform_of(config, log), or_by_id=to_onnx is None)
         for name, content in ranker_files(ranker).items() if numpy else ():
@@ -128,7 +131,8 @@ def export(
         source = sessions if predict == "" else Path(predict)
         named = config["dataset"].get("columns") or {}
         arguments = model, log, source, id_names, columns, named
-        save("predictions.parquet", partial(write_predictions, *arguments))
+        transform = transform_of(config, log)
+        save("predictions.parquet", partial(write_predictions, *arguments, transform=transform))
 
 
 def _save(
@@ -198,22 +202,33 @@ def write_predictions(
     columns: dict[str, str],
     named: Mapping[str, Any],
     file: Path,
+    transform: str = "none",
 ) -> None:
     """Writes what is predicted for a part of the log, or for files whose columns are called as `columns` says.
 
-    Those of search sessions and times are called as the log of the run has them, `named`, if `columns` does not say.
+    Those of search sessions and times, and those that the log declares itself, are called as the log of the run has
+    them, `named`, if `columns` does not say. `transform` is what its reader has applied to features.
     """
     of_clicks = isinstance(model, ClickModel)
-    context = not isinstance(source, Sessions) and reads_context(
-        model, click_outputs if of_clicks else relevance_outputs, log
-    )
+    read = columns_read(model, click_outputs if of_clicks else relevance_outputs, log)
+    context = not isinstance(source, Sessions) and reads_context(read)
     if isinstance(source, Sessions):
         known, pieces = {*source.columns}, own_sessions(source, id_names)
     else:
         if context and (name := named.get(_SEARCH_SESSION)) not in (None, _SEARCH_SESSION):
             columns = {_SEARCH_SESSION: name, **columns}
+        columns = {**own_names(named), **columns}
         time = named.get("time")
-        known, pieces = read_sessions(log, id_names, source, columns, context=context, time=time)
+        known, pieces = read_sessions(
+            log,
+            id_names,
+            source,
+            columns,
+            read=read,
+            context=context,
+            time=time,
+            transform=transform,
+        )
     outputs = click_outputs if "clicks" in known else marginal_outputs
     outputs = outputs if of_clicks else relevance_outputs
     if context and "session_ids" not in known and columns.get(_SEARCH_SESSION, "") is not None:
@@ -338,7 +353,7 @@ def _predictions(piece: Piece, predict: Predict) -> pa.Table:
     shown = sessions.chunk().shown
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     parts = [outputs for _, outputs in predict(sessions)]
-    lists = {"query_doc_ids": sessions.column("query_doc_ids")[shown]}
+    lists = {"query_doc_ids": sessions.column("query_doc_ids")[shown]} if piece.has_ids else {}
     lists |= {"documents": names["document"]} if "document" in names else {}
     lists |= {name: np.concatenate([part[name] for part in parts])[shown] for name in parts[0]}
     columns = {"query_id": sessions.column("query_ids")} if "query_ids" in sessions.columns else {}

@@ -119,6 +119,7 @@ class HasRoles(_DeclaresRoles):
         click_rate: Clicks per document of the training sessions, where the logits of some towers start.
         features: Length of each kind of feature vector, by its key in the batch.
         columns: Largest value of each column of integers, by its key in the batch.
+        standardized: Keys of feature vectors that the data has standardised.
         rngs: Streams of random numbers for initial values.
     """
 
@@ -127,6 +128,7 @@ class HasRoles(_DeclaresRoles):
     click_rate: InitVar[Probability | None] = dataclasses.field(default=None, kw_only=True)
     features: InitVar[Features] = dataclasses.field(default=None, kw_only=True)
     columns: InitVar[Columns] = dataclasses.field(default=None, kw_only=True)
+    standardized: InitVar[Collection[str]] = dataclasses.field(default=(), kw_only=True)
     rngs: InitVar[nnx.Rngs | None] = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(
@@ -134,6 +136,7 @@ class HasRoles(_DeclaresRoles):
         click_rate: Probability | None,
         features: Features,
         columns: Columns,
+        standardized: Collection[str],
         rngs: nnx.Rngs | None,
     ) -> None:
         arguments = vars(self)
@@ -148,7 +151,15 @@ class HasRoles(_DeclaresRoles):
                 raise ValueError(
                     f"{key} goes up to {largest:,}, and at most {MOST_IDS:,} fits: build a smaller model"
                 )
-        sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features, columns, most)
+        sizes = Sizes(
+            self.query_doc_pairs,
+            self.positions,
+            click_rate,
+            features,
+            columns,
+            most,
+            standardized,
+        )
         for role, default in self.roles.items():
             tower = build_parameter(role, arguments.get(role), default, sizes, rngs=rngs)
             setattr(self, role, nnx.data(tower))  # data, though the argument was none

@@ -49,11 +49,13 @@ _FOLD, _FOLDS = "dataset.fold", "dataset.folds"
 _LONGEST = 80
 """Characters of a wrong format in a message."""
 _MOST_POSITIONS = 1_000_000
+_MOST_RANKS = 10_000
+"""Of vectors; tables and figures have a place for each."""
 Number = int | float | None
 """None for what is not known: JSON has no NaN."""
 Values = dict[str, Number]
 """By the name of a metric."""
-Vectors = dict[str, list[Number]]
+Vectors = dict[str, Annotated[list[Number], Len(0, _MOST_RANKS)]]
 """By the name of a metric, rank 1 first."""
 _Position = Annotated[int, Ge(1), Le(_MOST_POSITIONS)]
 _Table = list[list[Number]]
@@ -429,7 +431,7 @@ class Run(_Document):
             raise UserError(describe_fault(error, RESULT, "not that of a run")) from error
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
+    def read(cls, folder: str | Path) -> Self:
         """Reads a finished run, which may come from anyone, without characters that control a terminal.
 
         Args:
@@ -439,6 +441,7 @@ class Run(_Document):
             UserError: It has no result, or a file is damaged or exceeds the limits of documents. The message names the
                 fault, and not the folder.
         """
+        folder = Path(folder)
         if not (folder / RESULT).is_file():
             status = read_object(folder / RECORD).get("status")
             status = status or ("did not finish" if (folder / CONFIG).is_file() else "")

@@ -21,6 +21,7 @@ class Steps:
         self.what, self.tenths, self.began = what, 0, time.monotonic()
         columns = (
             TextColumn("{task.description}"),
+            TextColumn("{task.fields[where]}"),
             BarColumn(),
             TaskProgressColumn(),
             TimeRemainingColumn(),
@@ -31,18 +32,19 @@ class Steps:
 
     def __enter__(self) -> "Steps":
         self.bar.start()
-        self.task = self.bar.add_task(self.what, total=None)
+        self.task = self.bar.add_task(self.what, total=None, where="")
         return self
 
     def __exit__(self, *error: object) -> None:
         self.bar.stop()
 
-    def __call__(self, done: int, total: int) -> None:
-        """Reports progress: done of total."""
+    def __call__(self, done: int, total: int, where: str = "", /) -> None:
+        """Reports progress: done of total, and where the work is."""
         if not self.bar.disable:
-            self.bar.update(self.task, completed=done, total=total)
+            self.bar.update(self.task, completed=done, total=total, where=where)
         elif total and 10 * done // total > self.tenths:
             self.tenths = 10 * done // total
             if (seconds := time.monotonic() - self.began) >= _SHORTEST:
-                sys.stderr.write(f"{self.what}: {10 * self.tenths}% in {seconds:.0f} s\n")
+                place = f", {where}" if where else ""
+                sys.stderr.write(f"{self.what}: {10 * self.tenths}%{place} in {seconds:.0f} s\n")
                 sys.stderr.flush()

@@ -520,6 +520,29 @@ def test_progress_is_a_line_a_tenth_after_the_first_second(seconds, tenths, caps
     ]
 
 
+def test_progress_of_many_files_says_where_it_is(tmp_path, capsys, monkeypatch):
+    """200 files, as warehouses leave them: each is small, so that per cent alone would not say which one is slow."""
+    monkeypatch.setattr("clickexp.utils.progress._SHORTEST", 0.0)
+    (tmp_path / "log").mkdir()
+    for number in range(200):
+        rows = "".join(f"{number + 100},q,d{rank},{rank},0\n" for rank in (1, 2, 3))
+        (tmp_path / "log" / f"part-{number:03}.csv").write_text(
+            "session,query,document,rank,click\n" + rows
+        )
+    assert main(["prepare", "impressions", str(tmp_path / "log"), str(tmp_path / "out")]) in (
+        0,
+        None,
+    )
+    lines = capsys.readouterr().err.splitlines()
+    half = next(line for line in lines if "reading log: 50%" in line)
+    assert "file 100 of 200 (part-099.csv), 300 rows in" in half
+    bad = tmp_path / "log" / "part-123.csv"
+    bad.write_text(bad.read_text().replace(",0\n", ",maybe\n"))
+    with pytest.raises(SystemExit):
+        main(["prepare", "impressions", str(tmp_path / "log"), str(tmp_path / "other")])
+    assert str(bad) in capsys.readouterr().err
+
+
 def test_every_format_and_option_is_in_the_help(capsys):
     with pytest.raises(SystemExit):
         main(["prepare", "--help"])

@@ -55,6 +55,8 @@ def kept(result: object) -> Callable[[Path], object]:
         pytest.param(kept("a" * 5_000), id="an earlier result at a path too long"),
         pytest.param(lambda run: write_json(run / "result.json", json.loads((run / "result.json").read_text())
                      | {"seed": 10**40}), id="a seed beyond 64 bits"),
+        pytest.param(lambda run: write_json(run / "result.json", json.loads((run / "result.json").read_text())
+                     | {"per_rank": {"ppl": [1.5] * 10_001}}), id="more ranks than a table has lines for"),
         *(pytest.param(lambda run, part=part: write_json(run / "result.json",
                        json.loads((run / "result.json").read_text()) | part), id=str(part))
           for part in ({"curves": {"ece": {"predicted": [[1], [1, 2]], "observed": [], "documents": []}}},

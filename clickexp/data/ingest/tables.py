@@ -105,20 +105,26 @@ def batches_of(
 
     Args:
         tables: The tables.
-        progress: Called after each batch with how much was read of their sizes.
+        progress: Called after each batch with how much was read of their sizes, and where.
         keys: Columns to read, default all.
         faults: Counts the faults of rows; by default the first is an error.
     """
-    total, read, times = sum(table.size for table in tables), 0, TimeCheck()
-    for table in tables:
+    total, read, rows, times = sum(table.size for table in tables), 0, 0, TimeCheck()
+    for number, table in enumerate(tables, 1):
         table.faults = faults
         for batch in table.batches(keys):
             if "times" in batch.columns:
                 times.check(batch.columns["times"], batch.location, batch.lengths)
             yield batch
+            rows += len(next(iter(batch.columns.values())))
             if progress is not None:
-                progress(read + batch.done, total)
+                progress(read + batch.done, total, *_where(table, number, len(tables), rows))
         read += table.size
+
+
+def _where(table: SourceTable, number: int, files: int, rows: int) -> list[str]:
+    """Says where the reader of several files is."""
+    return [f"file {number:,} of {files:,} ({table.file.name}), {rows:,} rows"] * (files > 1)
 
 
 def longest_list(
