@@ -76,7 +76,8 @@ def write_run(
             "observed_conditional_log_prob": np.asarray(log_probs),
         }
         pl.DataFrame(frame).write_parquet(
-            folder / "test_sessions.parquet", metadata={"rank_normalization": "own"}
+            folder / "test_sessions.parquet",
+            metadata={"rank_normalization": "own", "documents_at_a_rank": "1"},
         )
         content["intervals"] = {"ll": [test["ll"] - 0.01, test["ll"] + 0.01]}
     write_json(folder / "result.json", content | result)

@@ -12,7 +12,7 @@ from clickexp.experiment.instantiate import constructor, model_constructor
 from clickexp.experiment.values import resolved_values
 from clickexp.runs.run import Origin, Run
 from clickexp.runs.sources import sources
-from clickexp.runs.store import IDS
+from clickexp.runs.store import ENCODING, IDS
 from clickexp.training.checkpoint import save_model
 
 
@@ -30,6 +30,8 @@ def new_run(folder, *overrides, fill=fill_tables):
     save_model(model, folder / "model.npz")
     if dataset.names is not None:
         dataset.names.tofile(folder / IDS)
+    if dataset.encoding is not None:
+        (folder / ENCODING).write_text(dataset.encoding.model_dump_json())
     fingerprint = dataset.first(config["max_sessions"]).fingerprint()
     origin = Origin(sources=sources(config), fingerprint=fingerprint, directory=str(Path.cwd()))
     Run(

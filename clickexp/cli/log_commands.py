@@ -17,9 +17,10 @@ from clickexp.data.checksums import REMEDY
 from clickexp.data.description import is_log
 from clickexp.data.inspect.alike import alike_names
 from clickexp.data.inspect.context import context_summaries
-from clickexp.data.inspect.doubts import doubts
+from clickexp.data.inspect.doubts import doubts, examination_doubts
 from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.inspect.layout import detect
+from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.inspect.spans import future_in_training, spans
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.log_format import LogFormat, prepare
@@ -87,20 +88,22 @@ def inspect_log(
         identifiability(dataset.train),
         context_summaries(dataset),
     )
-    warnings = [*doubts(dataset), *alike_names(dataset.names)]
+    warnings = [*doubts(dataset), *alike_names(dataset.names), *examination_doubts(dataset)]
     if (doubt := future_in_training(dataset, times)) is not None:
         warnings.append(doubt)
+    by_group = click_rates(dataset.train, groupings(dataset.train))
     folder = (
         Path(output)
         if output
         else Path("outputs/inspect") / slug(Path(path).expanduser().resolve().name)
     )
     try:
-        drawn = display_path(write_figures(report.figures(counts, contexts), folder))
+        drawn = display_path(write_figures(report.figures(counts, contexts, by_group), folder))
     except OSError as error:
         drawn = f"not written ({reason(error)}); choose another folder with --output"
     if json:
         described = report.as_json(dataset, counts, links, contexts, warnings)
+        described["click_rates_by"] = by_group
         print(dumps({"path": path, **described, "figures": drawn}, indent=2))  # noqa: T201  # output
         return
     train = counts["train"]
@@ -113,6 +116,7 @@ def inspect_log(
         report.times(times),
         report.largest_id(dataset.parts.values()),
         report.click_rates(train),
+        *report.click_rates_by_group(by_group),
         f"documents in a list: {report.quantiles(train.lengths)}",
         report.clicks_per_session(train.clicked),
         report.context(contexts),

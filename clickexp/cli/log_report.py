@@ -1,7 +1,7 @@
 """Tables and lines about a log on a terminal."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 _Part = TypeVar("_Part")
 
-_BAR_WIDTH = 30
+ByGroup = Mapping[str, Mapping[str, Mapping[str, Sequence[int]]]]
+"""Documents shown and clicks by rank, by what groups sessions and by group."""
+
+_BAR_WIDTH, _MOST_GROUPS = 30, 6
 _MANY_GRADES = 12
 
 
@@ -86,17 +89,37 @@ def times(spans: Mapping[str, TimeRange]) -> Table | None:
 
 
 def click_rates(train: Summary) -> Table:
-    """Returns a line per rank of the training sessions, with a bar as long as the rate; the first of long lists."""
+    """Returns a line per rank that training shows, with a bar as long as the rate; the first of long lists."""
     rates = train.clicks / np.maximum(train.shown, 1)
     rows = [
         [f"{rank}", f"{shown:,}", f"{clicks:,}", _share(clicks, shown), _bar(rate, rates.max())]
         for rank, (shown, clicks, rate) in enumerate(
             zip(train.shown, train.clicks, rates, strict=True), start=1
         )
+        if shown
     ]
     return first_ranks(
         ["rank (train)", "shown", "clicks", "click rate", ""], rows, "in what --json prints"
     )
+
+
+def click_rates_by_group(groups: ByGroup) -> Iterator[Table]:
+    """Yields a table of click rates by rank for each way to group the training sessions, a column per group."""
+    for name, values in groups.items():
+        shown = {value: sum(each["shown"]) for value, each in values.items()}
+        chosen = sorted(shown, key=lambda value: -shown[value])[:_MOST_GROUPS]
+        columns = [
+            list(map(_share, values[value]["clicks"], values[value]["shown"]))
+            for value in values
+            if value in chosen
+        ]
+        rows = [
+            [f"{rank}", *cells]
+            for rank, cells in enumerate(zip(*columns, strict=True), start=1)
+            if {*cells} != {"-"}
+        ]
+        header = [f"click rate by {name}", *(value for value in values if value in chosen)]
+        yield first_ranks(header, rows, "in what --json prints")
 
 
 def quantiles(histogram: np.ndarray) -> str:
@@ -147,7 +170,7 @@ def as_json(
 
 
 def figures(
-    summaries: Mapping[str, Summary], contexts: Mapping[str, ContextSummary]
+    summaries: Mapping[str, Summary], contexts: Mapping[str, ContextSummary], groups: ByGroup
 ) -> "dict[str, list[Panel]]":
     """Returns what there is to draw of a log."""
     from clickexp.results.figures.log import (  # here, since Matplotlib takes long to load
@@ -157,10 +180,10 @@ def figures(
 
     with_clicks = {name: part for name, part in summaries.items() if part.clicks.any()}
     rates = {
-        name: part.clicks[: _ranks(part)] / part.shown[: _ranks(part)]
+        name: (part.clicks / np.where(part.shown, part.shown, np.nan))[: _ranks(part)]
         for name, part in with_clicks.items()
     }
-    lengths = {name: part.lengths[: _ranks(part) + 1] for name, part in summaries.items()}
+    lengths = {name: np.trim_zeros(part.lengths, "b") for name, part in summaries.items()}
     clicked = {name: np.trim_zeros(part.clicked, "b") for name, part in with_clicks.items()}
     sessions = [shares(lengths, "Documents in a list"), shares(clicked, "Clicks in a session")]
     drawn = (
@@ -168,10 +191,26 @@ def figures(
         if rates
         else {"sessions": sessions[:1]}
     )
+    for name, values in groups.items() if rates else ():
+        drawn[f"click_rate_by_{name.replace(' ', '_')}"] = [
+            curves(_rates(name, values), "Click rate")
+        ]
     of_users = {name: part.lengths for name, part in contexts.items()}
     return (
         {**drawn, "context": [shares(of_users, "Lists in a search session")]} if of_users else drawn
     )
+
+
+def _rates(name: str, values: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, np.ndarray]:
+    """Click rates by rank, of the groups with the most impressions."""
+    chosen = sorted(values, key=lambda value: -sum(values[value]["shown"]))[:_MOST_GROUPS]
+    found = {}
+    for value in values:
+        shown = np.array(values[value]["shown"], float)
+        if value in chosen:
+            rates = np.array(values[value]["clicks"]) / np.where(shown, shown, np.nan)
+            found[f"{name} {value}"] = rates[: len(np.trim_zeros(shown, "b"))]
+    return found
 
 
 def _ranks(part: Summary) -> int:
@@ -182,7 +221,7 @@ def _ranks(part: Summary) -> int:
 def _part(part: Summary) -> dict[str, Any]:
     """Counts of a part: scalars as they are, and vectors by rank or by number as lists."""
     labels = part.labels and {f"{grade:g}": count for grade, count in part.labels.items()}
-    ranks = _ranks(part)
+    ranks, longest = _ranks(part), int(np.flatnonzero(part.lengths).max(initial=0))
     return {
         "sessions": part.sessions,
         "queries": part.queries,
@@ -194,8 +233,8 @@ def _part(part: Summary) -> dict[str, Any]:
         "clicks": int(part.clicks.sum()),
         "shown_by_rank": part.shown[:ranks].tolist(),
         "clicks_by_rank": part.clicks[:ranks].tolist(),
-        "sessions_by_documents": part.lengths[: ranks + 1].tolist(),
-        "sessions_by_clicks": part.clicked[: ranks + 1].tolist(),
+        "sessions_by_documents": part.lengths[: longest + 1].tolist(),
+        "sessions_by_clicks": part.clicked[: longest + 1].tolist(),
         "documents_by_label": labels,
         "lists_without_labels": part.unjudged,
         "documents_without_label_in_others": part.unlabelled,

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import cached_property
 from itertools import accumulate, combinations, pairwise
 from numbers import Integral
 from typing import Annotated, Any, cast
@@ -11,12 +12,16 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import PlainValidator
 
+from clickexp.data.encoding import FEATURES, Encoding
+from clickexp.data.features import Features
 from clickexp.data.search_sessions import has_interleaved_sessions, new_sessions
 from clickexp.data.sessions import Sessions
 from clickexp.data.time_ranges import TimeRange, as_microseconds, shown, time_range
 from clickexp.errors import DataError
 
 _PARTS = ("train_sessions", "val_sessions", "test_sessions")
+_CHUNK = 1 << 14
+"""Sessions whose feature vectors are in memory at a time."""
 _HASHED = 2**53
 """From here on an id of a search session is taken for the hash of a text, which nobody would recognise."""
 
@@ -63,6 +68,7 @@ class Dataset:
         truth: The click model that clicked, where clicks are simulated and it is known.
         notes: Counts that the reader reports, for `describe`.
         names: Bytes of the file that names the ids from 1, mapped; see `clickexp.data.names`.
+        encoding: What was learned of the training sessions to encode columns, where there are any to encode.
     """
 
     name: str
@@ -75,6 +81,7 @@ class Dataset:
     truth: Any = None
     notes: Mapping[str, int | str] = field(default_factory=dict)
     names: np.ndarray | None = None
+    encoding: Encoding | None = None
 
     @property
     def click_rate(self) -> float:
@@ -91,6 +98,20 @@ class Dataset:
         """The sessions of each part by name; ranking only if there is one."""
         parts = {"train": self.train, "val": self.val, "test": self.test, "ranking": self.ranking}
         return {name: sessions for name, sessions in parts.items() if sessions is not None}
+
+    @cached_property
+    def features(self) -> Features | None:
+        """Feature vectors by id: those of the log or, where lists have their own, those that they show last."""
+        if self.train.features is not None or FEATURES not in self.train.feature_lengths:
+            return self.train.features
+        width = self.train.feature_lengths[FEATURES]
+        values = np.zeros((self.query_doc_pairs + 1, width), np.float32)
+        for part in reversed(self.parts.values()):
+            for start in range(0, part.count, _CHUNK):
+                chunk = part.chunk(start, start + _CHUNK)
+                values[chunk.of_documents("query_doc_ids")] = chunk.of_documents(FEATURES)
+        values[0] = 0
+        return Features(values)
 
     def test_set(self) -> str:
         """A hash of the test set: the same for runs whose test metrics can be compared."""

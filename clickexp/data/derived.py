@@ -18,10 +18,12 @@ class DerivedColumn(ABC):
     Attributes:
         column: Its declaration.
         reads: Packed columns that it is computed from.
+        is_standardized: Whether it holds feature vectors that are standardised.
     """
 
     column: Column
     reads: tuple[str, ...] = ()
+    is_standardized: bool = False
 
     @abstractmethod
     def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:

@@ -18,7 +18,8 @@ from pydantic import (
 
 from clickexp.data.arrays import UNREADABLE, array_bytes, map_array
 from clickexp.data.checksums import REMEDY, DamagedError, Stored, sealed, unsealed
-from clickexp.data.schema import COLUMNS, REQUIRED, Column
+from clickexp.data.encoding import FeatureSettings, Names
+from clickexp.data.schema import CATEGORY, COLUMNS, REQUIRED, Column
 from clickexp.errors import reason
 from clickexp.utils.sources import is_remote
 
@@ -29,7 +30,8 @@ SPLIT = ("train", "val", "test")
 def _stated(column: Column) -> dict[str, Any]:
     """Returns a declaration in types of JSON."""
     stated = {key: getattr(column, key) for key in ("name", "per", "fill", "least", "nan", "rule")}
-    return {**stated, "dtype": np.dtype(column.dtype).name, "shape": list(column.shape)}
+    dtype = CATEGORY if column.is_category else np.dtype(column.dtype).name
+    return {**stated, "dtype": dtype, "shape": list(column.shape)}
 
 
 def _declared(stated: Column | Mapping[str, Any]) -> Column:
@@ -110,6 +112,8 @@ class Description(BaseModel):
         notes: Counts that the reader reports.
         parts: "sessions", or "train", "val" and "test"; "ranking" for labelled lists.
         files: Size and checksum of each further file.
+        categories: Names of the categories of columns, by column.
+        features: What feature vectors are made of, where columns make them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -120,6 +124,8 @@ class Description(BaseModel):
     notes: dict[str, int | str]
     parts: dict[Literal["sessions", "train", "val", "test", "ranking"], PartDescription]
     files: dict[Literal["features.npy", "names.parquet"], tuple[NonNegativeInt, int]]
+    categories: dict[str, Names] = {}
+    features: FeatureSettings | None = None
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:

@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 from clickexp.data.arrays import GrowingArray, array_bytes
 from clickexp.data.checksums import Progress, checksum
 from clickexp.data.description import FEATURES, NAMES, Description, PartDescription, is_log
+from clickexp.data.encoding import FeatureSettings, Names
 from clickexp.data.folders import NewFolder
 from clickexp.data.schema import COLUMNS, Column, Columns, SourceLocation, bounds, checked, declared
 from clickexp.errors import DataError
@@ -94,7 +95,8 @@ class LogWriter:
 
     The files grow in a hidden folder beside `folder`, which becomes `folder` when the block ends without an error; a
     log that another process has completed there meanwhile stays. `progress` is for the reader to call, and `names` to
-    name the ids that it numbers. Errors about missing sessions name `source`, by default the folder. A folder for a
+    name the ids that it numbers; `categories` has the names of categories, and `features_of` what feature vectors are
+    made of. Errors about missing sessions name `source`, by default the folder. A folder for a
     moment need not be `durable`, safe from power failures.
     """
 
@@ -115,6 +117,8 @@ class LogWriter:
         self.progress = progress or (lambda done, total, where="", /: None)
         self.source, self.durable = source or folder, durable
         self.notes: dict[str, int | str] = {}
+        self.categories: dict[str, Names] = {}
+        self.features_of: FeatureSettings | None = None
         self._parts: dict[str, PartWriter] = {}
         self._features: GrowingArray | None = None
         self._new = NewFolder(self.folder)
@@ -194,6 +198,8 @@ class LogWriter:
                 "notes": self.notes,
                 "parts": {name: part.description() for name, part in self._parts.items()},
                 "files": files,
+                "categories": self.categories,
+                "features": self.features_of,
             }
         ).write(folder)
         if self.durable:

@@ -10,6 +10,7 @@ import numpy as np
 from clickexp.data.checksums import Progress, Stored, verify
 from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
 from clickexp.data.description import FEATURES, NAMES, SPLIT, Description
+from clickexp.data.encoding import Encoding, FeatureSettings, Names
 from clickexp.data.features import Features
 from clickexp.data.pairs import named_pairs
 from clickexp.data.schema import SourceLocation, checked
@@ -32,6 +33,8 @@ class Log:
         notes: Counts that the reader reports, such as what was dropped and why.
         names: Bytes of the file that names the ids, mapped, where a reader numbered them; see
             `clickexp.data.names`.
+        categories: Names of the categories of columns, by column.
+        settings: What feature vectors are made of, where columns make them.
     """
 
     name: str
@@ -39,6 +42,8 @@ class Log:
     parts: Mapping[str, Sessions]
     notes: Mapping[str, int | str] = field(default_factory=dict)
     names: np.ndarray | None = None
+    categories: Mapping[str, Names] = field(default_factory=dict)
+    settings: FeatureSettings | None = None
 
     @classmethod
     def open(cls, folder: str | Path, *, ids: Path | None = None) -> "Log":
@@ -77,7 +82,15 @@ class Log:
             derived = named_pairs(names, max(part.query_doc_pairs for part in parts.values()))
             parts = {name: part.deriving(*derived) for name, part in parts.items()}
         parts = {name: part.with_context() for name, part in parts.items()}
-        return cls(description.name, description.format, parts, description.notes, names)
+        return cls(
+            description.name,
+            description.format,
+            parts,
+            description.notes,
+            names,
+            description.categories,
+            description.features,
+        )
 
     def dataset(
         self,
@@ -86,6 +99,7 @@ class Log:
         val_sessions: Split = 0.1,
         test_sessions: Split = 0.1,
         min_train_sessions_per_query: NonNegativeInt = 0,
+        encoding: Path | None = None,
     ) -> Dataset:
         """Returns the log as a dataset.
 
@@ -96,9 +110,10 @@ class Log:
             test_sessions: The same for the test.
             min_train_sessions_per_query: Least training sessions of the query of a validation or test session; others
                 are left out.
+            encoding: File of what a run has learned to encode columns; by default it is learned of the training part.
 
         Raises:
-            DataError: The splits do not fit the log.
+            DataError: The splits do not fit the log, or columns cannot be encoded.
         """
         if "sessions" in self.parts:
             train, *held_out = split(
@@ -113,7 +128,7 @@ class Log:
         if not (val.count and test.count):
             what = f"no session of validation or test has a query with {min_train_sessions_per_query} training sessions"
             raise DataError(f"{what}. Lower min_train_sessions_per_query.")
-        return Dataset(
+        dataset = Dataset(
             name or self.name,
             train,
             val,
@@ -124,6 +139,21 @@ class Log:
             notes=self.notes,
             names=self.names,
         )
+        return self._encoded(dataset, encoding)
+
+    def _encoded(self, dataset: Dataset, file: Path | None) -> Dataset:
+        """Returns a dataset with encoded columns, where the log has any to encode."""
+        if not self.categories and self.settings is None:
+            return dataset
+        encoding = (
+            Encoding.fit(dataset.train, self.categories, self.settings)
+            if file is None
+            else Encoding.read(file)
+        )
+        parts = {
+            name: encoding.applied(part, self.categories) for name, part in dataset.parts.items()
+        }
+        return replace(dataset, **parts, encoding=encoding)
 
 
 def _renumbered(
@@ -172,6 +202,7 @@ def open_prepared(
     min_train_sessions_per_query: NonNegativeInt = 0,
     name: str | None = None,
     ids: Path | None = None,
+    encoding: Path | None = None,
 ) -> Dataset:
     """The dataset in a prepared folder, whatever format it came from.
 
@@ -183,13 +214,14 @@ def open_prepared(
         min_train_sessions_per_query: Least training sessions of a held-out query.
         name: Name in results.
         ids: File that names the ids of another log; see `Log.open`.
+        encoding: See `Log.dataset`.
 
     Raises:
         DataError: The folder is not a prepared log or damaged, or the splits do not fit it.
     """
     log = Log.open(path, ids=ids)
     return log.dataset(
-        name, train_sessions, val_sessions, test_sessions, min_train_sessions_per_query
+        name, train_sessions, val_sessions, test_sessions, min_train_sessions_per_query, encoding
     )
 
 

@@ -1,5 +1,6 @@
 """The columns of packed sessions, and the checks that every reader shares."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,10 +26,11 @@ _TYPES = (
     "float32",
     "float64",
 )
+CATEGORY = "category"
 _KINDS = {"b": "biuf", "i": "iu", "u": "iu", "f": "biuf"}
 """Kinds of numpy type that a column of each kind is read from."""
 
-MADE = ("mask", "query_doc_features", "feature_table")
+MADE = ("mask", "feature_table")
 """Keys of a batch that are made from columns, and so name none."""
 
 
@@ -42,12 +44,14 @@ class Column:
     Args:
         name: Key of the column in a batch, and name of its packed file.
         dtype: NumPy type that it is packed in: bool, an integer, or float16 to float64. Batches hold int64 as int32.
+            "category" is read from integers or text, and packed as their numbers from 1; 0 is none of them.
         per: Whether there is a value per document or per session.
         fill: Value of padding, by default 0. If it is given, it also replaces values that a source lacks.
         shape: Of each value, such as (8,) for vectors of eight numbers.
         least: Smallest value of a session, or of a document shown.
         nan: Whether NaN may stand for a value that a source lacks.
         rule: What the column holds, for errors; by default derived from the type.
+        is_category: Whether dtype was "category".
 
     Raises:
         DataError: The column cannot be packed so.
@@ -61,13 +65,15 @@ class Column:
     least: int | None = None
     nan: bool = False
     rule: str = ""
+    is_category: bool = False
 
     def __post_init__(self) -> None:
+        is_category = self.is_category or self.dtype == CATEGORY
         try:
-            dtype = np.dtype(self.dtype)
+            dtype = np.dtype(np.int32 if is_category else self.dtype)
         except TypeError as error:
             raise DataError(
-                f"column {self.name}: {error}. Choose one of {', '.join(_TYPES)}."
+                f"column {self.name}: {error}. Choose one of {', '.join(_TYPES)} and {CATEGORY}."
             ) from error
         if not self.name.isidentifier() or self.name.startswith("_") or self.name in MADE:
             raise DataError(
@@ -75,7 +81,7 @@ class Column:
             )
         if dtype.name not in _TYPES:
             raise DataError(
-                f"column {self.name} has type {dtype}. Choose one of {', '.join(_TYPES)}."
+                f"column {self.name} has type {dtype}. Choose one of {', '.join(_TYPES)} and {CATEGORY}."
             )
         if self.per not in ("document", "session"):
             raise DataError(f"column {self.name} is per {self.per!r}. Choose document or session.")
@@ -84,9 +90,12 @@ class Column:
                 f"column {self.name}: fill={self.fill!r} is no {dtype}. Change one of the two."
             )
         rules = {"b": "it must hold true or false, 1 or 0", "f": "it must hold finite numbers"}
+        if is_category:
+            rules["i"] = "it must hold integers or text"
         rule = self.rule or rules.get(dtype.kind, f"it must hold integers that fit {dtype}")
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "rule", rule)
+        object.__setattr__(self, "is_category", is_category)
 
     @property
     def per_document(self) -> bool:
@@ -105,8 +114,15 @@ class Column:
 
     @property
     def kinds(self) -> str:
-        """Kinds of numpy type that it is read from."""
+        """Kinds of numpy type that it is read from; U is text."""
+        if self.is_category:
+            return "iuU"
         return _KINDS[np.dtype(self.dtype).kind]
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a value has."""
+        return math.prod(self.shape)
 
     def shape_of(self, sessions: int, ranks: int) -> tuple[int, ...]:
         """The shape of the packed column."""

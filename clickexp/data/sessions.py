@@ -115,11 +115,16 @@ class Sessions(ColumnsView):
 
     @property
     def batch_columns(self) -> dict[str, Column]:
-        """Columns in batches: the required ones and those of `with_batch_columns`, or all packed of at most 32 bits."""
+        """Columns in batches: the required ones and those of `with_batch_columns`.
+
+        By default all that are packed, of at most 32 bits, and feature vectors.
+        """
         if self.carried is None:
-            chosen = {
+            vectors = {name for name, each in self.derived.items() if each.column.shape}
+            packed = {
                 name for name in self.columns if np.dtype(self.schema[name].dtype).itemsize < 8
             }
+            chosen = packed | vectors
         else:
             chosen = self.carried & {*self.columns, *self.derived}
         return {
@@ -162,16 +167,22 @@ class Sessions(ColumnsView):
 
     @property
     def feature_lengths(self) -> dict[str, int]:
-        """Length of each kind of feature vector, by its key in a batch."""
+        """Length of each kind of feature vector, by its key in a batch; 1 of a declared column of numbers."""
+        known = self.derived.keys() | COLUMNS.keys()
         vectors = {
-            name: c.shape[0]
-            for name, c in self.schema.items()
-            if c.per_document and len(c.shape) == 1
+            name: column.numbers
+            for name, column in self.schema.items()
+            if len(column.shape) == 1 or (name not in known and not column.is_category)
         }
         shared = (
             {} if self.features is None else {"query_doc_features": self.features.values.shape[1]}
         )
         return {**shared, **vectors}
+
+    @property
+    def standardized(self) -> frozenset[str]:
+        """Keys of feature vectors that are standardised."""
+        return frozenset(name for name, each in self.derived.items() if each.is_standardized)
 
     def with_features(self, features: Features | None) -> "Sessions":
         """The same sessions with a feature vector for each id; DataError where there are fewer vectors than ids."""
@@ -187,6 +198,12 @@ class Sessions(ColumnsView):
         }
         schema = {**self.schema, **{name: column.column for name, column in new.items()}}
         return replace(self, derived={**self.derived, **new}, schema=schema)
+
+    def replacing(self, *derived: DerivedColumn) -> "Sessions":
+        """The same sessions with derived columns, in place of any that have their names."""
+        by_name = {column.column.name: column for column in derived}
+        schema = {**self.schema, **{name: column.column for name, column in by_name.items()}}
+        return replace(self, derived={**self.derived, **by_name}, schema=schema)
 
     def with_context(self) -> "Sessions":
         """The same sessions with what came before in their search sessions, where they have `session_ids`.

@@ -13,6 +13,8 @@ from clickexp.errors import DataError
 from clickexp.utils.batches import from_lengths
 
 _CHUNK = 1 << 18
+_VECTORS = 1 << 14
+"""Sessions whose feature vectors are in memory at a time."""
 
 
 class Chunk(Mapping[str, np.ndarray]):
@@ -53,18 +55,17 @@ class Chunk(Mapping[str, np.ndarray]):
 
     @cached_property
     def positions(self) -> Integer[np.ndarray, "session rank"]:
-        """Positions of the documents; their ranks where the log has none."""
+        """Positions of the documents: where the log says they were shown, else their places in the list.
+
+        This is what models look up, and what "rank" is in tables, figures and files.
+        """
         if "positions" in self:
             return self["positions"]
         return np.broadcast_to(np.arange(1, self._view.ranks + 1), self.shown.shape)
 
-    def places(self, by_rank: bool = False) -> Integer[np.ndarray, " document"]:
-        """Returns the position of each document shown, or its rank in the list."""
-        return 1 + np.nonzero(self.shown)[1] if by_rank else self.positions[self.shown]
-
     def of_documents(self, name: str) -> np.ndarray:
-        """Returns a column at the documents shown, those of lists once for each."""
-        values = self[name]
+        """Returns a column at the documents shown, those of lists once for each; positions as `positions` has them."""
+        values = self.positions if name == "positions" else self[name]
         by_document = (
             values if values.ndim > 1 else np.broadcast_to(values[:, None], self.shown.shape)
         )
@@ -154,13 +155,30 @@ class ColumnsView:
         """All sessions in pieces of bounded size, in order."""
         return (self.chunk(start, start + _CHUNK) for start in range(0, self.count, _CHUNK))
 
+    def packed_chunks(
+        self, names: Iterable[str]
+    ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        """Packed columns of all sessions in pieces, whatever is derived under their names, and where documents are."""
+        for start in range(0, self.count, _VECTORS):
+            stop = min(start + _VECTORS, self.count)
+            rows = slice(start, stop) if self.index is None else self.index[start:stop]
+            packed = {name: self.columns[name][rows] for name in names}
+            yield packed, self.chunk(start, stop).shown
+
     @cached_property
     def positions_are_ranks(self) -> bool:
-        """Whether each document stands at the position that is its rank, as it does where there are no positions."""
+        """Whether the position of each document is its place in the list, as it is where the log states none."""
         if "positions" not in self.columns:
             return True
         ranks = np.arange(1, self.ranks + 1)
         return all(((chunk.positions == ranks) | ~chunk.shown).all() for chunk in self.chunks())
+
+    @cached_property
+    def most_at_a_position(self) -> int:
+        """Most documents of one list at one position: 1 unless positions were merged."""
+        if self.positions_are_ranks:
+            return 1
+        return max(most_at_a_position(chunk.positions, chunk.shown) for chunk in self.chunks())
 
     @cached_property
     def documents(self) -> int:
@@ -179,3 +197,14 @@ class ColumnsView:
     def clicks_total(self) -> int:
         """Documents clicked."""
         return sum(int(np.count_nonzero(chunk["clicks"])) for chunk in self.chunks())
+
+
+def most_at_a_position(
+    positions: Integer[np.ndarray, "session rank"], shown: Bool[np.ndarray, "session rank"]
+) -> int:
+    """Returns the most documents of one list at one position, at least 1."""
+    apart = np.where(shown, positions, -1 - np.arange(positions.shape[1]))
+    ordered, most = np.sort(apart, axis=1), 1
+    while most < ordered.shape[1] and (ordered[:, most:] == ordered[:, :-most]).any():
+        most += 1
+    return most

@@ -12,6 +12,7 @@ from clickexp.data import Sessions
 from clickexp.data.batches import at_step, with_mask
 from clickexp.data.feed import Compiled, Data, feed, session_count
 from clickexp.data.schema import COLUMNS, MADE
+from clickexp.errors import DataError
 from clickexp.evaluation.evaluation import Evaluation
 from clickexp.evaluation.groups import (
     ClickMetrics,
@@ -23,6 +24,7 @@ from clickexp.evaluation.groups import (
     metric_groups,
 )
 from clickexp.evaluation.inputs import ColumnSelection, checked
+from clickexp.evaluation.positions import PositionLayout
 from clickexp.loggers.base import Logger, Phase
 from clickexp.metrics import Metric, MultiMetric
 from clickexp.models.base import ClickModel, Model
@@ -32,7 +34,7 @@ from clickexp.utils.batches import missing_key
 _MOST_NUMBERS = 1 << 25
 """Features, or documents, that an evaluation step looks up at most; documents per dispatch."""
 
-_KNOWN = {*COLUMNS, *MADE, SHOWN_FIRST}
+_KNOWN = {*COLUMNS, *MADE, "query_doc_features", SHOWN_FIRST}
 """Keys of batches that the package fills; readers declare all others."""
 
 Groups = Mapping[str, Metrics | MetricGroup]
@@ -167,9 +169,13 @@ class Program:
     ):
         self.group, self.run, self._evaluator = group, Compiled(self._statistics), evaluator
         models = [model] if truth is None else [model, truth]
+        self._layout = None
+        if group.by_rank and isinstance(data, Sessions):
+            self._layout = PositionLayout.of_sessions(data)
+            _check_conventions(group, self._layout)
 
         def arguments(batch: Batch) -> dict[str, Any]:
-            return self._arguments(models, batch)
+            return self._arguments(models, batch, self._layout)
 
         for checked_model in models:
             checked_model.eval()
@@ -178,7 +184,9 @@ class Program:
         self._graphdefs = [nnx.graphdef(one) for one in models]
         self._truth = [] if truth is None else [(nnx.state(truth),)]
         self._select_columns = ColumnSelection(
-            lambda *inputs: group.statistics(**self._arguments(inputs[:-1], inputs[-1])),
+            lambda *inputs: group.statistics(
+                **self._arguments(inputs[:-1], inputs[-1], self._layout)
+            ),
             *self._graphdefs,
         )
 
@@ -195,17 +203,22 @@ class Program:
         states = state, *self._truth
         data = self._select_columns(self.data, *states)
         for batch in feed(data, *self._sizes_for(data)):
-            metrics.add(self.run(states, batch.arrays), stacked=True)
+            if self.group.by_rank and not isinstance(data, Sessions):
+                self._layout = PositionLayout.of_batch(batch.arrays, self._layout)
+            metrics.add(self.run(states, batch.arrays, self._layout), stacked=True)
             done += batch.sessions
             self._evaluator.logger.progress(phase, epoch, done, total)
         return metrics
 
-    def _arguments(self, models: Any, batch: Batch) -> dict[str, Any]:
-        """Arguments of metrics: the outputs, and the columns of the batch that readers declare."""
+    def _arguments(
+        self, models: Any, batch: Batch, layout: PositionLayout | None
+    ) -> dict[str, Any]:
+        """Arguments of metrics by rank: the outputs, and the columns of the batch that readers declare."""
         by_rank = ByRank(batch)
         columns = {name: by_rank[name] for name in batch if name not in _KNOWN}
         model, *truth = models
-        return {**columns, **self.group.outputs(model, by_rank, *truth)}
+        outputs = {**columns, **self.group.outputs(model, by_rank, *truth)}
+        return outputs if layout is None else layout.arranged(outputs, by_rank)
 
     def _sizes_for(self, data: Data) -> tuple[int, int]:
         """Lists per step and steps per dispatch: fewer where lists are long or have many features, for memory."""
@@ -219,7 +232,10 @@ class Program:
         return lists, min(steps, max(_MOST_NUMBERS // (lists * data.ranks), 1))
 
     def _statistics(
-        self, states: tuple[ModelState, ...], arrays: Mapping[str, Array]
+        self,
+        states: tuple[ModelState, ...],
+        arrays: Mapping[str, Array],
+        layout: PositionLayout | None,
     ) -> dict[str, dict[str, Any]]:
         """The sums of each batch of a superbatch, stacked.
 
@@ -237,7 +253,7 @@ class Program:
             ]
             batch = at_step(arrays, index)
             try:
-                leaves, structure = jax.tree.flatten(self._arguments(models, batch))
+                leaves, structure = jax.tree.flatten(self._arguments(models, batch, layout))
             except KeyError as error:
                 raise missing_key(error, batch) from error
             distinct = {id(leaf): leaf for leaf in leaves}
@@ -246,7 +262,21 @@ class Program:
 
         def statistics(predicted: list[Array]) -> dict[str, dict[str, Any]]:
             outputs = structure.unflatten([predicted[place] for place in places])
-            return self.group.statistics(**outputs)
+            found = self.group.statistics(**outputs)
+            return found if layout is None else layout.of_lists(found)
 
         predicted = jax.lax.map(predict, jnp.arange(len(arrays["mask"])))
         return jax.lax.map(statistics, predicted)
+
+
+def _check_conventions(group: MetricGroup, layout: PositionLayout | None) -> None:
+    """DataError where a metric counts lists, and these have several documents at a position."""
+    if layout is None or layout.most == 1:
+        return
+    for name, metric in group.metrics.items():
+        if getattr(metric, "rank_normalization", "own") != "own":
+            raise DataError(
+                f"{name}: rank_normalization={metric.rank_normalization} knows one document per list and rank, and "  # pyright: ignore[reportAttributeAccessIssue]  # as found
+                "lists show several documents at one position. Choose rank_normalization=own, or leave positions "
+                "out: columns.positions=null."
+            )

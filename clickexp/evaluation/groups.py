@@ -63,6 +63,8 @@ class MetricGroup(MultiMetric):
         on_lists: Whether the data are the labelled lists rather than the sessions.
         of_clicks: Whether only click models have such outputs.
         needs_truth: Whether outputs are compared with the true user.
+        by_rank: Whether metrics have values by rank, so that the row r of their arguments has the documents at the
+            position r, where positions are not the places in the list.
     """
 
     heading: ClassVar[str] = ""
@@ -70,6 +72,7 @@ class MetricGroup(MultiMetric):
     on_lists: ClassVar[bool] = False
     of_clicks: ClassVar[bool] = False
     needs_truth: ClassVar[bool] = False
+    by_rank: ClassVar[bool] = False
 
     def outputs(self, model: Any, batch: ByRank, truth: Any = None) -> dict[str, Any]:
         """Arguments of the metrics, with ranks first; compilers drop what no metric reads.
@@ -99,6 +102,7 @@ class ClickMetrics(MetricGroup):
     heading = "clicks"
     required = ("clicks",)
     of_clicks = True
+    by_rank = True
 
     def outputs(self, model: ClickModel, batch: ByRank, truth: Any = None) -> dict[str, Any]:
         """Log-probabilities of clicks and of examination, the clicks, and where documents are shown."""

@@ -87,25 +87,24 @@ def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
             at = chunk.positions[chunk.shown & clicked]
             counts[event] += np.bincount(at, minlength=counts.shape[1])
     log_probs = np.log(counts / counts.sum(axis=0))
-    sums, documents = np.zeros(test.ranks), np.zeros(test.ranks, np.int64)
+    sums, documents = np.zeros((2, counts.shape[1]))
     edges = [*ColdStart().edges]
     by_range = np.zeros((2, len(edges) + 1))
     for chunk in test.chunks():
-        mask = chunk.shown
-        observed = np.where(mask, log_probs[chunk["clicks"].astype(np.int8), chunk.positions], 0)
-        sums += observed.sum(axis=0)
-        documents += mask.sum(axis=0)
-        place = np.searchsorted(edges, chunk[IMPRESSIONS.name][mask], side="right")
+        positions, clicks = chunk.of_documents("positions"), chunk.of_documents("clicks")
+        observed = log_probs[clicks.astype(np.int8), positions]
+        sums += np.bincount(positions, observed, len(sums))
+        documents += np.bincount(positions, minlength=len(sums))
+        place = np.searchsorted(edges, chunk.of_documents(IMPRESSIONS.name), side="right")
         by_range += [
-            np.bincount(place, weights, len(edges) + 1) for weights in (observed[mask], mask[mask])
+            np.bincount(place, weights, len(edges) + 1) for weights in (observed, observed < np.inf)
         ]
-    seen = documents > 0
-    per_rank = sums[seen] / documents[seen]
+    per_rank = (sums / or_nan(documents))[1 : 1 + int(np.flatnonzero(documents).max())]
     perplexity, both = np.exp(-per_rank), ("ppl", "cond_ppl")
     return {
         "test": {
             "ll": float(sums.sum() / documents.sum()),
-            **dict.fromkeys(both, float(perplexity.mean())),
+            **dict.fromkeys(both, float(np.nanmean(perplexity))),
         },
         "per_rank": {"ll": per_rank.tolist(), **dict.fromkeys(both, perplexity.tolist())},
         "curves": {

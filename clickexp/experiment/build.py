@@ -27,6 +27,7 @@ from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.models import Model, Ranker
 from clickexp.parameters.base import check_click_rate
+from clickexp.parameters.layouts import layouts_of
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
@@ -73,8 +74,8 @@ class Parts:
 
     @cached_property
     def links(self) -> Identifiability:
-        """The order of positions that the training sessions tell, where the model learns it."""
-        return identifiability(self.dataset.train, ENOUGH_SESSIONS)
+        """What the training sessions tell of positions, or of the cells of layouts, where the model learns them."""
+        return identifiability(self.dataset.train, ENOUGH_SESSIONS, layouts_of(self.model))
 
 
 def build(config: Config, folder: Path, logger: Logger) -> Parts:
@@ -170,7 +171,7 @@ def _with_propensities(
         for name, metric in tuple(metrics.items()):
             source = getattr(metric, "propensity", None)
             if isinstance(source, PropensitySource):
-                propensities = source(dataset).of_relevant()
+                propensities = source(dataset).of_positions(f"metric {name}").of_relevant()
                 weightings[name] = Weighting.of(propensities, metric.clip, dataset.test)
                 values = [value or 0.0 for value in propensities.values]
                 metrics[name] = dataclasses.replace(metric, propensity=values)
@@ -192,6 +193,7 @@ def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) ->
         "click_rate": dataset.click_rate,
         "features": dataset.train.feature_lengths,
         "columns": dataset.columns,
+        "standardized": dataset.train.standardized,
     }
     return new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
 

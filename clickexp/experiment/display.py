@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 from rich import get_console
 
-from clickexp.data.inspect.doubts import doubts
+from clickexp.data.inspect.doubts import doubts, examination_doubts
 from clickexp.data.seen import has_common_documents
 from clickexp.experiment.build import Parts
 from clickexp.experiment.conf import default_groups
@@ -16,6 +16,7 @@ from clickexp.loggers import RunInfo
 from clickexp.models import Ranker, TwoTowersModel
 from clickexp.parameters import EmbeddingParameter
 from clickexp.parameters.context import in_new_session
+from clickexp.parameters.layouts import layouts_of
 from clickexp.runs.settings import VARYING
 from clickexp.runs.store import values
 from clickexp.training import Trainer
@@ -75,6 +76,9 @@ def note(parts: Parts) -> None:
         parts.logger.message(line)
     for line in doubts(parts.dataset):
         parts.logger.warning(f"warning: {line}")
+    if parts.model.separates_examination:
+        for line in examination_doubts(parts.dataset, layouts_of(parts.model)):
+            parts.logger.warning(f"warning: {line}")
     _note_identifiability(parts)
     judged = parts.dataset.ranking is not None or parts.metrics.get("counterfactual")
     if isinstance(parts.model, Ranker) and not judged:

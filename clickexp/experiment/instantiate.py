@@ -21,6 +21,8 @@ from clickexp.utils.signatures import accepted, check_arguments, located
 
 CONTEXT = "context"
 """Key of what the logits of a role add for the search session so far."""
+LAYOUTS = "examination_by"
+"""Key of the columns whose values have examinations of their own."""
 
 
 def instantiate(node: Any, where: str) -> Any:
@@ -111,7 +113,7 @@ def model_constructor(values: Mapping[str, Any]) -> partial[Model]:
     Raises:
         ConfigError: A value does not fit, or the model takes no context.
     """
-    new_model = constructor(values["model"], "model")
+    new_model = _with_layouts(constructor(values["model"], "model"), values)
     node = values.get(CONTEXT)
     if node is None:
         return new_model
@@ -124,6 +126,19 @@ def model_constructor(values: Mapping[str, Any]) -> partial[Model]:
             f"{values['model']['_target_']} takes no tower that context can be added to; leave it or the context out"
         )
     return partial(new_model.func, **with_context(new_model.keywords, context))
+
+
+def _with_layouts(new_model: partial[Model], values: Mapping[str, Any]) -> partial[Model]:
+    """Returns the constructor with an examination per combination of the columns of `examination_by`."""
+    columns = values.get(LAYOUTS)
+    if not columns:
+        return new_model
+    with_layouts = getattr(new_model.func, "with_layouts", None)
+    if with_layouts is None:
+        raise ConfigError(
+            f"{LAYOUTS}={columns}: {values['model']['_target_']} is no model with towers; leave it out"
+        )
+    return partial(new_model.func, **with_layouts(new_model.keywords, columns))
 
 
 def _added_by(metric: str | None, metrics: Mapping[str, MetricGroup]) -> str:

@@ -14,6 +14,7 @@ from flax import nnx
 from pydantic import BaseModel
 
 from clickexp.data import Dataset
+from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.references import references
@@ -27,7 +28,7 @@ from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.run import FORMAT, RelativeExamination, Run
-from clickexp.runs.store import IDS, MODEL, SHARED
+from clickexp.runs.store import ENCODING, IDS, MODEL, SHARED
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.memory import peak_memory
@@ -87,7 +88,9 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
     }
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
-        _save_names(dataset, parts.folder / IDS)
+        _save_names(dataset, parts.folder)
+    chosen = groupings(dataset.train) if isinstance(model, ClickModel) else []
+    result["click_rates"] = click_rates(dataset.test, chosen)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)
@@ -113,11 +116,14 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
     )
 
 
-def _save_names(dataset: Dataset, file: Path) -> None:
-    """Keeps what the ids of the model's tables are called, where a reader numbered them."""
+def _save_names(dataset: Dataset, folder: Path) -> None:
+    """Keeps names of the ids of tables, where a reader numbered them, and how columns are encoded."""
     if dataset.names is not None:
-        with whole(file) as part:
+        with whole(folder / IDS) as part:
             dataset.names.tofile(part)
+    if dataset.encoding is not None:
+        with whole(folder / ENCODING) as part:
+            part.write_text(dataset.encoding.model_dump_json(indent=2) + "\n")
 
 
 def _lists_seen(dataset: Dataset, ranked: bool) -> _Part:
@@ -169,14 +175,12 @@ def _shared_intervals(parts: Parts) -> _Part:
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
         shared = shared_intervals(parts.model, posterior)
+        found = propensity(parts.model, posterior, parts.dataset.test)
         points = (
-            (ratio.position, ratio.relative, ratio.relative_low, ratio.relative_high)
-            for ratio in propensity(parts.model, posterior, parts.dataset.test)
+            (each.position, each.relative, each.relative_low, each.relative_high) for each in found
         )
-        return {
-            "shared": _dumped(shared),
-            "propensity": _dumped(RelativeExamination.known(points)),
-        }
+        known = RelativeExamination.known(points, [each.layout for each in found])
+        return {"shared": _dumped(shared), "propensity": _dumped(known)}
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
         parts.logger.warning(f"no intervals of shared parameters ({type(error).__name__}: {error})")

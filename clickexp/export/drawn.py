@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from rich.table import Table
 from clickexp.export.tables import SHARED_TABLE, export
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.log import banded, histogram, write_figures
+from clickexp.results.figures.panels import Bars, layouts
+from clickexp.runs.run import SharedParameter, layout_name
 from clickexp.runs.store import FIGURES
 from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
@@ -81,9 +84,11 @@ def export_drawn(
 
 
 def _shared_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Shared parameters with their intervals; columns that none of them has are left out."""
+    """Shared parameters with their intervals, by layout first; columns that none of them has are left out."""
+    layout = {name: (name,) for name in rows[0] if name not in SharedParameter.model_fields}
     columns = {
-        title: [_cell(row, *keys) for row in rows] for title, keys in _SHARED_COLUMNS.items()
+        title: [_cell(row, *keys) for row in rows]
+        for title, keys in {**layout, **_SHARED_COLUMNS}.items()
     }
     shown = {title: cells[:MOST_ROWS] for title, cells in columns.items() if any(cells)}
     return console_table(shown, zip(*shown.values(), strict=True))
@@ -104,18 +109,46 @@ def _is_open(row: Mapping[str, Any]) -> bool:
     return row["relative"] is not None and row["relative_low"] is None
 
 
+def _by_rank(examination: pl.DataFrame, name: str) -> np.ndarray | None:
+    """Returns a column by rank from 1, nan at ranks that the log does not show; None where there is no such column."""
+    if name not in examination.columns:
+        return None
+    ranks = examination["rank"].to_numpy()
+    found = np.full(ranks.max(), np.nan)
+    found[ranks - 1] = examination[name].cast(pl.Float64).to_numpy()
+    return found
+
+
+def _by_layout(examination: pl.DataFrame, layout: Sequence[str]) -> dict[str, Bars]:
+    """Returns ranks and propensities with their bounds of each layout, the one with the most impressions first."""
+    names = ("propensity", "propensity_low", "propensity_high")
+    found: dict[str, tuple[int, Bars]] = {}
+    for values, part in examination.group_by(layout, maintain_order=True):
+        middle, low, high = (
+            np.asarray(part[name].cast(pl.Float64).to_numpy())
+            if name in part.columns
+            else np.full(len(part), np.nan)
+            for name in names
+        )
+        words = layout_name(dict(zip(layout, map(str, values), strict=True)))
+        found[words] = int(part["sessions"].sum()), (part["rank"].to_list(), middle, low, high)
+    ordered = sorted(found.items(), key=lambda each: -each[1][0])
+    return {name: bars for name, (_, bars) in ordered}
+
+
 def _figures(
     examination: pl.DataFrame | None, documents: Path
 ) -> Iterator[tuple[str, list[Panel]]]:
     """Yields propensities beside click rates, with intervals where the table has them, and attraction."""
-    if examination is not None and len(examination):
+    layout = [] if examination is None else examination.columns[: examination.columns.index("rank")]
+    if examination is not None and layout:
+        yield "examination", [partial(layouts, _by_layout(examination, layout))]
+    elif examination is not None and len(examination):
         names = ("propensity", "propensity_low", "propensity_high", "click_rate")
-        values, low, high, rates = (
-            examination[name].cast(pl.Float64).to_numpy() if name in examination.columns else None
-            for name in names
-        )
+        values, low, high, rates = (_by_rank(examination, name) for name in names)
         if values is not None and rates is not None and np.isfinite(values).any():
-            others = {"click rate": rates / rates[0]} if rates[0] else {}
+            first = rates[examination["rank"][0] - 1]
+            others = {"click rate": rates / first} if first else {}
             yield (
                 "examination",
                 [banded({"propensity": values, **others}, low, high, "Relative to rank 1")],

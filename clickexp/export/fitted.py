@@ -17,7 +17,7 @@ from clickexp.experiment.values import default_value
 from clickexp.export.trust import check_targets
 from clickexp.models import Model
 from clickexp.runs.run import Origin, Run
-from clickexp.runs.store import CONFIG, IDS, MODEL, natural, read_limited
+from clickexp.runs.store import CONFIG, ENCODING, IDS, MODEL, natural, read_limited
 from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
 from clickexp.utils.progress import Steps
@@ -74,14 +74,15 @@ def fitted(
     origin = _origin(run)
     node = _dataset_node(run, config, origin, path, trust)
     read, new_model = constructor(node, "dataset"), model_constructor(config)
-    ids = run / IDS if (run / IDS).is_file() else None
-    named = None if ids is None else content_of(ids)
+    kept = {"ids": run / IDS, "encoding": run / ENCODING}
+    kept = {name: file for name, file in kept.items() if file.is_file()}
+    ids, named = kept.get("ids"), {name: content_of(file) for name, file in kept.items()}
     opened, key = {} if opened is None else opened, repr((node, config["max_sessions"], named))
     if key not in opened:
         with Steps("reading the log") as progress:
             arguments = accepted(read, {"progress": progress})
             if _names_ids(read):
-                arguments["ids"] = ids
+                arguments |= kept
             dataset = _made(Dataset, lambda: read(**arguments), node)
         opened[key] = dataset.first(config["max_sessions"])
     dataset = opened[key]

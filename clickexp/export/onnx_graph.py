@@ -1,6 +1,7 @@
 """A described ranker as an ONNX model, which scores documents wherever ONNX runs."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ _OPSET, _IR = 17, 9
 def onnx_model(ranker: Scorer) -> ModelProto:
     """Returns the ONNX model of a ranker.
 
-    Its inputs are `features` [documents, features] float32, as in the files that training read, and `ids` [documents]
+    Its inputs are `features` [documents, features] float32, as in the files that training read (numbers of its columns,
+    which the metadata `columns` describe, with categories by their numbers from 1), and `ids` [documents]
     int64, each where a step reads it; its output is `scores` [documents] float32. In between it computes in float64,
     as the scorer of NumPy does.
     """
@@ -34,19 +36,21 @@ def onnx_model(ranker: Scorer) -> ModelProto:
             )
         )
         names["features"] = graph.features(ranker.description["transform"])
+    for key, values in ranker.arrays.items():
+        names[key] = graph.constant(values, np.int64 if values.dtype.kind == "i" else np.float64)
+    graph.steps(ranker.description["encoding"], names)
+    if ranker.description["encoding"]:
+        names["features"] = names[ranker.description["encoding"][-1][0]]
     if ranker.reads_ids:
         inputs.append(helper.make_tensor_value_info("ids", TensorProto.INT64, ["documents"]))
-    for key, values in ranker.arrays.items():
-        names[key] = graph.constant(values.astype(np.float64))
-    score = ""
-    for name, operation, read, settings in ranker.description["steps"]:
-        score = OPERATIONS[operation](graph, *[names[each] for each in read], **settings)
-        names[name] = score
+    score = graph.steps(ranker.description["steps"], names)
     graph.node("Cast", score, name="scores", to=TensorProto.FLOAT)
     output = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["documents"])
     made = helper.make_graph(graph.nodes, ranker.name, inputs, [output], graph.constants)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
     model.producer_name = "clickexp"
+    if ranker.description["columns"]:
+        helper.set_model_props(model, {"columns": json.dumps(ranker.description["columns"])})
     checker.check_model(model, full_check=True)
     return model
 
@@ -69,6 +73,14 @@ class _Graph:
         self.constants.append(numpy_helper.from_array(array, name))
         return name
 
+    def steps(self, steps: Sequence[Any], names: dict[str, str]) -> str:
+        """Adds the steps of a scorer and their results to the names; returns the name of the last one."""
+        result = ""
+        for name, operation, read, settings in steps:
+            result = OPERATIONS[operation](self, *[names[each] for each in read], **settings)
+            names[name] = result
+        return result
+
     def features(self, transform: str) -> str:
         features = self.node("Cast", "features", to=TensorProto.DOUBLE)
         if transform != "log1p":
@@ -79,6 +91,18 @@ class _Graph:
 
 def _node(kind: str, **attributes: Any) -> Callable[..., str]:
     return lambda graph, *inputs: graph.node(kind, *inputs, **attributes)
+
+
+def _fill(graph: _Graph, x: str, values: str) -> str:
+    return graph.node("Where", graph.node("IsNaN", x), values, x)
+
+
+def _is_missing(graph: _Graph, x: str) -> str:
+    return graph.node("Cast", graph.node("IsNaN", x), to=TensorProto.DOUBLE)
+
+
+def _one_hot(graph: _Graph, x: str, levels: str) -> str:
+    return graph.node("Cast", graph.node("Equal", x, levels), to=TensorProto.DOUBLE)
 
 
 def _squeeze(graph: _Graph, x: str) -> str:
@@ -134,6 +158,10 @@ OPERATIONS: dict[str, Callable[..., str]] = {
     "subtract": _node("Sub"),
     "multiply": _node("Mul"),
     "matmul": _node("MatMul"),
+    "take": _node("Gather", axis=-1),
+    "fill": _fill,
+    "is_missing": _is_missing,
+    "one_hot": _one_hot,
     "concatenate": _node("Concat", axis=-1),
     "squeeze": _squeeze,
     "row": _row,

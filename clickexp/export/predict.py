@@ -1,6 +1,6 @@
 """What a model predicts for sessions, in compiled batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 import jax.numpy as jnp
 import numpy as np
@@ -61,7 +61,7 @@ def single_documents(dataset: Dataset, ids: np.ndarray) -> Sessions:
         clicks=np.zeros((len(ids), 1), bool),
         query_doc_pairs=dataset.query_doc_pairs,
     )
-    return alone.with_features(dataset.train.features).deriving(*of_pairs(dataset))
+    return alone.with_features(dataset.features).deriving(*of_pairs(dataset))
 
 
 def of_pairs(dataset: Dataset) -> list[LookedUp]:
@@ -69,9 +69,13 @@ def of_pairs(dataset: Dataset) -> list[LookedUp]:
     return [column for column in dataset.train.derived.values() if isinstance(column, LookedUp)]
 
 
-def reads_context(model: Model, outputs: Outputs, dataset: Dataset) -> bool:
-    """Returns whether outputs read what came before a list in its search session."""
-    read = keys_read(lambda batch: outputs(model, batch), batch_like(dataset.train))
+def columns_read(model: Model, outputs: Outputs, dataset: Dataset) -> set[str]:
+    """Returns the keys of a batch that outputs read."""
+    return keys_read(lambda batch: outputs(model, batch), batch_like(dataset.train))
+
+
+def reads_context(read: Set[str]) -> bool:
+    """Returns whether what came before a list in its search session is among some keys of a batch."""
     return not read.isdisjoint({*CONTEXT, *HISTORY})
 
 
@@ -79,7 +83,7 @@ def session_columns(
     model: Model, outputs: Outputs, dataset: Dataset, documents: Sessions
 ) -> list[str]:
     """Returns columns that outputs read and single documents do not have, since they belong to a session."""
-    read = keys_read(lambda batch: outputs(model, batch), batch_like(dataset.train))
+    read = columns_read(model, outputs, dataset)
     return sorted(read - batch_like(documents).keys())
 
 

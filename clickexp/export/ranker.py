@@ -13,6 +13,7 @@ import numpy as np
 
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like, keys_read
+from clickexp.data.encoding import Encoder
 from clickexp.errors import UserError, install
 from clickexp.evaluation.scores import relevance_scores
 from clickexp.export.predict import single_documents
@@ -54,8 +55,8 @@ def described(
     """
     probes = np.unique(np.linspace(0, dataset.query_doc_pairs, _PROBES).astype(np.int64))
     features = None
-    if dataset.train.features is not None:
-        features = np.asarray(dataset.train.features.values[probes])
+    if dataset.features is not None:
+        features = np.asarray(dataset.features.values[probes])
         there = np.isfinite(features).all(axis=1)  # of another log, unknown documents have none
         probes, features = probes[there], features[there]
     sessions = single_documents(dataset, probes)
@@ -151,14 +152,40 @@ def _blocks(dataset: Dataset) -> Iterator[np.ndarray]:
 
 def _scorer(model: Model, formula: Formula, dataset: Dataset, transform: str) -> Scorer:
     reads_features = any(formula.features in inputs for _, _, inputs, _ in formula.steps)
-    features = dataset.train.features if reads_features else None
+    features = dataset.features if reads_features else None
+    encoder = dataset.encoding.features if dataset.encoding is not None and features else None
+    encoding, columns = Formula("encoding_"), []
+    if encoder is not None:
+        _describe_encoder(encoder, encoding)
+        columns = [(column.name, column.width, column.categories) for column in encoder.columns]
+    width = None if features is None else features.values.shape[1]
     description = {
         "model": model.name or type(model).__name__,
-        "features": None if features is None else features.values.shape[1],
-        "transform": transform,
+        "features": width if encoder is None else len(encoder.fill),
+        "transform": transform if encoder is None else "encoded",
+        "encoding": encoding.steps,
+        "columns": columns,
         "steps": formula.steps,
     }
-    return Scorer(_archive(description, formula.arrays))
+    return Scorer(_archive(description, {**formula.arrays, **encoding.arrays}))
+
+
+def _describe_encoder(encoder: Encoder, formula: Formula) -> None:
+    """Adds the steps from the numbers of columns to feature vectors."""
+    filled = formula.step("fill", formula.features, np.asarray(encoder.fill))
+    parts = []
+    for column, place in encoder.places():
+        numbers = formula.step("take", filled, np.arange(place, place + column.width))
+        if column.categories is not None:
+            numbers = formula.step("one_hot", numbers, np.arange(1.0, len(column.categories) + 1))
+        parts.append(numbers)
+    if encoder.indicated:
+        missing = formula.step("is_missing", formula.features)
+        parts.append(formula.step("take", missing, np.asarray(encoder.indicated)))
+    vectors = formula.step("concatenate", *parts)
+    if encoder.is_standardized:
+        centred = formula.step("subtract", vectors, np.asarray(encoder.center))
+        formula.step("multiply", centred, np.asarray(encoder.scale))
 
 
 def _archive(description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> io.BytesIO:

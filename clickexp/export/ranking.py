@@ -12,6 +12,7 @@ from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.ingest.tables import KINDS
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import relevance_scores
+from clickexp.export.predict import columns_read, relevance_outputs
 from clickexp.export.ranker import LETOR, transform_of
 from clickexp.export.sessions import Piece, read_sessions
 from clickexp.models import Model
@@ -64,7 +65,11 @@ def ranked(
         raise UserError(
             f"{source}: give {own}lists as {', '.join(endings)}, or a folder of such files."
         )
-    _, pieces = read_sessions(dataset, id_names, source, columns, to_rank=True)
+    read = columns_read(model, relevance_outputs, dataset)
+    transform = transform_of(config, dataset)
+    _, pieces = read_sessions(
+        dataset, id_names, source, columns, read=read, to_rank=True, transform=transform
+    )
     score, first, parts = relevance_scores(model), 1, []
     for piece in pieces:
         scores = np.concatenate([*score(piece.sessions)])

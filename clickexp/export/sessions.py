@@ -1,7 +1,8 @@
 """The sessions to predict: those of the run's log, or of parquet files with the ids of that log."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from clickexp.data import Dataset, Sessions
+from clickexp.data.encoding import FEATURES
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import NORMALIZED, Field
 from clickexp.data.ingest.extent import Extent
@@ -23,6 +25,7 @@ from clickexp.data.readers.lists import list_columns, packed_columns
 from clickexp.data.schema import COLUMNS, Column, SourceLocation
 from clickexp.errors import UserError
 from clickexp.export.context import with_context
+from clickexp.export.needs import Needs
 from clickexp.export.predict import of_pairs
 from clickexp.utils.files import check_source
 from clickexp.utils.progress import Steps
@@ -40,12 +43,14 @@ class Piece(NamedTuple):
 
     Attributes:
         sessions: The sessions.
-        names: Where a reader numbered the ids of the log, these as they came: `document`, of what is shown, one list
-            after another, and `query`, of each session, where it is known.
+        names: Where a reader numbered the ids of the log, or the model reads none, these as they came: `document`, of
+            what is shown, one list after another, and `query`, of each session, where it is known.
+        has_ids: Whether documents have the ids of the log.
     """
 
     sessions: Sessions
     names: Mapping[str, pl.Series]
+    has_ids: bool = True
 
 
 def own_sessions(sessions: Sessions, id_names: pl.DataFrame | None) -> Iterator[Piece]:
@@ -81,14 +86,16 @@ def read_sessions(
     source: Path,
     columns: Mapping[str, str | None],
     *,
+    read: Collection[str] = ("query_doc_ids",),
     to_rank: bool = False,
     context: bool = False,
     time: str | None = None,
+    transform: str = "none",
 ) -> tuple[set[str], Iterator[Piece]]:
     """Reads sessions from parquet files or, to rank them, also from text.
 
-    They have lists of query_doc_ids, as the log of the run has them, and optionally clicks, positions, the columns that
-    the log declares itself, and query_id, which is required where ids are of pairs. Where a reader numbered the log's
+    They have what the model reads: lists of query_doc_ids, as the log of the run has them, with query_id where ids are
+    of pairs, and features and columns of the log; optionally clicks and positions. Where a reader numbered the log's
     ids, those that are not in it have the row 0, that of no document, and are counted on stderr; pairs among them keep
     the numbers of their document and query, as far as the log has these.
 
@@ -97,10 +104,12 @@ def read_sessions(
         id_names: As in `own_sessions`.
         source: A file, or a folder of them.
         columns: What columns are called.
+        read: Keys of a batch that the model reads.
         to_rank: Lists of candidates: they may be longer than those that users see, and any ids beyond those of the log
             are unknown ones, too.
         context: Read what came before each list in its search session, which takes the memory of all lists at once.
         time: What the log of the run calls the column that orders the lists of a search session.
+        transform: What the reader of the log has applied to features.
 
     Returns:
         The packed columns that the files have, and the sessions in pieces of one width.
@@ -116,10 +125,11 @@ def read_sessions(
                 raise UserError(
                     f"{source}: --predict reads parquet files, or a folder of them, and this is none"
                 )
+    needs = Needs.of(dataset, read, transform)
+    id_names = id_names if needs.ids else None
     ids = None if id_names is None else _numbered(id_names)
-    tables = _opened(
-        dataset, ids, source, columns if context else {**columns, "search_session": None}, to_rank
-    )
+    chosen = columns if context else {**columns, "search_session": None}
+    tables = _opened(dataset, needs, ids, source, chosen, to_rank)
     context = "session_ids" in tables[0].columns
     if context and "clicks" not in tables[0].columns:
         raise UserError(
@@ -132,28 +142,43 @@ def read_sessions(
                 f"{source}: times order the search sessions of the run's log. Name their column by columns.time=NAME, "
                 "or take the order of the rows, with columns.time=null."
             )
-        tables = _opened(dataset, ids, source, {**columns, "time": time}, to_rank)
+        tables = _opened(dataset, needs, ids, source, {**columns, "time": time}, to_rank)
     if id_names is not None and isinstance(tables[0], TypedTable):  # text says nothing of kinds
         _check_kinds(source, tables[0].layout, id_names)
-    read = _read(dataset, source, tables, ids, id_names, to_rank)
-    return {*tables[0].columns}, _with_context(read) if context else (piece for _, piece in read)
+    lists = _read(dataset, source, tables, ids, id_names, needs, to_rank)
+    return {*tables[0].columns}, _with_context(lists) if context else (piece for _, piece in lists)
+
+
+def own_names(columns: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what the columns that a log declares itself are called in its files.
+
+    Args:
+        columns: The option `columns` of the run's dataset.
+    """
+    declared = {name: each for name, each in columns.items() if isinstance(each, Mapping)}
+    return {name: str(each["name"]) for name, each in declared.items() if "name" in each}
 
 
 def _opened(
     dataset: Dataset,
+    needs: Needs,
     ids: PairIds | None,
     source: Path,
     columns: Mapping[str, str | None],
     to_rank: bool,
 ) -> list[SourceTable]:
-    declared = _declared(dataset, columns)
+    declared = needs.declarations(columns)
     normalize = dataset.notes.get(NORMALIZED)
     fields, names, required = list_columns(
         {**columns, **declared},
         None if ids is None else ids.pair_key,
         None if normalize is None else str(normalize),
     )
-    required = [name for name in required if name not in ("clicks", *declared)]
+    optional = {"clicks", *declared} | (set() if needs.ids else {"query_doc_ids"})
+    required = [*(name for name in required if name not in optional), *needs.required]
+    fields = needs.fields(fields)
+    if FEATURES not in needs.columns:
+        names[FEATURES] = None
     kinds = KINDS if to_rank else [ParquetTable]
     return open_tables(source, fields, names, required, kinds=kinds)
 
@@ -171,78 +196,141 @@ def _read(
     tables: Sequence[SourceTable],
     ids: PairIds | None,
     id_names: pl.DataFrame | None,
+    needs: Needs,
     to_rank: bool,
 ) -> Iterator[tuple[Lists, Piece]]:
     """Yields the lists as the file has them, and by the ids of the log."""
-    numbers = {} if id_names is None else _numberings(dataset, id_names)
-    schema = packed_columns(tables[0]) | {column.name: column for column in numbers}
-    ranks = _ranks(dataset, tables, to_rank)
-    fields = {**tables[0].fields}
-    if id_names is not None:
-        fields |= {
-            key: _INTEGER._replace(per_document=fields[key].per_document)
-            for key in _integers(id_names)
-        }
-    shown = unknown = 0
+    numbered = _Numbered(dataset, source, ids, id_names, needs, to_rank)
+    own = {name: each for name, each in needs.columns.items() if name in tables[0].columns}
+    schema = {**packed_columns(tables[0]), **own, **numbered.columns}
+    ranks = _ranks(dataset, tables, schema, to_rank)
+    fields = {**tables[0].fields, **own, **numbered.fields(tables[0].fields)}
     with Steps("ranking" if to_rank else "predicting") as progress:
         for batch in batches_of(tables, progress):
             lists = with_session_keys(Lists.of(batch.columns, batch.location, fields))
+            lists = needs.encoded(lists)
             if not to_rank:
                 lists.check_order(batch.location)
-            numbered = lists if ids is None else ids.number(lists)
-            for column, number in numbers.items():
-                numbered = numbered.with_documents(**{column.name: number(lists)})
-            chunk = numbered.padded(ranks, schema)
-            chunk.pop("session_ids", None)  # of which this batch may have a part
-            names = {}
-            if id_names is not None or to_rank:
-                if id_names is not None:
-                    chunk.pop("query_ids", None)  # numbers of this command
-                new = chunk["query_doc_ids"] > (
-                    dataset.query_doc_pairs if id_names is None else len(id_names)
-                )
-                if (
-                    id_names is None
-                    and new.any()
-                    and any(part.documents_zero for part in dataset.parts.values())
-                ):
-                    raise UserError(
-                        f"{source}: {new.sum():,} documents are not in the log of the run, and would have the score of "
-                        "its document 0. Leave them out, or train with ids from 1, or with dataset.pair_key=document."
-                    )
-                chunk["query_doc_ids"][new] = 0
-                shown, unknown = shown + chunk["lengths"].sum(), unknown + new.sum()
-                given = {
-                    "document": lists.documents["query_doc_ids"],
-                    "query": lists.sessions.get("query_ids"),
-                }
-                names = {
-                    name: pl.Series(values) for name, values in given.items() if values is not None
-                }
+            chunk = numbered.known(numbered.lists(lists).padded(ranks, schema))
             chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
             extra = {schema[name]: chunk.pop(name) for name in schema.keys() - COLUMNS.keys()}
-            own: dict[str, Any] = {"extra": extra, "query_doc_pairs": dataset.query_doc_pairs}
-            sessions = Sessions.from_arrays(**chunk, **own, location=batch.location)
+            arguments: dict[str, Any] = {"extra": extra, "location": batch.location}
+            sessions = Sessions.from_arrays(
+                **chunk, **arguments, query_doc_pairs=dataset.query_doc_pairs
+            )
             if not to_rank:
                 _check_known(sessions.positions, dataset, batch.location)
-            sessions = sessions.with_features(dataset.train.features).deriving(*of_pairs(dataset))
-            yield lists, Piece(sessions, names)
-    if unknown:
-        what = f"{unknown:,} of the {shown:,} documents shown are not in the log of the run"
-        sys.stderr.write(f"{source}: {what}, and have query_doc_ids 0\n")
+            sessions = needs.applied(sessions).deriving(*numbered.derived)
+            yield lists, Piece(sessions, numbered.names(lists), needs.ids)
+    needs.report(source)
+    numbered.report()
 
 
-def _ranks(dataset: Dataset, tables: Sequence[SourceTable], to_rank: bool) -> int:
+class _Numbered:
+    """Gives the documents of a file the ids of the log, and counts those that it lacks.
+
+    Args:
+        dataset: That of the run.
+        source: The file.
+        ids: Numbers of the names of the log; None where it came with these ids.
+        id_names: Names of the ids from 1; None as well.
+        needs: What the model reads.
+        to_rank: Any ids beyond those of the log are unknown ones.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        source: Path,
+        ids: PairIds | None,
+        id_names: pl.DataFrame | None,
+        needs: Needs,
+        to_rank: bool,
+    ):
+        self._dataset, self._source, self._ids, self._id_names = dataset, source, ids, id_names
+        self._has_ids, self._to_rank = needs.ids, to_rank
+        self._numbers = {} if id_names is None else _numberings(dataset, id_names)
+        self._shown = self._unknown = 0
+        self.columns = {column.name: column for column in self._numbers}
+        self.columns["query_doc_ids"] = COLUMNS["query_doc_ids"]
+        self.derived = of_pairs(dataset) if needs.ids else []
+
+    def fields(self, fields: Mapping[str, Column | Field]) -> dict[str, Field]:
+        """Returns what columns of ids are read as, where the log has integers there."""
+        names = [] if self._id_names is None else _integers(self._id_names)
+        return {name: _INTEGER._replace(per_document=fields[name].per_document) for name in names}
+
+    def lists(self, lists: Lists) -> Lists:
+        """Returns lists by the ids of the log, or by 0 where the model reads none."""
+        if not self._has_ids:
+            kept = {name: each for name, each in lists.sessions.items() if name != "query_ids"}
+            ids = np.zeros(len(lists.rows), np.int32)
+            return replace(lists.with_documents(query_doc_ids=ids), sessions=kept)
+        numbered = lists if self._ids is None else self._ids.number(lists)
+        for column, number in self._numbers.items():
+            numbered = numbered.with_documents(**{column.name: number(lists)})
+        return numbered
+
+    def known(self, chunk: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns columns whose documents have the id 0 where the log does not have them.
+
+        Raises:
+            UserError: 0 is the id of a document.
+        """
+        chunk.pop("session_ids", None)  # of which this batch may have a part
+        largest, by_name = self._dataset.query_doc_pairs, False
+        if self._id_names is not None:
+            largest, by_name = len(self._id_names), True
+            chunk.pop("query_ids", None)  # numbers of this command
+        if not self._has_ids or not (by_name or self._to_rank):
+            return chunk
+        new = chunk["query_doc_ids"] > largest
+        has_zero = any(part.documents_zero for part in self._dataset.parts.values())
+        if not by_name and new.any() and has_zero:
+            raise UserError(
+                f"{self._source}: {new.sum():,} documents are not in the log of the run, and would have the score of "
+                "its document 0. Leave them out, or train with ids from 1, or with dataset.pair_key=document."
+            )
+        chunk["query_doc_ids"][new] = 0
+        self._shown += int(chunk["lengths"].sum())
+        self._unknown += int(new.sum())
+        return chunk
+
+    def names(self, lists: Lists) -> dict[str, pl.Series]:
+        """Returns documents, or else their places in their lists, and queries as the file has them."""
+        if self._has_ids and self._id_names is None and not self._to_rank:
+            return {}
+        starts = np.cumsum(lists.lengths) - lists.lengths
+        places = 1 + np.arange(len(lists.rows)) - starts[lists.rows]
+        names = {"document": pl.Series(lists.documents.get("query_doc_ids", places))}
+        if "query_ids" in lists.sessions:
+            names["query"] = pl.Series(lists.sessions["query_ids"])
+        return names
+
+    def report(self) -> None:
+        """Says how many documents the log lacks."""
+        if self._unknown:
+            what = f"{self._unknown:,} of the {self._shown:,} documents shown are not in the log of the run"
+            sys.stderr.write(f"{self._source}: {what}, and have query_doc_ids 0\n")
+
+
+def _ranks(
+    dataset: Dataset,
+    tables: Sequence[SourceTable],
+    schema: Mapping[str, Column],
+    to_rank: bool,
+) -> int:
     """Returns the width that all lists are padded to; a UserError where that takes too much."""
     extent = Extent()
-    for batch in batches_of(tables, keys=["query_doc_ids"]):
-        lengths = batch.columns["query_doc_ids"].list.len().fill_null(0).to_numpy()
+    key = next(name for name in tables[0].columns if tables[0].fields[name].per_document)
+    for batch in batches_of(tables, keys=[key]):
+        lengths = batch.columns[key].list.len().fill_null(0).to_numpy()
         if "positions" not in tables[0].columns and not to_rank:
             _check_known(int(lengths.max(initial=0)), dataset, batch.location)
         extent.add(lengths, batch.location)
     if extent.longest <= dataset.train.ranks:  # as wide as the log itself is
         return max(extent.longest, 1)
-    return extent.ranks(packed_columns(tables[0]).values(), "cut the list")
+    return extent.ranks(schema.values(), "cut the list")
 
 
 def _check_known(position: int, dataset: Dataset, location: SourceLocation) -> None:
@@ -285,19 +373,6 @@ def _numberings(
         query = numbering("query")
         numbers[QUERIES] = lambda lists: query(lists.sessions["query_ids"])[lists.rows]
     return numbers
-
-
-def _declared(dataset: Dataset, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the declarations of the log's additional columns, under the names that these columns have in the file."""
-    declared = {}
-    for column in map(
-        dataset.train.schema.__getitem__, dataset.train.columns.keys() - COLUMNS.keys()
-    ):
-        given = columns.get(column.name, column.name)
-        if not column.shape and isinstance(given, str):
-            options = {"dtype": column.batch_type.name, "per": column.per, "fill": column.fill}
-            declared[column.name] = {**options, "name": given}
-    return declared
 
 
 def _integers(id_names: pl.DataFrame) -> list[str]:

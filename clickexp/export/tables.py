@@ -24,6 +24,7 @@ from clickexp.export.judgments import judgments
 from clickexp.export.predict import (
     Predict,
     click_outputs,
+    columns_read,
     document_outputs,
     marginal_outputs,
     predictor,
@@ -34,9 +35,10 @@ from clickexp.export.predict import (
 )
 from clickexp.export.ranker import described, onnx_writer, ranker_files, transform_of
 from clickexp.export.ranking import ranked
-from clickexp.export.sessions import Piece, own_sessions, read_sessions
+from clickexp.export.sessions import Piece, own_names, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
 from clickexp.models import ClickModel, Model, Ranker
+from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.documents import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.posteriors.exported import exported, open_documents
 from clickexp.posteriors.intervals import shared_intervals
@@ -109,7 +111,9 @@ def export(
     id_names = None if log.names is None else read_names(log.names, log.query_doc_pairs)
     save = partial(_save, folder, report)
     if rank is not None:
-        _save_ranking(*ranked(model, log, config, id_names, Path(rank), columns), save)
+        named = config["dataset"].get("columns") or {}
+        chosen = {**own_names(named), **columns}
+        _save_ranking(*ranked(model, log, config, id_names, Path(rank), chosen), save)
     if numpy or to_onnx is not None:
         ranker = described(model, log, transform_of(config, log), or_by_id=to_onnx is None)
         for name, content in ranker_files(ranker).items() if numpy else ():
@@ -127,7 +131,8 @@ def export(
         source = sessions if predict == "" else Path(predict)
         named = config["dataset"].get("columns") or {}
         arguments = model, log, source, id_names, columns, named
-        save("predictions.parquet", partial(write_predictions, *arguments))
+        transform = transform_of(config, log)
+        save("predictions.parquet", partial(write_predictions, *arguments, transform=transform))
 
 
 def _save(
@@ -162,7 +167,7 @@ def _save_parameters(
         save("examination.csv", table.write_csv)
     intervals = [] if posterior is None else shared_intervals(model, posterior)
     if intervals:
-        rows = [each.model_dump() for each in intervals]
+        rows = [{**each.layout, **each.model_dump(exclude={"layout"})} for each in intervals]
         save(SHARED_TABLE, pl.DataFrame(rows, infer_schema_length=None).write_csv)
     _warn_of_examination(model, log.train, posterior is None)
     settings = {"intervals": intervals, "has_intervals": fit.is_own}
@@ -173,7 +178,7 @@ def _save_parameters(
 def _warn_of_examination(model: Model, sessions: Sessions, takes_as_known: bool) -> None:
     if not model.separates_examination:
         return
-    links = identifiability(sessions, ENOUGH_SESSIONS)
+    links = identifiability(sessions, ENOUGH_SESSIONS, layouts_of(model))
     if links.warns:
         more = " Intervals of attraction take examination as known." if takes_as_known else ""
         sys.stderr.write(f"{links.describe()}{more}\n")
@@ -197,22 +202,33 @@ def write_predictions(
     columns: dict[str, str],
     named: Mapping[str, Any],
     file: Path,
+    transform: str = "none",
 ) -> None:
     """Writes what is predicted for a part of the log, or for files whose columns are called as `columns` says.
 
-    Those of search sessions and times are called as the log of the run has them, `named`, if `columns` does not say.
+    Those of search sessions and times, and those that the log declares itself, are called as the log of the run has
+    them, `named`, if `columns` does not say. `transform` is what its reader has applied to features.
     """
     of_clicks = isinstance(model, ClickModel)
-    context = not isinstance(source, Sessions) and reads_context(
-        model, click_outputs if of_clicks else relevance_outputs, log
-    )
+    read = columns_read(model, click_outputs if of_clicks else relevance_outputs, log)
+    context = not isinstance(source, Sessions) and reads_context(read)
     if isinstance(source, Sessions):
         known, pieces = {*source.columns}, own_sessions(source, id_names)
     else:
         if context and (name := named.get(_SEARCH_SESSION)) not in (None, _SEARCH_SESSION):
             columns = {_SEARCH_SESSION: name, **columns}
+        columns = {**own_names(named), **columns}
         time = named.get("time")
-        known, pieces = read_sessions(log, id_names, source, columns, context=context, time=time)
+        known, pieces = read_sessions(
+            log,
+            id_names,
+            source,
+            columns,
+            read=read,
+            context=context,
+            time=time,
+            transform=transform,
+        )
     outputs = click_outputs if "clicks" in known else marginal_outputs
     outputs = outputs if of_clicks else relevance_outputs
     if context and "session_ids" not in known and columns.get(_SEARCH_SESSION, "") is not None:
@@ -221,8 +237,20 @@ def write_predictions(
             "each list is predicted as the first of its user; name their column by columns.search_session=NAME, or say "
             "columns.search_session=null\n"
         )
-    predict = predictor(model, outputs)
-    _write((_predictions(piece, predict) for piece in pieces), file)
+    predict, cells, unknown = predictor(model, outputs), layouts_of(model), 0
+
+    def tables() -> Iterator[pa.Table]:
+        nonlocal unknown
+        for piece in pieces:
+            unknown += 0 if cells is None else cells.unknown(piece.sessions)
+            yield _predictions(piece, predict)
+
+    _write(tables(), file)
+    if unknown:
+        sys.stderr.write(
+            f"{unknown:,} documents are in layouts that the log of the run does not have, and have the examination "
+            "that layouts share\n"
+        )
 
 
 def write_documents(
@@ -246,7 +274,7 @@ def write_documents(
     """
     impressions, clicks, shown = _counts(dataset)
     ids = np.flatnonzero(shown)
-    left_open = open_documents(dataset.train, intervals, len(shown))
+    left_open = open_documents(dataset.train, intervals, len(shown), layouts_of(model))
     known = _known_of_documents(
         model, dataset, ids, impressions, posterior, has_intervals=has_intervals
     )
@@ -325,7 +353,7 @@ def _predictions(piece: Piece, predict: Predict) -> pa.Table:
     shown = sessions.chunk().shown
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     parts = [outputs for _, outputs in predict(sessions)]
-    lists = {"query_doc_ids": sessions.column("query_doc_ids")[shown]}
+    lists = {"query_doc_ids": sessions.column("query_doc_ids")[shown]} if piece.has_ids else {}
     lists |= {"documents": names["document"]} if "document" in names else {}
     lists |= {name: np.concatenate([part[name] for part in parts])[shown] for name in parts[0]}
     columns = {"query_id": sessions.column("query_ids")} if "query_ids" in sessions.columns else {}

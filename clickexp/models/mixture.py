@@ -1,6 +1,6 @@
 """Mixture of click models."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -50,6 +50,7 @@ class MixtureModel(ClickModel):
         click_rate: Clicks per document of the training sessions.
         features: Length of each kind of feature vector, by its key in the batch.
         columns: Largest value of each column of integers, by its key in the batch.
+        standardized: Keys of feature vectors that the data has standardised.
         rngs: Streams of random numbers for initial values; None where all components are built.
 
     Raises:
@@ -70,12 +71,20 @@ class MixtureModel(ClickModel):
         click_rate: Probability | None = None,
         features: Features = None,
         columns: Columns = None,
+        standardized: Collection[str] = (),
         rngs: nnx.Rngs | None = None,
     ):
         if not models:
             raise ConfigError("a mixture needs at least one click model")
         self.models = nnx.List([])
-        sizes = Sizes(query_doc_pairs, positions, click_rate, features, columns)
+        sizes = Sizes(
+            query_doc_pairs,
+            positions,
+            click_rate,
+            features,
+            columns,
+            standardized=standardized,
+        )
         if rngs is not None:
             towers = {
                 role: build_parameter(role, source, None, sizes, rngs=rngs)

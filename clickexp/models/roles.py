@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import InitVar
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,8 +20,13 @@ from clickexp.parameters.base import (
     build_parameter,
 )
 from clickexp.parameters.context import ContextParameterConfig, add_context
+from clickexp.parameters.embedding import EmbeddingParameterConfig
+from clickexp.parameters.layouts import LayoutParameterConfig
 from clickexp.utils.batches import Limit
 from clickexp.utils.bounds import MOST_IDS, Pairs, PositiveInt, Probability, check_numbers
+
+_BY_RANK = ("examination", "true_positive", "false_positive")
+"""Roles of examination by rank, which layouts of pages may change."""
 
 
 class Role:
@@ -114,6 +119,7 @@ class HasRoles(_DeclaresRoles):
         click_rate: Clicks per document of the training sessions, where the logits of some towers start.
         features: Length of each kind of feature vector, by its key in the batch.
         columns: Largest value of each column of integers, by its key in the batch.
+        standardized: Keys of feature vectors that the data has standardised.
         rngs: Streams of random numbers for initial values.
     """
 
@@ -122,6 +128,7 @@ class HasRoles(_DeclaresRoles):
     click_rate: InitVar[Probability | None] = dataclasses.field(default=None, kw_only=True)
     features: InitVar[Features] = dataclasses.field(default=None, kw_only=True)
     columns: InitVar[Columns] = dataclasses.field(default=None, kw_only=True)
+    standardized: InitVar[Collection[str]] = dataclasses.field(default=(), kw_only=True)
     rngs: InitVar[nnx.Rngs | None] = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(
@@ -129,6 +136,7 @@ class HasRoles(_DeclaresRoles):
         click_rate: Probability | None,
         features: Features,
         columns: Columns,
+        standardized: Collection[str],
         rngs: nnx.Rngs | None,
     ) -> None:
         arguments = vars(self)
@@ -143,7 +151,15 @@ class HasRoles(_DeclaresRoles):
                 raise ValueError(
                     f"{key} goes up to {largest:,}, and at most {MOST_IDS:,} fits: build a smaller model"
                 )
-        sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features, columns, most)
+        sizes = Sizes(
+            self.query_doc_pairs,
+            self.positions,
+            click_rate,
+            features,
+            columns,
+            most,
+            standardized,
+        )
         for role, default in self.roles.items():
             tower = build_parameter(role, arguments.get(role), default, sizes, rngs=rngs)
             setattr(self, role, nnx.data(tower))  # data, though the argument was none
@@ -180,6 +196,38 @@ class HasRoles(_DeclaresRoles):
             **settings,
             argument: add_context(cls.roles[argument] if tower is None else tower, context),
         }
+
+    @classmethod
+    def with_layouts(cls, settings: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+        """Returns arguments of the constructor with examination that may differ between layouts.
+
+        Args:
+            settings: Arguments of the constructor.
+            columns: Columns of which each combination of values is a layout.
+
+        Raises:
+            ConfigError: The model has no tower of examination by rank.
+        """
+        arguments = [name for name, role in cls.plays.items() if role in _BY_RANK]
+        if not arguments:
+            raise ConfigError(
+                f"examination_by={list(columns)}: {cls.__name__} has no tower of examination by rank. Choose "
+                "model=pbm, ubm, trust_bias or two_towers, or leave it out; a ranker takes propensities by layout from "
+                "such a run, by propensity=run"
+            )
+        given = [
+            tower for tower in settings.values() if isinstance(tower, EmbeddingParameterConfig)
+        ]
+        points = bool(given) and all(tower.posterior == "none" for tower in given)
+        found = {}
+        for name in arguments:
+            tower = cls.roles[name] if settings.get(name) is None else settings[name]
+            if not isinstance(tower, ParameterConfig):
+                raise ConfigError(
+                    f"examination_by={list(columns)} takes the settings of a tower of {name}, not {tower!r}"
+                )
+            found[name] = LayoutParameterConfig(tower, columns, "none" if points else "normal")
+        return {**settings, **found}
 
     def indices(self) -> dict[str, Index]:
         """Returns the keys that the model itself adds to the batch."""

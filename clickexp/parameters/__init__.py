@@ -25,6 +25,8 @@ from clickexp.parameters.embedding import EmbeddingParameter as EmbeddingParamet
 from clickexp.parameters.embedding import EmbeddingParameterConfig as EmbeddingParameterConfig
 from clickexp.parameters.embedding import FullEmbedding as FullEmbedding
 from clickexp.parameters.formula import Formula as Formula
+from clickexp.parameters.layouts import LayoutParameter as LayoutParameter
+from clickexp.parameters.layouts import LayoutParameterConfig as LayoutParameterConfig
 from clickexp.parameters.simple import GlobalParameter as GlobalParameter
 from clickexp.parameters.simple import GlobalParameterConfig as GlobalParameterConfig
 from clickexp.parameters.simple import PositionParameter as PositionParameter

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ class Sizes:
         features: Length of each kind of feature vector, by its key in the batch.
         columns: Largest value of each column of integers, by its key in the batch.
         indices: Largest value of each key that the model itself adds to the batch.
+        standardized: Keys of feature vectors that the data has standardised.
     """
 
     query_doc_pairs: Pairs | None = None
@@ -44,6 +45,7 @@ class Sizes:
     features: Features = None
     columns: Columns = None
     indices: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    standardized: Collection[str] = ()
 
     def __post_init__(self) -> None:
         check_numbers(type(self).__init__, vars(self))
@@ -68,17 +70,27 @@ class Sizes:
         return value
 
     def width(self, feature: str, given: int | None) -> int:
-        """Returns the length of a feature vector, as given or else as the data has it.
+        """Returns the length of a feature vector, as given or as the data has it; 1 of a column of numbers.
 
         Raises:
-            ConfigError: Neither is known.
+            ConfigError: Neither is known, or they differ.
         """
-        known = (self.features or {}).get(feature) if given is None else given
-        if known is None:
+        known = (self.features or {}).get(feature)
+        if known is None and given is None:
+            have = ", ".join(self.features or {}) or "none"
             raise ConfigError(
-                f"the data has no {feature}, which a tower reads; choose a dataset that has them, or another tower"
+                f"the data has no feature {feature}, which a tower reads (it has {have}): name its columns, as "
+                "dataset.features=[price,age] does, choose a dataset that has it, or another tower"
             )
-        return known
+        if known is not None and given not in (None, known):
+            raise ConfigError(
+                f"features={given}, and {feature} has {known} per document: set features to null"
+            )
+        return known or given or 0
+
+    def is_scaled(self, feature: str, width: int) -> bool:
+        """Returns whether the data has standardised feature vectors, or a norm of each would leave nothing of them."""
+        return width == 1 or feature in self.standardized
 
     def starting_logit(self, logit: float | None) -> float:
         """Returns the logit itself; for None the log-odds of the click rate, or 0 where that is unknown.
@@ -193,6 +205,22 @@ def row_ids(batch: Batch | ByRank, key: str) -> Array:
             f"{key} is {ids.dtype}, and a tower looks rows up by it: give it integers, or another tower."
         )
     return ids
+
+
+def feature_vectors(batch: Batch, key: str, width: int) -> Array:
+    """Returns feature vectors `[batch, rank, width]`; a column of numbers `[batch, rank]` is one of vectors of width 1.
+
+    Raises:
+        DataError: They have another width.
+    """
+    values = jnp.asarray(batch[key])
+    vectors = values[..., None] if values.ndim == 2 else values
+    if vectors.ndim != 3 or vectors.shape[-1] != width:
+        raise DataError(
+            f"{key} has shape {values.shape}, and a tower reads [batch, rank, {width}] of it: "
+            "give such an array, or build the tower for the features that there are."
+        )
+    return vectors.astype(jnp.float32)
 
 
 class ParameterConfig(abc.ABC):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from clickexp.parameters.base import Parameter, ParameterConfig, Sizes
+from clickexp.parameters.base import Parameter, ParameterConfig, Sizes, feature_vectors
 from clickexp.parameters.formula import Formula, identity
 from clickexp.types import Array, Batch, Logits
 from clickexp.utils.bounds import Decay, NonNegativeInt, PositiveInt
@@ -25,7 +25,8 @@ class FeatureConfig(ParameterConfig):
     Attributes:
         use_feature: Key of the batch that holds the vectors.
         features: Their length; None takes that of the data.
-        input_norm: Constructor of the normalisation of the input, None for none.
+        input_norm: Constructor of the normalisation of the input, None for none. LayerNorm leaves out vectors that the
+            data has standardised, and single numbers, of which it would leave nothing.
     """
 
     use_feature: str = "query_doc_features"
@@ -33,8 +34,12 @@ class FeatureConfig(ParameterConfig):
     input_norm: _Norm = nnx.LayerNorm
 
     def sized(self: _Config, sizes: Sizes) -> _Config:
-        """Returns the settings with the number of features; ConfigError if it is not known."""
-        return dataclasses.replace(self, features=sizes.width(self.use_feature, self.features))
+        """Returns the settings with the number of features and the norm; ConfigError if the number is not known."""
+        width = sizes.width(self.use_feature, self.features)
+        is_layer_norm = self.input_norm is nnx.LayerNorm
+        scaled = sizes.is_scaled(self.use_feature, width)
+        norm = None if is_layer_norm and scaled else self.input_norm
+        return dataclasses.replace(self, features=width, input_norm=norm)
 
 
 class _FeatureParameter(Parameter):
@@ -45,7 +50,8 @@ class _FeatureParameter(Parameter):
 
     def logit(self, batch: Batch) -> Logits:
         """Returns the logit of each document's features."""
-        return self.score(jnp.asarray(self.input_norm(batch[self.config.use_feature])))[..., 0]
+        vectors = feature_vectors(batch, self.config.use_feature, self.width)
+        return self.score(jnp.asarray(self.input_norm(vectors)))[..., 0]
 
     def score(self, features: jax.Array) -> jax.Array:
         """Returns scores `[..., 1]` of normalised features `[..., feature]`."""

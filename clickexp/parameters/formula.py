@@ -31,6 +31,9 @@ class Formula:
 
     `Parameter.describe` adds those of a tower. `clickexp.models.ranker.scorer.OPERATIONS` lists the operations.
 
+    Args:
+        prefix: Of the names of results.
+
     Attributes:
         features: Stands for the feature vectors of documents, [..., features].
         ids: Stands for their ids, [...].
@@ -40,7 +43,8 @@ class Formula:
 
     features, ids = "features", "ids"
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
         self.steps: list[tuple[str, str, list[str], dict[str, Any]]] = []
         self.arrays: dict[str, np.ndarray] = {}
 
@@ -55,7 +59,7 @@ class Formula:
         Returns:
             The name of the result.
         """
-        name = f"{operation}_{len(self.steps)}"
+        name = f"{self._prefix}{operation}_{len(self.steps)}"
         names = []
         for place, given in enumerate(inputs):
             if not isinstance(given, str):

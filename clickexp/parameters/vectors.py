@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float
 
-from clickexp.parameters.base import Sizes, row_ids
+from clickexp.parameters.base import Sizes, feature_vectors, row_ids
+from clickexp.parameters.formula import identity
 from clickexp.parameters.table import Posterior, new_table
 from clickexp.types import Array, Batch
 from clickexp.utils.bounds import Ids, NonNegativeFloat, PositiveInt
@@ -101,16 +102,21 @@ class FeatureVectorsConfig(VectorsConfig):
         use_feature: Key of the batch that holds the features.
         features: Their number; None takes that of the data.
         dim: Numbers per vector.
+        input_norm: Whether a LayerNorm comes first; it leaves out vectors that the data has standardised, and single
+            numbers.
     """
 
     use_feature: str = "query_doc_features"
     features: PositiveInt | None = None
     dim: PositiveInt = 64
+    input_norm: bool = True
 
     def build(self, sizes: Sizes, *, rngs: nnx.Rngs) -> "FeatureVectors":
         """Builds the projection; ConfigError if the number of features is not known."""
         features = sizes.width(self.use_feature, self.features)
-        return FeatureVectors(dataclasses.replace(self, features=features), rngs=rngs)
+        norm = self.input_norm and not sizes.is_scaled(self.use_feature, features)
+        config = dataclasses.replace(self, features=features, input_norm=norm)
+        return FeatureVectors(config, rngs=rngs)
 
 
 class FeatureVectors(Vectors):
@@ -118,9 +124,11 @@ class FeatureVectors(Vectors):
 
     def __init__(self, config: FeatureVectorsConfig, *, rngs: nnx.Rngs):
         self.config, self.dim = config, config.dim
-        self.norm = nnx.LayerNorm(config.features or 0, rngs=rngs)
+        width = config.features or 0
+        self.norm = nnx.LayerNorm(width, rngs=rngs) if config.input_norm else identity
         self.linear = nnx.Linear(config.features or 0, config.dim, rngs=rngs)
 
     def __call__(self, batch: Batch) -> _VectorPerDocument:
         """Returns the projections."""
-        return self.linear(self.norm(jnp.asarray(batch[self.config.use_feature])))
+        vectors = feature_vectors(batch, self.config.use_feature, self.config.features or 0)
+        return self.linear(jnp.asarray(self.norm(vectors)))

@@ -6,8 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from clickexp.data import Sessions
+from clickexp.data.cells import Cells
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
+from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import with_policy_prior
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
@@ -50,6 +52,7 @@ def exported(
     with Steps("lists of queries") as progress:
         probabilities, intervals = with_policy_prior(effective, model, train, impressions, progress)
     if posterior is not None:
+        intervals = with_shared_cells(intervals)
         with Steps("errors of shared parameters") as progress:
             intervals = with_shared_uncertainty(
                 intervals, _tables(intervals), posterior, train, progress
@@ -57,7 +60,12 @@ def exported(
     return Exported(effective, probabilities, intervals)
 
 
-def open_documents(train: Sessions, intervals: Iterable[SharedParameter], rows: int) -> np.ndarray:
+def open_documents(
+    train: Sessions,
+    intervals: Iterable[SharedParameter],
+    rows: int,
+    cells: Cells | None = None,
+) -> np.ndarray:
     """Returns which documents training shows at positions alone whose examination the log leaves open, by id.
 
     Their attraction is open, too, up to the same factor. One that is also shown at another position links the two.
@@ -66,8 +74,17 @@ def open_documents(train: Sessions, intervals: Iterable[SharedParameter], rows: 
         train: The training sessions.
         intervals: Of shared parameters, from `shared_intervals`.
         rows: Number of ids.
+        cells: Layouts that examination differs between; None where it does not.
     """
-    ratios = [(each.position, each.relative_low) for each in intervals if each.relative is not None]
+    ratios = [
+        (
+            each.position if cells is None else cells.named(each.layout, each.position or 0),
+            each.relative_low,
+        )
+        for each in intervals
+        if each.relative is not None
+    ]
+    train = train if cells is None else cells.view(train)
     known = {position for position, low in ratios if low is not None}
     left_open = {position for position, _ in ratios if position is not None} - known
     is_open, elsewhere = np.zeros((2, rows), bool)

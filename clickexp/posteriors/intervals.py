@@ -1,19 +1,22 @@
 """Intervals of shared probabilities: examination by rank, UBM's table, continuation."""
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from scipy.special import expit
 
 from clickexp.data import Sessions
+from clickexp.data.cells import Cells
 from clickexp.models import MixtureModel, Model, TrustBiasModel
 from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
 from clickexp.parameters.context import in_new_session
+from clickexp.parameters.layouts import LayoutParameter, PointCellParameter, with_shared_cells
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
 from clickexp.types import Array
@@ -25,19 +28,43 @@ _OPEN = 3.5
 _BY_POSITION = ("examination", "slope")
 
 
+class Key(NamedTuple):
+    """What a shared number belongs to.
+
+    Attributes:
+        position: Position, or cell of a tower of layouts; None for all.
+        last_click: Position of the last click above; None where that does not matter.
+        cells: Where the position is one of these cells.
+    """
+
+    position: int | None = None
+    last_click: int | None = None
+    cells: Cells | None = None
+
+    def place(self) -> dict[str, Any]:
+        """Returns position, last click and layout as results have them."""
+        if self.cells is None or self.position is None:
+            return {"position": self.position, "last_click": self.last_click}
+        layout = {name: str(value) for name, value in self.cells.layout(self.position).items()}
+        return {"position": self.cells.position(self.position), "layout": layout}
+
+
 def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedParameter]:
     """Returns the shared probabilities that the log says something about, with 95% intervals.
 
     Those of towers of one number or one per position; with context of search sessions those in a new one. Intervals of
     a probability are symmetric in its logit, those of a ratio in its logarithm. Models that separate examination from
     attraction have intervals of ratios to the first position. Those of the trust-bias model are of slopes, true less
-    false positives, since clicks leave attraction open up to an affine change.
+    false positives, since clicks leave attraction open up to an affine change. Where examination differs between
+    layouts, there is an interval per layout and position, and ratios are to the first position of one layout: the one
+    that leaves them most certain.
 
     Args:
         model: A fitted model; of a mixture, one component after the other.
         posterior: From `shared_posterior`.
     """
     found = []
+    model = with_shared_cells(model)
     for prefix, component in _components(model).items():
         for curve in _curves(component(model), prefix, set(posterior.names)):
 
@@ -66,9 +93,12 @@ def propensity(
         sessions: Those to average over.
 
     Returns:
-        An interval per position; none for models without a tower of positions for examination.
+        An interval per position, of each layout; none for models without a tower of positions for examination.
     """
+    model = with_shared_cells(model)
     path, tower = in_new_session(getattr(model, "examination", None))
+    if isinstance(tower, LayoutParameter) and model.indices():
+        return _mean_by_cell(model, tower, posterior, sessions)
     if not isinstance(tower, PositionParameter) or tower.config.use_feature not in model.indices():
         return [
             each
@@ -89,7 +119,7 @@ def propensity(
         return jnp.log(jnp.sum(jnp.float32(shares) * table[positions], axis=1))
 
     curve = _Curve(
-        "examination", [(int(position), None) for position in positions], logs, relative=True
+        "examination", [Key(int(position)) for position in positions], logs, relative=True
     )
     return [
         *_ratios(curve, np.asarray(logs(model), np.float64), posterior.covariance_of(model, logs))
@@ -98,14 +128,44 @@ def propensity(
 
 def _last_clicks(sessions: Sessions, radix: int, positions: int) -> np.ndarray:
     """Returns how many documents there are by their position and that of the last click above, [positions, radix]."""
-    counts = np.zeros(positions * radix)
+    return _by_last_click(sessions, sessions, radix, positions)
+
+
+def _by_last_click(
+    sessions: Sessions, view: Sessions, radix: int, cells: int
+) -> Float[np.ndarray, "cells radix"]:
+    """Counts by the positions of a view of the sessions, such as cells, and by the position of the last click above."""
+    counts = np.zeros(cells * radix)
     ranks = np.arange(1, sessions.ranks + 1)
-    for chunk in sessions.chunks():
+    for chunk, of_view in zip(sessions.chunks(), view.chunks(), strict=True):
         at = chunk.positions.astype(np.int64)
         clicked = np.where(chunk["clicks"] & chunk.shown, ranks * radix + at, 0)
         last = np.pad(np.maximum.accumulate(clicked, axis=1)[:, :-1] % radix, ((0, 0), (1, 0)))
-        counts += np.bincount((at * radix + last)[chunk.shown], minlength=len(counts))
-    return counts.reshape(positions, radix)
+        places = of_view.positions.astype(np.int64) * radix + last
+        counts += np.bincount(places[chunk.shown], minlength=len(counts))
+    return counts.reshape(cells, radix)
+
+
+def _mean_by_cell(
+    model: Model, tower: LayoutParameter, posterior: SharedPosterior, sessions: Sessions
+) -> list[SharedParameter]:
+    """Returns mean examination by cell, given the clicks above each document, of a model that reads the last one."""
+    (key, index), cells = next(iter(model.indices().items())), tower.cells
+    counts = _by_last_click(sessions, cells.view(sessions), index.radix, cells.count)
+    shown = np.flatnonzero(counts.any(axis=1))
+    at, last = np.nonzero(counts[shown])
+    shares = counts[shown][at, last] / counts[shown].sum(axis=1)[at]
+    batch = cells.batch(shown[at])
+    batch |= {key: batch["positions"] * index.radix + last, "last_click_positions": last[None]}
+
+    def logs(model: Any) -> Array:
+        probabilities = in_new_session(model.examination)[1].prob(batch)[0]
+        return jnp.log(jnp.zeros(len(shown)).at[at].add(jnp.float32(shares) * probabilities))
+
+    keys = [Key(int(cell), None, cells) for cell in shown]
+    values, covariance = np.asarray(logs(model), np.float64), posterior.covariance_of(model, logs)
+    curve = _Curve("examination", keys, logs, relative=True)
+    return [*_ratios(curve, values, covariance)]
 
 
 _Component = Callable[[Any], Any]
@@ -117,13 +177,13 @@ class _Curve(NamedTuple):
 
     Attributes:
         parameter: Its role.
-        keys: Position and position of the last click of each.
+        keys: What each belongs to.
         function: From the model to logits, or to logarithms of what has an interval relative to the first.
         relative: Whether it has.
     """
 
     parameter: str
-    keys: list[tuple[int | None, int | None]]
+    keys: list[Key]
     function: Callable[[Any], Array]
     relative: bool
 
@@ -137,11 +197,18 @@ def _components(model: Model) -> dict[str, _Component]:
 def towers(
     part: Model, prefix: str, known: Container[str]
 ) -> Iterator[tuple[str, str, Parameter, np.ndarray]]:
-    """Yields role, name, tower and known places of the towers of one number or one per position that the log moves."""
+    """Yields role, name, tower and known places of the towers of one number or one per position that the log moves.
+
+    Of towers of layouts, whose differences are shared parameters, the places are cells. Those of models that read the
+    last click, too, are left out: they have no number of a cell alone.
+    """
     for role, tower in vars(part).items():
         path, tower = in_new_session(tower)
-        if isinstance(tower, PositionParameter | GlobalParameter):
-            name, sizes = f"{prefix}{role}/{path}weight", range(tower.weight[...].size)
+        numbers = tower
+        if isinstance(tower, LayoutParameter) and not part.indices():
+            path, numbers = f"{path}terms/differences/", tower.terms["differences"]
+        if isinstance(numbers, PositionParameter | GlobalParameter | PointCellParameter):
+            name, sizes = f"{prefix}{role}/{path}weight", range(numbers.weight[...].size)
             places = np.array([i for i in sizes if f"{name}[{i}]" in known], np.int32)
             if places.size:
                 yield role, name, tower, places
@@ -157,13 +224,22 @@ def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str] | 
     Returns:
         Their names, none where clicks determine the scale of attraction; None where no tower of positions has it.
     """
+    model = with_shared_cells(model)
     parts = {prefix: of(model) for prefix, of in _components(model).items()}
     if not all(part.separates_examination for part in parts.values()):
         return []
     prefix, part = next(iter(parts.items()))
-    return [
-        f"{name}[{places[0]}]" for _, name, _, places in towers(part, prefix, set(posterior.names))
-    ] or None
+    found, known = [], set(posterior.names)
+    for _, name, tower, places in towers(part, prefix, known):
+        if not isinstance(tower, LayoutParameter):
+            found.append(f"{name}[{places[0]}]")
+            continue
+        # both terms of the logit that ratios are to, which has no deviation
+        first = next(each for each in shared_intervals(model, posterior) if each.sd == 0)
+        position = first.position or 0
+        found.append(f"{name}[{tower.cells.named(first.layout, position)}]")
+        found.append(f"{name.replace('/differences/', '/shared/')}[{position}]")
+    return [name for name in found if name in known] or None
 
 
 def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]:
@@ -178,20 +254,23 @@ def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]
             yield _Curve(f"{prefix}{role}", keys, of_role, relative)
 
 
-def positions_of(
-    part: Model, tower: Parameter, places: np.ndarray
-) -> list[tuple[int | None, int | None]]:
+def positions_of(part: Model, tower: Parameter, places: np.ndarray) -> list[Key]:
     """Returns position and position of the last click of places in a tower, as far as it depends on them."""
+    if isinstance(tower, LayoutParameter):
+        return [Key(int(place), None, tower.cells) for place in places]
     if not isinstance(tower, PositionParameter):
-        return [(None, None)]
+        return [Key()]
     index = part.indices().get(tower.config.use_feature)
     if index is None:
-        return [(int(place), None) for place in places]
-    return [(int(place) // index.radix, int(place) % index.radix) for place in places]
+        return [Key(int(place)) for place in places]
+    return [Key(int(place) // index.radix, int(place) % index.radix) for place in places]
 
 
 def _logits(role: str, places: np.ndarray, part: Any) -> Array:
-    return in_new_session(getattr(part, role))[1].weight[...].ravel()[places]
+    tower = in_new_session(getattr(part, role))[1]
+    if isinstance(tower, LayoutParameter):
+        return jnp.ravel(tower.of_cells(places))
+    return tower.weight[...].ravel()[places]
 
 
 def _log_probs(role: str, places: np.ndarray, part: Any) -> Array:
@@ -215,11 +294,9 @@ def _probabilities(
     for key, logit, variance in zip(curve.keys, logits, np.diag(covariance), strict=True):
         sd = variance**0.5
         low, high = (float(expit(logit + sign * QUANTILE * sd)) for sign in (-1, 1))
-        position, last_click = key
         yield SharedParameter(
             parameter=curve.parameter,
-            position=position,
-            last_click=last_click,
+            **key.place(),
             value=float(expit(logit)),
             sd=float(sd),
             low=low,
@@ -227,9 +304,23 @@ def _probabilities(
         )
 
 
+def _reference(keys: Sequence[Key], covariance: np.ndarray) -> int:
+    """Returns which number ratios are to: the first, or that of the layout to which others are most certain."""
+    firsts: dict[object, int] = {}
+    for at, key in enumerate(keys):
+        layout = () if key.cells is None else (*key.cells.layout(key.position or 0).items(),)
+        firsts.setdefault(layout, at)
+    own = np.diag(covariance)
+
+    def doubt(at: int) -> float:
+        return float(np.median(own + own[at] - 2 * covariance[at]))
+
+    return min(firsts.values(), key=doubt)
+
+
 def _ratios(curve: _Curve, logs: np.ndarray, covariance: np.ndarray) -> Iterator[SharedParameter]:
     to_first = np.eye(len(logs))
-    to_first[:, 0] -= 1
+    to_first[:, _reference(curve.keys, covariance)] -= 1
     ratios = to_first @ logs
     variances = np.maximum(np.einsum("ij,jk,ik->i", to_first, covariance, to_first), 0.0)
     for key, log, ratio, variance in zip(curve.keys, logs, ratios, variances, strict=True):
@@ -238,11 +329,9 @@ def _ratios(curve: _Curve, logs: np.ndarray, covariance: np.ndarray) -> Iterator
             float(np.exp(ratio + sign * QUANTILE * sd)) if sd < _OPEN else None for sign in (-1, 1)
         )
         value, relative = float(np.exp(log)), float(np.exp(ratio))
-        position, last_click = key
         yield SharedParameter(
             parameter=curve.parameter,
-            position=position,
-            last_click=last_click,
+            **key.place(),
             value=value,
             sd=float(sd),
             relative=relative,

@@ -15,6 +15,7 @@ from clickexp.data import Sessions
 from clickexp.data.feed import Data
 from clickexp.errors import UserError
 from clickexp.models import ClickModel, Model
+from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.information import Information, information
 from clickexp.types import Array
 from clickexp.utils.files import whole
@@ -46,11 +47,13 @@ class SharedPosterior:
 
         Args:
             model: The fitted model.
-            function: From a model to a vector; JAX differentiates it. Rows of tables stay as they are.
+            function: From a model `with_shared_cells` to a vector; JAX differentiates it. Rows of tables stay as they
+                are.
 
         Raises:
             UserError: The posterior is that of another model.
         """
+        model = with_shared_cells(model)
         graphdef, params, rest = nnx.split(model, nnx.Param, ...)
         theta, unravel = ravel_pytree(params)
         used = self.places(model)
@@ -79,7 +82,8 @@ class SharedPosterior:
         Raises:
             UserError: The posterior is that of another model.
         """
-        places = {name: place for place, name in enumerate(_names(nnx.state(model, nnx.Param)))}
+        params = nnx.state(with_shared_cells(model), nnx.Param)
+        places = {name: place for place, name in enumerate(_names(params))}
         if not places.keys() >= set(self.names):
             raise UserError("the intervals are those of another model. Run the experiment again.")
         return np.array([places[name] for name in self.names], np.int32)
@@ -112,7 +116,8 @@ def shared_posterior(
     """Returns how sure the shared parameters of a fitted model are.
 
     The covariance is the inverse of the observed information, with rows of tables and precisions of learned priors
-    integrated out; see `clickexp.posteriors.information`. Rows take off at most .98 of the information that
+    integrated out; see `clickexp.posteriors.information`. Differences between layouts are shared parameters, too, with
+    the prior that training has learned for them. Rows take off at most .98 of the information that
     there is with rows known, in any direction: the estimate of what they leave may be below 0. To the inverse comes the
     square of the Newton step that is left, at most a deviation in each direction: how far from the optimum training
     has ended.
@@ -131,6 +136,7 @@ def shared_posterior(
     Returns:
         The posterior; None for a model that is no `ClickModel`, or has more than 400 shared numbers or none.
     """
+    model = with_shared_cells(model)
     params = nnx.state(model, nnx.Param)
     names = _names(params)
     if not isinstance(model, ClickModel) or not 0 < len(names) <= _MOST:
@@ -145,10 +151,32 @@ def shared_posterior(
         model, data, lambda done: progress(min(done, total), total) if progress else None
     )
     used = found.used[found.used < len(names)]
+    found = _with_priors(found, params, used, share)
     covariance = share * _covariance(found)[: len(used), : len(used)]
     if not len(used) or not np.isfinite(covariance).all():
         return None
     return SharedPosterior(tuple(names[place] for place in used), covariance)
+
+
+def _with_priors(
+    found: Information, params: nnx.State, used: np.ndarray, share: float
+) -> Information:
+    """Adds the priors of differences between layouts to what a share of a log says, in proportion."""
+    precisions, pulls = [], []
+    for _, variable in nnx.to_flat_state(params):
+        value, known = np.ravel(variable.get_value()), variable.get_metadata()
+        precisions.append(np.full(value.size, share * known.get("prior_precision", 0.0)))
+        pulls.append(precisions[-1] * (value - known.get("prior_mean", 0.0)))
+    more = np.zeros(len(found.score))
+    more[: len(used)] = np.concatenate(precisions)[used]
+    pull = np.zeros(len(found.score))
+    pull[: len(used)] = np.concatenate(pulls)[used]
+    return found._replace(
+        matrix=found.matrix + np.diag(more),
+        first=found.first + np.diag(more),
+        complete=found.complete + np.diag(more),
+        score=found.score + pull,
+    )
 
 
 def _covariance(found: Information) -> np.ndarray:

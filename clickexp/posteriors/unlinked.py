@@ -16,6 +16,7 @@ from scipy.special import expit
 from clickexp.models import Model, TrustBiasModel, TwoTowersModel
 from clickexp.parameters import EmbeddingParameter, PositionParameter, Table
 from clickexp.parameters.context import in_new_session
+from clickexp.parameters.layouts import LayoutParameter, with_shared_cells
 from clickexp.posteriors.intervals import positions_of, towers
 from clickexp.posteriors.shared import SharedPosterior
 
@@ -32,10 +33,11 @@ def with_open_factors(
         model: A fitted model. If it does not separate examination from attraction, or its attraction is no table of
             documents, the posterior stays as it is: what documents have in common may link positions.
         posterior: Of its shared parameters.
-        groups: Positions that documents of the training sessions link; see `Identifiability`.
+        groups: Positions that documents of the training sessions link, or cells of layouts; see `Identifiability`.
     """
     if not (model.separates_examination and _has_table_of_documents(model)):
         return posterior
+    model = with_shared_cells(model)
     group_of = {position: number for number, group in enumerate(groups) for position in group}
     place_of = {name: place for place, name in enumerate(posterior.names)}
     directions = defaultdict(lambda: np.zeros(len(posterior.names)))
@@ -56,7 +58,7 @@ class _Number(NamedTuple):
     Attributes:
         name: As posteriors call it.
         role: Of its tower.
-        position: The position.
+        position: The position, or the cell of a layout.
         rates: Probabilities at the same place by role.
     """
 
@@ -71,15 +73,19 @@ def _numbers(model: Model, names: tuple[str, ...]) -> Iterator[_Number]:
     rates: dict[int, dict[str, float]] = defaultdict(dict)
     found = []
     for role, name, tower, places in towers(model, "", set(names)):
-        if not isinstance(tower, PositionParameter) or tower.config.use_feature not in (
+        if isinstance(tower, LayoutParameter):
+            logits = np.ravel(tower.of_cells(np.arange(tower.cells.count)))
+        elif isinstance(tower, PositionParameter) and tower.config.use_feature in (
             "positions",
             *model.indices(),
         ):
+            logits = np.ravel(tower.weight[...])
+        else:
             continue
-        probabilities = expit(np.ravel(tower.weight[...]))
-        for place, (position, _) in zip(places, positions_of(model, tower, places), strict=True):
+        probabilities = expit(logits)
+        for place, key in zip(places, positions_of(model, tower, places), strict=True):
             rates[place][role] = float(probabilities[place])
-            found.append(_Number(f"{name}[{place}]", role, position or 0, rates[place]))
+            found.append(_Number(f"{name}[{place}]", role, key.position or 0, rates[place]))
     yield from found
 
 

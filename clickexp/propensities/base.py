@@ -3,13 +3,14 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from clickexp.data import Dataset, Sessions
+from clickexp.data.cells import Cells
 from clickexp.errors import ConfigError
 
 _Curve = tuple[float | None, ...]
@@ -22,7 +23,9 @@ _POOR = 0.1
 class Propensities:
     """Propensities of the positions 1, 2, ..., relative to the first.
 
-    A click at position k of a document of relevance r has probability offset_k + c value_k r, for some c.
+    A click at position k of a document of relevance r has probability offset_k + c value_k r, for some c. Where
+    examination differs between layouts, such as devices, they are of cells instead of positions, from the cell 1, and
+    relative to one of them.
 
     Attributes:
         values: One per position; None where nothing is known.
@@ -31,6 +34,7 @@ class Propensities:
         low: Lower bounds of 95% intervals, where there are any.
         high: Upper bounds.
         source: Where they come from, in a few words.
+        cells: The positions of the layouts; None where there is one.
     """
 
     values: _Curve
@@ -39,6 +43,7 @@ class Propensities:
     high: _Curve | None = None
     source: str = "given"
     first: float = 1.0
+    cells: Cells | None = None
 
     def __post_init__(self) -> None:
         for name in ("values", "offsets", "low", "high"):
@@ -75,7 +80,25 @@ class Propensities:
             return self
         offsets = self.by_position(len(self.values), "offsets")
         rates = np.nan_to_num(offsets) + self.first * self.by_position(len(self.values))
-        return self.relative(rates[1:], source=f"click rates of relevant documents, {self.source}")
+        source = f"click rates of relevant documents, {self.source}"
+        return self.relative(rates[1:], source=source, cells=self.cells)
+
+    def view(self, sessions: Sessions) -> Sessions:
+        """Returns sessions whose positions are what these propensities are of, to count by them."""
+        return sessions if self.cells is None else self.cells.view(sessions)
+
+    def places(self, batch: Mapping[str, Any]) -> Any:
+        """Returns what each document of a batch has its propensity by: its position, or its cell."""
+        return batch["positions"] if self.cells is None else self.cells.of(batch)
+
+    def of_positions(self, what: str) -> "Propensities":
+        """Returns them; ConfigError where they differ between layouts, which `what` does not know."""
+        if self.cells is None:
+            return self
+        raise ConfigError(
+            f"{what} takes propensities by position, and {self.source} has them by {', '.join(self.cells.names)}, too: "
+            "give those of a run without examination_by"
+        )
 
     def by_position(
         self, positions: int, name: str = "values"
@@ -155,6 +178,7 @@ class Weighting:
                 position.
             ignores_offsets: Whether there are offsets that the weights leave in.
         """
+        sessions = propensities.view(sessions)
         shown, clicked = clicks_by_position(sessions)
         known = propensities.by_position(len(shown) - 1)
         weights = propensities.weights(len(shown) - 1, clip)
@@ -179,16 +203,18 @@ class Weighting:
 
     def describe(self) -> Iterator[str]:
         """Returns lines for the reader, warnings among them."""
-        values = " ".join(
-            "?" if each is None else f"{each:.3g}" for each in self.propensities.values
-        )
+        propensities = self.propensities
+        values = " ".join("?" if each is None else f"{each:.3g}" for each in propensities.values)
+        if propensities.cells is not None:
+            known = sum(each is not None for each in propensities.values)
+            values = f"{known} positions within layouts by {', '.join(propensities.cells.names)}"
         effective = f"effective sample size {self.effective:,.0f} of {self.clicks:,} clicks"
         yield f"propensities by position ({self.propensities.source}): {values}; clip {self.clip:g}, {effective}"
         if self.unknown:
-            yield f"warning: no propensity for position {_listed(self.unknown)}: clicks there have weight 0"
-        if self.unused:
+            yield f"warning: no propensity for position {self._listed(self.unknown)}: clicks there have weight 0"
+        if self.unused and propensities.cells is None:
             yield f"warning: propensities for position {_listed(self.unused)}, where training sessions have no document"
-        if rising := self._rising():
+        if propensities.cells is None and (rising := self._rising()):
             yield (
                 f"warning: propensities above that of the first position at position {_listed(rising)}, where "
                 "examination seldom rises"
@@ -203,6 +229,14 @@ class Weighting:
                 "warning: few clicks have most of the weight; raise debias.clip, or take propensities with less decay"
             )
 
+    def _listed(self, places: Sequence[int]) -> str:
+        """Names positions, or positions of layouts."""
+        cells = self.propensities.cells
+        if cells is None:
+            return _listed(places)
+        names = [f"{cells.position(each)} of {cells.words(each)}" for each in places[:8]]
+        return ", ".join(names) + (", ..." if len(places) > 8 else "")
+
     def _rising(self) -> list[int]:
         """Positions with a propensity above the first one's, beyond the interval where there is one."""
         values, low = self.propensities.values, self.propensities.low or ()
@@ -216,30 +250,38 @@ class Weighting:
 
     def result(self) -> dict[str, Any]:
         """Returns what result.json holds of it."""
-        found = dataclasses.asdict(self.propensities)
+        own = self.propensities
+        found = {each.name: getattr(own, each.name) for each in dataclasses.fields(own)}
+        cells = found.pop("cells")
+        if cells is not None:
+            found["layouts"] = [
+                {name: str(value) for name, value in cells.layout(cell).items()}
+                | {"position": str(cells.position(cell))}
+                for cell in range(1, len(own.values) + 1)
+            ]
         rest = {name: value for name, value in vars(self).items() if name != "propensities"}
         return {name: value for name, value in (found | rest).items() if value is not None}
 
 
 def clicks_by_position(
-    sessions: Sessions, by_rank: bool = False
+    sessions: Sessions,
 ) -> tuple[Integer[np.ndarray, " positions+1"], Integer[np.ndarray, " positions+1"]]:
-    """Returns documents shown and clicks by position, or by rank in the list; index 0 is 0."""
-    largest = sessions.ranks if by_rank else max(sessions.positions, sessions.ranks)
+    """Returns documents shown and clicks by position; index 0 is 0."""
+    largest = max(sessions.positions, sessions.ranks)
     counts = np.zeros((2, largest + 1), np.int64)
-    for positions, clicks, _ in documents(sessions, by_rank=by_rank):
+    for positions, clicks, _ in documents(sessions):
         counts[0] += np.bincount(positions, minlength=largest + 1)
         counts[1] += np.bincount(positions[clicks], minlength=largest + 1)
     return counts[0], counts[1]
 
 
 def documents(
-    sessions: Sessions, *more: str, by_rank: bool = False
+    sessions: Sessions, *more: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
     """Yields positions and clicks of the documents shown, some sessions at a time, and further columns of theirs."""
     for chunk in sessions.chunks():
         others = {name: chunk.of_documents(name) for name in more}
-        yield chunk.places(by_rank), chunk["clicks"][chunk.shown], others
+        yield chunk.of_documents("positions"), chunk["clicks"][chunk.shown], others
 
 
 def _known(values: np.ndarray) -> _Curve:

@@ -25,11 +25,10 @@ def with_policy_propensity(dataset: Dataset, propensities: Propensities, name: s
         name: Of the column.
     """
     logs = _logs(dataset)
-    by_position = np.nan_to_num(
-        propensities.by_position(max(_positions(part) for part in logs.values()))
-    )
-    means, shown = _means(dataset, ["train"], by_position)
-    others, _ = _means(dataset, ["val", "test"], by_position)
+    largest = max(_positions(propensities.view(part)) for part in logs.values())
+    by_position, view = np.nan_to_num(propensities.by_position(largest)), propensities.view
+    means, shown = _means(dataset, ["train"], by_position, view)
+    others, _ = _means(dataset, ["val", "test"], by_position, view)
     means = np.where(shown > 0, means, others).astype(np.float32)
     return _with_column(dataset, name, lambda ids, positions: means[ids])
 
@@ -54,14 +53,17 @@ def with_policy_share(dataset: Dataset, name: str) -> Dataset:
 
 
 def _means(
-    dataset: Dataset, parts: Sequence[str], by_position: np.ndarray
+    dataset: Dataset,
+    parts: Sequence[str],
+    by_position: np.ndarray,
+    view: Callable[[Sessions], Sessions],
 ) -> tuple[np.ndarray, np.ndarray]:
     """The mean propensity of each document over the sessions of its query, and how often it was shown."""
     sums = np.zeros(dataset.query_doc_pairs + 1)
     shown = np.zeros(dataset.query_doc_pairs + 1, np.int64)
     logs = [_logs(dataset)[part] for part in parts]
     for log in logs:
-        for positions, _, more in documents(log, "query_doc_ids"):
+        for positions, _, more in documents(view(log), "query_doc_ids"):
             sums += np.bincount(more["query_doc_ids"], by_position[positions], minlength=len(sums))
             shown += np.bincount(more["query_doc_ids"], minlength=len(sums))
     return sums / np.maximum(_sessions(logs, shown), 1), shown

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from clickexp.data import Dataset, Sessions
+from clickexp.data.cells import cells_of
 from clickexp.errors import ConfigError, UserError
 from clickexp.propensities.base import Propensities, PropensitySource, documents
 from clickexp.runs.run import RelativeExamination, Run
+from clickexp.runs.store import CONFIG, read_yaml
 from clickexp.utils.statistics.means import QUANTILE
 
 
@@ -76,6 +78,13 @@ class RunPropensities(PropensitySource):
             raise ConfigError(
                 f"propensity.run={self.run}: {error}; give the folder of another run, or repeat this one"
             ) from error
+        if any(each.layout for each in result.propensity):
+            return self._by_layout(result, dataset)
+        if self._names_layouts():
+            raise ConfigError(
+                f"propensity.run={self.run}: the run has examination_by, and no propensities of its layouts. Repeat it "
+                "with shared_intervals=true, and at most 400 positions of layouts"
+            )
         offsets = result.false_positive
         found = {each.position: each for each in result.propensity or _by_rank(result)}
         if 1 not in found:
@@ -92,6 +101,31 @@ class RunPropensities(PropensitySource):
             high=tuple(each and each.relative_high for each in by_position),
             source=f"{result.model} in {self.run}",
             first=self._slope(result) if offsets else 1.0,
+        )
+
+    def _names_layouts(self) -> bool:
+        config = Path(self.run).expanduser() / CONFIG
+        return config.is_file() and bool((read_yaml(config) or {}).get("examination_by"))
+
+    def _by_layout(self, result: Run, dataset: Dataset) -> Propensities:
+        """Returns propensities of the cells of this dataset, of a run with examination_by."""
+        if result.false_positive or "slope" in {each.parameter for each in result.shared}:
+            raise ConfigError(
+                f"propensity.run={self.run}: propensities of {result.model} by layout have no offsets; give a run of "
+                "pbm or ubm, or one without examination_by"
+            )
+        names = tuple(result.propensity[0].layout)
+        cells = cells_of(dataset, names)
+        numbers: list[list[float | None]] = [[None] * (cells.count - 1) for _ in range(3)]
+        values, low, high = numbers
+        for each in result.propensity:
+            place = cells.named(each.layout, each.position) - 1
+            if each.position <= cells.positions and cells.knows(place + 1):  # as this log does
+                values[place], low[place] = each.relative, each.relative_low
+                high[place] = each.relative_high
+        source = f"{result.model} in {self.run}"
+        return Propensities(
+            tuple(values), low=tuple(low), high=tuple(high), source=source, cells=cells
         )
 
     def _slope(self, result: Run) -> float:

@@ -128,6 +128,8 @@ class Group:
         if spread is None or metric != "examination" or len(self.runs) != 1:
             return spread
         low, high = np.full((2, ranks), np.nan)
+        if any(ratio.layout for ratio in self.runs[0].propensity):  # of several curves
+            return spread
         for ratio in self.runs[0].propensity:
             if ratio.position <= ranks:
                 bounds = np.array([ratio.relative_low, ratio.relative_high], np.float64)

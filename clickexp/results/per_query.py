@@ -21,7 +21,7 @@ OBSERVED = {
     "cond_ppl": "observed_conditional_log_prob",
     "ppl": "observed_log_prob",
 }
-_CONVENTION = "rank_normalization"
+_CONVENTION, _COPIES = "rank_normalization", "documents_at_a_rank"
 _SEARCH_SESSION = "search_session"
 
 
@@ -31,8 +31,9 @@ def write_values(
     """Writes what the metrics kept, one row per session or list in the order of the data.
 
     test_sessions.parquet holds query_id and, for each rank, the log-probability of what was observed, marginal
-    (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN beyond a list's end, and
-    `search_session` where the log has it;
+    (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN where the list shows nothing
+    there, and `search_session` where the log has it. Where lists show several documents at one position, each rank has
+    so many numbers, as the metadata say.
     test_lists.parquet query_id and each ranking metric, null where a list does not count. Without query ids every
     session is a separate query.
 
@@ -45,7 +46,8 @@ def write_values(
     """
     if clicks.metrics:
         convention = getattr(clicks.metrics.get("ppl"), _CONVENTION, "own")
-        _write(folder / SESSIONS, test, clicks, {_CONVENTION: convention})
+        metadata = {_CONVENTION: convention, _COPIES: str(test.most_at_a_position)}
+        _write(folder / SESSIONS, test, clicks, metadata)
     if ranking is not None and lists.metrics:
         _write(folder / LISTS, ranking, lists, {})
 
@@ -109,11 +111,10 @@ def samples(run: str | Path, metric: str) -> Samples:
             f"{run}: no values of single {file.stem[5:]} were kept. Run again with keep_values=true."
         )
     if metric in OBSERVED:
-        convention = pl.read_parquet_metadata(file)[_CONVENTION]
+        metadata = pl.read_parquet_metadata(file)
         by = _SEARCH_SESSION if _SEARCH_SESSION in pl.read_parquet_schema(file) else "query_id"
-        return _of_sessions(
-            pl.read_parquet(file, columns=[by, OBSERVED[metric]]), metric, convention
-        )
+        frame = pl.read_parquet(file, columns=[by, OBSERVED[metric]])
+        return _of_sessions(frame, metric, metadata[_CONVENTION], int(metadata[_COPIES]))
     names = [name for name in pl.read_parquet_schema(file) if name != _SEARCH_SESSION]
     if metric not in names:
         raise UserError(
@@ -126,11 +127,12 @@ def samples(run: str | Path, metric: str) -> Samples:
     )
 
 
-def _of_sessions(frame: pl.DataFrame, metric: str, convention: str) -> Samples:
+def _of_sessions(frame: pl.DataFrame, metric: str, convention: str, copies: int) -> Samples:
     """Sums [query, 2 ranks + 2]: log P of what was observed and documents, by rank; lists, and means over lists."""
     observed = frame[frame.columns[1]].to_numpy()
-    where = ~np.isnan(observed)
-    log_prob, lengths = np.where(where, observed, 0), where.sum(axis=1, keepdims=True)
+    observed = observed.reshape(len(observed), -1, copies)
+    where = (~np.isnan(observed)).sum(axis=2)
+    log_prob, lengths = np.nansum(observed, axis=2), where.sum(axis=1, keepdims=True)
     means = log_prob.sum(axis=1, keepdims=True) / np.maximum(lengths, 1)
     sums = np.concatenate([log_prob, where, lengths > 0, means], axis=1)
     value = partial(_log_likelihood if metric == "ll" else _perplexity, convention == "pyclick")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from clickexp.results import metric_names
-from clickexp.runs.run import Run
+from clickexp.runs.run import Run, layout_name
 from clickexp.utils.tables.numbers import interval, number
 from clickexp.utils.tables.table import Table
 
@@ -101,7 +101,7 @@ def _draws(result: Run, naming: Naming) -> Table:
 
 
 def rank_table(result: Run, naming: Naming = str, references: Sequence[str] = ()) -> Table:
-    """Returns metrics by rank, a row per rank from 1, and numbers of sessions behind them.
+    """Returns metrics by rank, a row per rank with documents, and numbers of sessions behind them.
 
     Args:
         result: The result.
@@ -121,15 +121,22 @@ def rank_table(result: Run, naming: Naming = str, references: Sequence[str] = ()
     ranks = max(map(len, columns.values()), default=0)
     padded = [[*vector, *[None] * (ranks - len(vector))] for vector in columns.values()]
     cells = [list(map(number, vector)) for vector in padded]
-    rows = [[str(rank), *row] for rank, row in enumerate(zip(*cells, strict=True), start=1)]
+    shown = [*sessions, *[None] * (ranks - len(sessions))] if sessions else [1] * ranks
+    rows = [
+        [str(rank), *row]
+        for rank, row in enumerate(zip(*cells, strict=True), start=1)
+        if shown[rank - 1]
+    ]
     return Table(["rank", *columns], rows, "By rank", "r" * (len(columns) + 1))
 
 
 def shared_table(result: Run) -> Table:
-    """Returns parameters that all documents share, with their intervals."""
+    """Returns parameters that all documents share, with their intervals; of each layout, where these differ."""
+    has_layouts = any(parameter.layout for parameter in result.shared)
     rows = [
         [
             parameter.parameter,
+            *([layout_name(parameter.layout)] if has_layouts else []),
             number(parameter.position, missing=""),
             number(parameter.last_click, missing=""),
             number(parameter.value),
@@ -140,4 +147,5 @@ def shared_table(result: Run) -> Table:
         for parameter in result.shared
     ]
     numbers = ["position", "last click", "value", "95% interval", "relative to first"]
-    return Table(["parameter", *numbers, "95% interval"], rows, "Shared parameters")
+    names = ["parameter", *(["layout"] if has_layouts else [])]
+    return Table([*names, *numbers, "95% interval"], rows, "Shared parameters")

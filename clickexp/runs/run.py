@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -58,7 +59,14 @@ Vectors = dict[str, Annotated[list[Number], Len(0, _MOST_RANKS)]]
 """By the name of a metric, rank 1 first."""
 _Position = Annotated[int, Ge(1), Le(_MOST_POSITIONS)]
 _Table = list[list[Number]]
+Layout = dict[str, str]
+"""Values of columns that set pages apart, in the words of the log, such as {"device": "mobile"}."""
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+def layout_name(layout: Layout) -> str:
+    """Returns a layout in words, such as "device mobile"."""
+    return ", ".join(f"{name} {value}" for name, value in layout.items())
 
 
 class _Document(BaseModel):
@@ -134,29 +142,36 @@ class RelativeExamination(_Document):
         relative: The ratio.
         relative_low: Lower bound of its 95% interval; None where the log leaves it open.
         relative_high: Upper bound.
+        layout: Values of the columns of `examination_by`, as the log has them.
     """
 
     position: _Position
     relative: Annotated[float, Gt(0)]
     relative_low: float | None = None
     relative_high: float | None = None
+    layout: Layout = {}
 
     @classmethod
-    def known(cls, points: Iterable[tuple[int | None, Number, Number, Number]]) -> list[Self]:
+    def known(
+        cls,
+        points: Iterable[tuple[int | None, Number, Number, Number]],
+        layouts: Iterable[Layout] = (),
+    ) -> list[Self]:
         """Returns those that belong to a position and have a ratio above 0.
 
         Args:
             points: Position, ratio, and its bounds, of which nan and infinite ones are unknown.
+            layouts: Of each point, where examination differs between layouts.
         """
         found = []
-        for position, *numbers in points:
+        for (position, *numbers), layout in zip_longest(points, layouts, fillvalue={}):
             ratio, low, high = (
                 None if number is None or not math.isfinite(number) else float(number)
                 for number in numbers
             )
             if position and ratio is not None and ratio > 0:
-                one = cls(position=position, relative=ratio, relative_low=low, relative_high=high)
-                found.append(one)
+                bounds = {"relative_low": low, "relative_high": high}
+                found.append(cls(position=position, relative=ratio, layout=layout, **bounds))
         return found
 
 
@@ -174,6 +189,7 @@ class SharedParameter(_Document):
         relative: The probability over that of the first position; None where it is not needed.
         relative_low: Lower bound; None where the log leaves it open.
         relative_high: Upper bound.
+        layout: Values of the columns of `examination_by` that it belongs to, as the log has them.
     """
 
     parameter: str
@@ -186,6 +202,7 @@ class SharedParameter(_Document):
     relative: float | None = None
     relative_low: float | None = None
     relative_high: float | None = None
+    layout: Layout = {}
 
 
 class Drawn(_Document):
@@ -279,6 +296,7 @@ class ClickWeights(_Document):
         unknown: Positions with documents and without a propensity.
         unused: Positions with a propensity, beyond the last with a document.
         ignores_offsets: Whether there are offsets that the weights leave in.
+        layouts: `position` and values of columns that each of them belongs to, where layouts have their own.
     """
 
     values: list[Number]
@@ -294,6 +312,7 @@ class ClickWeights(_Document):
     unknown: list[int] = []
     unused: list[int] = []
     ignores_offsets: bool = False
+    layouts: list[Layout] = []
 
 
 class Run(_Document):
@@ -313,6 +332,8 @@ class Run(_Document):
         higher_is_better: By name which way metrics are better; None where neither way is.
         per_rank: Test metrics by rank, rank 1 first, among them `examination`, and the number of `sessions`.
         per_rank_val: Those of the validation.
+        click_rates: Documents `shown` and `clicks` by rank of the test sessions, by what tells sessions apart (length
+            of list, columns with few values) and its value.
         curves: Further curves of metrics, such as the reliability of each rank.
         marginals: How marginal click probabilities were computed: exact, or by draws.
         train: Cost of training.
@@ -349,6 +370,7 @@ class Run(_Document):
     higher_is_better: dict[str, bool | None] = {}
     per_rank: Vectors = {}
     per_rank_val: Vectors = {}
+    click_rates: dict[str, dict[str, Vectors]] = {}
     curves: Curves = Curves()
     marginals: str = "exact"
     train: Training = Training()
@@ -375,11 +397,11 @@ class Run(_Document):
     @field_validator("propensity")
     @classmethod
     def _relative_to_the_first(cls, ratios: list[RelativeExamination]) -> list[RelativeExamination]:
-        positions = [ratio.position for ratio in ratios]
-        if twice := next(
-            (position for position in positions if positions.count(position) > 1), None
-        ):
-            raise ValueError(f"position {twice} is given twice")
+        places = [(ratio.position, *sorted(ratio.layout.items())) for ratio in ratios]
+        if twice := next((place for place in places if places.count(place) > 1), None):
+            raise ValueError(f"position {twice[0]} is given twice")
+        if any(ratio.layout for ratio in ratios):  # of which one has the first
+            return ratios
         first = next((ratio.relative for ratio in ratios if ratio.position == 1), 1.0)
         if not math.isclose(first, 1, rel_tol=1e-5):
             raise ValueError(f"position 1 is {first:g} relative to itself")

@@ -22,6 +22,7 @@ class Settings:
     seed: Seed = field(metadata=_REPEATS)
     progress: Literal["auto", "bar", "plain", "off"] = field(metadata=_REPORTS)
     max_sessions: PositiveInt | None
+    examination_by: list[str]
     report: bool = field(metadata=_REPORTS)
     verbose: bool = field(metadata=_REPORTS)
     save_model: bool = field(metadata=_REPORTS)

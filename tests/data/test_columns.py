@@ -108,7 +108,7 @@ def test_extra_columns_are_packed_and_opened(tmp_path):
     view = sessions.select(order).slice(1, 6)
     for name, values in given.items():
         assert np.array_equal(view.column(name), values[order[1:6]])
-    assert sessions.feature_lengths == {"bias": 2}
+    assert sessions.feature_lengths == {"bias": 2, "dwell": 1, "device": 1, "visit": 1}
     assert sessions.fingerprint != sessions_of({**given, "device": 2 - given["device"]}).fingerprint
 
 

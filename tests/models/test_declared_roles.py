@@ -70,7 +70,8 @@ def arguments(model):
 
 
 def test_declared_attributes_are_the_arguments_of_the_constructor():
-    common = ["positions", "query_doc_pairs", "click_rate", "features", "columns", "rngs"]
+    common = ["positions", "query_doc_pairs", "click_rate", "features", "columns", "standardized"]
+    common.append("rngs")
     assert arguments(Patient) == ["attraction", "patience", "scale", *common]
     assert arguments(models.PositionBasedModel)[:4] == [
         "positions",

@@ -8,7 +8,7 @@ from flax import nnx
 from refusals import refuses
 from zoo import fill, sigmoid
 
-from clickexp.errors import ConfigError
+from clickexp.errors import ConfigError, DataError
 from clickexp.parameters import (
     Combination,
     DeepCrossParameterConfig,
@@ -302,3 +302,43 @@ def test_a_table_takes_rows_of_any_shape_and_only_their_parameters():
     )
     assert table.take(jnp.zeros((2, 3, 4), jnp.int32)).shape == (2, 3, 4, 2)
     assert table.take(jnp.int32(1)).tolist() == [4, 5]
+
+
+@pytest.mark.parametrize(
+    "config", [LinearParameterConfig, DeepParameterConfig, DeepCrossParameterConfig]
+)
+def test_a_column_of_numbers_is_a_vector_of_width_1_as_it_is(config):
+    """A norm of one number would leave nothing of it."""
+    rng = np.random.default_rng(0)
+    price = rng.normal(5, 2, (3, 6)).astype(np.float32)
+    sizes = Sizes(features={"price": 1})
+    tower = fill(
+        config(use_feature="price").build(sizes, rngs=nnx.Rngs(0)),
+        lambda shape: rng.normal(size=shape),
+    )
+    found = logit(tower, {"price": price})
+    assert found.shape == (3, 6) and len(np.unique(found)) == 18
+    close(found, logit(tower, {"price": price[..., None]}))
+    per_list = logit(tower, {"price": price[:, :1]})
+    close(per_list, found[:, :1])
+
+
+def test_vectors_that_the_data_has_standardised_are_not_normalised_again(batch):
+    sizes = Sizes(features={"query_doc_features": FEATURES}, standardized=["query_doc_features"])
+    tower = LinearParameterConfig().build(sizes, rngs=nnx.Rngs(0))
+    close(logit(tower, batch), linear(tower.linear, features(batch))[..., 0])
+
+
+@pytest.mark.parametrize("ranks", [4, 6])
+def test_other_widths_are_refused(ranks):
+    """A list as long as the tower is wide is no vector."""
+    sizes = Sizes(features={"price": 1, "query_doc_features": FEATURES})
+    with refuses(ConfigError, "features=6", "price has 1", "set features to null"):
+        LinearParameterConfig(use_feature="price", features=6).build(sizes, rngs=nnx.Rngs(0))
+    with refuses(ConfigError, "no feature cost", "price, query_doc_features"):
+        LinearParameterConfig(use_feature="cost").build(sizes, rngs=nnx.Rngs(0))
+    tower = LinearParameterConfig(use_feature="price", features=ranks).build(
+        Sizes(), rngs=nnx.Rngs(0)
+    )
+    with refuses(DataError, "price has shape (4, 6)", f"[batch, rank, {ranks}]"):
+        tower.logit({"price": np.zeros((4, 6), np.float32)})

@@ -10,6 +10,7 @@ import polars as pl
 
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.times import TEXT, as_numbers
+from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation
 
@@ -169,8 +170,11 @@ def cells(
         DataError: A value does not parse, or is missing and has no fill. Where the location counts faults, the value
             is any valid one.
     """
+    if isinstance(field, Column) and field.shape:
+        return as_array(values, field, location, lengths)
+    is_category = isinstance(field, Column) and field.is_category
     read, values = values, _parsed(values, field)
-    if values.null_count():
+    if values.null_count() and not (is_category and field.missing is not None):
         is_text = read.dtype in TEXT
         empty = (read.is_null() | (read == "")) if is_text else read.is_null()
         gone = values.is_null() & empty
@@ -183,7 +187,7 @@ def cells(
         location.reject(large, read, name, remedy, lengths)
         least = field.least if isinstance(field, Column) else None
         values = values.fill_null(_ANY.get(values.dtype, least or 0))
-    if isinstance(field, Column):
+    if isinstance(field, Column) and not is_category:
         return field.convert(values.to_numpy(), location, lengths)
     return values
 

@@ -151,7 +151,7 @@ class SourceTable(ABC):
         if missing:
             raise self._missing({key: names[key] for key in missing}, required)
         self._unfolds = not any(fields[key].per_document for key in self.columns)
-        self._folded = [key for key, leaf in self.columns.items() if is_any(leaf.type, _LISTS)]
+        self._folded = [key for key, leaf in self.columns.items() if self._is_folded(key, leaf)]
         self._folded = self._folded if self._unfolds else []
         self.layout = {key: self._checked(key, leaf.type) for key, leaf in self.columns.items()}
 
@@ -176,6 +176,11 @@ class SourceTable(ABC):
             UnicodeDecodeError,
         ) as error:
             raise self._unreadable(error) from error
+
+    def _is_folded(self, key: str, leaf: Leaf) -> bool:
+        """Whether cells hold lists of documents; of vectors, lists of lists."""
+        is_vector = self.fields[key].kinds == "v" and is_any(leaf.type, _LISTS)
+        return is_any(leaf.type.value_type if is_vector else leaf.type, _LISTS)
 
     def add_missing(self, key: str) -> None:
         """Reads the file as if it had a column without values."""
@@ -292,7 +297,7 @@ class TypedTable(SourceTable):
             raise self.source.error(
                 f"{key} has type {kind}", f"it must hold one list per row; {field.rule}"
             )
-        in_list = is_any(kind, _LISTS) and (field.per_document or self._unfolds)
+        in_list = field.per_document or key in self._folded
         values = kind.value_type if in_list else kind
         values = values.value_type if types.is_dictionary(values) else values
         if types.is_null(values):
@@ -331,9 +336,13 @@ def _is_read(values: pa.DataType, kinds: str, is_text: bool) -> bool:
         "b": types.is_boolean(values),
         "t": is_text or types.is_timestamp(values) or types.is_date(values),
         "U": is_text,
-        "v": is_any(values, _LISTS) and types.is_floating(values.value_type),
+        "v": is_any(values, _LISTS) and _is_number(values.value_type),
     }
     return any(is_of.get(letter, False) for letter in kinds)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_integer(kind)
 
 
 def is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -> bool:

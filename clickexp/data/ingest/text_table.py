@@ -1,6 +1,7 @@
 """Files of text as tables: CSV, TSV and those with other separators."""
 
 import csv
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -35,6 +36,8 @@ _NO_TABLES = {
 }
 """What other files begin with, what they are, and the remedy."""
 _WORD = r"""[^\[\](){}<>,;'"\s]+"""
+_GAPS = ["null", "None", "nan", "NaN", "NA"]
+"""Words of a vector for a number that it lacks."""
 _LIST = r"""^\s*(\[.*\]|\(.*\)|\S+([\s,;]+\S+)+)\s*$"""
 """A cell that seems to hold a list."""
 _NUMBERS = r"^[\d\s,;.eE+-]*$"
@@ -139,6 +142,8 @@ class TextTable(SourceTable):
         """The word of each cell, or a list of them."""
         field = self.fields[key]
         self._check_quotes(key, text, location)
+        if field.kinds == "v":
+            return self._vectors(key, text, location)
         is_whole = "i" in field.kinds and "f" not in field.kinds and "U" not in field.kinds
         if field.per_document:
             location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
@@ -151,6 +156,21 @@ class TextTable(SourceTable):
         elif "f" in field.kinds and self.separator != ",":
             words = self._with_points(key, words, location)
         return words
+
+    def _vectors(self, key: str, text: pl.Series, location: SourceLocation) -> pl.Series:
+        """The vector in each cell, words as in a list, or a JSON list of vectors."""
+        if self.fields[key].per_document:
+            bad = pl.Series([_is_no_json(cell) for cell in text], dtype=pl.Boolean)
+            location.reject(bad, text, key, "write [[1, 0.5], [2, 0]], in quotes")
+            return text.str.json_decode(pl.List(pl.List(pl.Float64)))
+        location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
+        words = text.str.extract_all(_WORD)
+        single = words.explode()
+        bad = single.cast(pl.Float64, strict=False).is_null() & ~single.is_in(_GAPS)
+        lengths = words.list.len().clip(1).to_numpy()  # an empty list gives a null
+        location.reject(bad.fill_null(False), single, key, self.fields[key].rule, lengths)
+        numbers = words.cast(pl.List(pl.Float64), strict=False)
+        return pl.select(pl.when(words.list.len() > 0).then(numbers)).to_series()
 
     def _check_quotes(self, key: str, text: pl.Series, location: SourceLocation) -> None:
         """DataError for a cell of several lines that has the cells behind it, too, as without its closing quote."""
@@ -192,6 +212,17 @@ class TextTable(SourceTable):
                 strings_can_be_null=False,
             ),
         )
+
+
+def _is_no_json(cell: str) -> bool:
+    """Whether a cell holds no JSON list of lists of numbers."""
+    try:
+        vectors = json.loads(cell)
+        return not all(
+            number is None or type(number) in (int, float) for each in vectors for number in each
+        )
+    except (ValueError, TypeError):
+        return True
 
 
 def _has_line_breaks(batch: pa.RecordBatch) -> bool:

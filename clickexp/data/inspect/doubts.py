@@ -1,12 +1,15 @@
 """Doubts about a log: what may be right, so that no reader refuses it, and makes figures wrong where it is not."""
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
+from clickexp.data.cells import Cells
 from clickexp.data.dataset import Dataset
 from clickexp.data.id_table import mixed
 from clickexp.data.inspect.copies import Copies, copies, list_keys
+from clickexp.data.inspect.layouts import layout_doubts
 from clickexp.data.inspect.order import shuffled_sessions
 from clickexp.data.inspect.summary import shows_twice
 from clickexp.data.sessions import Sessions
@@ -52,6 +55,17 @@ def doubts(dataset: Dataset) -> Iterator[str]:
             break
     for message in _of_lists(counts, simulated=dataset.truth is not None):
         yield message + sample
+
+
+def examination_doubts(dataset: Dataset, cells: Cells | None = None) -> Iterator[str]:
+    """Yields a doubt for each grouping of pages that one examination by rank does not fit; see `layout_doubts`.
+
+    Args:
+        dataset: The log, of whose training sessions it looks at a share where they are many.
+        cells: Layouts whose examination a model has apart.
+    """
+    share = max(round(dataset.train.count / _ENOUGH), 1)
+    yield from layout_doubts(dataset, partial(_sampled, share=share), cells)
 
 
 class _Part:

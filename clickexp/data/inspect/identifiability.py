@@ -14,12 +14,13 @@ learning to rank".
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from clickexp.data.cells import Cells
 from clickexp.data.id_table import dense_rows
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
@@ -57,6 +58,7 @@ class Identifiability:
         groups: Positions that documents link, directly or over others; ordered by their first.
         movement: Share of the variance of log positions that is within documents: 1 in random order, 0 where each
             document has one position; nan where too few documents are shown more than once.
+        cells: Where positions are cells of layouts, what these are.
     """
 
     positions: np.ndarray
@@ -64,6 +66,7 @@ class Identifiability:
     links: np.ndarray
     groups: tuple[tuple[int, ...], ...]
     movement: float = math.nan
+    cells: Cells | None = None
 
     @functools.cached_property
     def weakest(self) -> Link | None:
@@ -104,7 +107,7 @@ class Identifiability:
     def describe(self) -> str:
         """A sentence on what the log identifies, or the warning that it does not, or hardly does."""
         if not self.identified:
-            groups = " | ".join(map(_ranges, self.groups[:_SHOWN_GROUPS]))
+            groups = " | ".join(map(self._named, self.groups[:_SHOWN_GROUPS]))
             more = len(self.groups) - _SHOWN_GROUPS
             return (
                 f"warning: examination cannot be identified: no document links the groups of positions {groups}"
@@ -126,7 +129,7 @@ class Identifiability:
         plural = "s" if documents > 1 else ""
         return (
             f"examination: documents link all {len(self.positions)} positions; weakest link: "
-            f"{documents:,} document{plural} at both {position} and {other}"
+            f"{documents:,} document{plural} at both {self._named([position])} and {self._named([other])}"
             + (
                 ", which may leave their ratio open: see the intervals of clickexp-export"
                 if documents < _FEW
@@ -134,8 +137,19 @@ class Identifiability:
             )
         )
 
+    def _named(self, positions: Sequence[int]) -> str:
+        """Ranges of positions, those of each layout by themselves."""
+        if self.cells is None:
+            return _ranges(positions)
+        by_layout: dict[str, list[int]] = {}
+        for cell in positions:
+            by_layout.setdefault(self.cells.words(cell), []).append(self.cells.position(cell))
+        return "; ".join(f"{_ranges(each)} of {layout}" for layout, each in by_layout.items())
 
-def identifiability(sessions: Sessions, enough: int | None = None) -> Identifiability:
+
+def identifiability(
+    sessions: Sessions, enough: int | None = None, cells: Cells | None = None
+) -> Identifiability:
     """The links between the positions of these sessions, exactly.
 
     Takes a bit per document and position, and per document 12 to 35 bytes more where ids are larger than the number
@@ -144,7 +158,9 @@ def identifiability(sessions: Sessions, enough: int | None = None) -> Identifiab
     Args:
         sessions: Sessions to look through.
         enough: Number of sessions whose links suffice if they link all positions already; None: all.
+        cells: Layouts whose positions count as different ones; None for positions alone.
     """
+    own, sessions = sessions, sessions if cells is None else cells.view(sessions)
     shown = _shown(sessions)
     positions = np.flatnonzero(shown)
     node_of = np.cumsum(shown > 0) - 1
@@ -165,7 +181,8 @@ def identifiability(sessions: Sessions, enough: int | None = None) -> Identifiab
         shown[positions],
         links,
         tuple(tuple(positions[group].tolist()) for group in groups),
-        _movement(sessions.slice(0, min(sessions.count, _MOVING_SESSIONS))),
+        _movement(own.slice(0, min(own.count, _MOVING_SESSIONS))),
+        cells,
     )
 
 
@@ -240,7 +257,7 @@ def _connected(links: np.ndarray) -> list[np.ndarray]:
     ]
 
 
-def _ranges(positions: tuple[int, ...]) -> str:
+def _ranges(positions: Sequence[int]) -> str:
     """1-3, 5 for (1, 2, 3, 5)."""
     cuts = np.split(np.array(positions), np.flatnonzero(np.diff(positions) > 1) + 1)
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in cuts)

@@ -21,10 +21,10 @@ class Summary:
         queries: Distinct queries, None if the sessions do not name them.
         unseen_pairs: Pairs that no training session shows, None for the training sessions.
         unseen_shown: Documents shown of such pairs.
-        shown: `[ranks]`, documents shown.
-        clicks: `[ranks]`, documents clicked.
-        lengths: `[ranks + 1]`, sessions by their number of documents.
-        clicked: `[ranks + 1]`, sessions by their number of clicks.
+        shown: `[positions]`, documents shown at each position from 1.
+        clicks: `[positions]`, documents clicked.
+        lengths: `[most + 1]`, sessions by their number of documents.
+        clicked: `[most + 1]`, sessions by their number of clicks.
         repeated: Sessions that show a document twice.
         labels: Documents shown of each grade, None without labels.
         unjudged: Sessions with labels of other sessions only, none without labels.
@@ -75,17 +75,19 @@ def _summary(
     sessions: Sessions, number: Callable[[np.ndarray], np.ndarray], seen: np.ndarray, is_train: bool
 ) -> Summary:
     """Marks the training documents in `seen`, or compares with what is marked there."""
-    ranks = sessions.ranks
+    ranks, positions = sessions.ranks, max(sessions.positions, sessions.ranks)
     marked = seen if is_train else np.zeros_like(seen)
-    shown, clicks, lengths, clicked = (np.zeros(ranks + more, np.int64) for more in (0, 0, 1, 1))
+    shown, clicks = np.zeros((2, positions + 1), np.int64)
+    lengths, clicked = np.zeros((2, ranks + 1), np.int64)
     queries, labels, unseen_shown, repeated = IdTable(), {}, 0, 0
     unjudged = unlabelled = 0
     for chunk in sessions.chunks():
         rows = number(chunk.of_documents("query_doc_ids"))
         marked[rows] = True
         unseen_shown += int(np.count_nonzero(~seen[rows]))
-        shown += np.count_nonzero(chunk.shown, axis=0)
-        clicks += np.count_nonzero(chunk["clicks"], axis=0)
+        at = chunk.of_documents("positions")
+        shown += np.bincount(at, minlength=len(shown))
+        clicks += np.bincount(at[chunk.of_documents("clicks")], minlength=len(clicks))
         lengths += np.bincount(chunk["lengths"], minlength=ranks + 1)
         clicked += np.bincount(np.count_nonzero(chunk["clicks"], axis=1), minlength=ranks + 1)
         repeated += int(np.count_nonzero(shows_twice(chunk)))
@@ -106,8 +108,8 @@ def _summary(
         len(queries) if "query_ids" in sessions.columns else None,
         None if is_train else int(np.count_nonzero(marked & ~seen)),
         None if is_train else unseen_shown,
-        shown,
-        clicks,
+        shown[1:],
+        clicks[1:],
         lengths,
         clicked,
         repeated,

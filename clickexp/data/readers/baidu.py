@@ -17,10 +17,11 @@ from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.parquet_table import ParquetTable
 from clickexp.data.ingest.source_table import Batch
 from clickexp.data.ingest.tables import batches_of, longest_list, open_tables
+from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
-from clickexp.data.schema import COLUMNS, SourceLocation
+from clickexp.data.schema import COLUMNS, Column, SourceLocation
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
@@ -50,26 +51,9 @@ class _Documents:
         self, vectors: pl.Series, lengths: np.ndarray, location: SourceLocation
     ) -> np.ndarray:
         """[documents, features] in half precision of the vectors of some lists, one list after another."""
-        vectors = vectors.arr.to_list() if isinstance(vectors.dtype, pl.Array) else vectors
-        sizes = vectors.list.len().to_numpy()
-        self._width = self._width or (int(sizes[0]) if len(sizes) else 0)
-        wrong = (sizes != self._width) | (sizes == 0)
-        if wrong.any():
-            row = int(np.searchsorted(np.cumsum(lengths), wrong.argmax(), side="right"))
-            what = f"a vector of {sizes[wrong.argmax()]} numbers, the first one has {self._width}"
-            raise location.error(f"{_VECTORS} has {what}", _RULE, row)
-        numbers = vectors.explode()
-        location.reject(
-            numbers.is_null(),
-            numbers,
-            _VECTORS,
-            f"fill it or drop the row; {_RULE}",
-            lengths * self._width,
-        )
-        with np.errstate(over="ignore"):
-            halves = numbers.to_numpy().astype(np.float16)
-        location.reject(~np.isfinite(halves), numbers, _VECTORS, _RULE, lengths * self._width)
-        return halves.reshape(len(sizes), self._width)
+        self._width = self._width or (len(vectors[0]) if len(vectors) else 0)
+        column = Column(_VECTORS, np.float16, shape=(self._width,), rule=_RULE)
+        return as_array(vectors, column, location, lengths)
 
     def ids(self, vectors: np.ndarray) -> np.ndarray:
         """The ids of vectors [documents, features]."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from clickexp.data.encoding import FEATURES
 from clickexp.data.ingest.columns import (
     ANY_ID,
     NORMALIZED,
@@ -19,6 +20,7 @@ from clickexp.data.ingest.columns import (
 )
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.faults import Faults, Invalid
+from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists, Values, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.pages import (
@@ -68,7 +70,7 @@ _STATES = {"click": SPOILS_PAGE}
 """State of a row with a fault in some field, where it is not LEAVES_GAP."""
 
 
-@log_format("impressions")
+@log_format("impressions", has_features=True)
 def open_impressions(
     source: Path,
     log: LogWriter,
@@ -78,6 +80,9 @@ def open_impressions(
     separator: str | None = None,
     header: Sequence[str] | None = None,
     first_rank: FirstRank = 1,
+    features: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    standardize: bool = True,
     pair_key: str = "query_document",
     positions: PositiveInt | None = None,
     invalid: Invalid = "error",
@@ -96,7 +101,13 @@ def open_impressions(
                optional, and so is the query where pair_key is "document". search_session is what the lists of a user
                have in common; time, a number or a date and time, orders them, default the order of the rows; of the
                rows of a page the earliest counts. Any other key declares a column that models may read:
-               {dtype: float32, per: document, fill: null, name: KEY}; one per session has one value in all its rows
+               {dtype: float32, per: document, fill: null, name: KEY}; one per session has one value in all its rows;
+               dtype may be category
+    features   columns that the feature vectors of documents are made of: numbers, true and false, categories, and
+               vectors; None takes query_doc_features, a list of numbers, where the files have it
+    missing    what stands for a missing feature: "mean", "zero", or "indicator", the mean and a further feature that
+               says so; None refuses it
+    standardize  numbers get mean 0 and standard deviation 1 over the training documents
     separator  of text columns, default the first of tab, comma, semicolon and bar in the first line
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
     positions  lowest rank to keep, default all; what is shown below is dropped and counted
@@ -106,8 +117,10 @@ def open_impressions(
                clicked, whose rank stays empty; any other takes its page with it
     normalize  "query", "document" or "all": text that differs by case or blanks names one query or document
     """
-    names, extra = named_columns({"time": None, **(columns or {})}, _FIELDS)
-    fields = _FIELDS | {name: replace(column, per="session") for name, column in extra.items()}
+    names, extra = named_columns({"time": None, **(columns or {})}, (*_FIELDS, FEATURES))
+    made = FeatureColumns(features, missing, standardize, extra, _FIELDS, by_row=True)
+    names = made.names(names)
+    fields = _FIELDS | made.fields() | _by_row(extra)
     fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
     fields["rank"] = Column(
         "rank", "int32", per="session", least=first_rank, rule=rank_rule("ranks", first_rank)
@@ -115,22 +128,23 @@ def open_impressions(
     if normalize is not None:
         for name in ("query", "document") if normalize == "all" else (normalize,):
             fields[name] = ANY_ID._replace(per_document=False, normalize=True)
-    required = (*_REQUIRED, *extra) + ("query",) * (pair_key == "query_document")
+    required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
     required = tuple(key for key in required if key != "session" or names[key] is not None)
     text = TextForm(separator, header)
     tables = open_tables(source, fields, names, required, files=files, text=text)
+    own = made.settle(tables)
     packed = [
-        extra[name] if name in extra else _PACKED[name]
+        own[name] if name in own else _PACKED[name]
         for name in tables[0].columns
         if name not in ("session", "seen")
     ]
     schema = declared(["lengths", *packed])
     try:
-        spooled = _Reading(tables, log, schema, pair_key, first_rank)
+        spooled = _Reading(tables, log, schema, pair_key, first_rank, made)
         spooled.read(positions, invalid)
     except ApartError:
         log.restart()
-        spooled = _Reading(tables, log, schema, pair_key, first_rank, gather=True)
+        spooled = _Reading(tables, log, schema, pair_key, first_rank, made, gather=True)
         spooled.read(positions, invalid)
     if normalize is not None:
         log.notes[NORMALIZED] = normalize
@@ -141,6 +155,12 @@ def open_impressions(
     with log.part("sessions", ranks, schema.values()) as pack:
         for lists in spooled.lists:
             pack.append(lists.padded(ranks, schema), SourceLocation(str(source)))
+    made.finish(log)
+
+
+def _by_row(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Returns columns as they are read where a row is a document."""
+    return {name: replace(column, per="session") for name, column in columns.items()}
 
 
 class _Reading:
@@ -152,6 +172,7 @@ class _Reading:
         schema: The packed columns.
         pair_key: What has a row in the tables.
         first_rank: What ranks count from.
+        made: Columns of features and categories.
         gather: Put the rows of a session together that lie apart.
 
     Attributes:
@@ -166,6 +187,7 @@ class _Reading:
         schema: Mapping[str, Column],
         pair_key: str,
         first_rank: int,
+        made: FeatureColumns,
         gather: bool = False,
     ):
         self._tables, self._log, self._gather = tables, log, gather
@@ -175,6 +197,7 @@ class _Reading:
             for name in tables[0].columns
             if _PACKED.get(name, name) in schema
         }
+        self._made, self._fields = made, {**tables[0].fields, **_by_row(made.columns)}
         self._ids = PairIds(pair_key, log.names)
         self._locations: list[SourceLocation] = []
         self._faults = Faults()
@@ -207,6 +230,7 @@ class _Reading:
             if len(lists.lengths):
                 first = rows["place"].filter(rows["page"].is_first_distinct())
                 self.extent.add(lists.lengths, self, first.to_numpy())
+                lists = self._made.encoded(lists, self._log, self._place)
                 self.lists.append(self._ids.number(lists))
         self._faults.end(invalid, self._log)
 
@@ -222,7 +246,7 @@ class _Reading:
             state, known = np.zeros(len(of_file), np.int8), np.ones(len(of_file), bool)
             columns: dict[str, Values] = {}
             for name, values in batch.columns.items():
-                field = self._tables[0].fields[name]
+                field = self._fields[name]
                 columns[name] = cells(name, values, field, batch.location, batch.lengths)
                 if (refused := batch.location.refused(stored)) is not None:
                     refused = refused[of_file]

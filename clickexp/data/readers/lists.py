@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from clickexp.data.encoding import FEATURES
 from clickexp.data.ingest.columns import (
     ANY_ID,
     NORMALIZED,
@@ -18,12 +19,14 @@ from clickexp.data.ingest.columns import (
 )
 from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.faults import Faults, Invalid
+from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
 from clickexp.data.ingest.shown import SEEN, check_seen, from_one, rank_rule, seen_alone
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.spool import Spool
 from clickexp.data.ingest.tables import batches_of, open_tables
+from clickexp.data.ingest.vectors import VECTORS
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, check_ids
@@ -38,6 +41,7 @@ _KEYS = (
     "positions",
     "labels",
     "seen",
+    "query_doc_features",
 )
 """Keys of the option `columns`, and but for time names of the columns in the files. The first two must be there."""
 
@@ -46,7 +50,7 @@ _ID_COLUMNS = {"query_doc_ids": "document", "query_ids": "query"}
 """What the ids of a column are of."""
 
 
-@log_format("lists")
+@log_format("lists", has_features=True)
 def open_lists(
     source: Path,
     log: LogWriter,
@@ -56,6 +60,9 @@ def open_lists(
     separator: str | None = None,
     header: Sequence[str] | None = None,
     first_rank: FirstRank = 1,
+    features: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    standardize: bool = True,
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
@@ -68,11 +75,16 @@ def open_lists(
     quotes or in none: [3, 5, 8]  3 5 8  ['a', 'b']. Lines that are blank are left out and not counted.
 
     files            pattern of the files in a folder, default all of these kinds
-    columns          file's name for query_doc_ids, clicks, query_id, search_session, time, positions, labels; None
-                     leaves one out. time, a number or a date and time, orders the lists of a search session; None, the
-                     default, takes the order of the rows. Any other key declares a column that models may read:
-                     {dtype: float32, per: document, fill: null, name: KEY}
+    columns          file's name for query_doc_ids, clicks, query_id, search_session, time, positions, labels,
+                     query_doc_features; None leaves one out. time, a number or a date and time, orders the lists of a
+                     search session; None, the default, takes the order of the rows. Any other key declares a column
+                     that models may read: {dtype: float32, per: document, fill: null, name: KEY}; dtype may be category
     separator        of text columns, default the first of tab, comma, semicolon and bar in the first line
+    features         columns that the feature vectors of documents are made of: numbers, true and false, categories, and
+                     vectors; None takes query_doc_features, a list of numbers per document, where the files have it
+    missing          what stands for a missing feature: "mean", "zero", or "indicator", the mean and a further feature
+                     that says so; None refuses it
+    standardize      numbers get mean 0 and standard deviation 1 over the training documents
     pair_key         None: the ids are rows of the tables, from 0. "document" or "query_document": they are integers
                      or text of any kind, numbered from 1 in the order of appearance, the latter under their query
     positions        ranks to keep, default the longest list; longer lists are cut and counted
@@ -82,14 +94,21 @@ def open_lists(
                      length, positions that descend. "drop": leaves the row out, counted
     normalize        "query", "document" or "all": with a pair_key, text that differs by case or blanks names one
     """
-    described = list_columns(columns, pair_key, normalize)
+    fields, names, required = list_columns(columns, pair_key, normalize)
+    extra = {
+        name: field
+        for name, field in fields.items()
+        if isinstance(field, Column) and name not in COLUMNS
+    }
     if normalize is not None:
         log.notes[NORMALIZED] = normalize
     rule = rank_rule("positions", first_rank)
-    described[0]["positions"] = replace(COLUMNS["positions"], least=first_rank, rule=rule)
+    fields["positions"] = replace(COLUMNS["positions"], least=first_rank, rule=rule)
+    made = FeatureColumns(features, missing, standardize, extra, _KEYS, by_row=False)
+    described = {**fields, **made.fields()}, made.names(names), (*required, *made.required)
     text = TextForm(separator, header)
     tables = open_tables(source, *described, files=files, text=text)
-    read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid)
+    read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid, made)
 
 
 def list_columns(
@@ -103,6 +122,7 @@ def list_columns(
         **extra,
         "session_ids": SEARCH_SESSION,
         "times": TIME,
+        FEATURES: VECTORS,
         "seen": SEEN,
     }
     if not pair_key:
@@ -120,24 +140,26 @@ def list_columns(
 def read_lists(
     tables: Sequence[SourceTable],
     log: LogWriter,
-    pair_key: str | None = None,
-    positions: int | None = None,
-    query_doc_pairs: int | None = None,
-    first_rank: int = 1,
-    invalid: Invalid = "error",
+    pair_key: str | None,
+    positions: int | None,
+    query_doc_pairs: int | None,
+    first_rank: int,
+    invalid: Invalid,
+    made: FeatureColumns,
 ) -> None:
     """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
 
     Positions must not descend in a list. With a pair_key, ids are of any kind and numbered; query_doc_pairs is the
-    largest id allowed. `invalid` says what becomes of rows with faults.
+    largest id allowed. `invalid` says what becomes of rows with faults; `made` are columns of features and categories.
     """
-    schema, ids = packed_columns(tables[0]), PairIds(pair_key, log.names) if pair_key else None
+    own, ids = made.settle(tables), PairIds(pair_key, log.names) if pair_key else None
+    schema, fields = packed_columns(tables[0]) | own, {**tables[0].fields, **own}
     if "seen" in tables[0].columns:  # those left keep their places
         schema["positions"] = COLUMNS["positions"]
     faults, extent, waiting = Faults(), Extent(), Spool[Lists](log.scratch / "lists")
     for batch in batches_of(tables, log.progress, faults=faults):
         location = batch.location
-        lists = Lists.of(batch.columns, location, tables[0].fields)
+        lists = Lists.of(batch.columns, location, fields)
         lists.check_order(location)
         lists = from_one(lists, first_rank, location)
         check_seen(lists, location)
@@ -154,7 +176,7 @@ def read_lists(
         if positions is not None:
             lists = lists.head(positions, log)
         extent.add(lists.lengths, location, rows)
-        lists = with_session_keys(lists)
+        lists = made.encoded(with_session_keys(lists), log, location)
         waiting.append(lists if ids is None else ids.number(lists))
     faults.end(invalid, log)
     ranks = extent.ranks(schema.values(), POSITIONS) if positions is None else positions
@@ -162,6 +184,7 @@ def read_lists(
         for lists in waiting:
             pack.append(lists.padded(ranks, schema), SourceLocation(str(log.source)))
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
+    made.finish(log)
 
 
 def packed_columns(table: SourceTable) -> dict[str, Column]:

@@ -2,6 +2,7 @@
 
 import enum
 import math
+from collections.abc import Collection
 from typing import Annotated
 
 import jax
@@ -54,6 +55,7 @@ class CascadeModel(CascadeFamily):
         click_rate: Probability | None = None,
         features: Features = None,
         columns: Columns = None,
+        standardized: Collection[str] = (),
         rngs: nnx.Rngs | None = None,
     ):
         # not generated, since the argument `conditional` has the name of a method
@@ -63,7 +65,7 @@ class CascadeModel(CascadeFamily):
             positions,
         )
         self.min_log_prob, self.before_click = min_log_prob, Conditional(conditional)
-        self.__post_init__(click_rate, features, columns, rngs)
+        self.__post_init__(click_rate, features, columns, standardized, rngs)
 
     def probs(self, batch: ByRank) -> CascadeProbs:
         """Returns a, and satisfaction with the first click."""

@@ -1,7 +1,7 @@
 """Common parts of click models that read vectors of documents and queries."""
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import jax.numpy as jnp
@@ -54,11 +54,19 @@ class NetworkClickModel(SequentialClickModel):
         click_rate: Probability | None,
         features: Features,
         columns: Columns,
+        standardized: Collection[str],
         rngs: nnx.Rngs | None,
     ) -> None:
-        super().__post_init__(click_rate, features, columns, rngs)
+        super().__post_init__(click_rate, features, columns, standardized, rngs)
         rngs = cast(nnx.Rngs, rngs)  # without which nothing was built
-        sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features, columns)
+        sizes = Sizes(
+            self.query_doc_pairs,
+            self.positions,
+            click_rate,
+            features,
+            columns,
+            standardized=standardized,
+        )
         for name in ("documents", "queries", "context"):
             source = getattr(self, name)
             if isinstance(source, VectorsConfig | ContextParameterConfig):

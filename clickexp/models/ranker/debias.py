@@ -162,20 +162,21 @@ class WithPropensities(Debias):
     def weights(self, batch: Batch) -> PerDocument:
         """Returns 1 / propensity of each document, 0 where it is unknown."""
         propensities = self.known()
-        return by_position(propensities.weights(len(propensities.values), self.clip), batch)
+        weights = propensities.weights(len(propensities.values), self.clip)
+        return by_position(weights, batch, propensities)
 
 
-def by_position(curve: np.ndarray, batch: Batch) -> PerDocument:
+def by_position(curve: np.ndarray, batch: Batch, propensities: Propensities) -> PerDocument:
     """Looks a curve up by the position of each document.
 
     Args:
-        curve: Numbers by position from 0; further positions have 0.
+        curve: Numbers by position from 0, or by cell of layouts; further ones have 0.
         batch: Sessions.
+        propensities: Those that the curve is of.
     """
     values = jnp.asarray(np.append(curve, 0), jnp.float32)
-    return jnp.broadcast_to(
-        values[jnp.minimum(batch["positions"], len(curve))], batch["mask"].shape
-    )
+    places = jnp.minimum(propensities.places(batch), len(curve))
+    return jnp.broadcast_to(values[places], batch["mask"].shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,7 +249,9 @@ class AffineCorrection(WithPropensities):
         """Returns the loss of the corrected clicks."""
         propensities = self.known()
         offsets = by_position(
-            np.nan_to_num(propensities.by_position(len(propensities.values), "offsets")), batch
+            np.nan_to_num(propensities.by_position(len(propensities.values), "offsets")),
+            batch,
+            propensities,
         )
         corrected = (jnp.asarray(batch["clicks"], jnp.float32) - offsets) * self.weights(batch)
         return loss(scores, corrected, batch["mask"])

@@ -287,7 +287,7 @@ class DoublyRobust(WithPropensities):
             propensities.by_position(len(propensities.values), name)
             for name in ("values", "offsets")
         )
-        alpha, beta = (by_position(np.nan_to_num(curve), batch) for curve in curves)
+        alpha, beta = (by_position(np.nan_to_num(curve), batch, propensities) for curve in curves)
         pair = log_sigmoid_pair(jnp.broadcast_to(learned.logit(batch), mask.shape))
         estimate = jax.lax.stop_gradient(jnp.exp(pair.log))
         weights = self.weights(batch)

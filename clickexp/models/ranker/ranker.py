@@ -1,5 +1,6 @@
 """A ranker learned from clicks."""
 
+from collections.abc import Collection
 from typing import cast
 
 import jax
@@ -47,14 +48,22 @@ class Ranker(Model):
         click_rate: Probability | None,
         features: Features,
         columns: Columns,
+        standardized: Collection[str],
         rngs: nnx.Rngs | None,
     ) -> None:
         self.check_settings(loss=self.loss, debias=self.debias, attraction=self.attraction)
-        super().__post_init__(click_rate, features, columns, rngs)
+        super().__post_init__(click_rate, features, columns, standardized, rngs)
         self.separates_examination = self.debias.learns_examination
         self.name = self.name_with(loss=self.loss, debias=self.debias)
         rngs = cast(nnx.Rngs, rngs)  # without which the towers were not built
-        sizes = Sizes(self.query_doc_pairs, self.positions, click_rate, features, columns)
+        sizes = Sizes(
+            self.query_doc_pairs,
+            self.positions,
+            click_rate,
+            features,
+            columns,
+            standardized=standardized,
+        )
         self.learned = nnx.data(self.debias.build(sizes, rngs))
         self.noise = _Noise(rngs) if self.loss.random else None
 

@@ -2,6 +2,7 @@
 
     scorer = Scorer("ranker.npz")
     scores = scorer.score(features=vectors)     # towers of features; as in the files that training read
+    scores = scorer.score(scorer.vectors({"price": prices, "brand": brands}))  # of a log whose columns are features
     scores = scorer.score(ids=query_doc_ids)    # tables of ids
     order = scorer.rank(features=vectors)       # the best document first
 
@@ -33,6 +34,10 @@ OPERATIONS = {
     "subtract": operator.sub,
     "multiply": operator.mul,
     "matmul": operator.matmul,
+    "take": lambda x, places: x[..., places],
+    "fill": lambda x, values: np.where(np.isnan(x), values, x),
+    "is_missing": lambda x: np.isnan(x).astype(np.float64),
+    "one_hot": lambda x, levels: (x == levels).astype(np.float64),
     "concatenate": lambda *parts: np.concatenate(parts, axis=-1),
     "squeeze": lambda x: x[..., 0],
     "row": _row,
@@ -57,7 +62,7 @@ class Scorer:
         reads_ids: Whether a step reads ids.
         rows: Numbers of rows of the tables that steps look ids up in.
         description: The steps, as ranker.npz describes them: name, operation, names of what it reads, settings. The
-            last one is the score.
+            last one is the score; the last one of "encoding" is the feature vector of the numbers of columns.
     """
 
     def __init__(self, file):
@@ -91,12 +96,34 @@ class Scorer:
             features = self._transformed(features, transformed)
         if self.reads_ids and ids is None:
             raise ValueError("the ranker has a table of ids: give ids")
-        values = {**self.arrays, "features": features, "ids": np.asarray(ids)}
-        scores = np.zeros(())
-        for name, operation, inputs, settings in self.description["steps"]:
-            scores = OPERATIONS[operation](*[values[each] for each in inputs], **settings)
-            values[name] = scores
-        return scores
+        return self._computed(self.description["steps"], features, np.asarray(ids))
+
+    def vectors(self, columns):
+        """Returns the features of documents, as `score` takes them, from the columns that a log has for them.
+
+        Args:
+            columns: Values per document by the name of the column: numbers, names of categories, or vectors; None or
+                nan where one is missing.
+
+        Returns:
+            Features [documents, numbers].
+
+        Raises:
+            ValueError: A column is missing, or the log has vectors.
+        """
+        parts = []
+        for name, width, categories in self.description["columns"]:
+            if name not in columns:
+                raise ValueError(f"the ranker reads the column {name}")
+            values = columns[name]
+            if categories is not None:
+                known = {category: number for number, category in enumerate(categories, 1)}
+                values = [known.get(value, 0) for value in values]
+            numbers = np.asarray(values, np.float64)  # None is nan
+            parts.append(numbers.reshape(len(numbers), width))
+        if not parts:
+            raise ValueError("the ranker reads no columns: give vectors of features")
+        return np.concatenate(parts, axis=1)
 
     def rank(self, features=None, ids=None):
         """Returns the places of documents [n] in the order of their scores, the best first."""
@@ -106,10 +133,20 @@ class Scorer:
         if features is None:
             raise ValueError(f"the ranker reads features: give vectors of {self.width} numbers")
         features = np.asarray(features, np.float64)
+        if transformed:
+            return features
         if features.shape[-1:] != (self.width,):
             raise ValueError(
                 f"features have shape {features.shape}, and the ranker reads {self.width} per document"
             )
-        if not transformed and self.description["transform"] == "log1p":
-            features = np.sign(features) * np.log1p(np.abs(features))
-        return features
+        if self.description["transform"] == "log1p":
+            return np.sign(features) * np.log1p(np.abs(features))
+        encoding = self.description["encoding"]
+        return self._computed(encoding, features) if encoding else features
+
+    def _computed(self, steps, features, ids=None):
+        values, result = {**self.arrays, "features": features, "ids": ids}, np.zeros(())
+        for name, operation, inputs, settings in steps:
+            result = OPERATIONS[operation](*[values[each] for each in inputs], **settings)
+            values[name] = result
+        return result

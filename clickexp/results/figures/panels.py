@@ -1,7 +1,7 @@
 """Panels of figures, of groups of runs."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,26 @@ def barred(
     if np.any(reach):
         bars: dict[str, Any] = {"elinewidth": 1.0, "capsize": 3.0, "capthick": 0.8}
         axes.errorbar(x, values, reach, fmt="none", ecolor=COLORS[place], **bars)
+
+
+Numbers = Sequence[float] | np.ndarray
+Bars = tuple[Sequence[int], Numbers, Numbers, Numbers]
+"""Ranks, values, and lower and upper ends of their intervals, nan where unknown."""
+
+
+def layouts(curves: Mapping[str, Bars], axes: Axes, first: int = 0) -> None:
+    """Draws examination by rank of each layout, relative to one of them; the first of many.
+
+    Args:
+        curves: By name of the layout.
+        axes: The panel.
+        first: Looks that curves of other panels have.
+    """
+    for place, (name, (ranks, *bars)) in enumerate([*curves.items()][: len(COLORS)], first):
+        values, low, high = (np.array(each, float) for each in bars)
+        barred(ranks, values, low, high, place % len(COLORS), axes, figure_text(name))
+    axes.set(xlabel="Rank", ylabel="Examination relative\nto one layout", ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def forest(

@@ -10,11 +10,22 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from clickexp.results.figures.drawing import Panel
-from clickexp.results.figures.panels import COLORS, MARKERS, barred, calibration, look, per_rank
+from clickexp.results.figures.log import curves
+from clickexp.results.figures.panels import (
+    COLORS,
+    MARKERS,
+    barred,
+    calibration,
+    layouts,
+    look,
+    per_rank,
+)
 from clickexp.results.groups import Group
-from clickexp.runs.run import RelativeExamination, Run
+from clickexp.runs.run import RelativeExamination, Run, Vectors, layout_name
 from clickexp.utils.escape import figure_text
 
+CLICK_RATES = "click_rates_by_"
+"""How names of figures of click rates begin."""
 _LOSSES = {"train/loss": "training", "val/loss": "validation"}
 
 
@@ -37,9 +48,13 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
     if set(examined := run.per_rank.get("examination") or [1.0]) != {1.0}:
         figures["examination"] = [partial(per_rank, groups, "examination")]
         if points:
-            figures["examination"].append(partial(_propensity, points, groups))
+            figures["examination"].append(_examination(points, groups))
     elif points and len(examined) == 1:
-        figures["propensities"] = [partial(_propensity, points, groups)]
+        figures["propensities"] = [_examination(points, groups)]
+    for name, values in run.click_rates.items():
+        figures[f"{CLICK_RATES}{name.replace(' ', '_')}"] = [
+            curves(_rates(name, values), "Click rate")
+        ]
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
         figures["learning"] = [partial(_losses, run)]
     if groups[0].reliability():
@@ -61,22 +76,62 @@ def propensities(run: Run) -> list[RelativeExamination]:
         return run.propensity or _shared_propensities(run)
     weights = run.weighting
     points = zip_longest(weights.values, weights.low, weights.high)
-    return RelativeExamination.known((place, *point) for place, point in enumerate(points, 1))
+    if not weights.layouts:
+        return RelativeExamination.known((place, *point) for place, point in enumerate(points, 1))
+    of_points = [{**each} for each in weights.layouts]
+    places = [int(layout.pop("position")) for layout in of_points]
+    return RelativeExamination.known(
+        ((place, *point) for place, point in zip(places, points, strict=True)), of_points
+    )
 
 
 def _shared_propensities(run: Run) -> list[RelativeExamination]:
     """Returns those of the model that do not depend on clicks above."""
-    return RelativeExamination.known(
-        (parameter.position, parameter.relative, parameter.relative_low, parameter.relative_high)
-        for parameter in run.shared
-        if parameter.last_click is None and "/" not in parameter.parameter
+    found = [each for each in run.shared if each.last_click is None and "/" not in each.parameter]
+    points = (
+        (each.position, each.relative, each.relative_low, each.relative_high) for each in found
     )
+    return RelativeExamination.known(points, [each.layout for each in found])
 
 
 def run_groups(run: Run) -> list[Group]:
     """Returns the run and its references, as groups of one run each."""
     references = [run.of_reference(name) for name in run.references]
     return [Group((one,), one.model, one.model) for one in (run, *references)]
+
+
+def _examination(points: Sequence[RelativeExamination], groups: Sequence[Group]) -> Panel:
+    """Returns the panel of propensities: a curve for each layout, where examination differs between them."""
+    if not any(point.layout for point in points):
+        return partial(_propensity, points, groups)
+    by_layout: dict[str, list[RelativeExamination]] = {}
+    for point in points:
+        by_layout.setdefault(layout_name(point.layout), []).append(point)
+    return partial(
+        layouts,
+        {
+            name: (
+                [each.position for each in of_layout],
+                [each.relative for each in of_layout],
+                np.array([each.relative_low for each in of_layout], np.float64),
+                np.array([each.relative_high for each in of_layout], np.float64),
+            )
+            for name, of_layout in by_layout.items()
+        },
+        first=len(groups),
+    )
+
+
+def _rates(name: str, values: Mapping[str, Vectors]) -> dict[str, np.ndarray]:
+    """Returns click rates by rank of the groups with the most impressions, nan where nothing was shown."""
+    shown = {value: np.array(each["shown"], float) for value, each in values.items()}
+    chosen = sorted(shown, key=lambda value: -shown[value].sum())[: len(COLORS)]
+    return {
+        figure_text(f"{name} {value}"): np.array(values[value]["clicks"], float)
+        / np.where(counts, counts, np.nan)
+        for value, counts in shown.items()
+        if value in chosen
+    }
 
 
 def _propensity(points: Sequence[RelativeExamination], groups: Sequence[Group], axes: Axes) -> None:
@@ -90,7 +145,7 @@ def _propensity(points: Sequence[RelativeExamination], groups: Sequence[Group], 
     barred(ranks, values, low, high, 0, axes, figure_text(groups[0].name))
     for i, group in enumerate(groups):
         if i and (truth := group.per_rank("examination")):
-            true = truth.mean / truth.mean[0]
+            true = truth.mean / truth.mean[points[0].position - 1]
             mark = {"marker": MARKERS[i], "markersize": 2.2}
             axes.plot(
                 np.arange(1, len(true) + 1), true, label=figure_text(group.name), **mark, **look(i)

@@ -9,6 +9,7 @@ from typing import Any
 from clickexp.results import metric_names
 from clickexp.results.figures.drawing import BLACK, GRID
 from clickexp.results.figures.panels import COLORS
+from clickexp.results.figures.run import CLICK_RATES
 from clickexp.results.groups import Group
 from clickexp.results.pages.template import filled
 from clickexp.results.run_tables import rank_table, result_tables, shared_table
@@ -25,6 +26,8 @@ _CAPTIONS = {
     "as propensities are used: clicks determine examination up to a factor. Bars are 95% intervals.",
     "propensities": "Propensities by position relative to the first: what the ranker has learned of examination, or "
     "what it divides clicks by.",
+    CLICK_RATES: "Click rates by rank of the test sessions, by length of list or a column with few values. One curve "
+    "of examination fits them where they differ by a factor at most, or show other documents.",
     "cold_start": "Perplexity of documents by how often training has shown them, and their share of the test set.",
     "learning": "Losses by epoch. The model is that of the best epoch, which the star marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
@@ -145,7 +148,7 @@ def _details(summary: str, table: Table) -> str:
 
 def _figure(name: str, svg: str) -> str:
     """A figure in the colours of the page, with links to its files."""
-    caption = html_text(_CAPTIONS.get(name, ""))
+    caption = html_text(_CAPTIONS.get(CLICK_RATES if name.startswith(CLICK_RATES) else name, ""))
     links = " · ".join(
         f'<a href="figures/{name}.{kind}">{kind.upper()}</a>' for kind in ("pdf", "png")
     )

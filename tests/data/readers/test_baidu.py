@@ -171,7 +171,10 @@ def test_folders_and_columns_that_do_not_fit(tmp_path):
     ):
         with refuses(DataError, *parts):
             open_baidu_ultr_uva(path, **options)
-    for kind, values in ((pa.list_(pa.float32()), [0.5]), (pa.list_(pa.list_(pa.int32())), [[1]])):
+    for kind, values in (
+        (pa.list_(pa.float32()), [0.5]),
+        (pa.list_(pa.list_(pa.string())), [["1"]]),
+    ):
         write(tmp_path / "uva" / "part-0_split-0.parquet", [[values, [1], [0]]], kind=kind)
         with refuses(DataError, "query_doc_features has type"):
             open_baidu_ultr_uva(tmp_path / "uva")

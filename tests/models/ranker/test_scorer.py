@@ -14,6 +14,7 @@ TABLE = np.array([0.5, -1.0, 2.0], np.float32)
 
 def scorer(folder, *steps, features=None, transform=None, **arrays):
     description = {"model": "R", "features": features, "transform": transform, "steps": steps}
+    description |= {"encoding": (), "columns": ()}
     np.savez(folder / "ranker.npz", description=json.dumps(description), **arrays)
     return Scorer(folder / "ranker.npz")
 
@@ -61,6 +62,31 @@ def test_features_are_transformed_once(tmp_path):
     transformed = np.sign(X) * np.log1p(np.abs(X))
     np.testing.assert_allclose(log.score(X), transformed @ w)
     np.testing.assert_allclose(log.score(transformed, transformed=True), log.score(X))
+
+
+def test_columns_become_features_with_gaps_and_categories(tmp_path):
+    steps = [
+        ("filled", "fill", ["features", "means"], {}),
+        ("price", "take", ["filled", "first"], {}),
+        ("code", "take", ["filled", "second"], {}),
+        ("brand", "one_hot", ["code", "levels"], {}),
+        ("gaps", "is_missing", ["features"], {}),
+        ("gap", "take", ["gaps", "first"], {}),
+        ("all", "concatenate", ["price", "brand", "gap"], {}),
+    ]
+    score = [("matmul", "matmul", ["features", "w"], {}), ("score", "squeeze", ["matmul"], {})]
+    w = RNG.normal(size=(4, 1))
+    arrays = {"means": np.array([7.0, 0.0]), "first": np.array([0]), "second": np.array([1])}
+    found = scorer(tmp_path, *score, features=2, w=w, levels=np.array([1.0, 2.0]), **arrays)
+    found.description |= {
+        "encoding": steps,
+        "columns": [["price", 1, None], ["brand", 1, ["acme", "bolt"]]],
+    }
+    features = found.vectors({"price": [3.0, None, 5.0], "brand": ["bolt", "acme", "new"]})
+    by_hand = np.array([[3, 0, 1, 0], [7, 1, 0, 1], [5, 0, 0, 0]]) @ w
+    np.testing.assert_allclose(found.score(features), by_hand[:, 0])
+    with pytest.raises(ValueError, match="brand"):
+        found.vectors({"price": [1.0]})
 
 
 def test_ids_that_a_table_does_not_know_have_its_first_row(tmp_path):

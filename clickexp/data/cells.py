@@ -1,0 +1,180 @@
+"""Positions within layouts: pages of each device, say, whose documents are seen differently at the same rank."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from clickexp.data.dataset import Dataset
+from clickexp.data.derived import DerivedColumn, Rows
+from clickexp.data.schema import COLUMNS
+from clickexp.data.sessions import Sessions
+from clickexp.errors import ConfigError
+
+_MOST = 1_000_000
+"""Cells of a model; more are those of a column that tells no layouts, such as a user."""
+
+Layout = dict[str, int]
+"""A value of each column."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """Numbers of positions within combinations of the values of columns: cell = combination (positions + 1) + position.
+
+    Without columns, cells are positions. Documents with other values are in cells of their own, behind all others.
+
+    Attributes:
+        columns: Names of columns of whole numbers from 0, and how many values each has.
+        positions: Largest position.
+    """
+
+    columns: tuple[tuple[str, int], ...]
+    positions: int
+
+    @classmethod
+    def of_sizes(cls, names: Sequence[str], sizes: Mapping[str, int], positions: int) -> "Cells":
+        """Returns the cells of columns of a log.
+
+        Args:
+            names: Of the columns.
+            sizes: Largest value of each column of whole numbers of the log.
+            positions: Largest position.
+
+        Raises:
+            ConfigError: The log has no such column, or too many values.
+        """
+        for name in names:
+            if name not in sizes:
+                have = ", ".join(sizes) or "none"
+                raise ConfigError(
+                    f"examination_by={list(names)}: the log has no column {name} of whole numbers (it has {have}). "
+                    f"Declare it, as in '+dataset.columns.{name}={{dtype: int8, per: session}}', or leave it out"
+                )
+        cells = cls(tuple((name, sizes[name] + 1) for name in names), positions)
+        if cells.count > _MOST:
+            raise ConfigError(
+                f"examination_by={list(names)} has {cells.count:,} combinations of values and positions, more than "
+                f"{_MOST:,}: give columns with few values, numbered from 0, such as that of the device"
+            )
+        return cells
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(name for name, _ in self.columns)
+
+    @property
+    def count(self) -> int:
+        """Number of cells, the first of each combination being that of no position."""
+        return (self.positions + 1) * (self.layouts + bool(self.columns))
+
+    @property
+    def layouts(self) -> int:
+        """Number of combinations."""
+        return math.prod(size for _, size in self.columns)
+
+    def of(self, batch: Mapping[str, Any]) -> Any:
+        """Returns the cell of each document, from the positions and the columns of a batch."""
+        if not self.columns:
+            return batch["positions"]
+        combination: Any = 0
+        known: Any = True
+        for name, size in self.columns:
+            values = batch[name].astype(np.int32)
+            known = known & (values >= 0) & (values < size)
+            combination = combination * size + values
+        inside = known.astype(np.int32)
+        combination = combination * inside + self.layouts * (1 - inside)
+        return combination * (self.positions + 1) + batch["positions"]
+
+    def cell(self, layout: Mapping[str, int], position: int) -> int:
+        """Returns the cell of a position in a layout."""
+        values = {name: np.int32(layout[name]) for name in self.names}
+        return int(self.of({**values, "positions": position}))
+
+    def named(self, layout: Mapping[str, str], position: int) -> int:
+        """Returns the cell of a position in a layout as results name it."""
+        return self.cell({name: int(value) for name, value in layout.items()}, position)
+
+    def knows(self, cell: int) -> bool:
+        """Whether a cell belongs to a combination of the values."""
+        return cell < self.layouts * (self.positions + 1)
+
+    def unknown(self, sessions: Sessions) -> int:
+        """Returns how many documents are in other layouts."""
+        chunks = self.view(sessions).chunks()
+        known = self.layouts * (self.positions + 1)
+        return sum(int((chunk.of_documents("positions") >= known).sum()) for chunk in chunks)
+
+    def layout(self, cell: int) -> Layout:
+        """Returns the value of each column that a cell belongs to."""
+        combination, found = cell // (self.positions + 1), {}
+        for name, size in reversed(self.columns):
+            combination, found[name] = divmod(combination, size)
+        return {name: found[name] for name in self.names}
+
+    def words(self, cell: int) -> str:
+        """Returns the layout of a cell in words, such as "device 2"."""
+        return ", ".join(f"{name} {value}" for name, value in self.layout(cell).items())
+
+    def position(self, cell: int) -> int:
+        """Returns the position that a cell belongs to."""
+        return cell % (self.positions + 1)
+
+    def batch(self, cells: Sequence[int] | np.ndarray) -> dict[str, np.ndarray]:
+        """Returns positions and columns of a batch of one list that has documents in these cells."""
+        combination, positions = np.divmod(np.asarray(cells, np.int32), self.positions + 1)
+        found = {"positions": positions[None]}
+        for name, size in reversed(self.columns):
+            combination, values = np.divmod(combination, size)
+            found[name] = values[None]
+        return found
+
+    def view(self, sessions: Sessions) -> Sessions:
+        """Returns sessions whose positions are the cells, to count by them; models take the sessions themselves."""
+        if not self.columns:
+            return sessions
+        derived = {**sessions.derived, "positions": _CellNumbers(self, sessions)}
+        largest = self.count - 1
+        return dataclasses.replace(sessions, derived=derived, positions=largest)
+
+
+class _CellNumbers(DerivedColumn):
+    """Stands in for the positions of sessions."""
+
+    column = COLUMNS["positions"]
+
+    def __init__(self, cells: Cells, sessions: Sessions):
+        self._cells, self._has_positions = cells, "positions" in sessions.columns
+        self._ranks = sessions.ranks
+        self._per_document = {name: sessions.schema[name].per_document for name in cells.names}
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]  # follows from the log
+        """Packed columns."""
+        own = ("positions",) if self._has_positions else ()
+        return (*own, "lengths", *self._cells.names)
+
+    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+        """Returns the cell of each document, 0 where there is none."""
+        places = np.arange(1, self._ranks + 1, dtype=np.int32)[None]
+        values = {
+            name: packed[name] if per_document else packed[name][:, None]
+            for name, per_document in self._per_document.items()
+        }
+        positions = packed["positions"] if self._has_positions else places
+        shown = places <= packed["lengths"][:, None]
+        return np.where(shown, self._cells.of({**values, "positions": positions}), 0)
+
+    def bounds(self) -> tuple[int, int]:
+        """Returns the smallest and the largest cell."""
+        return 0, self._cells.count - 1
+
+
+def cells_of(dataset: Dataset, names: Sequence[str]) -> Cells:
+    """Returns the cells of columns of a dataset; ConfigError as `Cells.of_sizes`."""
+    return Cells.of_sizes(names, dataset.columns, dataset.positions)

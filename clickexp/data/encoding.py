@@ -1,0 +1,362 @@
+"""Feature vectors made of the columns of a log: missing values filled, categories as indicators, numbers standardised.
+
+What it takes for that is learned of the training sessions, and kept with a run, so that exports do the same.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    NonNegativeInt,
+    PositiveInt,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+
+from clickexp.data.derived import DerivedColumn, Rows
+from clickexp.data.schema import Column
+from clickexp.data.sessions import Sessions
+from clickexp.errors import DataError
+
+FEATURES = "query_doc_features"
+Missing = Literal["mean", "zero", "indicator"]
+Names = list[StrictInt | StrictStr]
+"""What the categories 1, 2, ... of a column are called."""
+_MOST_INDICATORS = 1000
+"""Categories of a column that feature vectors have an indicator for, at most."""
+
+
+class _Stated(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class FeatureSettings(_Stated):
+    """What feature vectors are made of, as a reader was told.
+
+    Attributes:
+        columns: Names of the columns.
+        missing: What stands for values that the log lacks: their mean over the training documents, zero, or that mean
+            with an indicator of its own; None where there are none.
+        standardize: Whether numbers get mean 0 and standard deviation 1 over the training documents.
+    """
+
+    columns: list[str]
+    missing: Missing | None = None
+    standardize: bool = True
+
+
+class EncodedColumn(_Stated):
+    """A column that feature vectors are made of.
+
+    Attributes:
+        name: Its name.
+        width: Numbers per document.
+        categories: Names of its categories; None of numbers.
+    """
+
+    name: str
+    width: PositiveInt = 1
+    categories: Names | None = None
+
+
+class Encoder(_Stated):
+    """Turns the numbers of columns into feature vectors.
+
+        x = (parts - center) * scale
+
+    The parts are numbers as they are, with missing ones filled, and an indicator for each category; the indicators of
+    missing numbers come last. A category is given by its number, 0 where training does not show it.
+
+    Attributes:
+        columns: Columns in the order of their numbers.
+        missing: What stands for missing values; None where there are none.
+        fill: What replaces each number where it is missing.
+        indicated: Places of the numbers whose absence has an indicator.
+        center: Taken off each feature.
+        scale: Multiplies each feature.
+    """
+
+    columns: list[EncodedColumn]
+    missing: Missing | None = None
+    fill: list[float]
+    indicated: list[NonNegativeInt] = []
+    center: list[float] = []
+    scale: list[float] = []
+
+    @property
+    def is_standardized(self) -> bool:
+        """Whether features are standardised."""
+        return bool(self.scale)
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        numbers, features = sum(column.width for column in self.columns), (0, len(self.names))
+        if len(self.fill) != numbers or len(self.center) != len(self.scale):
+            raise ValueError("fill, center or scale has another length")
+        if len(self.scale) not in features or max(self.indicated, default=0) >= numbers:
+            raise ValueError("scale has another length, or indicated a place of no number")
+        return self
+
+    def width(self, name: str) -> int:
+        """Returns the numbers of a column."""
+        return next(column.width for column in self.columns if column.name == name)
+
+    def places(self) -> Iterator[tuple[EncodedColumn, int]]:
+        """Yields each column with the place of its first number."""
+        place = 0
+        for column in self.columns:
+            yield column, place
+            place += column.width
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the features."""
+        names = []
+        for column in self.columns:
+            if column.categories is not None:
+                names += [f"{column.name}={category}" for category in column.categories]
+            elif column.width == 1:
+                names.append(column.name)
+            else:
+                names += [f"{column.name}[{place}]" for place in range(column.width)]
+        numbers = [column.name for column in self.columns for _ in range(column.width)]
+        return names + [f"{numbers[place]} is missing" for place in self.indicated]
+
+    def encode(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns feature vectors.
+
+        Args:
+            numbers: `[..., numbers]`, nan where one is missing.
+        """
+        missing = np.isnan(numbers)
+        filled = np.where(missing, self.fill, numbers).astype(np.float32)
+        parts = []
+        for column, place in self.places():
+            if column.categories is None:
+                parts.append(filled[..., place : place + column.width])
+            else:
+                levels = np.arange(1, len(column.categories) + 1)
+                parts.append((filled[..., place, None] == levels).astype(np.float32))
+        parts.append(missing[..., self.indicated].astype(np.float32))
+        vectors = np.concatenate(parts, axis=-1)
+        if not self.is_standardized:
+            return vectors
+        return (vectors - np.array(self.center, np.float32)) * np.array(self.scale, np.float32)
+
+
+class FeatureVectors(DerivedColumn):
+    """The feature vectors of documents, encoded where they are read.
+
+    Args:
+        encoder: Makes them of the numbers of columns.
+        schema: Declarations of the columns.
+        recoded: Numbers in training of the packed numbers of categories, by column.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        schema: Mapping[str, Column],
+        recoded: Mapping[str, np.ndarray] | None = None,
+    ):
+        self.encoder, self.is_standardized = encoder, encoder.is_standardized
+        self.column = Column(FEATURES, np.float32, shape=(len(encoder.names),))
+        self._recoded = recoded or {}
+        self._per_document = {
+            column.name: schema[column.name].per_document for column in encoder.columns
+        }
+        self.reads = ("query_doc_ids", *self._per_document)
+
+    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+        """Returns the vectors of the documents, `[sessions, ranks, features]`."""
+        return self.encoder.encode(self.numbers(packed))
+
+    def numbers(self, packed: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Returns the numbers that vectors are made of, `[sessions, ranks, numbers]`, nan where one is missing."""
+        shape = packed["query_doc_ids"].shape
+        parts = []
+        for column in self.encoder.columns:
+            values = packed[column.name]
+            if column.name in self._recoded:
+                values = self._recoded[column.name][values]
+            values = values if self._per_document[column.name] else values[:, None]
+            values = values.astype(np.float32).reshape(*values.shape[:2], column.width)
+            parts.append(np.broadcast_to(values, (*shape, column.width)))
+        return np.concatenate(parts, axis=-1)
+
+    def bounds(self) -> tuple[int, int]:
+        """Vectors have none."""
+        return 0, 0
+
+
+class Recoded(DerivedColumn):
+    """A column of categories by their numbers in training, in place of those in the log.
+
+    Args:
+        column: Its declaration.
+        table: The number in training of each one in the log; 0 where training does not show it.
+    """
+
+    def __init__(self, column: Column, table: np.ndarray):
+        self.column, self.reads, self._table = column, (column.name,), table
+
+    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+        """Returns the numbers in training."""
+        return self._table[packed[self.column.name]]
+
+    def bounds(self) -> tuple[int, int]:
+        """Returns 0 and the largest number."""
+        return 0, int(self._table.max())
+
+
+class Encoding(_Stated):
+    """What was learned of the training sessions to encode columns.
+
+    Attributes:
+        categories: Names of the categories that training shows, by column.
+        features: Makes feature vectors, where there are any.
+    """
+
+    categories: dict[str, Names] = {}
+    features: Encoder | None = None
+
+    @classmethod
+    def fit(
+        cls, train: Sessions, categories: Mapping[str, Names], settings: FeatureSettings | None
+    ) -> "Encoding":
+        """Learns an encoding.
+
+        Args:
+            train: The training sessions.
+            categories: Names of the categories of the log, by column.
+            settings: What feature vectors are made of.
+
+        Raises:
+            DataError: A column is missing in all training documents, or has too many categories.
+        """
+        shown = {
+            name: [names[number - 1] for number in _numbers_of(train, name) if number]
+            for name, names in categories.items()
+        }
+        encoding = cls(categories=shown)
+        if settings is None:
+            return encoding
+        return cls(categories=shown, features=_fitted(train, encoding, categories, settings))
+
+    @classmethod
+    def read(cls, file: Path) -> "Encoding":
+        """Reads what a run has kept.
+
+        Raises:
+            DataError: The file is damaged.
+        """
+        try:
+            return cls.model_validate_json(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise DataError(f"{file} is damaged. Run the experiment again.") from error
+
+    def applied(self, sessions: Sessions, categories: Mapping[str, Names]) -> Sessions:
+        """Returns sessions with encoded columns.
+
+        Args:
+            sessions: Some sessions of a log.
+            categories: Names of the categories of the log, by column.
+        """
+        tables = {name: self._table(name, names) for name, names in categories.items()}
+        derived: list[DerivedColumn] = [
+            Recoded(sessions.schema[name], table)
+            for name, table in tables.items()
+            if name in sessions.columns
+        ]
+        if self.features is not None:
+            derived.append(FeatureVectors(self.features, sessions.schema, tables))
+        return sessions.replacing(*derived)
+
+    def _table(self, column: str, names: Sequence[int | str]) -> np.ndarray:
+        """Returns the number here of each category of a log, from that of none."""
+        numbers = {name: number for number, name in enumerate(self.categories.get(column, ()), 1)}
+        return np.array([0, *(numbers.get(name, 0) for name in names)], np.int32)
+
+
+def _numbers_of(sessions: Sessions, name: str) -> np.ndarray:
+    """Returns the numbers of the categories that sessions show, in order."""
+    found = [np.unique(chunk.of_documents(name)) for chunk in sessions.chunks()]
+    return np.unique(np.concatenate(found))
+
+
+def _fitted(
+    train: Sessions,
+    encoding: Encoding,
+    categories: Mapping[str, Names],
+    settings: FeatureSettings,
+) -> Encoder:
+    columns = [_encoded(name, train, encoding) for name in settings.columns]
+    numbers = sum(column.width for column in columns)
+    plain = Encoder(columns=columns, fill=[0.0] * numbers)
+    tables = {name: encoding._table(name, names) for name, names in categories.items()}
+    reader = FeatureVectors(plain, train.schema, tables)
+    known, total = np.zeros((2, numbers))
+    for values in _documents(train, reader):
+        known += np.isfinite(values).sum(axis=0)
+        total += np.nansum(values, axis=0, dtype=np.float64)
+    _check_known(plain, known)
+    is_category = np.zeros(numbers, bool)
+    for column, place in plain.places():
+        is_category[place] = column.categories is not None
+    with_mean = settings.missing in ("mean", "indicator")
+    fill = np.where(is_category, 0.0, total / known if with_mean else 0.0)
+    indicated = np.flatnonzero((known < train.documents) & ~is_category)
+    encoder = Encoder(
+        columns=columns,
+        missing=settings.missing,
+        fill=fill.tolist(),
+        indicated=indicated.tolist() if settings.missing == "indicator" else [],
+    )
+    return _standardized(train, reader, encoder) if settings.standardize else encoder
+
+
+def _encoded(name: str, train: Sessions, encoding: Encoding) -> EncodedColumn:
+    categories = encoding.categories.get(name)
+    if categories is not None and len(categories) > _MOST_INDICATORS:
+        raise DataError(
+            f"{name} has {len(categories):,} categories in training, too many for features. Leave it out of features, "
+            f"and read it by a tower of its own, such as attraction=embedding attraction.use_feature={name}."
+        )
+    return EncodedColumn(name=name, width=train.schema[name].numbers, categories=categories)
+
+
+def _documents(sessions: Sessions, vectors: FeatureVectors) -> Iterator[np.ndarray]:
+    """Yields the numbers of the documents shown, `[documents, numbers]`."""
+    for rows, shown in sessions.packed_chunks(vectors.reads):
+        yield vectors.numbers(rows)[shown]
+
+
+def _check_known(encoder: Encoder, known: np.ndarray) -> None:
+    for column, place in encoder.places():
+        if not known[place : place + column.width].all():
+            raise DataError(
+                f"{column.name} is missing in all training documents. Leave it out of features."
+            )
+
+
+def _standardized(train: Sessions, reader: FeatureVectors, encoder: Encoder) -> Encoder:
+    """Returns the encoder with means and standard deviations of its numbers; those that are all 0 or 1 stay so."""
+    width = len(encoder.names)
+    total, square = np.zeros((2, width))
+    binary, count = np.ones(width, bool), 0
+    for numbers in _documents(train, reader):
+        vectors = encoder.encode(numbers).astype(np.float64)
+        total += vectors.sum(axis=0)
+        binary &= ((vectors == 0) | (vectors == 1)).all(axis=0)
+        count += len(vectors)
+    center = np.where(binary, 0.0, total / count)
+    for numbers in _documents(train, reader):
+        square += ((encoder.encode(numbers) - center) ** 2).sum(axis=0)
+    deviation = np.sqrt(square / count)
+    scale = np.where(binary | (deviation == 0), 1.0, 1 / np.where(deviation == 0, 1.0, deviation))
+    return encoder.model_copy(update={"center": center.tolist(), "scale": scale.tolist()})
