@@ -23,8 +23,9 @@ WORDS = (
     ids=" ".join,
 )
 def test_any_model_stops_on_an_estimate_from_clicks(words, tmp_path):
-    run = clickexp.run(*words, *WORDS, f"cache_dir={tmp_path}/cache", folder=tmp_path / "run")
-    (best,) = (epoch for epoch in run.epochs.to_dicts() if epoch["epoch"] == run.train.best_epoch)
+    folder = tmp_path / "run"
+    run = clickexp.run(*words, *WORDS, f"cache_dir={tmp_path}/cache", folder=folder).result
+    (best,) = (epoch for epoch in run.epochs if epoch["epoch"] == run.train.best_epoch)
     assert 0 < run.val["snips_dcg@10"] == best["val/snips_dcg@10"] <= 1
     assert 0 < run.test["snips_dcg@10"] <= 1
     assert run.groups["ranking by clicks"] == ["snips_dcg@10"]

@@ -21,6 +21,8 @@ DIFFERENT = {
     "dataset/baidu_ultr pair_key": FORMAT,
     "dataset/baidu_ultr positions": FORMAT,
     "dataset/baidu_ultr_uva name": FORMAT,
+    "dataset/open_bandit name": FORMAT,
+    "dataset/open_bandit pair_key": FORMAT,
     "dataset/yandex_clax files": FORMAT,
     "dataset/yandex_clax name": FORMAT,
     "dataset/yandex_clax positions": FORMAT,

@@ -237,8 +237,8 @@ def with_posteriors(log, tmp_path_factory):
         "attraction/table": rng.normal(0, 0.5, (PAIRS + 1, 3)).astype(np.float32),
         "attraction/table/prior/log_precision": np.float32(0.3),
         "attraction/table/prior/mean": np.array([0.2], np.float32),
-        "attraction/table/prior/slope": np.array([0.4], np.float32),
-        "attraction/table/log_ranks": np.array([1.0, 0.5], np.float32),
+        "attraction/table/prior/slopes": np.array([[0.4], [-0.1]], np.float32),
+        "attraction/table/log_ranks": np.array([1.0, 0.5, 0.3], np.float32),
         "examination/weight": np.zeros(RANKS + 1, np.float32),
     }
     np.savez(run / "model.npz", **parameters)
@@ -255,7 +255,8 @@ def test_attraction_of_posteriors_is_their_mean_probability(with_posteriors):
     rows = parameters["attraction/table"][table["query_doc_id"].to_numpy()]
     offset, spread, x = rows.T.astype(np.float64)
     nodes, weights = np.polynomial.hermite_e.hermegauss(100)
-    draws = (-0.3 + offset + 0.4 * x)[:, None] + np.exp(spread - 0.15)[:, None] * nodes
+    mean = -0.3 + offset + 0.4 * x - 0.1 * (x**2 - 1)
+    draws = mean[:, None] + np.exp(spread - 0.15)[:, None] * nodes
     expected = sigmoid(draws) @ weights / weights.sum()
     np.testing.assert_allclose(table["attraction"], expected, rtol=1e-2)
 
