@@ -20,7 +20,7 @@ from clickexp.data.inspect.context import context_summaries
 from clickexp.data.inspect.doubts import doubts, examination_doubts
 from clickexp.data.inspect.identifiability import identifiability
 from clickexp.data.inspect.layout import detect
-from clickexp.data.inspect.layouts import click_rates, groupings
+from clickexp.data.inspect.layouts import LENGTH, click_rates, groupings
 from clickexp.data.inspect.spans import future_in_training, spans
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.log_format import LogFormat, prepare
@@ -88,7 +88,10 @@ def inspect_log(
         identifiability(dataset.train),
         context_summaries(dataset),
     )
-    warnings = [*doubts(dataset), *alike_names(dataset.names), *examination_doubts(dataset)]
+    unfit = examination_doubts(dataset)
+    warnings = [*doubts(dataset), *alike_names(dataset.names), *unfit.values()]
+    if columns := [name for name in unfit if name != LENGTH]:
+        following = [*following, f"examination_by=[{','.join(columns)}]"]
     if (doubt := future_in_training(dataset, times)) is not None:
         warnings.append(doubt)
     by_group = click_rates(dataset.train, groupings(dataset.train))
@@ -125,7 +128,7 @@ def inspect_log(
         report.notes(dataset.notes),
         *(f"warning: {doubt}" for doubt in warnings),
         links.describe(),
-        following,
+        f"next: {shlex.join(following)}",
         f"figures: {drawn}",
     )
 
@@ -226,7 +229,7 @@ class _Opened(NamedTuple):
     dataset: Dataset
     layout: str
     split: str
-    following: str
+    following: list[str]
 
 
 def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
@@ -269,11 +272,10 @@ def _split(dataset: Dataset, options: Mapping[str, Any]) -> str:
     )
 
 
-def _next(format: str, path: Path, options: Mapping[str, Any]) -> str:
-    """The command that fits a model to a log."""
+def _next(format: str, path: Path, options: Mapping[str, Any]) -> list[str]:
+    """The words of the command that fits a model to a log."""
     given = []
     for key, value in flat_options(options):
         declares = "+" if value.startswith("{") else ""  # a key that configurations lack
         given += [f"{declares}dataset.{key}={value}"] if key != "cache" else []
-    words = ["clickexp", f"dataset={format}", f"dataset.path={path}", *given, "model=pbm"]
-    return f"next: {shlex.join(words)}"
+    return ["clickexp", f"dataset={format}", f"dataset.path={path}", *given, "model=pbm"]

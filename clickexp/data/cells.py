@@ -10,6 +10,7 @@ import numpy as np
 
 from clickexp.data.dataset import Dataset
 from clickexp.data.derived import DerivedColumn, Rows
+from clickexp.data.encoding import Names, numbered_names
 from clickexp.data.schema import COLUMNS
 from clickexp.data.sessions import Sessions
 from clickexp.errors import ConfigError
@@ -17,8 +18,10 @@ from clickexp.errors import ConfigError
 _MOST = 1_000_000
 """Cells of a model; more are those of a column that tells no layouts, such as a user."""
 
-Layout = dict[str, int]
-"""A value of each column."""
+Layout = dict[str, str]
+"""A value of each column, as the log has it."""
+_OTHER = "(other)"
+"""A category in none of the layouts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +33,12 @@ class Cells:
     Attributes:
         columns: Names of columns of whole numbers from 0, and how many values each has.
         positions: Largest position.
+        categories: What the numbers from 0 of columns of categories are called, by column.
     """
 
     columns: tuple[tuple[str, int], ...]
     positions: int
+    categories: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @classmethod
     def of_sizes(cls, names: Sequence[str], sizes: Mapping[str, int], positions: int) -> "Cells":
@@ -61,6 +66,13 @@ class Cells:
                 f"{_MOST:,}: give columns with few values, numbered from 0, such as that of the device"
             )
         return cells
+
+    def called(self, categories: Mapping[str, Names]) -> "Cells":
+        """Returns the cells with layouts by the names of the categories 1, 2, ... of columns."""
+        called = {
+            name: numbered_names(categories[name]) for name in self.names if name in categories
+        }
+        return dataclasses.replace(self, categories=tuple(called.items()))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,14 +103,24 @@ class Cells:
         combination = combination * inside + self.layouts * (1 - inside)
         return combination * (self.positions + 1) + batch["positions"]
 
-    def cell(self, layout: Mapping[str, int], position: int) -> int:
-        """Returns the cell of a position in a layout."""
-        values = {name: np.int32(layout[name]) for name in self.names}
+    def cell(self, layout: Mapping[str, str], position: int) -> int:
+        """Returns the cell of a position in a layout; that of others where a value is of none."""
+        values = {name: np.int32(self._number(name, layout[name])) for name in self.names}
         return int(self.of({**values, "positions": position}))
 
-    def named(self, layout: Mapping[str, str], position: int) -> int:
-        """Returns the cell of a position in a layout as results name it."""
-        return self.cell({name: int(value) for name, value in layout.items()}, position)
+    def _number(self, column: str, value: str) -> int:
+        """Returns the number of a value of a column; -1 of one that the column does not have."""
+        called = dict(self.categories).get(column)
+        if called is not None:
+            return called.index(value) if value in called else -1
+        return int(value) if value.isdecimal() else -1
+
+    def values(self, column: str, numbers: np.ndarray) -> np.ndarray:
+        """Returns the values that numbers of a column stand for: the names of categories, or the numbers."""
+        called = dict(self.categories).get(column)
+        if called is None:
+            return numbers.astype(np.int64)
+        return np.array([*called, _OTHER])[np.minimum(numbers, len(called))]
 
     def knows(self, cell: int) -> bool:
         """Whether a cell belongs to a combination of the values."""
@@ -112,10 +134,8 @@ class Cells:
 
     def layout(self, cell: int) -> Layout:
         """Returns the value of each column that a cell belongs to."""
-        combination, found = cell // (self.positions + 1), {}
-        for name, size in reversed(self.columns):
-            combination, found[name] = divmod(combination, size)
-        return {name: found[name] for name in self.names}
+        numbers = self.batch([cell])
+        return {name: str(self.values(name, numbers[name])[0, 0]) for name in self.names}
 
     def words(self, cell: int) -> str:
         """Returns the layout of a cell in words, such as "device 2"."""
@@ -152,20 +172,24 @@ class _CellNumbers(DerivedColumn):
         self._cells, self._has_positions = cells, "positions" in sessions.columns
         self._ranks = sessions.ranks
         self._per_document = {name: sessions.schema[name].per_document for name in cells.names}
+        self._derived = {name: sessions.derived.get(name) for name in cells.names}
 
     @cached_property
     def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]  # follows from the log
         """Packed columns."""
         own = ("positions",) if self._has_positions else ()
-        return (*own, "lengths", *self._cells.names)
+        columns = [
+            (name,) if derived is None else derived.reads for name, derived in self._derived.items()
+        ]
+        return (*own, "lengths", *{name for names in columns for name in names})
 
     def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
         """Returns the cell of each document, 0 where there is none."""
         places = np.arange(1, self._ranks + 1, dtype=np.int32)[None]
-        values = {
-            name: packed[name] if per_document else packed[name][:, None]
-            for name, per_document in self._per_document.items()
-        }
+        values = {}
+        for name, derived in self._derived.items():
+            column = packed[name] if derived is None else derived.of(packed, rows)
+            values[name] = column if self._per_document[name] else column[:, None]
         positions = packed["positions"] if self._has_positions else places
         shown = places <= packed["lengths"][:, None]
         return np.where(shown, self._cells.of({**values, "positions": positions}), 0)
@@ -177,4 +201,5 @@ class _CellNumbers(DerivedColumn):
 
 def cells_of(dataset: Dataset, names: Sequence[str]) -> Cells:
     """Returns the cells of columns of a dataset; ConfigError as `Cells.of_sizes`."""
-    return Cells.of_sizes(names, dataset.columns, dataset.positions)
+    cells = Cells.of_sizes(names, dataset.columns, dataset.positions)
+    return cells.called(dataset.categories)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import PlainValidator
 
-from clickexp.data.encoding import FEATURES, Encoding
+from clickexp.data.encoding import FEATURES, Encoding, Names
 from clickexp.data.features import Features
 from clickexp.data.search_sessions import has_interleaved_sessions, new_sessions
 from clickexp.data.sessions import Sessions
@@ -92,6 +92,11 @@ class Dataset:
     def columns(self) -> Mapping[str, int]:
         """Largest value of each further column of whole numbers, or derived one, found when it is asked for."""
         return _Largest(self)
+
+    @property
+    def categories(self) -> Mapping[str, Names]:
+        """Names of the categories that training shows, by column."""
+        return {} if self.encoding is None else self.encoding.categories
 
     @property
     def parts(self) -> dict[str, Sessions]:

@@ -27,8 +27,15 @@ FEATURES = "query_doc_features"
 Missing = Literal["mean", "zero", "indicator"]
 Names = list[StrictInt | StrictStr]
 """What the categories 1, 2, ... of a column are called."""
+_NONE = "(none)"
+"""What the number 0 of a column is called: no category, or one that training does not show."""
 _MOST_INDICATORS = 1000
 """Categories of a column that feature vectors have an indicator for, at most."""
+
+
+def numbered_names(categories: Names) -> tuple[str, ...]:
+    """Returns what the numbers 0, 1, 2, ... of a column are called."""
+    return (_NONE, *map(str, categories))
 
 
 class _Stated(BaseModel):
@@ -200,18 +207,20 @@ class Recoded(DerivedColumn):
     Args:
         column: Its declaration.
         table: The number in training of each one in the log; 0 where training does not show it.
+        categories: Names of the categories that training shows.
     """
 
-    def __init__(self, column: Column, table: np.ndarray):
+    def __init__(self, column: Column, table: np.ndarray, categories: Names):
         self.column, self.reads, self._table = column, (column.name,), table
+        self.categories = categories
 
     def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
         """Returns the numbers in training."""
         return self._table[packed[self.column.name]]
 
     def bounds(self) -> tuple[int, int]:
-        """Returns 0 and the largest number."""
-        return 0, int(self._table.max())
+        """Returns 0 and the largest number in training, which another log need not show."""
+        return 0, len(self.categories)
 
 
 class Encoding(_Stated):
@@ -269,7 +278,7 @@ class Encoding(_Stated):
         """
         tables = {name: self._table(name, names) for name, names in categories.items()}
         derived: list[DerivedColumn] = [
-            Recoded(sessions.schema[name], table)
+            Recoded(sessions.schema[name], table, self.categories.get(name, []))
             for name, table in tables.items()
             if name in sessions.columns
         ]

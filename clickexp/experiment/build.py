@@ -27,7 +27,7 @@ from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.models import Model, Ranker
 from clickexp.parameters.base import check_click_rate
-from clickexp.parameters.layouts import layouts_of
+from clickexp.parameters.layouts import layouts_of, name_layouts
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
@@ -195,7 +195,9 @@ def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) ->
         "columns": dataset.columns,
         "standardized": dataset.train.standardized,
     }
-    return new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
+    model = new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
+    name_layouts(model, dataset.categories)
+    return model
 
 
 @contextmanager

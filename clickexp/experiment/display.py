@@ -77,7 +77,7 @@ def note(parts: Parts) -> None:
     for line in doubts(parts.dataset):
         parts.logger.warning(f"warning: {line}")
     if parts.model.separates_examination:
-        for line in examination_doubts(parts.dataset, layouts_of(parts.model)):
+        for line in examination_doubts(parts.dataset, layouts_of(parts.model)).values():
             parts.logger.warning(f"warning: {line}")
     _note_identifiability(parts)
     judged = parts.dataset.ranking is not None or parts.metrics.get("counterfactual")

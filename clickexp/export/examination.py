@@ -46,7 +46,7 @@ def examination(
     values, slopes = _rates(model, sessions, view, counts)
     found = [] if posterior is None else propensity(model, posterior, sessions)
     intervals = {
-        cells.named(each.layout, each.position): each for each in found if each.position is not None
+        cells.cell(each.layout, each.position): each for each in found if each.position is not None
     }
     shown = counts > 0
     unknown = (values[shown] == 1).all() and shown.sum() > 1
@@ -131,7 +131,7 @@ def _by_rank(
     """Returns a row for each cell with a document: layout, rank, columns, click rate and sessions, more columns."""
     rates = {"click_rate": clicks / np.where(counts, counts, 1), "sessions": counts}
     places = cells.batch(np.arange(len(counts)))
-    ranks = {name: places[name][0].astype(np.int64) for name in cells.names}
+    ranks = {name: cells.values(name, places[name][0]) for name in cells.names}
     ranks["rank"] = places["positions"][0].astype(np.int64)
     table = pl.DataFrame({**ranks, **columns, **rates, **(more or {})}, nan_to_null=True)
     return table.filter(pl.col("sessions") > 0)

@@ -67,9 +67,8 @@ class Needs:
             if name in train.derived
             and not isinstance(train.derived[name], FeatureVectors | Recoded)
         ]
-        categories = {} if encoding is None else encoding.categories
         has_ids = "query_doc_ids" in read or bool(by_ids)
-        return cls(has_ids, columns, required, encoder, categories, transform)
+        return cls(has_ids, columns, required, encoder, dataset.categories, transform)
 
     def declarations(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Returns declarations of the columns, under the names that a file has for them."""

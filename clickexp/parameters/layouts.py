@@ -1,7 +1,7 @@
 """Towers of examination that differ between layouts, such as devices, as far as data tells, and share a curve."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from flax import nnx
 from jaxtyping import Float
 
 from clickexp.data.cells import Cells
+from clickexp.data.encoding import Names
 from clickexp.parameters.base import Parameter, ParameterConfig, PosteriorParameter, Sizes
 from clickexp.parameters.sum import SumParameter
 from clickexp.parameters.table import Posterior, new_table
@@ -135,6 +136,13 @@ def with_shared_cells(model: _Module) -> _Module:
             if isinstance(differences, CellParameter):
                 node.terms["differences"] = differences.as_shared()
     return copy
+
+
+def name_layouts(model: nnx.Module, categories: Mapping[str, Names]) -> None:
+    """Lets the layouts of a model have the names of categories, by column, which sizes do not have."""
+    for _, node in nnx.iter_graph(model):
+        if isinstance(node, LayoutParameter | CellParameter):
+            node.cells = node.cells.called(categories)
 
 
 def layouts_of(model: nnx.Module) -> Cells | None:

@@ -78,7 +78,7 @@ def open_documents(
     """
     ratios = [
         (
-            each.position if cells is None else cells.named(each.layout, each.position or 0),
+            each.position if cells is None else cells.cell(each.layout, each.position or 0),
             each.relative_low,
         )
         for each in intervals

@@ -45,8 +45,8 @@ class Key(NamedTuple):
         """Returns position, last click and layout as results have them."""
         if self.cells is None or self.position is None:
             return {"position": self.position, "last_click": self.last_click}
-        layout = {name: str(value) for name, value in self.cells.layout(self.position).items()}
-        return {"position": self.cells.position(self.position), "layout": layout}
+        cells, at = self.cells, self.position
+        return {"position": cells.position(at), "layout": cells.layout(at)}
 
 
 def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedParameter]:
@@ -237,7 +237,7 @@ def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str] | 
         # both terms of the logit that ratios are to, which has no deviation
         first = next(each for each in shared_intervals(model, posterior) if each.sd == 0)
         position = first.position or 0
-        found.append(f"{name}[{tower.cells.named(first.layout, position)}]")
+        found.append(f"{name}[{tower.cells.cell(first.layout, position)}]")
         found.append(f"{name.replace('/differences/', '/shared/')}[{position}]")
     return [name for name in found if name in known] or None
 

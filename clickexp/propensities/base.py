@@ -255,8 +255,7 @@ class Weighting:
         cells = found.pop("cells")
         if cells is not None:
             found["layouts"] = [
-                {name: str(value) for name, value in cells.layout(cell).items()}
-                | {"position": str(cells.position(cell))}
+                cells.layout(cell) | {"position": str(cells.position(cell))}
                 for cell in range(1, len(own.values) + 1)
             ]
         rest = {name: value for name, value in vars(self).items() if name != "propensities"}

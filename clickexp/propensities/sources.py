@@ -119,7 +119,7 @@ class RunPropensities(PropensitySource):
         numbers: list[list[float | None]] = [[None] * (cells.count - 1) for _ in range(3)]
         values, low, high = numbers
         for each in result.propensity:
-            place = cells.named(each.layout, each.position) - 1
+            place = cells.cell(each.layout, each.position) - 1
             if each.position <= cells.positions and cells.knows(place + 1):  # as this log does
                 values[place], low[place] = each.relative, each.relative_low
                 high[place] = each.relative_high

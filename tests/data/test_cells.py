@@ -31,7 +31,7 @@ def test_cells_name_layout_and_position():
     cells = range(CELLS.count - 5)
     found = [(CELLS.layout(cell), CELLS.position(cell)) for cell in cells]
     assert found == [
-        ({"device": device, "ad": ad}, position)
+        ({"device": f"{device}", "ad": f"{ad}"}, position)
         for device in range(3)
         for ad in range(2)
         for position in range(5)
@@ -54,7 +54,8 @@ def test_sessions_are_counted_by_cells(with_positions):
         for i, length in enumerate(part.column("lengths")):
             for rank in range(length):
                 at = [1, 2, 4][rank] if with_positions else rank + 1
-                layout = {"device": part.column("device")[i], "ad": part.column("ad")[i, rank]}
+                values = part.column("device")[i], int(part.column("ad")[i, rank])
+                layout = dict(zip(("device", "ad"), map(str, values), strict=True))
                 cell = CELLS.cell(layout, at)
                 counts[:, cell] += 1, part.column("clicks")[i, rank]
         shown, clicks = clicks_by_position(CELLS.view(part))

@@ -143,7 +143,7 @@ def test_intervals_are_the_inverse_of_information_and_prior():
         first = next(e for e in shared_intervals(model, posterior) if e.sd == 0)
         slope = np.zeros(len(used))
         for sign, of in ((1, each), (-1, first)):
-            cell = cells.cell({"device": int(of.layout["device"])}, of.position)
+            cell = cells.cell(of.layout, of.position)
             rate = sign * (1 - of.value)
             for name in (
                 f"examination/terms/differences/weight[{cell}]",
@@ -179,7 +179,7 @@ def test_a_layout_without_sessions_follows_the_shared_curve():
     model.examination.terms["shared"].weight[...] = jnp.asarray([0.0, 1.0, 0.5, 0.2, -0.5])
     cells = layouts_of(model)
     examination = with_shared_cells(model).examination
-    found = examination.of_cells([cells.cell({"device": 1}, at) for at in (1, 2, 3)])
+    found = examination.of_cells([cells.cell({"device": "1"}, at) for at in (1, 2, 3)])
     np.testing.assert_allclose(found[0], [1.0, 0.5, 0.2], atol=1e-6)
 
 
@@ -188,12 +188,12 @@ def test_the_factor_of_cells_that_no_document_links_is_open():
     dataset = layout_log(600)
     model = model_of(dataset)
     cells = layouts_of(model)
-    of = {device: [cells.cell({"device": device}, at) for at in (1, 2, 3)] for device in (0, 1)}
+    of = {device: [cells.cell({"device": device}, at) for at in (1, 2, 3)] for device in ("0", "1")}
     names = [
         f"examination/terms/differences/weight[{cell}]" for device in of for cell in of[device]
     ]
     posterior = SharedPosterior(tuple(names), 0.01 * np.eye(6))
-    opened = with_open_factors(model, posterior, [of[0], of[1]])
+    opened = with_open_factors(model, posterior, [*of.values()])
     found = shared_intervals(model, opened)
     reference = next(each.layout for each in found if each.sd == 0)
     for each in found:
@@ -235,7 +235,7 @@ def test_rankers_divide_clicks_by_the_propensity_of_their_layout(tmp_path):
         np.testing.assert_allclose(weights[rows], np.tile(expected, (rows.sum(), 1)), rtol=1e-5)
     weighting = debias.weighting(dataset.train)
     cells = cells_of(dataset, ["device"])
-    assert weighting.unknown == (cells.cell({"device": 1}, 3),)
+    assert weighting.unknown == (cells.cell({"device": "1"}, 3),)
     lines = [*weighting.describe()]
     assert any("no propensity for position 3 of device 1" in line for line in lines)
     kept = weighting.result()

@@ -57,15 +57,15 @@ def doubts(dataset: Dataset) -> Iterator[str]:
         yield message + sample
 
 
-def examination_doubts(dataset: Dataset, cells: Cells | None = None) -> Iterator[str]:
-    """Yields a doubt for each grouping of pages that one examination by rank does not fit; see `layout_doubts`.
+def examination_doubts(dataset: Dataset, cells: Cells | None = None) -> dict[str, str]:
+    """Returns a doubt for each grouping of pages that one examination by rank does not fit; see `layout_doubts`.
 
     Args:
         dataset: The log, of whose training sessions it looks at a share where they are many.
         cells: Layouts whose examination a model has apart.
     """
     share = max(round(dataset.train.count / _ENOUGH), 1)
-    yield from layout_doubts(dataset, partial(_sampled, share=share), cells)
+    return layout_doubts(dataset, partial(_sampled, share=share), cells)
 
 
 class _Part:

@@ -10,6 +10,7 @@ from scipy.special import chdtrc
 
 from clickexp.data.cells import Cells
 from clickexp.data.dataset import Dataset
+from clickexp.data.encoding import Recoded, numbered_names
 from clickexp.data.schema import COLUMNS
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
@@ -99,6 +100,10 @@ def _by_value(sessions: Sessions, name: str) -> Grouping | None:
         place = np.minimum(np.searchsorted(found, chunk[name]), len(found) - 1)
         return np.where(found[place] == chunk[name], place, -1)
 
+    column = sessions.derived.get(name)
+    if isinstance(column, Recoded):
+        called = numbered_names(column.categories)
+        return Grouping(name, tuple(called[number] for number in found), of)
     return Grouping(name, tuple(map(str, found.tolist())), of)
 
 
@@ -225,8 +230,8 @@ def layout_doubts(
     dataset: Dataset,
     sampled: Callable[[Sessions], Iterator[Chunk]] = Sessions.chunks,
     cells: Cells | None = None,
-) -> Iterator[str]:
-    """Yields a doubt for each grouping of the training sessions that one examination by rank does not fit.
+) -> dict[str, str]:
+    """Returns a doubt for each grouping of the training sessions that one examination by rank does not fit, by name.
 
     Args:
         dataset: The log.
@@ -246,7 +251,7 @@ def layout_doubts(
     }
     if found.keys() - {LENGTH}:  # layouts that a column names often have lists of their own lengths
         found.pop(LENGTH, None)
-    yield from found.values()
+    return found
 
 
 def _doubt(grouping: Grouping, found: Difference, known: Collection[str]) -> str:
