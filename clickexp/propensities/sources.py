@@ -10,7 +10,12 @@ import numpy as np
 from clickexp.data import Dataset, Sessions
 from clickexp.data.cells import cells_of
 from clickexp.errors import ConfigError, UserError
-from clickexp.propensities.base import Propensities, PropensitySource, documents
+from clickexp.propensities.base import (
+    Propensities,
+    PropensitySource,
+    clicks_by_position,
+    documents,
+)
 from clickexp.runs.run import RelativeExamination, Run
 from clickexp.runs.store import CONFIG, read_yaml
 from clickexp.utils.statistics.means import QUANTILE
@@ -36,7 +41,9 @@ class GivenPropensities(PropensitySource):
             bad = [
                 each
                 for each in given or ()
-                if not isinstance(each, int | float) or not math.isfinite(each)
+                if isinstance(each, bool)
+                or not isinstance(each, int | float)
+                or not math.isfinite(each)
             ]
             if bad:
                 raise ConfigError(
@@ -53,7 +60,15 @@ class GivenPropensities(PropensitySource):
         return self.offsets is not None
 
     def __call__(self, dataset: Dataset) -> Propensities:
-        """Returns them relative to the first."""
+        """Returns them relative to the first; ConfigError where clicks show that one cannot be 0."""
+        if self.offsets is None and 0 in self.values:
+            _, clicks = clicks_by_position(dataset.train)
+            zeros = [place for place, value in enumerate(self.values, 1) if value == 0]
+            if clicked := [place for place in zeros if place < len(clicks) and clicks[place]]:
+                raise ConfigError(
+                    f"propensity.values has 0 for position {clicked[0]}, where training sessions have "
+                    f"{clicks[clicked[0]]:,} clicks: nobody clicks what is not examined. Give a number above 0"
+                )
         return Propensities.relative(self.values, offsets=self.offsets, source="given")
 
 

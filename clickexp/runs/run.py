@@ -151,6 +151,15 @@ class RelativeExamination(_Document):
     relative_high: float | None = None
     layout: Layout = {}
 
+    @model_validator(mode="after")
+    def _check_interval(self) -> Self:
+        low, high = self.relative_low, self.relative_high
+        if (low is not None and low > self.relative) or (high is not None and high < self.relative):
+            raise ValueError(
+                f"relative is {self.relative}, outside its interval from {low} to {high}"
+            )
+        return self
+
     @classmethod
     def known(
         cls,

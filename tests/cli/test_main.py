@@ -290,7 +290,7 @@ WRONG = {
     "attraction=deep": [
         "model.attraction",
         "query_doc_features",
-        "dataset=baidu_ultr_uva or dataset=letor",
+        "dataset=baidu_ultr_uva or dataset=impressions or dataset=letor or dataset=lists",
     ],
     "model=pbm examination=browsing dataset.sessions=500": [
         "model.examination.use_feature=examination_idx"

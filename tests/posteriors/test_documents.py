@@ -272,8 +272,9 @@ def test_models_without_posteriors_of_documents_have_no_intervals(tmp_path):
     assert columns == ["query_doc_id", "attraction", "relevance", "impressions", "clicks"]
 
 
-def test_click_rate_of_each_rank_and_position():
-    """Lists of different lengths; positions that run the other way count by position in PBM."""
+@pytest.mark.parametrize("cls", [PositionBasedModel, DynamicBayesianNetwork])
+def test_click_rates_are_those_of_positions(cls):
+    """Lists of different lengths whose positions run the other way: places in the list would give 2/3 and 1/2."""
     lengths = np.array([2, 1, 2], np.int32)
     sessions = Sessions.from_arrays(
         query_doc_ids=IDS * (np.arange(2) < lengths[:, None]),
@@ -282,20 +283,10 @@ def test_click_rate_of_each_rank_and_position():
         positions=np.array([[2, 1], [2, 0], [1, 2]], np.int32),
         query_doc_pairs=3,
     )
-    by_position = examination(
-        PositionBasedModel(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0)), sessions
-    )
-    assert by_position["click_rate"].to_list() == [0, 1] and by_position["sessions"].to_list() == [
-        2,
-        3,
-    ]
-    by_rank = examination(
-        DynamicBayesianNetwork(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0)), sessions
-    )
-    assert by_rank["click_rate"].to_list() == [2 / 3, 1 / 2] and by_rank["sessions"].to_list() == [
-        3,
-        2,
-    ]
+    table = examination(cls(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0)), sessions)
+    assert table["rank"].to_list() == [1, 2]
+    assert table["click_rate"].to_list() == [0, 1]
+    assert table["sessions"].to_list() == [2, 3]
 
 
 def test_propensities_of_trust_bias_are_ratios_of_slopes():

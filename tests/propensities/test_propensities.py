@@ -149,11 +149,21 @@ def test_given_propensities_are_relative_to_the_first():
     for wrong in ([], [0.0, 1.0], [1.0, -0.5]):
         with refuses(ConfigError, "propensity.values"):
             GivenPropensities(wrong)
-    for wrong in ([1, None, 0.3], [1, "much"], [1, float("nan")]):
+    for wrong in ([1, None, 0.3], [1, "much"], [1, float("nan")], [True, False]):
         with refuses(ConfigError, "propensity.values", "finite number per position"):
             GivenPropensities(wrong)
     with refuses(ConfigError, "2 offsets for 3"):
         Propensities((1.0, 0.5, 0.2), offsets=(0.1, 0.1))
+
+
+def test_where_users_click_no_propensity_is_0():
+    """It would be clipped, and so weigh the clicks that refute it most of all."""
+    clicks = np.array([[True, False, False], [False, True, False]])
+    log = dataset_of(Sessions.from_arrays(query_doc_ids=np.ones((2, 3), np.int32), clicks=clicks))
+    with refuses(ConfigError, "propensity.values has 0 for position 2", "1 clicks"):
+        GivenPropensities([1, 0, 0])(log)
+    assert GivenPropensities([1, 0.5, 0])(log).values == (1.0, 0.5, 0.0)
+    assert GivenPropensities([1, 0, 0], [0.1, 0.1, 0.1])(log).values == (1.0, 0.0, 0.0)
 
 
 def test_propensities_of_a_run_with_their_intervals(tmp_path):
@@ -210,6 +220,14 @@ RATIO = {"position": 1, "relative": 1.0}
         ({"propensity": [RATIO, {"position": 2, "relative": -0.5}]}, "propensity/1/relative"),
         ({"propensity": [RATIO, {"position": 1, "relative": 1.0}]}, "1 is given twice"),
         ({"propensity": [{"position": 1, "relative": 7.0}]}, "position 1 is 7"),
+        (
+            {"propensity": [RATIO, {"position": 2, "relative": 0.5, "relative_low": 0.6}]},
+            "outside its interval",
+        ),
+        (
+            {"propensity": [RATIO, {"position": 2, "relative": 5e3, "relative_high": 0.6}]},
+            "outside its interval",
+        ),
         ({"propensity": [RATIO], "false_positive": "0.1"}, "false_positive"),
         ({"propensity": [RATIO], "false_positive": [0.1], "true_positive": [[1]]}, "true_positive"),
         ({"per_rank": {"examination": 3}}, "per_rank/examination"),
