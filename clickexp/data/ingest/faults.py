@@ -1,6 +1,6 @@
 """Faults of a log: counted by kind while it is read, so that one message names all of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -99,24 +99,29 @@ class Faults:
                 location, rows, describe
             )
 
-    def end(self, invalid: str, log: LogWriter) -> None:
+    def end(self, invalid: str, log: LogWriter, left: int) -> None:
         """Ends the reading of a log: notes the counts of what was left out.
 
+        Args:
+            invalid: What becomes of faults.
+            log: Receives the counts.
+            left: Lists without a fault.
+
         Raises:
-            FaultyLogError: There are faults, and `invalid` is "error".
+            FaultyLogError: There are faults, and `invalid` is "error", or no list is without one.
         """
-        if self._kinds and invalid == "error":
-            raise self._error()
+        if self._kinds and (invalid == "error" or not left):
+            raise self._error({"invalid": "drop"} if left else {})
         for (kind, _), rows in self._kinds.items():
             log.note(kind, rows.count)
 
-    def _error(self) -> FaultyLogError:
+    def _error(self, options: Mapping[str, str]) -> FaultyLogError:
         lines = []
         for kind in self._kinds.values():
             location, row = kind.places[0]
             remedy = f"{kind.remedy[0].upper()}{kind.remedy[1:]}"
             lines.append(f"{location.of(row)}: {kind.what()}{kind.counted()}. {remedy}.")
-        return FaultyLogError(lines, {"invalid": "drop"})
+        return FaultyLogError(lines, options)
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,14 @@ class SourceTable(ABC):
         return location if self.faults is None else self.faults.at(location)
 
     def kinds(self) -> dict[str, Kind]:
-        """The kind of each column by its name, also of fields of structs and of what folders state."""
+        """The kind of each column by its name; DataError where the file cannot be read."""
+        try:
+            return self._kinds()
+        except (pa.ArrowException, pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+            raise self._unreadable(error) from error
+
+    def _kinds(self) -> dict[str, Kind]:
+        """The same, also of fields of structs and of what folders state."""
         kinds = {}
         for name in [*_names(self._schema), *self._folders]:
             if (leaf := self._leaf(name, self._schema)) is not None:
@@ -233,8 +240,8 @@ class SourceTable(ABC):
         what = f"no column {called} among {present}"
         try:
             kinds = self.kinds()
-        except (pa.ArrowException, UnicodeDecodeError) as error:
-            return self._unreadable(error)
+        except DataError as error:
+            return error
         format = next((name for name, key in _KEY_OF_FORMAT.items() if key in self._names), "")
         layout = guess(kinds)
         if format and layout is not None and layout.format != format:

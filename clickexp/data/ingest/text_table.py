@@ -99,7 +99,7 @@ class TextTable(SourceTable):
         cells = _cells(line, self.separator)
         return [cell or f"column_{number}" for number, cell in enumerate(cells, 1)]
 
-    def kinds(self) -> dict[str, Kind]:
+    def _kinds(self) -> dict[str, Kind]:
         """The kind of each column by its name, from the first rows."""
         kinds = {}
         with self._opened() as (content, _):
@@ -151,11 +151,9 @@ class TextTable(SourceTable):
                 text = text.str.replace_all(_WHOLE_CELL, "${1}${2}")
             return text.str.extract_all(_WORD)
         words = text.str.strip_chars()
-        if is_whole:
-            words = words.str.replace(_WHOLE, "${1}")
-        elif "f" in field.kinds and self.separator != ",":
+        if (is_whole or "f" in field.kinds) and self.separator != ",":
             words = self._with_points(key, words, location)
-        return words
+        return words.str.replace(_WHOLE, "${1}") if is_whole else words
 
     def _vectors(self, key: str, text: pl.Series, location: SourceLocation) -> pl.Series:
         """The vector in each cell, words as in a list, or a JSON list of vectors."""

@@ -232,7 +232,7 @@ class _Reading:
                 self.extent.add(lists.lengths, self, first.to_numpy())
                 lists = self._made.encoded(lists, self._log, self._place)
                 self.lists.append(self._ids.number(lists))
-        self._faults.end(invalid, self._log)
+        self._faults.end(invalid, self._log, self.extent.lists)
 
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row at a place."""

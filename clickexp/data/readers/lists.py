@@ -178,7 +178,7 @@ def read_lists(
         extent.add(lists.lengths, location, rows)
         lists = made.encoded(with_session_keys(lists), log, location)
         waiting.append(lists if ids is None else ids.number(lists))
-    faults.end(invalid, log)
+    faults.end(invalid, log, extent.lists)
     ranks = extent.ranks(schema.values(), POSITIONS) if positions is None else positions
     with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
         for lists in waiting:

@@ -258,3 +258,23 @@ def test_names_that_differ_by_case_or_blanks_are_pointed_out_and_joined(tmp_path
         if normalize is None:
             assert "are 2 without" in found[0] and "'Red Shoes' = ' red  shoes '" in found[0]
             assert "normalize=query" in found[0] and "normalize=document" in found[1]
+
+
+@pytest.mark.parametrize("invalid", ["error", "drop"])
+def test_where_every_row_is_faulty_nothing_is_offered_to_drop(tmp_path, invalid):
+    """Truth values of another language: left out, they leave no log, and no command would say why."""
+    log = tmp_path / "log.csv"
+    log.write_text("session,query,document,rank,click\n1,q,a,1,WAHR\n1,q,b,2,FALSCH\n")
+    with refuses(DataError, "click holds 'WAHR', 'FALSCH'", "leaves nothing") as caught:
+        open_impressions(log, invalid=invalid)
+    assert not caught.value.options
+
+
+def test_ranks_with_decimal_commas_are_read(tmp_path):
+    """As spreadsheets of most of Europe write whole numbers that they take for fractions."""
+    log = tmp_path / "log.csv"
+    rows = "".join(f"{s};q;d{r};{r},0;{int(r == 1)}\n" for s in range(10) for r in (1, 2, 3))
+    log.write_text("session;query;document;rank;click\n" + rows)
+    dataset = open_impressions(log)
+    assert dataset.positions == 3
+    assert dataset.train.column("clicks").sum(axis=0).tolist() == [8, 0, 0]
