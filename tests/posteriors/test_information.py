@@ -332,7 +332,7 @@ def satisfied_users(seed):
 
 @pytest.mark.nightly
 def test_intervals_of_continuation_are_as_wide_as_its_errors():
-    """Of DBN, on ten logs where few clicks tell satisfaction."""
+    """Of DBN, on ten logs where few clicks tell satisfaction, three of which say a third as much as the others."""
     errors, deviations = [], []
     for seed in range(10):
         data = sessions(*satisfied_users(seed), 1000)
@@ -344,7 +344,7 @@ def test_intervals_of_continuation_are_as_wide_as_its_errors():
     spread = np.sqrt(np.mean(np.square(errors)))
     # of ten errors, the spread is within half and one and a half of theirs with probability .98
     assert 0.5 * spread < np.median(deviations) < 1.5 * spread
-    assert max(deviations) < 3 * np.median(deviations)
+    assert max(deviations) < 4 * np.median(deviations)
 
 
 def test_batches_with_holes_say_what_their_documents_say():
