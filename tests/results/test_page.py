@@ -608,7 +608,9 @@ def test_metrics_over_posterior_draws_are_columns_with_the_interval_of_the_draws
     hint = page.locator("#leaderboard tbody tr", has_text="PBM").locator(
         "td[title*='posterior draws']"
     )
-    assert hint.count() == 1 and f"{own['low']:.4f}"[:6] in hint.get_attribute("title")
+    assert hint.count() == 1 and f"{own['low']:.3f} to {own['high']:.3f}" in hint.get_attribute(
+        "title"
+    )
     page.select_option("#against-metric", "draws/ll")
     page.locator("#forest").scroll_into_view_if_needed()
     page.wait_for_timeout(300)
