@@ -164,9 +164,18 @@ class HasRoles(_DeclaresRoles):
             tower = build_parameter(role, arguments.get(role), default, sizes, rngs=rngs)
             setattr(self, role, nnx.data(tower))  # data, though the argument was none
         self.setup(rngs)
+        self.build_parts(sizes, rngs)
 
     def setup(self, rngs: nnx.Rngs) -> None:
         """Builds what a model has besides its roles; called once these are built."""
+
+    def build_parts(self, sizes: Sizes, rngs: nnx.Rngs) -> None:
+        """Builds what needs the sizes of the data; called after `setup`.
+
+        Args:
+            sizes: Sizes of the data.
+            rngs: Streams of random numbers for initial values.
+        """
 
     @classmethod
     def context_role(cls, context: ContextParameterConfig) -> str | None:

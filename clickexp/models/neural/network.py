@@ -1,7 +1,7 @@
 """Common parts of click models that read vectors of documents and queries."""
 
 import abc
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import jax.numpy as jnp
@@ -9,12 +9,12 @@ from flax import nnx
 
 from clickexp.models.sequential import SequentialClickModel
 from clickexp.parameters import TableVectorsConfig
-from clickexp.parameters.base import Columns, Features, Parameter, Sizes
+from clickexp.parameters.base import Parameter, Sizes
 from clickexp.parameters.context import ContextParameterConfig
 from clickexp.parameters.vectors import Vectors, VectorsConfig
 from clickexp.types import Array, ByRank, Observed
 from clickexp.utils.batches import Limit
-from clickexp.utils.bounds import Decay, Pairs, PositiveInt, Probability
+from clickexp.utils.bounds import Decay, Pairs, PositiveInt
 
 _Source = VectorsConfig | Vectors
 
@@ -49,24 +49,8 @@ class NetworkClickModel(SequentialClickModel):
     dropout: Decay = 0.0
     context: ContextParameterConfig | Parameter | None = None
 
-    def __post_init__(
-        self,
-        click_rate: Probability | None,
-        features: Features,
-        columns: Columns,
-        standardized: Collection[str],
-        rngs: nnx.Rngs | None,
-    ) -> None:
-        super().__post_init__(click_rate, features, columns, standardized, rngs)
-        rngs = cast(nnx.Rngs, rngs)  # without which nothing was built
-        sizes = Sizes(
-            self.query_doc_pairs,
-            self.positions,
-            click_rate,
-            features,
-            columns,
-            standardized=standardized,
-        )
+    def build_parts(self, sizes: Sizes, rngs: nnx.Rngs) -> None:
+        """Builds the vectors, and the network that reads them."""
         for name in ("documents", "queries", "context"):
             source = getattr(self, name)
             if isinstance(source, VectorsConfig | ContextParameterConfig):

@@ -1,7 +1,6 @@
 """A ranker learned from clicks."""
 
-from collections.abc import Collection
-from typing import cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +18,9 @@ from clickexp.parameters import (
     PositionParameterConfig,
     SumParameterConfig,
 )
-from clickexp.parameters.base import Columns, Features, Sizes
+from clickexp.parameters.base import Sizes
 from clickexp.types import Array, Batch, Logits, Scalar
 from clickexp.utils.batches import Limit
-from clickexp.utils.bounds import Probability
 
 
 class Ranker(Model):
@@ -43,27 +41,14 @@ class Ranker(Model):
     loss: Loss = SoftmaxLoss()
     debias: Debias = NoDebias()
 
-    def __post_init__(
-        self,
-        click_rate: Probability | None,
-        features: Features,
-        columns: Columns,
-        standardized: Collection[str],
-        rngs: nnx.Rngs | None,
-    ) -> None:
+    def __post_init__(self, *sizes: Any) -> None:
         self.check_settings(loss=self.loss, debias=self.debias, attraction=self.attraction)
-        super().__post_init__(click_rate, features, columns, standardized, rngs)
+        super().__post_init__(*sizes)
         self.separates_examination = self.debias.learns_examination
         self.name = self.name_with(loss=self.loss, debias=self.debias)
-        rngs = cast(nnx.Rngs, rngs)  # without which the towers were not built
-        sizes = Sizes(
-            self.query_doc_pairs,
-            self.positions,
-            click_rate,
-            features,
-            columns,
-            standardized=standardized,
-        )
+
+    def build_parts(self, sizes: Sizes, rngs: nnx.Rngs) -> None:
+        """Builds what the correction of clicks learns, and the noise of losses that are drawn."""
         self.learned = nnx.data(self.debias.build(sizes, rngs))
         self.noise = _Noise(rngs) if self.loss.random else None
 
