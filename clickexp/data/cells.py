@@ -14,12 +14,11 @@ from clickexp.data.encoding import Names, numbered_names
 from clickexp.data.schema import COLUMNS
 from clickexp.data.sessions import Sessions
 from clickexp.errors import ConfigError
+from clickexp.utils.text import Layout, layout_name
 
 _MOST = 1_000_000
 """Cells of a model; more are those of a column that tells no layouts, such as a user."""
 
-Layout = dict[str, str]
-"""A value of each column, as the log has it."""
 _OTHER = "(other)"
 """A category in none of the layouts."""
 
@@ -139,7 +138,7 @@ class Cells:
 
     def words(self, cell: int) -> str:
         """Returns the layout of a cell in words, such as "device 2"."""
-        return ", ".join(f"{name} {value}" for name, value in self.layout(cell).items())
+        return layout_name(self.layout(cell))
 
     def position(self, cell: int) -> int:
         """Returns the position that a cell belongs to."""

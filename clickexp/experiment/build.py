@@ -140,7 +140,7 @@ def _sparse_ids(dataset: Dataset) -> str | None:
 
 
 def _unread_columns(model: Model, values: Mapping[str, Any], dataset: Dataset) -> str | None:
-    """What to say of columns that a configuration declares for the model, and that it does not read."""
+    """A warning of columns that a configuration declares for the model, and that it does not read."""
     columns = values["dataset"].get("columns") or {}
     declared = [key for key, value in columns.items() if isinstance(value, Mapping)]
     if not declared:

@@ -16,12 +16,13 @@ from clickexp.export.tables import SHARED_TABLE, export
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.log import banded, histogram, write_figures
 from clickexp.results.figures.panels import Bars, layouts
-from clickexp.runs.run import SharedParameter, layout_name
+from clickexp.runs.run import SharedParameter
 from clickexp.runs.store import FIGURES
 from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.numbers import number
 from clickexp.utils.tables.terminal import MOST_ROWS, console_table
+from clickexp.utils.text import layout_name
 
 _BINS = 40
 _PROBABILITIES = ("attraction", "satisfaction")

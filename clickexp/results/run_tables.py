@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from clickexp.results import metric_names
-from clickexp.runs.run import Run, layout_name
+from clickexp.runs.run import Run
 from clickexp.utils.tables.numbers import interval, number
 from clickexp.utils.tables.table import Table
+from clickexp.utils.text import layout_name
 
 Naming = Callable[[str], str]
 """Names metrics for a reader."""

@@ -37,6 +37,7 @@ from clickexp.runs.store import (
 )
 from clickexp.utils.documents import describe_fault
 from clickexp.utils.escape import cleaned
+from clickexp.utils.text import Layout
 
 FORMAT = 1
 """Version of the document."""
@@ -59,14 +60,7 @@ Vectors = dict[str, Annotated[list[Number], Len(0, _MOST_RANKS)]]
 """By the name of a metric, rank 1 first."""
 _Position = Annotated[int, Ge(1), Le(_MOST_POSITIONS)]
 _Table = list[list[Number]]
-Layout = dict[str, str]
-"""Values of columns that set pages apart, in the words of the log, such as {"device": "mobile"}."""
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-
-
-def layout_name(layout: Layout) -> str:
-    """Returns a layout in words, such as "device mobile"."""
-    return ", ".join(f"{name} {value}" for name, value in layout.items())
 
 
 class _Document(BaseModel):

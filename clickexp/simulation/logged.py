@@ -135,10 +135,4 @@ def _divided(
         raise SourceLocation(str(file)).error(what, "change it, or add files for val and test")
     chosen = np.zeros(count, bool)
     chosen[rng.permutation(count)[:taken]] = True
-    return _selected(columns, ~chosen), _selected(columns, chosen)
-
-
-def _selected(columns: Lists, chosen: np.ndarray) -> Lists:
-    left = columns.where(chosen[columns.rows])
-    sessions = {name: np.asarray(values)[chosen] for name, values in columns.sessions.items()}
-    return Lists(left.lengths[chosen], left.documents, sessions)
+    return columns.without(chosen), columns.without(~chosen)

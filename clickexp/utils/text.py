@@ -2,6 +2,14 @@
 
 from collections.abc import Sequence
 
+Layout = dict[str, str]
+"""Values of columns that set pages apart, in the words of the log, such as {"device": "mobile"}."""
+
+
+def layout_name(layout: Layout) -> str:
+    """Returns a layout in words, such as "device mobile"."""
+    return ", ".join(f"{name} {value}" for name, value in layout.items())
+
 
 def listed(names: Sequence[str], most: int) -> str:
     """Returns the first names, at most so many, and how many more there are: "a, b and 3 more"."""

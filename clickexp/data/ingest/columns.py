@@ -34,6 +34,19 @@ class Field(NamedTuple):
 
 
 ANY_ID = Field("iuU", "ids are integers or text")
+
+
+def id_field(what: str, normalize: Normalize, per_document: bool = False) -> Field:
+    """Returns how ids of any kind are read.
+
+    Args:
+        what: What they are of, "query" or "document".
+        normalize: The option of a reader: of which ids text that differs by case or blanks names one.
+        per_document: Whether there is one per document.
+    """
+    return ANY_ID._replace(per_document=per_document, normalize=normalize in (what, "all"))
+
+
 _SESSIONS = "ids of search sessions are integers or text; drop the row, or leave them out: columns.search_session=null"
 SEARCH_SESSION = Field("iuU", _SESSIONS, per_document=False)
 _TIMES = "times are finite numbers, or all are dates and times as 2014-03-01 or 2014-03-01 12:30:05"

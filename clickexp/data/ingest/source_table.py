@@ -24,6 +24,8 @@ _NEAR = 0.7
 _KEY_OF_FORMAT = {"impressions": "session", "lists": "query_doc_ids"}
 """A key that a format has, and no other."""
 _COUNTS = {"clicks", "impressions"}
+_UNREADABLE = (pa.ArrowException, pl.exceptions.PolarsError, OSError, UnicodeDecodeError)
+"""Errors of libraries about a file."""
 _BINARY = (
     pa.types.is_binary,
     pa.types.is_large_binary,
@@ -142,7 +144,7 @@ class SourceTable(ABC):
         self.text, self._names, self._folders = text or TextForm(), names, folders or {}
         try:
             schema, self.size = self._open()
-        except (pa.ArrowException, pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             raise self._unreadable(error) from error
         self._folders = {k: v for k, v in self._folders.items() if k not in schema.names}
         self._schema = schema
@@ -169,12 +171,7 @@ class SourceTable(ABC):
                     batch.columns[key] = self._made(key, rows)
                 batch = self._unfolded(batch) if self._folded else batch
                 yield batch._replace(columns={key: batch.columns[key] for key in wanted})
-        except (
-            pa.ArrowException,
-            pl.exceptions.PolarsError,
-            OSError,
-            UnicodeDecodeError,
-        ) as error:
+        except _UNREADABLE as error:
             raise self._unreadable(error) from error
 
     def _is_folded(self, key: str, leaf: Leaf) -> bool:
@@ -212,7 +209,7 @@ class SourceTable(ABC):
         """The kind of each column by its name; DataError where the file cannot be read."""
         try:
             return self._kinds()
-        except (pa.ArrowException, pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             raise self._unreadable(error) from error
 
     def _kinds(self) -> dict[str, Kind]:

@@ -16,6 +16,7 @@ from clickexp.data.ingest.columns import (
     TIME,
     Field,
     Normalize,
+    id_field,
     named_columns,
 )
 from clickexp.data.ingest.extent import Extent
@@ -125,9 +126,7 @@ def open_impressions(
     fields["rank"] = Column(
         "rank", "int32", per="session", least=first_rank, rule=rank_rule("ranks", first_rank)
     )
-    if normalize is not None:
-        for name in ("query", "document") if normalize == "all" else (normalize,):
-            fields[name] = ANY_ID._replace(per_document=False, normalize=True)
+    fields |= {name: id_field(name, normalize) for name in ("query", "document")}
     required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
     required = tuple(key for key in required if key != "session" or names[key] is not None)
     text = TextForm(separator, header)

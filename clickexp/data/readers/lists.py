@@ -9,12 +9,12 @@ import numpy as np
 
 from clickexp.data.encoding import FEATURES
 from clickexp.data.ingest.columns import (
-    ANY_ID,
     NORMALIZED,
     SEARCH_SESSION,
     TIME,
     Field,
     Normalize,
+    id_field,
     named_columns,
 )
 from clickexp.data.ingest.extent import POSITIONS, Extent
@@ -132,8 +132,7 @@ def list_columns(
         fields["query_doc_ids"] = replace(COLUMNS["query_doc_ids"], rule=rule)
     else:
         for name, what in _ID_COLUMNS.items():
-            per_document, alike = COLUMNS[name].per_document, normalize in (what, "all")
-            fields[name] = ANY_ID._replace(per_document=per_document, normalize=alike)
+            fields[name] = id_field(what, normalize, COLUMNS[name].per_document)
     return fields, names, (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")
 
 

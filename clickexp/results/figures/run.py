@@ -21,8 +21,9 @@ from clickexp.results.figures.panels import (
     per_rank,
 )
 from clickexp.results.groups import Group
-from clickexp.runs.run import RelativeExamination, Run, Vectors, layout_name
+from clickexp.runs.run import RelativeExamination, Run, Vectors
 from clickexp.utils.escape import figure_text
+from clickexp.utils.text import layout_name
 
 CLICK_RATES = "click_rates_by_"
 """How names of figures of click rates begin."""
