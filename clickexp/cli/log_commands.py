@@ -154,7 +154,7 @@ def verify_logs(path: str) -> None:
     if not logs and not damaged:
         raise ConfigError(
             f"{path}: no prepared log. Give a folder that clickexp-data prepare wrote, or one of such folders, such as "
-            "outputs/cache."
+            "~/.cache/clickexp."
         )
     for log in logs:
         try:
