@@ -9,11 +9,12 @@ from clickexp.utils.exits import VERSION, ending
 
 _DESCRIPTION = """\
 Compares runs: prints which is best, and writes beside the results one page that
-needs no network, tables/ (CSV, Markdown, LaTeX) and figures/ (PDF, PNG).
+needs no network, tables/ (CSV, Markdown, LaTeX) and, with --figures, figures/.
 
   clickexp-compare outputs/sweeps/users --baseline PBM
   clickexp-compare outputs/sweeps outputs/2026-11-21 --output outputs/comparison
   clickexp-compare outputs/sweeps --metrics ll,ndcg@5   columns of the tables
+  clickexp-compare outputs/ubm --figures                as PDF and PNG
   clickexp-compare outputs/sweeps --published           beside published figures
   clickexp-compare wandb --help                         on Weights & Biases
   clickexp-compare online --help                        two runs judged by users
@@ -76,6 +77,12 @@ def _folders() -> argparse.ArgumentParser:
         help="columns of the tables per rank; by default all",
     )
     parser.add_argument("--title", help="of the page; by default folder and dataset")
+    parser.add_argument(
+        "--figures",
+        dest="with_figures",
+        action="store_true",
+        help="draw figures as PDF and PNG; of a single run, those of its report",
+    )
     parser.add_argument(
         "--open", dest="open_page", action="store_true", help="open the page in a browser"
     )

@@ -32,7 +32,7 @@ _AXES = {
 _SUMMARISED = ("train/*", "val/*", "epoch", "sessions")
 _ARTIFACTS = {
     "model": ("model.npz", "config.yaml", "result.json"),
-    "report": ("report.html", "figures/*"),
+    "report": ("report.html",),
 }
 """Files of a run's folder by the type of the artifact that they become; without the first there is none."""
 _LONGEST_TAG = 64

@@ -12,7 +12,8 @@ from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 
 from clickexp.online.runs import compare_runs
-from clickexp.results.figures.drawing import BLACK, Panel
+from clickexp.results.colors import BLACK
+from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.log import write_figures
 from clickexp.results.figures.panels import look
 from clickexp.results.online_results import online_table

@@ -51,6 +51,7 @@ def main() -> None:
         trimmed(compared.replace("outputs/measured", "outputs/sweeps"))
     )
     shutil.copy(RUNS / "users/tables/leaderboard.md", DATA / "leaderboard.md")
+    call("clickexp-compare outputs/measured/users --baseline PBM --figures")
     for name in PICTURES:
         shutil.copy(RUNS / f"users/figures/{name}.png", IMAGES / f"{name}.png")
     printed = start()

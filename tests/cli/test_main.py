@@ -151,10 +151,7 @@ def test_a_run_leaves_a_page_with_references(run):
         and "max_sessions" in text
         and f"{test['rank-CTR']:.4f}" in text
     )
-    assert {file.name for file in (folder / "figures").glob("*.png")} >= {
-        "perplexity.png",
-        "calibration.png",
-    }
+    assert text.count("<svg role") >= 4
 
 
 def test_a_report_that_cannot_be_written_fails_no_run(tmp_path, monkeypatch, capsys):

@@ -346,15 +346,16 @@ def test_files_of_others_are_never_overwritten(tmp_path, capsys, monkeypatch):
         "clickexp.results.figures.comparison.figures", lambda comparison, label: figure
     )
     write_run(tmp_path / "runs/0", "UBM")
-    compare([tmp_path / "runs"])
+    write_run(tmp_path / "runs/3", "PBM")
+    compare([tmp_path / "runs"], with_figures=True)
     written = {file.name for file in (tmp_path / "runs").rglob("*.*") if file.is_file()}
     assert {"comparison.html", "leaderboard.tex", "per_rank.pdf"} <= written
     *_, count, page = capsys.readouterr().out.splitlines()
-    assert count.startswith("6 tables and 1 figures in ") and page == str(
+    assert count.startswith("8 tables and 1 figures in ") and page == str(
         tmp_path / "runs/comparison.html"
     )
 
-    write_run(tmp_path / "runs/1", "PBM", test_set="other")
+    write_run(tmp_path / "runs/1", "DBN", test_set="other")
     compare([tmp_path / "runs"])
     names = {file.name for file in (tmp_path / "runs/tables").iterdir()}
     assert "leaderboard-clicks-2.tex" in names and "leaderboard.tex" not in names
@@ -491,7 +492,7 @@ def hostile(tmp_path_factory):
             lambda text, **_: printed.append(text),
             raising=False,
         )
-        compare([runs], output=folder / "out/x")
+        compare([runs], output=folder / "out/x", with_figures=True)
     return folder, {*folder.rglob("*")} - before, printed
 
 
@@ -591,19 +592,30 @@ def test_links_in_the_folder_lead_nothing_elsewhere(tmp_path, monkeypatch):
 
 
 def test_a_comparison_that_begins_with_a_run_is_in_a_folder_of_it(tmp_path):
-    """Whose figures/ has its own learning.pdf; the comparison is found no more than before, as it is no run."""
+    """The comparison is found no more than before, as it is no run."""
     first, second = write_run(tmp_path / "0"), write_run(tmp_path / "1", "PBM")
-    for name in ("learning.pdf", "report.html"):
-        (first / "figures").mkdir(exist_ok=True)
-        (first / "figures" / name).write_text("its own")
     for folders in ([first], [first, second], [first]):
         compare(folders)
         assert (first / "comparison/comparison.html").is_file()
-        assert (first / "figures/learning.pdf").read_text() == "its own"
         assert len(find_runs([tmp_path])[0]) == 2
     assert not (first / "tables").exists()
     compare([tmp_path])
     assert (tmp_path / "comparison.html").is_file()
+
+
+def test_figures_are_drawn_when_asked_for_and_of_one_run_those_of_its_report(tmp_path, drawn):
+    references = {"rank-CTR": {"test": {"ppl": 2.0}, "per_rank": {"ppl": [2.0, 1.9]}}}
+    per_rank = {"ppl": [1.7, 1.5], "examination": [1.0, 0.5]}
+    run = write_run(tmp_path / "0", references=references, per_rank=per_rank)
+    compare([run])
+    assert not (run / "comparison/figures").exists()
+    compare([run], with_figures=True)
+    names = {file.stem for file in (run / "comparison/figures").iterdir()}
+    assert names == {"perplexity", "examination", "learning", "calibration"}
+    labels = drawn[0].axes[0].get_legend_handles_labels()[1]
+    assert "rank-CTR" in labels
+    compare([run])  # what an earlier comparison drew is of results that may have changed
+    assert not [*(run / "comparison/figures").iterdir()]
 
 
 @pytest.mark.parametrize("part, value", [("model", ""), ("dataset", " "), ("dataset", None)])

@@ -413,4 +413,4 @@ def test_a_run_whose_model_cannot_be_written_has_no_result_and_keeps_its_checkpo
     assert files() == {"config.yaml", "metrics.jsonl", CHECKPOINT}
     assert run_toy(tmp_path / "run", *settings) == fresh and len(fresh[1]) == 2
     names = {"config.yaml", "metrics.jsonl", "model.npz", "result.json"}
-    assert files() == names | ({"shared.npz", "report.html", "figures"} if reports else set())
+    assert files() == names | ({"shared.npz", "report.html"} if reports else set())

@@ -1,4 +1,4 @@
-"""The report on a comparison: the conclusion and leaderboard on the terminal; tables, figures and the page in files."""
+"""The report on a comparison: the conclusion and leaderboard on the terminal; tables and the page in files."""
 
 import shlex
 import textwrap
@@ -17,6 +17,7 @@ from clickexp.results.conclusion import conclusion
 from clickexp.results.leaderboard import leaderboard, significance, tables
 from clickexp.results.loading import find_runs
 from clickexp.results.metric_names import PER_RANK
+from clickexp.runs.run import Run
 from clickexp.runs.store import run_folders
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
@@ -34,9 +35,10 @@ def compare(
     metrics: Sequence[str] | None = None,
     ranks: Sequence[int] | None = None,
     title: str | None = None,
+    with_figures: bool = False,
     open_page: bool = False,
 ) -> list[Comparison]:
-    """Reads the runs below the folders, prints how they compare, and writes comparison.html, tables/ and figures/.
+    """Reads the runs below the folders, prints how they compare, and writes comparison.html and tables/.
 
     Args:
         folders: Folders of runs.
@@ -45,6 +47,7 @@ def compare(
         metrics: Columns of the tables; the first orders them.
         ranks: Columns of the tables per rank; by default all.
         title: Title of the page; by default the names of folder and datasets.
+        with_figures: Whether to write figures/, too: PDF and PNG.
         open_page: Whether to open the page in a browser.
 
     Returns:
@@ -55,7 +58,6 @@ def compare(
             comparison wrote.
     """
     # here, so that errors in the folders come before the libraries load
-    from clickexp.results.figures.comparison import figures
     from clickexp.results.pages.comparison import page
 
     runs, skipped = find_runs(folders)
@@ -65,14 +67,11 @@ def compare(
     _check_ranks(compared, ranks or ())
     folder = _folder_beside(Path(folders[0])) if output is None else Path(output)
     console = Console()
-    made, drawn = {}, {}
+    made = {}
     for comparison in compared:
         _print(comparison, console)
-        label = f"-{slug(comparison.name)}" if len(compared) > 1 else ""
+        label = _label(comparison, compared)
         made |= {f"tables/{name}": text for name, text in tables(comparison, label, ranks).items()}
-        drawn |= {
-            f"figures/{name}": content for name, content in figures(comparison, label).items()
-        }
     if len(compared) > 1:
         say(
             f"{len(compared)} test sets, one table each: numbers of different test sets cannot be ranked"
@@ -83,8 +82,10 @@ def compare(
         *(["--baseline", baseline] if baseline else []),
     ]
     content = page(compared, skipped, folder, title, shlex.join(command))
+    drawn = _figures(compared, runs) if with_figures else {}
     write_files(folder, made | drawn | {_PAGE: content})
-    say(f"{len(made)} tables and {len(drawn)} figures in {display_path(folder)}")
+    figures = f" and {len(drawn)} figures" if with_figures else ""
+    say(f"{len(made)} tables{figures} in {display_path(folder)}")
     say(display_path(folder / _PAGE))
     if open_page:
         webbrowser.open((folder / _PAGE).resolve().as_uri())
@@ -92,8 +93,29 @@ def compare(
 
 
 def _folder_beside(first: Path) -> Path:
-    """Returns where a comparison is written; a run has figures/ of its own."""
+    """Returns where a comparison is written, within a run in a folder of its own."""
     return first / _FOLDER if next(run_folders(first), None) == first else first
+
+
+def _label(comparison: Comparison, compared: Sequence[Comparison]) -> str:
+    """Returns what names of files of a comparison end with, where there are several."""
+    return f"-{slug(comparison.name)}" if len(compared) > 1 else ""
+
+
+def _figures(compared: Sequence[Comparison], runs: Sequence[Run]) -> dict[str, bytes]:
+    """Returns the content of each figure by its path: of a single run those of its report."""
+    # here, since Matplotlib takes a second to load
+    from clickexp.results.figures.comparison import figures
+    from clickexp.results.figures.drawing import draw
+    from clickexp.results.figures.run import run_figures
+
+    drawn: dict[str, bytes] = {}
+    if len(runs) == 1:
+        drawn = draw(run_figures(runs[0]).items())
+    else:
+        for comparison in compared:
+            drawn |= figures(comparison, _label(comparison, compared))
+    return {f"figures/{name}": content for name, content in drawn.items()}
 
 
 def _check_ranks(compared: Sequence[Comparison], ranks: Sequence[int]) -> None:

@@ -5,9 +5,10 @@ from functools import partial
 
 import numpy as np
 
+from clickexp.results.colors import COLORS
 from clickexp.results.comparison import Comparison
 from clickexp.results.figures.drawing import Panel, draw
-from clickexp.results.figures.panels import COLORS, calibration, cost, forest, learning, per_rank
+from clickexp.results.figures.panels import calibration, cost, forest, learning, per_rank
 from clickexp.results.metric_names import PER_RANK, short
 from clickexp.runs.run import VALIDATION
 from clickexp.utils.escape import figure_text

@@ -1,4 +1,4 @@
-"""Draws panels as figures for a paper: vector PDF, PNG, and SVG for pages."""
+"""Draws panels as figures: vector PDF and PNG for papers, SVG for pages."""
 
 import io
 import logging
@@ -18,8 +18,6 @@ from matplotlib.figure import Figure
 from clickexp.results.figures.fonts import further_fonts, without_unknown
 from clickexp.utils.text import shortened
 
-BLACK, GRID = "#010101", "#dddddd"
-"""Of text and axes, and of grids, as in paper.mplstyle; pages put their own colours in the place of these."""
 _COLUMN, _ROW, _PAGE = 3.3, 2.5, 7.0
 """Inches: the width of a column of a paper, the height of a panel, the width of a page."""
 _LETTER, _HANDLE, _LONGEST = 0.065, 0.36, 100

@@ -8,15 +8,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
-from clickexp.results.figures.drawing import BLACK
+from clickexp.results.colors import BLACK, COLORS
 from clickexp.results.groups import Group
 from clickexp.results.metric_names import axis, uncapitalised
 from clickexp.runs.run import Run
 from clickexp.utils.escape import figure_text
 from clickexp.utils.statistics.means import Spread
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
-"""Distinct for colour-blind readers (Okabe and Ito 2008); yellow, too light on paper, is darker here."""
 MARKERS = "osD^vP*X"
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
 _NAME, _DECADE = 24, 10

@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from clickexp.results.colors import COLORS
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.log import curves
 from clickexp.results.figures.panels import (
-    COLORS,
     MARKERS,
     barred,
     calibration,

@@ -15,9 +15,9 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 
 from clickexp.results import metric_names
+from clickexp.results.colors import COLORS
 from clickexp.results.comparison import Comparison
 from clickexp.results.conclusion import conclusion
-from clickexp.results.figures.panels import COLORS
 from clickexp.results.groups import Group, varying
 from clickexp.results.hyperparameters import commands, importances
 from clickexp.results.leaderboard import difference_texts, value_texts

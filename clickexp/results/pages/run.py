@@ -1,20 +1,21 @@
 """The page of a single run: result, figures, configuration and command in one file without scripts or requests."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
 from clickexp.results import metric_names
-from clickexp.results.figures.drawing import BLACK, GRID
-from clickexp.results.figures.panels import COLORS
+from clickexp.results.colors import BLACK, COLORS, GRID
 from clickexp.results.figures.run import CLICK_RATES
 from clickexp.results.groups import Group
 from clickexp.results.pages.template import filled
 from clickexp.results.run_tables import rank_table, result_tables, shared_table
 from clickexp.runs.run import Run
 from clickexp.utils.escape import html_text
+from clickexp.utils.paths import display_path
 from clickexp.utils.tables.html import html
 from clickexp.utils.tables.numbers import number
 from clickexp.utils.tables.table import Table
@@ -73,6 +74,7 @@ def run_page(
         "shared": _details("Shared parameters with intervals", shared_table(run)),
         "changed": _changed(changed),
         "command": html_text(command),
+        "draw": html_text(shlex.join(["clickexp-compare", display_path(run.folder), "--figures"])),
         "environment": html(Table(["Key", "Value"], _environment_rows(run), "Environment")),
     }
     return filled("run", parts)
@@ -147,11 +149,8 @@ def _details(summary: str, table: Table) -> str:
 
 
 def _figure(name: str, svg: str) -> str:
-    """A figure in the colours of the page, with links to its files."""
+    """A figure in the colours of the page."""
     caption = html_text(_CAPTIONS.get(CLICK_RATES if name.startswith(CLICK_RATES) else name, ""))
-    links = " · ".join(
-        f'<a href="figures/{name}.{kind}">{kind.upper()}</a>' for kind in ("pdf", "png")
-    )
     label = html_text(name.replace("_", " ").capitalize())
     drawn = _themed(svg, name).replace(
         "<svg", f'<svg role="img" aria-label="{label}: {caption}"', 1
@@ -159,7 +158,7 @@ def _figure(name: str, svg: str) -> str:
     box = (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, drawn">{drawn}</div>'
     )
-    text = f"<h2>{label}</h2>{box}<figcaption>{caption} {links}</figcaption>"
+    text = f"<h2>{label}</h2>{box}<figcaption>{caption}</figcaption>"
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     wide = " wide" if size and float(size[1]) > _WIDE * float(size[2]) else ""
     return f'<figure class="card{wide}">{text}</figure>'

@@ -1,4 +1,4 @@
-"""Writes the page of a finished run and its figures."""
+"""Writes the page of a finished run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,12 +7,12 @@ from clickexp.results.figures.drawing import draw
 from clickexp.results.figures.run import run_figures, run_groups
 from clickexp.results.pages.run import Changed, run_page
 from clickexp.runs.run import Run
-from clickexp.runs.store import FIGURES, REPORT
-from clickexp.utils.files import check_inside, whole
+from clickexp.runs.store import REPORT
+from clickexp.utils.files import whole
 
 
 def write_report(run: Run, changed: Sequence[Changed], command: str) -> Path:
-    """Writes report.html and figures/ into the folder of a run.
+    """Writes report.html into the folder of a run.
 
     Args:
         run: The run.
@@ -22,19 +22,9 @@ def write_report(run: Run, changed: Sequence[Changed], command: str) -> Path:
     Returns:
         The page.
     """
-    drawn = draw(run_figures(run).items(), formats=("svg", "pdf", "png"))
-    drawings = {
-        name.removesuffix(".svg"): made.decode()
-        for name, made in drawn.items()
-        if name.endswith(".svg")
-    }
-    files = {f"{FIGURES}/{name}": made for name, made in drawn.items() if not name.endswith(".svg")}
+    drawn = draw(run_figures(run).items(), formats=["svg"])
+    drawings = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items()}
     text = run_page(run, run_groups(run), drawings, changed, command)
-    check_inside(run.folder / FIGURES, run.folder)
-    (run.folder / FIGURES).mkdir(exist_ok=True)
-    for name, content in files.items():
-        with whole(run.folder / name) as part:
-            part.write_bytes(content)
-    with whole(run.folder / REPORT) as part:  # last: where it is, its figures are
+    with whole(run.folder / REPORT) as part:
         part.write_text(text, encoding="utf-8")
     return run.folder / REPORT
