@@ -151,7 +151,7 @@ def quoted(cells):
     return re.findall(r"`([\w@]+)`", cells)
 
 
-VARIANTS = {"cm_marginal", "embedding_even", "position_low", "none"}
+VARIANTS = {"cm_marginal", "embedding_even", "position_low", "position_middle", "none"}
 """Options that are another one with another setting, or the absence of a correction."""
 
 
