@@ -215,6 +215,32 @@ def test_the_shared_curve_of_a_fit_lies_between_those_of_its_layouts(fits):
     np.testing.assert_allclose(shared_examination(browsing, dataset.test)[1:], expected, rtol=1e-5)
 
 
+def test_differences_that_are_known_are_pooled_to_means_and_variance():
+    """Where cells have much data: means by position, and the variance around them with its degrees of freedom."""
+    model, rng = model_of(layout_log(300)), np.random.default_rng(0)
+    tower = model.examination
+    table, cells = tower.terms["differences"].table, tower.cells
+    rows = table.get_value()
+    values = np.zeros((cells.layouts + 1, cells.positions + 1, 2))
+    values[:2, 1:, 0], values[:2, 1:, 1] = rng.normal(1, 0.7, (2, 4)), -12.0
+    values[1, 4] = 0.0, -0.5  # with the mean of the prior, and some data
+    table.set_value(dataclasses.replace(rows, values=jnp.asarray(values.reshape(-1, 2), "f4")))
+
+    def means():
+        points = with_shared_cells(model).examination
+        return np.asarray(points.of_cells(np.arange(cells.count)))[0].reshape(3, 5)
+
+    before = means()
+    tower.pool()
+    after = means()
+    np.testing.assert_allclose(after[:2, 1:4], before[:2, 1:4], atol=1e-4)
+    np.testing.assert_allclose(after[2, 1:4], before[:2, 1:4].mean(axis=0), atol=1e-4)
+    assert before[1, 4] < after[1, 4] < after[2, 4] < before[0, 4]  # drawn to the other device
+    exact = (np.diff(before[:2, 1:4], axis=0) ** 2).sum() / 2 / 3
+    found = np.exp(-float(table.get_value().prior.log_precision))
+    assert found == pytest.approx(exact, rel=0.5)
+
+
 def test_the_factor_of_cells_that_no_document_links_is_open():
     """A device whose documents no other shows: its curve is known up to a factor, by clicks alone."""
     dataset = layout_log(600)
