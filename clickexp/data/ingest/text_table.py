@@ -157,15 +157,20 @@ class TextTable(SourceTable):
         """The vector in each cell, words as in a list, or a JSON list of vectors."""
         if self.fields[key].per_document:
             bad = pl.Series([_is_no_json(cell) for cell in text], dtype=pl.Boolean)
-            location.reject(bad, text, key, "write [[1, 0.5], [2, 0]], in quotes")
-            return text.str.json_decode(pl.List(pl.List(pl.Float64)))
+            remedy = "write [[1, 0.5], [2, 0]], in quotes"
+            location.reject(bad, text, key, remedy, kind=f"missing_{key}")
+            return text.set(bad, None).str.json_decode(pl.List(pl.List(pl.Float64)))
         location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
         words = text.str.extract_all(_WORD)
         single = words.explode()
         bad = single.cast(pl.Float64, strict=False).is_null() & ~single.is_in(_GAPS)
         lengths = words.list.len().clip(1).to_numpy()  # an empty list gives a null
         location.reject(bad.fill_null(False), single, key, self.fields[key].rule, lengths)
-        numbers = words.cast(pl.List(pl.Float64), strict=False)
+        number = pl.element().cast(pl.Float64, strict=False)
+        is_gap = pl.element().is_in(_GAPS)
+        numbers = words.list.eval(
+            pl.when(number.is_null() & ~is_gap).then(float("nan")).otherwise(number)
+        )
         return pl.select(pl.when(words.list.len() > 0).then(numbers)).to_series()
 
     def _check_quotes(self, key: str, text: pl.Series, location: SourceLocation) -> None:

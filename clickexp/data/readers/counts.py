@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
+from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
@@ -49,6 +50,7 @@ def open_counts(
     first_rank: FirstRank = 1,
     pair_key: str = "query_document",
     seed: Seed = 0,
+    invalid: Invalid = "error",
 ) -> None:
     """The dataset in a table of counts, or in those of a folder: each impression becomes a list of one document.
 
@@ -65,8 +67,8 @@ def open_counts(
     first_rank  1 or 0, the rank of the first document of a page
     pair_key    what has a row in the tables: "query_document", a document under a query, or "document"
     seed        of the order
-
-    DataError names file, row and remedy.
+    invalid     "error": DataError once all is read, which names each kind of fault with its count, first rows and
+                remedy. "drop": leaves the rows out, counted
     """
     names, extra = named_columns(columns, _FIELDS)
     if extra:
@@ -74,35 +76,49 @@ def open_counts(
     required = (*_REQUIRED, *("query",) * (pair_key == "query_document"))
     form = TextForm(separator, header)
     tables = open_tables(source, _FIELDS, names, required, files=files, text=form)
-    rows = _rows(tables, log, PairIds(pair_key, log.names), first_rank)
+    rows = _rows(tables, log, PairIds(pair_key, log.names), first_rank, invalid)
     _pack(rows, source, log, np.random.default_rng(seed))
 
 
 def _rows(
-    tables: Sequence[SourceTable], log: LogWriter, ids: PairIds, first_rank: int
+    tables: Sequence[SourceTable], log: LogWriter, ids: PairIds, first_rank: int, invalid: Invalid
 ) -> dict[str, np.ndarray]:
     """The packed columns of the rows that were shown, and how often each was clicked and not."""
     chunks: list[dict[str, np.ndarray]] = []
-    for batch in batches_of(tables, log.progress):
-        columns = {name: _values(name, batch, values) for name, values in batch.columns.items()}
-        shown, clicked, place = columns["impressions"], columns["clicks"], batch.location
-        remedy = "each impression has one click at most: count the impressions that were clicked"
-        place.reject(np.asarray(clicked > shown), clicked, "clicks", remedy)
-        ranks = np.asarray(columns["rank"])
-        place.reject(ranks < first_rank, ranks, "rank", f"{_MEAN}; the first is {first_rank}")
+    faults, total = Faults(), 0
+    for batch in batches_of(tables, log.progress, faults=faults):
+        columns = _sound(batch, first_rank, log)
+        ranks, clicked = columns["rank"].to_numpy(), columns["clicks"].to_numpy()
         queries = {"query_ids": columns["query"]} if "query" in columns else {}
         ones = np.ones(len(ranks), np.int64)
         lists = ids.number(Lists(ones, {"query_doc_ids": columns["document"]}, queries))
         chunk = {**lists.documents, **lists.sessions, "positions": ranks + 1 - first_rank}
-        chunk |= {"clicked": clicked, "skipped": np.asarray(shown) - np.asarray(clicked)}
+        chunk |= {"clicked": clicked, "skipped": columns["impressions"].to_numpy() - clicked}
         if "label" in columns:
             chunk["labels"] = columns["label"]
         chunks.append({name: np.asarray(values) for name, values in chunk.items()})
+        total += len(ranks)
+    faults.end(invalid, log, total)
     log.note("rows_without_impressions", sum(_unshown(chunk).sum() for chunk in chunks))
     return {
         name: np.concatenate([chunk[name][~_unshown(chunk)] for chunk in chunks])
         for name in (chunks[0] if chunks else ())
     }
+
+
+def _sound(batch: Batch, first_rank: int, log: LogWriter) -> dict[str, pl.Series]:
+    """The values of the rows of a batch that its location does not refuse; the log counts the others."""
+    columns = {name: _values(name, batch, values) for name, values in batch.columns.items()}
+    clicks, shown, ranks = (columns[name].to_numpy() for name in ("clicks", "impressions", "rank"))
+    place, unread = batch.location, batch.location.refused(len(ranks))
+    read = np.ones(len(ranks), bool) if unread is None else ~unread
+    remedy = "each impression has one click at most: count the impressions that were clicked"
+    place.reject((clicks > shown) & read, clicks, "clicks", remedy)
+    place.reject((ranks < first_rank) & read, ranks, "rank", f"{_MEAN}; the first is {first_rank}")
+    senseless = place.refused(len(ranks))
+    sound = read if senseless is None else read & ~senseless
+    log.note("dropped_rows", int((~sound).sum()))
+    return {name: values.filter(pl.Series(sound)) for name, values in columns.items()}
 
 
 def _unshown(rows: Mapping[str, np.ndarray]) -> np.ndarray:
