@@ -105,19 +105,23 @@ class Faults:
                 location, rows, describe
             )
 
-    def end(self, invalid: str, log: LogWriter, left: int) -> None:
+    def end(
+        self, invalid: str, log: LogWriter, left: int, options: Mapping[str, str] | None = None
+    ) -> None:
         """Ends the reading of a log: notes the counts of what was left out.
 
         Args:
             invalid: What becomes of faults.
             log: Receives the counts.
             left: Lists without a fault.
+            options: Those without which the log is read wrongly.
 
         Raises:
-            FaultyLogError: There are faults, and `invalid` is "error", or no list is without one.
+            FaultyLogError: There are faults, and `invalid` is "error", or no list is without one, or there are such
+                options.
         """
-        if self._kinds and (invalid == "error" or not left):
-            raise self._error({"invalid": "drop"} if left else {})
+        if self._kinds and (invalid == "error" or not left or options):
+            raise self._error(options or ({"invalid": "drop"} if left else {}))
         for (kind, _), rows in self._kinds.items():
             log.note(kind, rows.count)
 

@@ -12,6 +12,7 @@ from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds
+from clickexp.data.ingest.shown import FirstRankCheck, rank_rule
 from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
@@ -30,7 +31,7 @@ _MEAN = (
 _FIELDS: dict[str, Column | Field] = {
     "query": ANY_ID._replace(per_document=False),
     "document": ANY_ID._replace(per_document=False),
-    "rank": Column("rank", "int32", per="session", rule=_MEAN),
+    "rank": Column("rank", "int32", per="session"),
     "impressions": Column("impressions", "int64", per="session", least=0),
     "clicks": Column("clicks", "int64", per="session", least=0),
     "label": replace(COLUMNS["labels"], name="label", per="session"),
@@ -74,8 +75,11 @@ def open_counts(
     if extra:
         raise DataError(f"columns has {[*extra]}. The keys are {[*_FIELDS]}.")
     required = (*_REQUIRED, *("query",) * (pair_key == "query_document"))
+    rank = Column(
+        "rank", "int32", per="session", least=first_rank, rule=rank_rule("ranks", first_rank)
+    )
     form = TextForm(separator, header)
-    tables = open_tables(source, _FIELDS, names, required, files=files, text=form)
+    tables = open_tables(source, {**_FIELDS, "rank": rank}, names, required, files=files, text=form)
     rows = _rows(tables, log, PairIds(pair_key, log.names), first_rank, invalid)
     _pack(rows, source, log, np.random.default_rng(seed))
 
@@ -85,9 +89,9 @@ def _rows(
 ) -> dict[str, np.ndarray]:
     """The packed columns of the rows that were shown, and how often each was clicked and not."""
     chunks: list[dict[str, np.ndarray]] = []
-    faults, total = Faults(), 0
+    faults, check, total = Faults(), FirstRankCheck(first_rank), 0
     for batch in batches_of(tables, log.progress, faults=faults):
-        columns = _sound(batch, first_rank, log)
+        columns = _sound(batch, tables[0].fields, check, log)
         ranks, clicked = columns["rank"].to_numpy(), columns["clicks"].to_numpy()
         queries = {"query_ids": columns["query"]} if "query" in columns else {}
         ones = np.ones(len(ranks), np.int64)
@@ -98,7 +102,7 @@ def _rows(
             chunk["labels"] = columns["label"]
         chunks.append({name: np.asarray(values) for name, values in chunk.items()})
         total += len(ranks)
-    faults.end(invalid, log, total)
+    faults.end(invalid, log, total, check.options)
     log.note("rows_without_impressions", sum(_unshown(chunk).sum() for chunk in chunks))
     return {
         name: np.concatenate([chunk[name][~_unshown(chunk)] for chunk in chunks])
@@ -106,27 +110,38 @@ def _rows(
     }
 
 
-def _sound(batch: Batch, first_rank: int, log: LogWriter) -> dict[str, pl.Series]:
+def _sound(
+    batch: Batch, fields: Mapping[str, Column | Field], check: FirstRankCheck, log: LogWriter
+) -> dict[str, pl.Series]:
     """The values of the rows of a batch that its location does not refuse; the log counts the others."""
-    columns = {name: _values(name, batch, values) for name, values in batch.columns.items()}
-    clicks, shown, ranks = (columns[name].to_numpy() for name in ("clicks", "impressions", "rank"))
-    place, unread = batch.location, batch.location.refused(len(ranks))
-    read = np.ones(len(ranks), bool) if unread is None else ~unread
+    _check_no_mean(batch)
+    columns = {}
+    for name, values in batch.columns.items():
+        columns[name] = pl.Series(cells(name, values, fields[name], batch.location, batch.lengths))
+    check.add(columns["rank"].to_numpy())
+    clicks, shown = columns["clicks"].to_numpy(), columns["impressions"].to_numpy()
+    place, unread = batch.location, batch.location.refused(len(clicks))
+    read = np.ones(len(clicks), bool) if unread is None else ~unread
     remedy = "each impression has one click at most: count the impressions that were clicked"
     place.reject((clicks > shown) & read, clicks, "clicks", remedy)
-    place.reject((ranks < first_rank) & read, ranks, "rank", f"{_MEAN}; the first is {first_rank}")
-    senseless = place.refused(len(ranks))
-    sound = read if senseless is None else read & ~senseless
+    contradicts = place.refused(len(clicks))
+    sound = read if contradicts is None else read & ~contradicts
     log.note("dropped_rows", int((~sound).sum()))
     return {name: values.filter(pl.Series(sound)) for name, values in columns.items()}
 
 
+def _check_no_mean(batch: Batch) -> None:
+    """DataError for a rank that is a mean. Whole numbers may be means, too, so that no row is good."""
+    ranks = batch.columns["rank"].cast(pl.Float64, strict=False)
+    fractions = (ranks != ranks.round()).fill_null(False)
+    if fractions.any():
+        row = int(fractions.arg_max() or 0)
+        what = f"rank holds {batch.columns['rank'][row]!r}"
+        raise batch.location.error(what, _MEAN, int(batch.rows[row]))
+
+
 def _unshown(rows: Mapping[str, np.ndarray]) -> np.ndarray:
     return (rows["clicked"] == 0) & (rows["skipped"] == 0)
-
-
-def _values(name: str, batch: Batch, values: pl.Series) -> pl.Series:
-    return pl.Series(cells(name, values, _FIELDS[name], batch.location, batch.lengths))
 
 
 def _pack(
