@@ -16,6 +16,7 @@ import programs
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 os.environ.setdefault(CACHE, str(programs.shared_folder()))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ["CLICKEXP_CACHE"] = "outputs/cache"  # of the folder of a test, not of the user
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # the files of tests are what runs side by side: XLA need not cut each program in parts for that
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")

@@ -15,6 +15,7 @@ from pydantic import PlainValidator
 from clickexp.data.encoding import FEATURES, Encoding, Names
 from clickexp.data.features import Features
 from clickexp.data.search_sessions import has_interleaved_sessions, new_sessions
+from clickexp.data.seen import Impressions
 from clickexp.data.sessions import Sessions
 from clickexp.data.time_ranges import TimeRange, as_microseconds, shown, time_range
 from clickexp.errors import DataError
@@ -117,6 +118,11 @@ class Dataset:
                 values[chunk.of_documents("query_doc_ids")] = chunk.of_documents(FEATURES)
         values[0] = 0
         return Features(values)
+
+    @cached_property
+    def impressions(self) -> Impressions:
+        """How often training shows the documents of other sessions, counted once for all."""
+        return Impressions(self.train)
 
     def test_set(self) -> str:
         """A hash of the test set: the same for runs whose test metrics can be compared."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Integer
@@ -10,7 +11,7 @@ from jaxtyping import Bool, Integer
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Columns
 from clickexp.errors import DataError
-from clickexp.utils.batches import from_lengths
+from clickexp.utils.lengths import from_lengths
 
 _CHUNK = 1 << 18
 _VECTORS = 1 << 14
@@ -80,6 +81,18 @@ class Chunk(Mapping[str, np.ndarray]):
         )
 
 
+class ByPosition(NamedTuple):
+    """Counts of documents by position; index 0 is 0.
+
+    Attributes:
+        shown: Documents shown.
+        clicks: Those clicked.
+    """
+
+    shown: Integer[np.ndarray, " positions+1"]
+    clicks: Integer[np.ndarray, " positions+1"]
+
+
 class ColumnsView:
     """Some rows of packed columns, and columns that are derived of them.
 
@@ -89,6 +102,7 @@ class ColumnsView:
         folder: Of the pack, if any.
         derived: Columns that are computed where they are asked for by name.
         first: Number of the first row of `columns` in the log that they are derived of.
+        positions: The largest position.
     """
 
     columns: Columns
@@ -96,6 +110,7 @@ class ColumnsView:
     folder: Path | None
     derived: Mapping[str, DerivedColumn]
     first: int
+    positions: int
 
     @property
     def count(self) -> int:
@@ -197,6 +212,22 @@ class ColumnsView:
     def clicks_total(self) -> int:
         """Documents clicked."""
         return sum(int(np.count_nonzero(chunk["clicks"])) for chunk in self.chunks())
+
+    @cached_property
+    def by_position(self) -> ByPosition:
+        """Documents shown and clicks by position."""
+        ranks, largest = self.ranks, max(self.positions, self.ranks)
+        shown, clicks = np.zeros((2, largest + 1), np.int64)
+        for chunk in self.chunks():
+            if "positions" in chunk:
+                at = chunk.of_documents("positions")
+                shown += np.bincount(at, minlength=len(shown))
+                clicks += np.bincount(at[chunk.of_documents("clicks")], minlength=len(clicks))
+            else:  # sums of columns take a tenth of the time
+                at_least = np.bincount(chunk["lengths"], minlength=ranks + 1)[::-1].cumsum()[::-1]
+                shown[1 : ranks + 1] += at_least[1:]
+                clicks[1 : ranks + 1] += chunk["clicks"].sum(axis=0)
+        return ByPosition(shown, clicks)
 
 
 def most_at_a_position(

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from clickexp.data import Dataset
 from clickexp.data.feed import Data
-from clickexp.data.seen import Impressions
 from clickexp.errors import ConfigError
 from clickexp.metrics import (
     ConditionalPerplexity,
@@ -41,13 +40,13 @@ class HeldOut:
     @classmethod
     def test(cls, dataset: Dataset) -> "HeldOut":
         """The test part of a dataset."""
-        sessions = dataset.test.deriving(Impressions(dataset.train))
+        sessions = dataset.test.deriving(dataset.impressions)
         return cls(sessions, dataset.ranking, dataset.truth)
 
     @classmethod
     def validation(cls, dataset: Dataset) -> "HeldOut":
         """The validation part; its lists are the sessions where these have labels."""
-        sessions = dataset.val.deriving(Impressions(dataset.train))
+        sessions = dataset.val.deriving(dataset.impressions)
         return cls(sessions, dataset.val if dataset.val.has_labels else None, dataset.truth)
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from clickexp.data import Dataset, Sessions
-from clickexp.data.seen import IMPRESSIONS, Impressions
+from clickexp.data.seen import IMPRESSIONS
 from clickexp.evaluation.evaluator import Evaluator, Groups
 from clickexp.evaluation.groups import click_metrics, metric_groups
 from clickexp.metrics import ColdStart, Examination, Metric
@@ -58,7 +58,7 @@ def references(
         values = evaluator.ranking(_Unordered(), dataset.ranking, ranking.metrics).compute()
         scores = {name: value for name, value in values.items() if not isinstance(value, int)}
         return {RANDOM: {"test": scores, "per_rank": {}, "curves": {}}}
-    test = dataset.test.deriving(Impressions(dataset.train))
+    test = dataset.test.deriving(dataset.impressions)
     rows = {RANK_CTR: _rank_ctr(dataset, test)}
     if dataset.truth is not None:
         metrics: dict[str, Metric] = {
@@ -81,11 +81,9 @@ def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
 
     Predictions do not depend on the clicks above, so that both perplexities are the same.
     """
-    counts = np.ones((2, max(part.positions for part in (dataset.train, dataset.test)) + 1))
-    for chunk in dataset.train.chunks():
-        for event, clicked in enumerate((~chunk["clicks"], chunk["clicks"])):
-            at = chunk.positions[chunk.shown & clicked]
-            counts[event] += np.bincount(at, minlength=counts.shape[1])
+    shown, clicked = dataset.train.by_position
+    counts = np.ones((2, max(len(shown), dataset.test.positions + 1)))
+    counts[:, : len(shown)] += shown - clicked, clicked
     log_probs = np.log(counts / counts.sum(axis=0))
     sums, documents = np.zeros((2, counts.shape[1]))
     edges = [*ColdStart().edges]

@@ -252,7 +252,8 @@ def share_compilations(folder: Path) -> None:
         logging.WARNING
     )  # it lists each backend that it did not find
     if jax.config.values["jax_compilation_cache_dir"] is None:
-        jax.config.update("jax_compilation_cache_dir", str(folder.absolute() / "xla"))
+        shared = folder.expanduser().absolute() / "xla"
+        jax.config.update("jax_compilation_cache_dir", str(shared))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

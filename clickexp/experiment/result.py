@@ -25,7 +25,6 @@ from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.posteriors.intervals import propensity, shared_intervals
 from clickexp.posteriors.shared import shared_posterior
 from clickexp.posteriors.unlinked import with_open_factors
-from clickexp.propensities.base import clicks_by_position
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.run import FORMAT, RelativeExamination, Run
 from clickexp.runs.store import ENCODING, IDS, MODEL, SHARED
@@ -152,7 +151,7 @@ def _examination(model: Model, dataset: Dataset) -> _Part:
     """The examination that a ranker has estimated, relative to the first position, at positions that training shows."""
     if not isinstance(model, Ranker) or (curve := model.examination()) is None:
         return {}
-    shown = clicks_by_position(dataset.train)[0]
+    shown = dataset.train.by_position.shown
     points = (
         (position, float(value), None, None)
         for position, value in enumerate(curve, 1)

@@ -14,7 +14,6 @@ from clickexp.parameters import LayoutParameter, PositionParameter
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.intervals import propensity
 from clickexp.posteriors.shared import SharedPosterior
-from clickexp.propensities.base import clicks_by_position
 from clickexp.utils.statistics.means import QUANTILE
 
 
@@ -42,7 +41,7 @@ def examination(
     """
     cells = layouts_of(model) or Cells((), max(sessions.positions, sessions.ranks))
     view = cells.view(sessions)
-    counts, clicks = clicks_by_position(view)
+    counts, clicks = view.by_position
     values, slopes = _rates(model, sessions, view, counts)
     found = [] if posterior is None else propensity(model, posterior, sessions)
     intervals = {
@@ -115,7 +114,7 @@ def learned_examination(curve: np.ndarray, sessions: Sessions) -> pl.DataFrame:
     Returns:
         The columns rank, propensity, click_rate and sessions, as `examination` has them.
     """
-    counts, clicks = clicks_by_position(sessions)
+    counts, clicks = sessions.by_position
     both = min(1 + len(curve), len(counts))
     columns = {"propensity": np.append(np.nan, curve)[:both]}
     return _by_rank(Cells((), both - 1), columns, counts[:both], clicks[:both])

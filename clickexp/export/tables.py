@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from clickexp.data import Dataset, Sessions
 from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
 from clickexp.data.names import OLDEST, read_names
+from clickexp.data.seen import add_counts
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import Outputs
 from clickexp.export.examination import examination, learned_examination
@@ -376,8 +377,8 @@ def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
                 ids = chunk.of_documents("query_doc_ids")
                 shown[ids] = True
                 if name == "train":
-                    np.add.at(impressions, ids, 1)
-                    np.add.at(clicks, chunk["query_doc_ids"][chunk["clicks"]], 1)
+                    add_counts(impressions, ids)
+                    add_counts(clicks, chunk["query_doc_ids"][chunk["clicks"]])
                 done += chunk.count
                 progress(done, total)
     if dataset.names is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.cells import Cells
@@ -179,7 +179,7 @@ class Weighting:
             ignores_offsets: Whether there are offsets that the weights leave in.
         """
         sessions = propensities.view(sessions)
-        shown, clicked = clicks_by_position(sessions)
+        shown, clicked = sessions.by_position
         known = propensities.by_position(len(shown) - 1)
         weights = propensities.weights(len(shown) - 1, clip)
         total, squares = (clicked * weights).sum(), (clicked * weights**2).sum()
@@ -260,18 +260,6 @@ class Weighting:
             ]
         rest = {name: value for name, value in vars(self).items() if name != "propensities"}
         return {name: value for name, value in (found | rest).items() if value is not None}
-
-
-def clicks_by_position(
-    sessions: Sessions,
-) -> tuple[Integer[np.ndarray, " positions+1"], Integer[np.ndarray, " positions+1"]]:
-    """Returns documents shown and clicks by position; index 0 is 0."""
-    largest = max(sessions.positions, sessions.ranks)
-    counts = np.zeros((2, largest + 1), np.int64)
-    for positions, clicks, _ in documents(sessions):
-        counts[0] += np.bincount(positions, minlength=largest + 1)
-        counts[1] += np.bincount(positions[clicks], minlength=largest + 1)
-    return counts[0], counts[1]
 
 
 def documents(

@@ -13,7 +13,6 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.propensities.base import (
     Propensities,
     PropensitySource,
-    clicks_by_position,
     documents,
 )
 from clickexp.runs.run import RelativeExamination, Run
@@ -62,7 +61,7 @@ class GivenPropensities(PropensitySource):
     def __call__(self, dataset: Dataset) -> Propensities:
         """Returns them relative to the first; ConfigError where clicks show that one cannot be 0."""
         if self.offsets is None and 0 in self.values:
-            _, clicks = clicks_by_position(dataset.train)
+            clicks = dataset.train.by_position.clicks
             zeros = [place for place, value in enumerate(self.values, 1) if value == 0]
             if clicked := [place for place in zeros if place < len(clicks) and clicks[place]]:
                 raise ConfigError(

@@ -5,6 +5,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -22,6 +24,7 @@ from clickexp.data.readers.tiangong_st import FILES
 from clickexp.errors import DataError
 from clickexp.experiment.formats import FORMATS
 from clickexp.export.ranker import transform_of
+from clickexp.results.figures import log as drawn
 
 SIZES = {"train": 40, "val": 7, "test": 11, "ranking": 6}
 SPLITS = ["train_sessions=[0,40]", "val_sessions=[40,47]", "test_sessions=[47,58]"]
@@ -78,7 +81,7 @@ def parquet(tmp_path):
 def said(capsys, *words):
     """The lines that the command prints, as cells; it draws nothing, which takes longest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "write_figures", lambda figures, folder: folder / "figures")
+        patch.setattr(drawn, "write_figures", lambda figures, folder: folder / "figures")
         main(list(map(str, words)))
     return [re.split(r" {2,}|: ", line.strip()) for line in capsys.readouterr().out.splitlines()]
 
@@ -660,3 +663,18 @@ def test_figures_of_logs_of_one_name_lie_apart(tmp_path, monkeypatch, capsys):
         log.write_parquet(tmp_path / folder / "log.parquet")
         main(["inspect", f"{folder}/log.parquet"])
     assert len([*(tmp_path / "outputs" / "inspect").iterdir()]) == 2
+
+
+def test_logs_are_prepared_verified_and_counted_without_jax(parquet, tmp_path):
+    """JAX takes as long to load as a log of two million sessions to prepare."""
+    code = """
+import sys
+from clickexp.cli.data import main
+main(["prepare", "lists", sys.argv[1], sys.argv[2], "columns.clicks=was_clicked"])
+main(["verify", sys.argv[2]])
+main(["inspect", sys.argv[2]])
+print(sorted({"jax", "flax"} & set(sys.modules)))
+"""
+    command = [sys.executable, "-c", code, str(parquet), str(tmp_path / "log")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "agree with their checksums" in done.stdout and done.stdout.splitlines()[-1] == "[]"

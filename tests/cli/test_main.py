@@ -26,6 +26,7 @@ from small_runs import write_run
 from clickexp.cli.help import _about
 from clickexp.cli.main import main
 from clickexp.errors import ConfigError
+from clickexp.experiment.values import default_value
 from clickexp.utils import exits
 from clickexp.utils.paths import display_path
 
@@ -607,6 +608,16 @@ def test_a_role_is_chosen_from_the_shell_and_recorded_in_one_way(tmp_path):
     assert "parameter@attraction" in table[0].split(",") and len(table) == 3
     assert "compression_ratio: 5" in (tmp_path / "sweep/1/config.yaml").read_text()
     assert "HashEmbedding" in (tmp_path / "sweep/0/config.yaml").read_text()
+
+
+def test_the_cache_is_in_the_folder_that_the_user_has_for_caches(monkeypatch):
+    monkeypatch.delenv("CLICKEXP_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert default_value("cache_dir") == "~/.cache/clickexp"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/of/mine")
+    assert default_value("cache_dir") == "/of/mine/clickexp"
+    monkeypatch.setenv("CLICKEXP_CACHE", "/on/a/large/disk")
+    assert default_value("cache_dir") == "/on/a/large/disk"
 
 
 def test_a_local_file_sets_paths_of_this_machine(tmp_path):

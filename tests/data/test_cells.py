@@ -7,7 +7,6 @@ from refusals import refuses
 from clickexp.data import Column, Sessions
 from clickexp.data.cells import Cells
 from clickexp.errors import ConfigError
-from clickexp.propensities.base import clicks_by_position
 
 CELLS = Cells((("device", 3), ("ad", 2)), 4)
 
@@ -58,7 +57,7 @@ def test_sessions_are_counted_by_cells(with_positions):
                 layout = dict(zip(("device", "ad"), map(str, values), strict=True))
                 cell = CELLS.cell(layout, at)
                 counts[:, cell] += 1, part.column("clicks")[i, rank]
-        shown, clicks = clicks_by_position(CELLS.view(part))
+        shown, clicks = CELLS.view(part).by_position
         assert shown.tolist() == counts[0].tolist() and clicks.tolist() == counts[1].tolist()
 
 

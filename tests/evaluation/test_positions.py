@@ -14,7 +14,6 @@ from clickexp.evaluation.references import references
 from clickexp.export.examination import examination
 from clickexp.metrics import AUC, ExpectedCalibrationError, LogLikelihood
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
-from clickexp.propensities.base import clicks_by_position
 from clickexp.results.per_query import samples
 
 METRICS = {**click_metrics(), "ece": ExpectedCalibrationError(), "auc": AUC()}
@@ -67,7 +66,7 @@ def test_a_rank_has_as_many_impressions_everywhere(kind):
     inspected = summaries(dataset)["test"]
     assert inspected.shown.tolist() == expected.tolist()
     assert inspected.clicks.tolist() == clicks.tolist()
-    assert clicks_by_position(test)[0][1:].tolist() == expected.tolist()
+    assert test.by_position.shown[1:].tolist() == expected.tolist()
     model = model_of(dataset)
     assert evaluate(model, dataset, {"click": METRICS}, Evaluator(16)).per_rank()["sessions"] == (
         expected.tolist()

@@ -161,7 +161,7 @@ def identifiability(
         cells: Layouts whose positions count as different ones; None for positions alone.
     """
     own, sessions = sessions, sessions if cells is None else cells.view(sessions)
-    shown = _shown(sessions)
+    shown = sessions.by_position.shown
     positions = np.flatnonzero(shown)
     node_of = np.cumsum(shown > 0) - 1
     number, rows = dense_rows(sessions.query_doc_pairs, int(shown.sum()))
@@ -202,19 +202,6 @@ def _movement(sessions: Sessions) -> float:
         return math.nan
     means = np.bincount(document, weights=logs) / impressions
     return float(np.sum((logs - means[document]) ** 2) / repeats / total)
-
-
-def _shown(sessions: Sessions) -> np.ndarray:
-    """How often something was shown at each position: [1 + largest position]."""
-    shown = np.zeros(max(sessions.positions, sessions.ranks) + 1, np.int64)
-    for chunk in sessions.chunks():
-        if "positions" in chunk:
-            shown += np.bincount(chunk["positions"].ravel(), minlength=len(shown))
-        else:
-            lengths = np.bincount(chunk["lengths"], minlength=len(shown))
-            shown += lengths[::-1].cumsum()[::-1]
-    shown[0] = 0  # padding
-    return shown
 
 
 def _documents_by_position(chunk: Chunk) -> Iterator[tuple[int, np.ndarray]]:
