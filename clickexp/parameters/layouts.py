@@ -120,7 +120,7 @@ class _Observed(NamedTuple):
         """Returns what posteriors have beyond their prior."""
         variance, mean = float(jnp.exp(-prior.log_precision)), float(prior.mean[0])
         numbers = np.asarray(rows.values, np.float64)[:, rows.start : rows.start + 2]
-        offsets, spreads = numbers.T.reshape(2, -1, positions)
+        offsets, spreads = (numbers[:, at].reshape(-1, positions) for at in (0, 1))
         ratios = np.exp(-2 * spreads)  # precision of the posterior over that of the prior
         is_seen = ratios > 1 + _LEAST_KNOWN
         precisions = np.where(is_seen, ratios - 1, 0.0) / variance
@@ -147,21 +147,33 @@ class _Pooled(NamedTuple):
 
 def _pooled(observed: _Observed) -> _Pooled:
     """Fits the model by expectation-maximisation."""
-    values, precisions, variance = observed.values, observed.precisions, observed.variance
-    is_seen = precisions > 0
-    for _ in range(_POOLING_STEPS):
-        weights = precisions / (1 + precisions * variance)
-        total = weights.sum(axis=0)
-        is_known = total > 0
-        safe = np.where(is_known, total, 1.0)
-        center = np.where(is_known, (weights * values).sum(axis=0) / safe, observed.mean)
-        shrunk = precisions / (precisions + 1 / variance)
-        offsets = shrunk * (values - center)
-        posterior = 1 / (precisions + 1 / variance)
-        squares = offsets**2 + shrunk**2 / safe + posterior
-        variance = float(squares[is_seen].mean()) if is_seen.any() else variance
-    ratio = 1 / (1 + precisions * variance)
-    return _Pooled(center, variance, offsets, np.log(ratio) / 2)
+    variance, is_seen = observed.variance, observed.precisions > 0
+    for _ in range(_POOLING_STEPS if is_seen.any() else 0):
+        _, _, squares = _effects(observed, variance)
+        variance = float(squares[is_seen].mean())
+    center, offsets, _ = _effects(observed, variance)
+    return _Pooled(center, variance, offsets, -np.log1p(observed.precisions * variance) / 2)
+
+
+def _effects(
+    observed: _Observed, variance: float
+) -> tuple[
+    Float[np.ndarray, " positions"],
+    Float[np.ndarray, "layouts positions"],
+    Float[np.ndarray, "layouts positions"],
+]:
+    """Returns centers, and expectations of differences from them and of their squares, given a variance."""
+    precisions = observed.precisions
+    weights = precisions / (1 + precisions * variance)
+    total = weights.sum(axis=0)
+    is_known = total > 0
+    total = np.where(is_known, total, 1.0)
+    means = (weights * observed.values).sum(axis=0) / total
+    center = np.where(is_known, means, observed.mean)
+    posterior = 1 / (precisions + 1 / variance)
+    shrunk = precisions * posterior
+    offsets = shrunk * (observed.values - center)
+    return center, offsets, offsets**2 + shrunk**2 / total + posterior
 
 
 def pool_layouts(model: nnx.Module) -> None:
