@@ -75,7 +75,7 @@ def test_the_page_has_the_result_with_directions_beside_references(tmp_path, unr
     assert ["Log-likelihood ↑", "-0.5123", "-0.7000", "-0.4000", "-0.5123"] in rows
     assert ["Perplexity ↓", "1.6000", "2.0000", "1.4000", ""] in rows
     assert ["ranking", "@1", "@10"] in rows and ["nDCG ↑", "0.2500", "0.7500"] in rows
-    assert "67% of the way to the best possible" in text  # (2 - 1.6) / (2 - 1.4)
+    assert "67% of the way from rank-CTR to the true user" in text  # (2 - 1.6) / (2 - 1.4)
     assert ["seed", "3", "0"] in rows and "<code>clickexp seed=3</code>" in text
     assert ["2", "1.5000", "0.5000", "40", "1.8000", "1.3000", "0.4000"] in rows
 
