@@ -118,8 +118,8 @@ def test_shared_parameters_have_their_intervals_beside_the_truth(tmp_path, unren
     missing = dict.fromkeys(("last_click", "low", "high", "relative_low", "relative_high"))
     file = report(tmp_path / "run", shared=[{**missing, "value": 0.75, **each} for each in shared])
     rows = Rows(file.read_text()).rows
-    assert ["examination", "2", "", "0.7500", "", "0.5000", "0.40 to 0.62"] in rows
-    assert ["continuation", "", "", "0.7500", "0.700 to 0.800", "", ""] in rows
+    assert ["examination", "2", "0.7500", "", "0.5000", "0.40 to 0.62"] in rows
+    assert ["continuation", "", "0.7500", "0.700 to 0.800", "", ""] in rows  # no last click
     panels = run_figures(find_runs([tmp_path / "run"])[0][0])["examination"]
     figure = drawing(panels)
     handles = dict(zip(*reversed(figure.axes[1].get_legend_handles_labels()), strict=True))

@@ -27,11 +27,18 @@ _CAPTIONS = {
     "what it divides clicks by.",
     CLICK_RATES: "Click rates by rank of the test sessions, by length of list or a column with few values. One curve "
     "of examination fits them where they differ by a factor at most, or show other documents.",
-    "cold_start": "Perplexity of documents by how often training has shown them, and their share of the test set.",
-    "learning": "Losses by epoch. The model is that of the best epoch, which the star marks.",
+    "cold_start": "Share of the perplexity above 1 that is gained over rank-CTR, of documents by how often training "
+    "has shown them, and their share of the test set.",
+    "learning": "Losses by epoch, on the scale of all but the first. The model is that of the best epoch, which the "
+    "star marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
     "are click rates. Above, the number of documents in each bin; bins of fewer than 10 are left out below.",
 }
+_NOTES = {
+    "rank-CTR": " Rank-CTR predicts the click rate of each rank.",
+    "true user": " The true user, known where clicks are simulated, is the best possible.",
+}
+"""What references are, by name."""
 _WIDE = 1.5
 """Width over height from which a figure has a row to itself."""
 
@@ -63,6 +70,7 @@ def run_page(
         "about": html_text(_about(run)),
         "conclusion": html_text(run_conclusion(run)),
         "result": "".join(f"<div>{html(table)}</div>" for table in tables),
+        "notes": "".join(note for name, note in _NOTES.items() if name in run.references),
         "figures": "\n".join(_figure(name, svg) for name, svg in drawings.items()),
         "ranks": _details("Numbers by rank", ranks),
         "shared": _details("Shared parameters with intervals", shared_table(run)),
