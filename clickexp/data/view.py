@@ -150,12 +150,18 @@ class ColumnsView:
             if name in self.derived:
                 np.copyto(out, self._derived(name, rows))
                 continue
-            values = self.records if name == RECORDS else self.columns[name]
+            values = self.columns[name] if name != RECORDS else self._records()
             if isinstance(rows, np.ndarray):
                 # clip: numpy would buffer `out` to raise on a bad row
                 np.take(values, rows, axis=0, out=out, mode="clip")
             else:
                 np.copyto(out, values[rows])
+
+    def _records(self) -> np.ndarray:
+        """The records, of a view that has them."""
+        if self.records is None:
+            raise DataError(f"{self.folder or 'sessions'}: there are no records.")
+        return self.records
 
     def _derived(self, name: str, rows: Rows) -> np.ndarray:
         """A derived column at rows of `columns`."""
