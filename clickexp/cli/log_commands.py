@@ -27,7 +27,6 @@ from clickexp.data.log_format import LogFormat, prepare
 from clickexp.data.prepared import open_prepared, verify_log
 from clickexp.errors import ConfigError, DataError, reason
 from clickexp.experiment.formats import FORMATS
-from clickexp.results.figures.log import write_figures
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
@@ -81,6 +80,9 @@ def inspect_log(
         output: Where figures/ goes; by default a folder of the log's name below outputs/inspect.
         json: Print one JSON object instead of tables.
     """
+    # here, since Matplotlib takes as long to load as most logs
+    from clickexp.results.figures.log import write_figures
+
     dataset, layout, split, following = _dataset(source_path(path), parsed_options(options))
     times = spans(dataset)
     counts, links, contexts = (

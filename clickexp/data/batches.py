@@ -10,7 +10,7 @@ import numpy as np
 from clickexp.data.feed import FEATURE_TABLE
 from clickexp.data.sessions import Sessions
 from clickexp.types import SHOWN_FIRST, Array, Batch, Count
-from clickexp.utils.batches import from_lengths
+from clickexp.utils.lengths import from_lengths
 
 Arrays = Mapping[str, Array]
 """A superbatch: the batch's arrays with a leading axis of steps."""

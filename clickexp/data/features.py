@@ -2,12 +2,15 @@
 
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 
 from clickexp.data.arrays import map_array
 from clickexp.data.schema import SourceLocation
+
+if TYPE_CHECKING:
+    import jax
 
 _LOCATION = SourceLocation("features")
 
@@ -54,6 +57,8 @@ class Features:
         return Features(values, self.location)
 
     @cached_property
-    def on_device(self) -> jax.Array:
+    def on_device(self) -> "jax.Array":
         """The vectors on the accelerator; on a CPU the same memory, also where it is a mapped file."""
+        import jax  # here: logs are prepared and verified without it
+
         return jax.device_put(self.values, may_alias=True)

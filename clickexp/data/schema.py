@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from clickexp.errors import DataError
-from clickexp.utils.batches import from_lengths
+from clickexp.utils.lengths import from_lengths
 
 Columns = Mapping[str, np.ndarray]
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Integer
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Columns
 from clickexp.errors import DataError
-from clickexp.utils.batches import from_lengths
+from clickexp.utils.lengths import from_lengths
 
 _CHUNK = 1 << 18
 _VECTORS = 1 << 14

@@ -16,10 +16,10 @@ from clickexp.utils.batches import (
     Limit,
     check_batch,
     check_values,
-    from_lengths,
     missing_key,
     needs,
 )
+from clickexp.utils.lengths import from_lengths
 
 _Compute = Callable[[Batch], Any]
 

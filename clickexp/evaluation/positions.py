@@ -12,7 +12,7 @@ from clickexp.data import Sessions
 from clickexp.data.view import most_at_a_position
 from clickexp.metrics import PerList
 from clickexp.types import Array, ByRank
-from clickexp.utils.batches import from_lengths
+from clickexp.utils.lengths import from_lengths
 
 
 @jax.tree_util.register_static

@@ -1,20 +1,36 @@
 """The formats of logs, by the names that `dataset=` and `clickexp-data` use."""
 
-from clickexp.data.readers.baidu import open_baidu_ultr_uva
-from clickexp.data.readers.counts import open_counts
-from clickexp.data.readers.impressions import open_impressions
-from clickexp.data.readers.lists import open_lists
-from clickexp.data.readers.tiangong_st import open_tiangong_st
-from clickexp.data.readers.yandex import open_yandex
-from clickexp.simulation.letor import open_letor
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
 
-FORMATS = {
-    "baidu_ultr_uva": open_baidu_ultr_uva,
-    "counts": open_counts,
-    "impressions": open_impressions,
-    "letor": open_letor,
-    "lists": open_lists,
-    "tiangong_st": open_tiangong_st,
-    "yandex": open_yandex,
+_OPENERS = {
+    "baidu_ultr_uva": "clickexp.data.readers.baidu:open_baidu_ultr_uva",
+    "counts": "clickexp.data.readers.counts:open_counts",
+    "impressions": "clickexp.data.readers.impressions:open_impressions",
+    "letor": "clickexp.simulation.letor:open_letor",
+    "lists": "clickexp.data.readers.lists:open_lists",
+    "tiangong_st": "clickexp.data.readers.tiangong_st:open_tiangong_st",
+    "yandex": "clickexp.data.readers.yandex:open_yandex",
 }
+
+
+class _Formats(Mapping[str, Any]):
+    """Openers by format, imported when they are asked for: that of letor simulates clicks, and takes a second."""
+
+    def __getitem__(self, format: str) -> Any:
+        module, _, name = _OPENERS[format].partition(":")
+        return getattr(import_module(module), name)
+
+    def __contains__(self, format: object) -> bool:
+        return format in _OPENERS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_OPENERS)
+
+    def __len__(self) -> int:
+        return len(_OPENERS)
+
+
+FORMATS = _Formats()
 """The opener of each format."""

@@ -15,6 +15,7 @@ from clickexp.data.description import is_log
 from clickexp.errors import ConfigError
 from clickexp.evaluation.groups import MetricGroup
 from clickexp.experiment.conf import presets
+from clickexp.experiment.formats import FORMATS
 from clickexp.experiment.instantiate import (
     build_metrics,
     build_trainer,
@@ -190,8 +191,6 @@ def _check_dataset(config: Config) -> None:
         or (path is not None and is_log(source_path(path)))
     ):
         return
-    from clickexp.experiment.formats import FORMATS  # here, since it imports every reader
-
     have = [
         f"dataset={name}"
         for name, opener in FORMATS.items()

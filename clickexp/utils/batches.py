@@ -8,6 +8,7 @@ from jax.core import Tracer
 
 from clickexp.errors import DataError
 from clickexp.types import SHOWN_FIRST, Array, Batch
+from clickexp.utils.lengths import from_lengths
 
 _LARGEST_ID = 2**31 - 1
 _LEAST = {"query_doc_ids": 0, "positions": 1}
@@ -132,11 +133,6 @@ def check_events(values: Array, shown: Array | None, name: str = "clicks") -> No
 def is_concrete(batch: Mapping[str, Any]) -> bool:
     """Whether all values are known, as they are outside compiled programs."""
     return not any(isinstance(values, Tracer) for values in batch.values())
-
-
-def from_lengths(lengths: Any, ranks: int) -> Any:
-    """The mask [..., batch, rank] of lists of these lengths, an array of NumPy or JAX as they are."""
-    return np.arange(ranks, dtype=np.int32) < lengths[..., None]
 
 
 def needs(compute: Callable[[Batch], Any], batch: Batch) -> Callable[[str], bool]:

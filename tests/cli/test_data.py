@@ -5,6 +5,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -19,6 +21,7 @@ from clickexp.data.inspect.summary import summaries
 from clickexp.data.readers.tiangong_st import FILES
 from clickexp.experiment.formats import FORMATS
 from clickexp.export.ranker import transform_of
+from clickexp.results.figures import log as drawn
 
 SIZES = {"train": 40, "val": 7, "test": 11, "ranking": 6}
 SPLITS = ["train_sessions=[0,40]", "val_sessions=[40,47]", "test_sessions=[47,58]"]
@@ -75,7 +78,7 @@ def parquet(tmp_path):
 def said(capsys, *words):
     """The lines that the command prints, as cells; it draws nothing, which takes longest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "write_figures", lambda figures, folder: folder / "figures")
+        patch.setattr(drawn, "write_figures", lambda figures, folder: folder / "figures")
         main(list(map(str, words)))
     return [re.split(r" {2,}|: ", line.strip()) for line in capsys.readouterr().out.splitlines()]
 
@@ -611,3 +614,18 @@ def test_verify_wants_a_prepared_log(stored, capsys):
     with pytest.raises(SystemExit):
         main(["verify", str(stored / "xla")])
     assert "xla: no prepared log" in capsys.readouterr().err
+
+
+def test_logs_are_prepared_verified_and_counted_without_jax(parquet, tmp_path):
+    """JAX takes as long to load as a log of two million sessions to prepare."""
+    code = """
+import sys
+from clickexp.cli.data import main
+main(["prepare", "lists", sys.argv[1], sys.argv[2], "columns.clicks=was_clicked"])
+main(["verify", sys.argv[2]])
+main(["inspect", sys.argv[2]])
+print(sorted({"jax", "flax"} & set(sys.modules)))
+"""
+    command = [sys.executable, "-c", code, str(parquet), str(tmp_path / "log")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "agree with their checksums" in done.stdout and done.stdout.splitlines()[-1] == "[]"
