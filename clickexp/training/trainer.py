@@ -75,6 +75,10 @@ class Trainer(BaseTrainer):
         """Without early stopping, the rule that keeps the best epoch by its loss and never stops."""
         return super().stopping or EarlyStopping(patience=self.epochs)
 
+    def check_machine(self) -> None:
+        """ConfigError where there are fewer devices."""
+        placement_on(self.devices)
+
     def learner(self, model: Model) -> Learner:
         """Gradient descent; see `Learner`."""
         return _GradientDescent(self, model)

@@ -68,6 +68,10 @@ class Whole:
         """Returns the number that each lookup has among those of all devices."""
         return jax.lax.iota(jnp.uint32, sum(ids.size for ids in taken))
 
+    def lookups(self, taken: Sequence[Places], axes: Sequence[int | None]) -> int:
+        """Returns how many lookups all devices have."""
+        return sum(ids.size for ids in taken)
+
     def take(self, values: Values, places: FlatPlaces, number: int) -> Columns:
         """Returns the first columns of rows; any numbers for a place behind the end."""
         return first_columns(values, places, number, "clip")
@@ -142,6 +146,11 @@ class Spread(Whole):
             numbers.append(number.reshape(-1) + np.uint32(start))
             start += math.prod(shape)
         return jnp.concatenate(numbers)
+
+    def lookups(self, taken: Sequence[Places], axes: Sequence[int | None]) -> int:
+        """Returns how many all devices have; what sessions share is one."""
+        parts = zip(taken, axes, strict=True)
+        return sum(ids.size * (1 if axis is None else self.devices) for ids, axis in parts)
 
     def take(self, values: Values, places: FlatPlaces, number: int) -> Columns:
         """Returns rows from their owners; zeros for a place behind the end."""

@@ -140,13 +140,15 @@ class Lookup:
     Attributes:
         changed: [rows], the ids of rows that this device changes; behind the end where another one does.
         packed: Whole rows.
-        numbers: Of the lookups, [rows].
+        numbers: Of the lookups among those of all devices, [rows].
+        lookups: How many these have.
         draws: From their posteriors; None where there are none.
     """
 
     changed: FlatIds
     packed: Packed
     numbers: noise.Numbers
+    lookups: int
     draws: Draws | None = None
 
 
@@ -174,7 +176,8 @@ def gather(
                 rounding = noise.uniform(numbers, rows.numbers, key, ~index)
                 draws = Draws(sd, noise.draw(rows.means(packed), sd, normal), rounding)
             changed = changed_by(placement, ids[path], axes[path], rows.values)
-            found[path] = Lookup(changed, packed, numbers, draws)
+            lookups = placement.lookups(ids[path], axes[path])
+            found[path] = Lookup(changed, packed, numbers, lookups, draws)
     return found
 
 
@@ -258,7 +261,7 @@ def update(
                 share * steps_per_pass
             )  # one over the documents that a batch has of the row on average
             documents = jnp.where((fraction > 0) & (fraction < 1), 1 / fraction, 1.0)
-            of_loss = _curvature(placement, lookup.numbers, jnp.where(real, grad, 0.0))
+            of_loss = _curvature(placement, lookup, jnp.where(real, grad, 0.0))
             curvature = documents * (of_loss + share * precision)
             changes = optimizer.posterior_changes(sd, mean_grad, log_sd_grad, curvature)
             changes = noise.rounded(
@@ -284,17 +287,15 @@ _SAMPLE = 1024
 """Lookups that gradients are squared of; to look at all takes a third of a step."""
 
 
-def _curvature(placement: Whole, numbers: noise.Numbers, grad: RowVectors) -> Scalar:
+def _curvature(placement: Whole, lookup: Lookup, grad: RowVectors) -> Scalar:
     """About the largest second derivative of the loss of a document: 1/4 of log odds, more where gradients are large.
 
     The mean square of the gradient is its expectation (Fisher information); numbers of one row add up.
     """
-    lookups = len(grad) * placement.devices
-    stride = (
-        max(1, lookups // _SAMPLE) | 1
-    )  # odd, so that it meets all ranks of batches of a power of two
-    some = placement.every(numbers, stride, grad)
-    squares = placement.summed(jnp.sum(some * some, axis=0)) / -(-lookups // stride)
+    stride = max(1, lookup.lookups // _SAMPLE)
+    stride |= 1  # odd, so that it meets all ranks of batches of a power of two
+    some = placement.every(lookup.numbers, stride, grad)
+    squares = placement.summed(jnp.sum(some * some, axis=0)) / -(-lookup.lookups // stride)
     return jnp.maximum(jnp.sum(squares), 0.25)
 
 
