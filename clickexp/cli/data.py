@@ -72,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     inspect = commands.add_parser("inspect", help=text, description=text, formatter_class=raw)
     inspect.add_argument("path", metavar="PATH", help="prepared folder, or file or folder of a log")
     inspect.add_argument(
-        "--output", metavar="FOLDER", help="where figures/ goes (default: outputs/inspect/NAME)"
+        "--output",
+        metavar="FOLDER",
+        help="where figures/ goes (default: one below outputs/inspect)",
     )
     inspect.add_argument(
         "--json", action="store_true", help="print one JSON object instead of tables"

@@ -1,5 +1,6 @@
 """The work of `clickexp-data`: prepare, inspect and verify logs."""
 
+import hashlib
 import inspect
 import shlex
 import shutil
@@ -77,7 +78,7 @@ def inspect_log(
     Args:
         path: Prepared folder, or file or folder of a log.
         options: KEY=VALUE, as the opener of the format takes them, and format.
-        output: Where figures/ goes; by default a folder of the log's name below outputs/inspect.
+        output: Where figures/ goes; by default a folder below outputs/inspect for the path of the log.
         json: Print one JSON object instead of tables.
     """
     # here, since Matplotlib takes as long to load as most logs
@@ -97,11 +98,7 @@ def inspect_log(
     if (doubt := future_in_training(dataset, times)) is not None:
         warnings.append(doubt)
     by_group = click_rates(dataset.train, groupings(dataset.train))
-    folder = (
-        Path(output)
-        if output
-        else Path("outputs/inspect") / slug(Path(path).expanduser().resolve().name)
-    )
+    folder = Path(output) if output else _figures_of(path)
     try:
         drawn = display_path(write_figures(report.figures(counts, contexts, by_group), folder))
     except OSError as error:
@@ -133,6 +130,13 @@ def inspect_log(
         f"next: {shlex.join(following)}",
         f"figures: {drawn}",
     )
+
+
+def _figures_of(path: str) -> Path:
+    """Returns the folder of the figures of a log: its name, and a hash of its path, since other logs are called so."""
+    place = Path(path).expanduser().resolve()
+    digest = hashlib.sha256(str(place).encode()).hexdigest()[:6]
+    return Path("outputs/inspect") / f"{slug(place.name)}-{digest}"
 
 
 def verify_logs(path: str) -> None:

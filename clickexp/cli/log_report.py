@@ -263,9 +263,9 @@ def features(dataset: Dataset) -> str | None:
 
 def notes(noted: Mapping[str, int | str]) -> str | None:
     """Returns the notes of a reader, if it has any."""
-    figures = {name: f"{n:,}" if isinstance(n, int) else n for name, n in noted.items()}
+    figures = {name: f"{n:,}" if isinstance(n, int) else n for name, n in noted.items() if n != 0}
     lines = (f"  {name.replace('_', ' ')}: {figure}" for name, figure in figures.items())
-    return "\n".join(["notes", *lines]) if noted else None
+    return "\n".join(["notes", *lines]) if figures else None
 
 
 def _bar(value: float, largest: float) -> Bar:

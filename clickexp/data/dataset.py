@@ -212,20 +212,31 @@ def split(
     if None not in times.values():
         first, second, third = _by_time(sessions, {n: t for n, t in times.items() if t})
         return first, second, third
-    ends = [min(round(end * count), count) for end in accumulate(_fractions(*parts))]
+    ends = _ends(_fractions(*parts), count)
     cut = {name: range(*ends) for name, ends in zip(_PARTS, pairwise([0, *ends]), strict=False)}
     ranges = cut or {name: _range_of(part, count) for name, part in zip(_PARTS, parts, strict=True)}
     for name, part in ranges.items():
         if part.start < 0 or part.stop > count:
             raise DataError(f"{name} {_show(part)} goes beyond the {count} sessions. Change it.")
         if not part:
-            raise DataError(f"{name} {_show(part)} of {count} sessions is empty. Change the split.")
+            remedy = "Change the split; a log has three sessions at least, one per part"
+            raise DataError(f"{name} {_show(part)} of {count} sessions is empty. {remedy}.")
     for (one, a), (other, b) in combinations(ranges.items(), 2):
         if max(a.start, b.start) < min(a.stop, b.stop):
             raise DataError(f"{one} {_show(a)} and {other} {_show(b)} overlap. Part them.")
     parts_of = _whole_sessions if cut else _checked_sessions
     first, second, third = parts_of(sessions, ranges)
     return first, second, third
+
+
+def _ends(fractions: Sequence[float], count: int) -> list[int]:
+    """Where the parts of so many sessions end; each has one at least, if there are as many sessions as parts."""
+    ends = []
+    for number, end in enumerate(accumulate(fractions), 1):
+        start = ends[-1] if ends else 0
+        most = max(count - len(fractions) + number, 0)
+        ends.append(min(max(round(end * count), start + 1), most))
+    return ends
 
 
 def _by_time(sessions: Sessions, ranges: Mapping[str, TimeRange]) -> list[Sessions]:
@@ -276,8 +287,9 @@ def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Ses
     for (name, part), view in zip(ranges.items(), parts, strict=True):
         if not view.count:
             raise DataError(
-                f"{name} {_show(part)} is within one search session. Change the split, or leave them out: "
-                "dataset.columns.search_session=null."
+                f"{name} {_show(part)} is within one search session. Change the split, or leave search sessions out: "
+                "columns.search_session=null.",
+                {"columns.search_session": "null"},
             )
     return parts
 

@@ -107,7 +107,7 @@ class LogFormat:
         chosen = {**defaults, **options}
         if cache is None:
             with temporary() as folder:  # mapped files stay readable when it is gone
-                log = read(folder / "log", durable=False, **options)
+                log = _of_source(read(folder / "log", durable=False, **options), source)
                 return self._with_truth(log.dataset(**arguments, encoding=encoding), chosen)
         folder = Path(cache).expanduser() / self._cache_name(source, chosen)
         log = _reused(folder, source, ids) or read(folder, **options)
@@ -124,6 +124,15 @@ class LogFormat:
         if self.true_user is None:
             return dataset
         return replace(dataset, truth=self.true_user(dataset, options))
+
+
+def _of_source(log: Log, source: Path) -> Log:
+    """Returns a log whose errors name its source, since its folder is temporary."""
+    parts = {
+        name: replace(part, folder=source if name == "sessions" else Path(f"{source}, {name}"))
+        for name, part in log.parts.items()
+    }
+    return replace(log, parts=parts)
 
 
 def log_format(format: str, **settings: Any) -> Callable[[_Read], LogFormat]:

@@ -10,15 +10,18 @@ import sys
 from collections import Counter
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from refusals import refuses
 
 from clickexp.cli import log_commands as commands
 from clickexp.cli.data import main
-from clickexp.data import Log, open_prepared
+from clickexp.data import Log, open_lists, open_prepared
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.readers.tiangong_st import FILES
+from clickexp.errors import DataError
 from clickexp.experiment.formats import FORMATS
 from clickexp.export.ranker import transform_of
 from clickexp.results.figures import log as drawn
@@ -164,7 +167,10 @@ def test_tiangong_st_is_prepared_and_inspected(tiangong, tmp_path, capsys):
     assert row(printed, "click rate") == [percent(clicks[part], len(shown[part])) for part in PARTS]
     pairs = len({document for part in shown.values() for document in part})
     assert row(printed, f"query-document ids up to {pairs}") == []
-    assert row(printed, "cut lists") == ["0"] and row(printed, "pair key") == ["document"]
+    assert row(printed, "pair key") == ["document"]
+    assert not any(
+        "cut lists" in cell for cells in printed for cell in cells
+    )  # of which there are 0
     assert printed[-1] == ["next", f"clickexp dataset=prepared dataset.path={target}"]
     for words in (
         [target],
@@ -614,6 +620,49 @@ def test_verify_wants_a_prepared_log(stored, capsys):
     with pytest.raises(SystemExit):
         main(["verify", str(stored / "xla")])
     assert "xla: no prepared log" in capsys.readouterr().err
+
+
+def test_ranks_from_0_are_proposed_and_never_dropped(tmp_path, capsys):
+    """The top of each page is what `invalid=drop` would take away."""
+    rows = [
+        (page, f"d{(page + rank) % 4}", rank, int(rank == 0))
+        for page in range(30)
+        for rank in range(3)
+    ]
+    rows[5] = (*rows[5][:3], "")
+    table = "\n".join(
+        ",".join(map(str, row)) for row in [("session", "document", "rank", "click"), *rows]
+    )
+    (tmp_path / "log.csv").write_text(table)
+    words = ["inspect", str(tmp_path / "log.csv"), "--output", str(tmp_path)]
+    for given, proposed in (
+        ([], "first_rank=0"),
+        (["invalid=drop"], "first_rank=0"),
+        (["first_rank=0"], "invalid=drop"),
+    ):
+        with pytest.raises(SystemExit):
+            main([*words, *given])
+        assert proposed in next_command(capsys.readouterr().err)
+    main([*words, "first_rank=0", "invalid=drop"])
+    printed = capsys.readouterr().out
+    assert re.search(r" 1 +23 +23 +100.00%", printed) and "dropped pages: 1" in printed
+
+
+def test_errors_without_a_cache_name_the_log(tmp_path):
+    log = pl.DataFrame({"query_doc_ids": [[1, 2]] * 9, "clicks": [[1, 0]] * 9})
+    log.write_parquet(tmp_path / "log.parquet")
+    with refuses(DataError, str(tmp_path / "log.parquet"), "no labels"):
+        open_lists(tmp_path / "log.parquet").train.column("labels")
+
+
+def test_figures_of_logs_of_one_name_lie_apart(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        log = pl.DataFrame({"query_doc_ids": [[1, 2]] * 9, "clicks": [[1, 0]] * 9})
+        log.write_parquet(tmp_path / folder / "log.parquet")
+        main(["inspect", f"{folder}/log.parquet"])
+    assert len([*(tmp_path / "outputs" / "inspect").iterdir()]) == 2
 
 
 def test_logs_are_prepared_verified_and_counted_without_jax(parquet, tmp_path):

@@ -63,7 +63,6 @@ BAD = {
     ),
     "words in a range": ((["a", "b"], [2, 3], [3, 4]), "train_sessions=['a', 'b']", "a fraction"),
     "zero": ((0.5, 0.0, 0.2), "above 0"),
-    "too few": ((0.9, 0.01, 0.09), "val_sessions [9, 9]", "10 sessions", "empty"),
 }
 
 
@@ -72,6 +71,19 @@ def test_bad_splits(case):
     given, *parts = BAD[case]
     with refuses(DataError, *parts):
         split(sessions_of(range(10)), *given)
+
+
+@pytest.mark.parametrize("fractions", [(0.8, 0.1, 0.1), (0.9, 0.01, 0.09), (0.5, 0.1, 0.1)])
+def test_parts_of_short_logs_have_a_session(fractions):
+    for count in range(3, 40):
+        sizes = [part.count for part in split(sessions_of(range(count)), *fractions)]
+        ends = [round(sum(fractions[:stop]) * count) for stop in (1, 2, 3)]
+        rounded = [ends[0], ends[1] - ends[0], ends[2] - ends[1]]
+        assert min(sizes) >= 1 and sum(sizes) <= count
+        assert sizes == rounded or 0 in rounded
+    for count in (1, 2):
+        with refuses(DataError, f"of {count} sessions is empty", "three sessions at least"):
+            split(sessions_of(range(count)), *fractions)
 
 
 @pytest.mark.parametrize("at_least", [0, 1, 2, 5, 100])

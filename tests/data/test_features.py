@@ -206,6 +206,25 @@ def test_vectors_of_documents_come_from_their_own_column(tmp_path):
         opened(tmp_path, ragged, "impressions parquet")
 
 
+@pytest.mark.parametrize("layout", ["impressions parquet", "impressions csv"])
+def test_all_faults_of_vectors_are_named_and_their_rows_left_out(tmp_path, layout):
+    rows = rows_of().with_columns(click=pl.lit(0))
+    vectors = np.random.default_rng(0).normal(size=(len(rows), 2)).tolist()
+    vectors[1], vectors[RANKS + 1], vectors[2 * RANKS] = [1.0], [1.0, np.nan], [2.0, 3.0, 4.0]
+    cells = pl.Series(FEATURES, vectors, dtype=pl.List(pl.Float64))
+    is_text = layout.endswith("csv")
+    table = rows.with_columns(cells.cast(pl.List(pl.String)).list.join(" ") if is_text else cells)
+    kinds = "a vector of 1 numbers", "(2 rows, next", "holds nan"
+    with refuses(DataError, *kinds, "invalid=drop"):
+        opened(tmp_path, table, layout)
+    dataset = opened(tmp_path, table, layout, invalid="drop", standardize=False)
+    shown = made(dataset)
+    shown = shown[shown.any(axis=1)]  # beyond the end of a list there are zeros
+    kept = [v for n, v in enumerate(vectors) if n not in (1, RANKS + 1, 2 * RANKS)]
+    np.testing.assert_allclose(shown, kept, rtol=1e-6)
+    assert dataset.notes["dropped_rows"] == 3
+
+
 def test_what_is_no_feature_is_refused(tmp_path):
     rows = rows_of()
     for features, *parts in (

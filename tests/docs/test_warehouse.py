@@ -1,5 +1,9 @@
 """The SQL of the guide, run by DuckDB, writes pages that are read as the tables have them."""
 
+import gzip
+import json
+import re
+
 import duckdb
 import numpy as np
 import polars as pl
@@ -9,10 +13,16 @@ from clickexp.data import open_lists
 from clickexp.data.names import read_names
 
 
+def blocks():
+    """The SQL of the guide."""
+    text = (ROOT / "docs/howto/my-log.md").read_text()
+    return re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+
+
 def test_the_sql_of_the_guide_writes_what_is_read(tmp_path, monkeypatch):
     """Documents clicked twice and clicks on pages that are not there change nothing."""
     monkeypatch.chdir(tmp_path)
-    sql = (ROOT / "docs/howto/my-log.md").read_text().partition("```sql\n")[2].partition("```")[0]
+    sql, *_ = blocks()
     rng = np.random.default_rng(0)
     shown, clicked, pages = [], [(99, "d0")], {}
     for page in rng.permutation(40).tolist():
@@ -42,3 +52,53 @@ def test_the_sql_of_the_guide_writes_what_is_read(tmp_path, monkeypatch):
             pairs = [known[row - 1] for row in ids[:length]]
             read.append((pairs[0][0], [url for _, url in pairs], clicks[:length].tolist()))
     assert read == [pages[page] for page in sorted(pages)]
+
+
+PAGES = [
+    ("hat", ["a", "b"], [0, 1]),
+    ("shoe", ["c", "a", "b"], [1, 0, 1]),
+    ("hat", ["b", "a"], [0, 0]),
+]
+
+
+def events():
+    for number, (query, items, clicks) in enumerate(PAGES):
+        fields = [{"name": "query", "value": query}, {"name": "lang", "value": "en"}]
+        shared = {"user": "u", "session": f"s{number // 2}"}
+        shown = [{"id": item} for item in items]
+        at = f"2025-11-14T18:3{number}:00+08:00"
+        ranking = {"event": "ranking", "id": f"r{number}", "timestamp": at}
+        yield {**ranking, **shared, "fields": fields, "items": shown}
+        for item in [item for item, click in zip(items, clicks) if click] * 2:
+            click = {"event": "interaction", "id": "c", "timestamp": at, "ranking": f"r{number}"}
+            yield {**click, **shared, "type": "click", "item": item, "fields": []}
+    yield {**click, **shared, "type": "purchase", "item": "b", "fields": []}
+
+
+def queries():
+    for query in ("hat", "shoe"):
+        sessions = [
+            {"session": [{"doc": d, "click": c, "purchase": 0} for d, c in zip(items, clicks)]}
+            for of, items, clicks in PAGES
+            if of == query
+        ]
+        yield {"search_keys": {"search_term": query, "region": "n"}, "judgment_keys": sessions}
+
+
+def test_the_sql_of_events_writes_what_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = ["\n".join(map(json.dumps, rows)) for rows in (events(), queries())]
+    (tmp_path / "events.jsonl").write_text(lines[0])
+    (tmp_path / "part-0.gz").write_bytes(gzip.compress(lines[1].encode()))
+    for sql, by in zip(blocks()[1:], ("time", None), strict=True):
+        duckdb.sql(sql)
+        pages = pl.read_parquet("pages.parquet")
+        pages = pages if by is None else pages.sort(by)
+        read = [
+            (query, items, list(map(int, clicks)))
+            for query, items, clicks in pages[["query_id", "query_doc_ids", "clicks"]].rows()
+        ]
+        assert sorted(read) == sorted(PAGES) if by is None else read == PAGES
+        alone = {"search_session": None}
+        dataset = open_lists("pages.parquet", columns=alone, pair_key="query_document")
+        assert sum(part.clicks_total for part in dataset.parts.values()) == 3

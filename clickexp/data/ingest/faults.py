@@ -32,8 +32,12 @@ class _Kind:
         self, location: SourceLocation, rows: np.ndarray, describe: Callable[[int], str]
     ) -> None:
         first = [(location, int(row)) for row in rows[:_SHOWN]]
-        places = [*self.places, *first]  # of one batch they come column by column
-        self.places = sorted(places, key=lambda at: (at[0].source, at[0].first + at[1]))[:_SHOWN]
+        places = [*self.places, *first]
+        sources = [location.source for location, _ in places]
+        # files in the order of reading; the rows of one batch come column by column
+        self.places = sorted(
+            places, key=lambda at: (sources.index(at[0].source), at[0].first + at[1])
+        )[:_SHOWN]
         for number in range(min(len(rows), _SHOWN)):
             if len(self.found) < _SHOWN and (what := describe(number)) not in self.found:
                 self.found.append(what)
@@ -47,6 +51,8 @@ class _Kind:
         alike = [
             other.first + row for other, row in self.places[1:] if other.source == location.source
         ]
+        if not alike:
+            return f" ({self.count:,} {self.unit})"
         more = ["..."] if self.count > 1 + len(alike) else []
         places = ", ".join([*map(str, alike), *more])
         return f" ({self.count:,} {self.unit}, next {location.unit} {places})"
@@ -99,19 +105,23 @@ class Faults:
                 location, rows, describe
             )
 
-    def end(self, invalid: str, log: LogWriter, left: int) -> None:
+    def end(
+        self, invalid: str, log: LogWriter, left: int, options: Mapping[str, str] | None = None
+    ) -> None:
         """Ends the reading of a log: notes the counts of what was left out.
 
         Args:
             invalid: What becomes of faults.
             log: Receives the counts.
             left: Lists without a fault.
+            options: Those without which the log is read wrongly.
 
         Raises:
-            FaultyLogError: There are faults, and `invalid` is "error", or no list is without one.
+            FaultyLogError: There are faults, and `invalid` is "error", or no list is without one, or there are such
+                options.
         """
-        if self._kinds and (invalid == "error" or not left):
-            raise self._error({"invalid": "drop"} if left else {})
+        if self._kinds and (invalid == "error" or not left or options):
+            raise self._error(options or ({"invalid": "drop"} if left else {}))
         for (kind, _), rows in self._kinds.items():
             log.note(kind, rows.count)
 
@@ -130,13 +140,18 @@ class CountedLocation(SourceLocation):
 
     faults: Faults = field(default_factory=Faults)
     _rows: list[np.ndarray] = field(default_factory=list)
+    _counted: dict[str, np.ndarray] = field(default_factory=dict)
 
     def refuse(
         self, rows: np.ndarray, describe: Callable[[int], str], remedy: str, kind: str
     ) -> None:
-        """Counts rows with a fault."""
+        """Counts rows with a fault; one that several checks find counts once."""
         rows, first = np.unique(rows, return_index=True)
+        counted = self._counted.get(kind, rows[:0])
+        is_new = ~np.isin(rows, counted)
+        rows, first = rows[is_new], first[is_new]
         self.faults.add(kind, self, rows, lambda number: describe(int(first[number])), remedy)
+        self._counted[kind] = np.append(counted, rows)
         self._rows.append(rows)
 
     def refused(self, count: int) -> np.ndarray | None:

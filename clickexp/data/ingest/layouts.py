@@ -15,37 +15,34 @@ def _names(*words: str, endings: tuple[str, ...] = _IDS) -> tuple[str, ...]:
     return tuple(word + ending for word in words for ending in endings)
 
 
-_SESSIONS = _names(
-    "session", "page", "resultpage", "serp", "request", "search", "impression", "pageview", "list"
+_VISITS = (*_names("session", "sess", "visit"), "sid")
+"""What may hold several pages of a user, or be one page."""
+_PAGES = (
+    *_names("pageview", "resultpage", "serp", "request"),
+    *("pageid", "pagekey", "searchid", "searchkey", "listid", "pv", "pvid"),
+    *_VISITS,
+    *_names("page", "search", "impression", "list"),
 )
-_QUERIES = _names("query", "q", "keyword", "keywords", "searchterm", "searchphrase", "searchquery")
+_QUERIES = (
+    *_names("query", "q", "keyword", "keywords", "searchterm", "searchphrase", "searchquery"),
+    *("searchtext", "searchterms", "topqueries"),
+)
 _DOCUMENTS = ("document", "doc", "url", "item", "product", "sku", "asin", "result", "article")
+_RANKS = ("rank", "position", "pos", "slot", "place")
 _CLICKS = ("click", "clicks", "clicked", "isclick", "isclicked", "wasclicked", "hasclick")
-_COLUMNS = {
-    "impressions": {
-        "session": _SESSIONS,
-        "query": _QUERIES,
-        "document": _names(*_DOCUMENTS),
-        "rank": ("rank", "position", "pos", "slot", "place"),
-        "click": _CLICKS,
-    },
-    "lists": {
-        "query_doc_ids": (
-            "querydocids",
-            *_names(*_DOCUMENTS, endings=("s", "ids", "idlist", "list")),
-        ),
-        "clicks": (*_CLICKS, "clicklist"),
-        "query_id": _QUERIES,
-    },
-}
-"""Names of columns by format and key, without signs and in small letters, the likelier ones first."""
-_OPTIONAL = ("query", "query_id")
-_OF_LISTS = ("query_doc_ids", "clicks")
+_SHOWN = ("impressions", "impression", "views", "shown", "displays", "exposures")
 ROWS = {
+    "counts": "a row per query, document and rank, with how often it was shown and clicked",
     "impressions": "a row per document shown",
     "lists": "a row per result page, with lists of documents and clicks",
 }
 """Rows of each format."""
+_READ = {
+    "counts": ("label",),
+    "impressions": ("label", "search_session", "seen", "query_doc_features"),
+    "lists": ("search_session", "positions", "labels", "seen", "query_doc_features"),
+}
+"""Further columns that a format reads where they are there."""
 
 
 class Kind(NamedTuple):
@@ -53,6 +50,89 @@ class Kind(NamedTuple):
 
     is_list: bool
     is_text: bool
+
+
+class _Pattern(NamedTuple):
+    """Columns of a format.
+
+    Attributes:
+        format: The format.
+        names: Names of the columns by key, without signs and in small letters, the likelier ones first.
+        in_lists: Keys whose columns hold lists.
+        optional: Keys that need not be there.
+        is_struct: Whether lists are those of structs.
+    """
+
+    format: str
+    names: Mapping[str, tuple[str, ...]]
+    in_lists: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ("query", "query_id", "search_session")
+    is_struct: bool = False
+
+    def find(self, columns: Mapping[str, Kind]) -> dict[str, str]:
+        """Returns the names of the columns of a table by key, where there is one likely name."""
+        found = {}
+        for key, names in self.names.items():
+            is_list = key in self.in_lists
+            fitting = {name for name, kind in columns.items() if kind.is_list == is_list}
+            if is_list and self.is_struct:
+                fitting = {name for name in fitting if "." in name}
+            called = {_squeezed(name.rpartition(".")[2]): name for name in sorted(fitting)}
+            called |= {_squeezed(name): name for name in fitting}
+            likely = [called[name] for name in names if name in called]
+            if key in fitting:
+                found[key] = key
+            elif likely:
+                found[key] = likely[0]
+        if found.get("search_session") == found.get("session"):
+            found.pop("search_session", None)
+        return found
+
+    def fits(self, found: Mapping[str, str]) -> bool:
+        """Returns whether there are all columns that the format needs."""
+        return all(key in found for key in self.names if key not in self.optional)
+
+
+_OF_ROWS = {"query": _QUERIES, "document": _names(*_DOCUMENTS), "rank": _RANKS, "click": _CLICKS}
+_PATTERNS = (
+    _Pattern(
+        "counts",
+        {
+            "query": _QUERIES,
+            "document": (*_names(*_DOCUMENTS, "page"), "landingpage", "toppages"),
+            "rank": (*_RANKS, "averageposition", "avgposition"),
+            "impressions": _SHOWN,
+            "clicks": ("clicks", "clickcount", "numclicks", "nclicks"),
+        },
+    ),
+    _Pattern("impressions", {"session": _PAGES, **_OF_ROWS, "search_session": _VISITS}),
+    _Pattern(
+        "impressions",
+        {
+            "session": _PAGES,
+            **_OF_ROWS,
+            "document": (*_names(*_DOCUMENTS), "id"),
+            "search_session": _VISITS,
+        },
+        in_lists=("document", "rank", "click"),
+        optional=("session", "query", "search_session"),
+        is_struct=True,
+    ),
+    _Pattern(
+        "lists",
+        {
+            "query_doc_ids": (
+                "querydocids",
+                *_names(*_DOCUMENTS, endings=("s", "ids", "idlist", "list", "id", "")),
+                "id",
+            ),
+            "clicks": (*_CLICKS, "clicklist"),
+            "query_id": _QUERIES,
+        },
+        in_lists=("query_doc_ids", "clicks"),
+    ),
+)
+"""Layouts of tables, in the order in which they are tried."""
 
 
 class Layout(NamedTuple):
@@ -71,7 +151,8 @@ class Layout(NamedTuple):
     def describe(self, present: Iterable[str]) -> str:
         """A line for the reader of a report; `present` are columns of the table, of which others may be read."""
         taken = [key if key == name else f"{name} as {key}" for key, name in self.columns.items()]
-        unread = [name for name in present if name not in self.columns.values()]
+        read = {*self.columns.values(), *_READ[self.format]}
+        unread = [name for name in present if name not in read]
         rest = f"; not read: {', '.join(unread)}" if unread else ""
         stated = " ".join([f"format={self.format}", *(f"{k}={v}" for k, v in self.options.items())])
         return (
@@ -81,42 +162,36 @@ class Layout(NamedTuple):
 
 
 def guess(columns: Mapping[str, Kind]) -> Layout | None:
-    """Returns the layout of a table; None where no columns are called so, or two are.
+    """Returns the layout of a table; None where no columns are called so.
 
     Args:
         columns: The kind of each column by its name.
     """
-    for format in _COLUMNS:
-        found = guessed_columns(format, columns)
-        required = [key for key in _COLUMNS[format] if key not in _OPTIONAL]
-        if all(key in found for key in required):
-            return Layout(format, found, _options(format, found, columns))
+    for pattern in _PATTERNS:
+        found = pattern.find(columns)
+        if pattern.fits(found):
+            return Layout(pattern.format, found, _options(pattern.format, found, columns))
+    if {"query_doc_ids", "clicks"} <= columns.keys():  # no lists, which the reader says
+        return Layout("lists", {}, {})
     return None
 
 
 def guessed_columns(format: str, columns: Mapping[str, Kind]) -> dict[str, str]:
     """Returns the names of the columns of a table for the keys of a format, where there is one likely name."""
-    found = {}
-    for key, names in _COLUMNS.get(format, {}).items():
-        fitting = {
-            _squeezed(name): name
-            for name, kind in columns.items()
-            if kind.is_list == (key in _OF_LISTS)
-        }
-        if key in columns and key in fitting.values():
-            found[key] = key
-        elif likely := [fitting[name] for name in names if name in fitting]:
-            found[key] = likely[0]
-    return found
+    return next((each.find(columns) for each in _PATTERNS if each.format == format), {})
 
 
 def needed(format: str) -> str:
     """Returns the keys of a format, for a message."""
-    return ", ".join(f"{key} (optional)" if key in _OPTIONAL else key for key in _COLUMNS[format])
+    pattern = next(each for each in _PATTERNS if each.format == format)
+    keys = [key for key in pattern.names if key != "search_session"]
+    return ", ".join(f"{key} (optional)" if key in pattern.optional else key for key in keys)
 
 
 def _options(format: str, found: Mapping[str, str], columns: Mapping[str, Kind]) -> dict[str, str]:
     options = {f"columns.{key}": name for key, name in found.items() if name != key}
+    if format == "impressions" and "session" not in found:
+        options["columns.session"] = "null"  # each row of the file is one
     has_query = "query" in found or "query_id" in found
     pair_key = "query_document" if has_query else "document"
     if format == "lists":

@@ -2,7 +2,7 @@
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +21,8 @@ PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time"
 """Keys of `columns` whose packed column has another name."""
 _NEAR = 0.7
 """How much a name of the file must resemble one that is missing to be proposed."""
-_KEY_OF_FORMAT = {"impressions": "session", "lists": "query_doc_ids"}
+_KEY_OF_FORMAT = {"impressions": "session", "lists": "query_doc_ids", "counts": "impressions"}
 """A key that a format has, and no other."""
-_COUNTS = {"clicks", "impressions"}
 _UNREADABLE = (pa.ArrowException, pl.exceptions.PolarsError, OSError, UnicodeDecodeError)
 """Errors of libraries about a file."""
 _BINARY = (
@@ -245,7 +244,7 @@ class SourceTable(ABC):
             remedy = f"it seems to have {ROWS[layout.format]}, which dataset={layout.format} reads"
             options = {"format": layout.format, **layout.options}
             return DataError(str(self.source.error(what, remedy)), options)
-        if (remedy := _remedy(missing, present)) is not None:
+        if (remedy := _remedy(present)) is not None:
             return self.source.error(what, remedy)
         taken = {name for key, name in self._names.items() if key not in missing}
         free = {name: kind for name, kind in kinds.items() if name not in taken}
@@ -298,9 +297,10 @@ class TypedTable(SourceTable):
     def _checked(self, key: str, kind: pa.DataType) -> str:
         field, types = self.fields[key], pa.types
         if field.per_document and not is_any(kind, _LISTS):
-            raise self.source.error(
-                f"{key} has type {kind}", f"it must hold one list per row; {field.rule}"
-            )
+            rule = f"it must hold one list per row; {field.rule}"
+            if is_any(kind, _TEXT):
+                rule = f"{rule}; lists in cells of text are read in CSV: polars.read_parquet(FILE).write_csv(OTHER)"
+            raise self.source.error(f"{key} has type {kind}", rule)
         in_list = field.per_document or key in self._folded
         values = kind.value_type if in_list else kind
         values = values.value_type if types.is_dictionary(values) else values
@@ -376,10 +376,8 @@ def _names_in(name: str, kind: pa.DataType) -> list[str]:
     return [each for field in inner for each in _names_in(f"{name}.{field.name}", field.type)]
 
 
-def _remedy(missing: Collection[str], present: Sequence[str]) -> str | None:
+def _remedy(present: Sequence[str]) -> str | None:
     """Returns what to do where a file seems to be no such table; None where it may be one."""
-    if {"session", "query_doc_ids"} & {*missing} and {each.lower() for each in present} >= _COUNTS:
-        return "rows seem to be counts of impressions, which dataset=counts (format=counts) reads"
     if len(present) == 1:
         return "if the columns of the file have another separator, name it: separator=';'"
     if not all(map(_is_name, present)):

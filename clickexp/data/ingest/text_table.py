@@ -45,8 +45,6 @@ _LOOKED_AT = 1000
 """Cells that show whether a column has lists."""
 _CELL = r"""^(\s*\[[^\[\]]*\]\s*|[^\[\]]*)$"""
 """A list in a cell: words in square brackets or in none."""
-_WHOLE, _WHOLE_CELL = r"(\d)\.0*$", r"(\d)\.0*([\s,;\]'\"]|$)"
-"""Whole numbers that are written as fractions: 3.0 in a cell, and in a list."""
 _COMMA, _GROUPED = r"^([+-]?\d+),(\d+)$", r"^[+-]?[1-9]\d{0,2}(,\d{3})+$"
 """A decimal comma; and what may be that or a comma between thousands."""
 
@@ -129,52 +127,55 @@ class TextTable(SourceTable):
             return
         with self._opened() as (content, stream):
             for batch in self._reader(content, [leaf.column for leaf in columns.values()]):
-                unit = (
-                    "record" if _has_line_breaks(batch) else unit
-                )  # no longer the number of its line
+                broken = [name for name in batch.schema.names if _has_breaks(batch.column(name))]
+                unit = "record" if broken else unit  # no longer the number of its line
                 location = self.at(first, unit)
                 first += batch.num_rows
-                texts = {k: pl.Series(batch.column(leaf.column)) for k, leaf in columns.items()}
-                words = {key: self._words(key, text, location) for key, text in texts.items()}
+                words = {}
+                for key, leaf in columns.items():
+                    text = pl.Series(batch.column(leaf.column))
+                    if leaf.column in broken:
+                        self._check_quotes(key, text, location)
+                    words[key] = self._words(key, text, location)
                 yield Batch(words, location, stream.stored.tell())
 
     def _words(self, key: str, text: pl.Series, location: SourceLocation) -> pl.Series:
         """The word of each cell, or a list of them."""
         field = self.fields[key]
-        self._check_quotes(key, text, location)
         if field.kinds == "v":
             return self._vectors(key, text, location)
-        is_whole = "i" in field.kinds and "f" not in field.kinds and "U" not in field.kinds
         if field.per_document:
             location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
-            if is_whole and text.str.contains(".", literal=True).any():
-                text = text.str.replace_all(_WHOLE_CELL, "${1}${2}")
             return text.str.extract_all(_WORD)
         words = text.str.strip_chars()
-        if (is_whole or "f" in field.kinds) and self.separator != ",":
+        is_number = "f" in field.kinds or "U" not in field.kinds
+        if is_number and self.separator != ",":
             words = self._with_points(key, words, location)
-        return words.str.replace(_WHOLE, "${1}") if is_whole else words
+        return words
 
     def _vectors(self, key: str, text: pl.Series, location: SourceLocation) -> pl.Series:
         """The vector in each cell, words as in a list, or a JSON list of vectors."""
         if self.fields[key].per_document:
             bad = pl.Series([_is_no_json(cell) for cell in text], dtype=pl.Boolean)
-            location.reject(bad, text, key, "write [[1, 0.5], [2, 0]], in quotes")
-            return text.str.json_decode(pl.List(pl.List(pl.Float64)))
+            remedy = "write [[1, 0.5], [2, 0]], in quotes"
+            location.reject(bad, text, key, remedy, kind=f"missing_{key}")
+            return text.set(bad, None).str.json_decode(pl.List(pl.List(pl.Float64)))
         location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
         words = text.str.extract_all(_WORD)
         single = words.explode()
         bad = single.cast(pl.Float64, strict=False).is_null() & ~single.is_in(_GAPS)
         lengths = words.list.len().clip(1).to_numpy()  # an empty list gives a null
         location.reject(bad.fill_null(False), single, key, self.fields[key].rule, lengths)
-        numbers = words.cast(pl.List(pl.Float64), strict=False)
+        number = pl.element().cast(pl.Float64, strict=False)
+        is_gap = pl.element().is_in(_GAPS)
+        numbers = words.list.eval(
+            pl.when(number.is_null() & ~is_gap).then(float("nan")).otherwise(number)
+        )
         return pl.select(pl.when(words.list.len() > 0).then(numbers)).to_series()
 
     def _check_quotes(self, key: str, text: pl.Series, location: SourceLocation) -> None:
         """DataError for a cell of several lines that has the cells behind it, too, as without its closing quote."""
         broken = text.str.contains("\n", literal=True)
-        if not broken.any():
-            return
         if "U" in self.fields[key].kinds and not self.fields[key].per_document:
             behind = len(self.names) - 1 - self.names.index(self.columns[key].column)
             marks = text.str.count_matches(self.separator, literal=True)
@@ -223,9 +224,10 @@ def _is_no_json(cell: str) -> bool:
         return True
 
 
-def _has_line_breaks(batch: pa.RecordBatch) -> bool:
-    """Returns whether a cell goes over several lines."""
-    return any(pl.Series(cells).str.contains("\n", literal=True).any() for cells in batch.columns)
+def _has_breaks(cells: pa.Array) -> bool:
+    """Returns whether a cell goes over several lines; in the bytes of all, ten times as fast as cell by cell."""
+    characters = cells.buffers()[2]
+    return characters is not None and b"\n" in characters.to_pybytes()
 
 
 def _cells(line: str, separator: str) -> Sequence[str]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from clickexp.data.ingest.layouts import ROWS, guess, needed
+from clickexp.data.ingest.layouts import ROWS, guess, guessed_columns, needed
 from clickexp.data.ingest.tables import open_tables
 from clickexp.errors import DataError
 
@@ -28,6 +28,13 @@ _BY_LINE = {
     ),
 }
 """The format that the first line of a text without names of columns indicates, and its lines."""
+_TO_CONVERT = {
+    r'\{.*"judgment_keys": ?\[': "sessions under each query, as pyClickModels has them",
+    r'\{.*"event": ?"(ranking|interaction|item|user)"': (
+        "events, as metarank has them: rankings, and clicks in lines of their own"
+    ),
+}
+"""What the first line of JSON lines indicates that no format reads."""
 
 
 class Detected(NamedTuple):
@@ -63,12 +70,29 @@ def detect(path: Path, formats: Iterable[str], named: Iterable[str] = ()) -> Det
     for pattern, (format, lines) in _BY_LINE.items():
         if re.match(pattern, line):
             return Detected(format, {}, f"layout: format={format}, which has {lines}")
+    for pattern, lines in _TO_CONVERT.items():
+        if re.match(pattern, line):
+            remedy = (
+                "SQL of DuckDB in docs/howto/my-log.md (From events) writes the pages that format=lists reads; or "
+                "clickexp-data prepare MODULE:FUNCTION takes a reader of your own"
+            )
+            raise DataError(f"{path}: the lines hold {lines}. {remedy}.")
     try:
         kinds = open_tables(path, {}, {}, ())[0].kinds()
     except DataError as error:
         remedy = f"Or add format=, one of {', '.join(formats)}."
         raise DataError(f"{error} {remedy}") from error
     layout = guess(kinds)
+    if layout is None and guessed_columns("impressions", kinds).keys() >= {
+        "document",
+        "rank",
+        "click",
+    }:
+        raise DataError(
+            f"{path}: {ROWS['impressions']}, but no column among {', '.join(kinds)} is called as the result pages are. "
+            "Name it: format=impressions columns.session=NAME. Where each row is a page alone, as in logs of bandits: "
+            "format=impressions columns.session=null pair_key=document."
+        )
     if layout is None:
         tables = "; ".join(f"format={each} has {ROWS[each]}: {needed(each)}" for each in ROWS)
         raise DataError(

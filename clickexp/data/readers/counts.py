@@ -9,8 +9,10 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
+from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds
+from clickexp.data.ingest.shown import FirstRankCheck, rank_rule
 from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
@@ -29,7 +31,7 @@ _MEAN = (
 _FIELDS: dict[str, Column | Field] = {
     "query": ANY_ID._replace(per_document=False),
     "document": ANY_ID._replace(per_document=False),
-    "rank": Column("rank", "int32", per="session", rule=_MEAN),
+    "rank": Column("rank", "int32", per="session"),
     "impressions": Column("impressions", "int64", per="session", least=0),
     "clicks": Column("clicks", "int64", per="session", least=0),
     "label": replace(COLUMNS["labels"], name="label", per="session"),
@@ -49,6 +51,7 @@ def open_counts(
     first_rank: FirstRank = 1,
     pair_key: str = "query_document",
     seed: Seed = 0,
+    invalid: Invalid = "error",
 ) -> None:
     """The dataset in a table of counts, or in those of a folder: each impression becomes a list of one document.
 
@@ -65,39 +68,41 @@ def open_counts(
     first_rank  1 or 0, the rank of the first document of a page
     pair_key    what has a row in the tables: "query_document", a document under a query, or "document"
     seed        of the order
-
-    DataError names file, row and remedy.
+    invalid     "error": DataError once all is read, which names each kind of fault with its count, first rows and
+                remedy. "drop": leaves the rows out, counted
     """
     names, extra = named_columns(columns, _FIELDS)
     if extra:
         raise DataError(f"columns has {[*extra]}. The keys are {[*_FIELDS]}.")
     required = (*_REQUIRED, *("query",) * (pair_key == "query_document"))
+    rank = Column(
+        "rank", "int32", per="session", least=first_rank, rule=rank_rule("ranks", first_rank)
+    )
     form = TextForm(separator, header)
-    tables = open_tables(source, _FIELDS, names, required, files=files, text=form)
-    rows = _rows(tables, log, PairIds(pair_key, log.names), first_rank)
+    tables = open_tables(source, {**_FIELDS, "rank": rank}, names, required, files=files, text=form)
+    rows = _rows(tables, log, PairIds(pair_key, log.names), first_rank, invalid)
     _pack(rows, source, log, np.random.default_rng(seed))
 
 
 def _rows(
-    tables: Sequence[SourceTable], log: LogWriter, ids: PairIds, first_rank: int
+    tables: Sequence[SourceTable], log: LogWriter, ids: PairIds, first_rank: int, invalid: Invalid
 ) -> dict[str, np.ndarray]:
     """The packed columns of the rows that were shown, and how often each was clicked and not."""
     chunks: list[dict[str, np.ndarray]] = []
-    for batch in batches_of(tables, log.progress):
-        columns = {name: _values(name, batch, values) for name, values in batch.columns.items()}
-        shown, clicked, place = columns["impressions"], columns["clicks"], batch.location
-        remedy = "each impression has one click at most: count the impressions that were clicked"
-        place.reject(np.asarray(clicked > shown), clicked, "clicks", remedy)
-        ranks = np.asarray(columns["rank"])
-        place.reject(ranks < first_rank, ranks, "rank", f"{_MEAN}; the first is {first_rank}")
+    faults, check, total = Faults(), FirstRankCheck(first_rank), 0
+    for batch in batches_of(tables, log.progress, faults=faults):
+        columns = _sound(batch, tables[0].fields, check, log)
+        ranks, clicked = columns["rank"].to_numpy(), columns["clicks"].to_numpy()
         queries = {"query_ids": columns["query"]} if "query" in columns else {}
         ones = np.ones(len(ranks), np.int64)
         lists = ids.number(Lists(ones, {"query_doc_ids": columns["document"]}, queries))
         chunk = {**lists.documents, **lists.sessions, "positions": ranks + 1 - first_rank}
-        chunk |= {"clicked": clicked, "skipped": np.asarray(shown) - np.asarray(clicked)}
+        chunk |= {"clicked": clicked, "skipped": columns["impressions"].to_numpy() - clicked}
         if "label" in columns:
             chunk["labels"] = columns["label"]
         chunks.append({name: np.asarray(values) for name, values in chunk.items()})
+        total += len(ranks)
+    faults.end(invalid, log, total, check.options)
     log.note("rows_without_impressions", sum(_unshown(chunk).sum() for chunk in chunks))
     return {
         name: np.concatenate([chunk[name][~_unshown(chunk)] for chunk in chunks])
@@ -105,12 +110,38 @@ def _rows(
     }
 
 
+def _sound(
+    batch: Batch, fields: Mapping[str, Column | Field], check: FirstRankCheck, log: LogWriter
+) -> dict[str, pl.Series]:
+    """The values of the rows of a batch that its location does not refuse; the log counts the others."""
+    _check_no_mean(batch)
+    columns = {}
+    for name, values in batch.columns.items():
+        columns[name] = pl.Series(cells(name, values, fields[name], batch.location, batch.lengths))
+    check.add(columns["rank"].to_numpy())
+    clicks, shown = columns["clicks"].to_numpy(), columns["impressions"].to_numpy()
+    place, unread = batch.location, batch.location.refused(len(clicks))
+    read = np.ones(len(clicks), bool) if unread is None else ~unread
+    remedy = "each impression has one click at most: count the impressions that were clicked"
+    place.reject((clicks > shown) & read, clicks, "clicks", remedy)
+    contradicts = place.refused(len(clicks))
+    sound = read if contradicts is None else read & ~contradicts
+    log.note("dropped_rows", int((~sound).sum()))
+    return {name: values.filter(pl.Series(sound)) for name, values in columns.items()}
+
+
+def _check_no_mean(batch: Batch) -> None:
+    """DataError for a rank that is a mean. Whole numbers may be means, too, so that no row is good."""
+    ranks = batch.columns["rank"].cast(pl.Float64, strict=False)
+    fractions = (ranks != ranks.round()).fill_null(False)
+    if fractions.any():
+        row = int(fractions.arg_max() or 0)
+        what = f"rank holds {batch.columns['rank'][row]!r}"
+        raise batch.location.error(what, _MEAN, int(batch.rows[row]))
+
+
 def _unshown(rows: Mapping[str, np.ndarray]) -> np.ndarray:
     return (rows["clicked"] == 0) & (rows["skipped"] == 0)
-
-
-def _values(name: str, batch: Batch, values: pl.Series) -> pl.Series:
-    return pl.Series(cells(name, values, _FIELDS[name], batch.location, batch.lengths))
 
 
 def _pack(

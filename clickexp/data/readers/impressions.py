@@ -34,7 +34,14 @@ from clickexp.data.ingest.pages import (
     gathered,
     whole_sessions,
 )
-from clickexp.data.ingest.shown import CONTRADICTION, NOT_SEEN, SEEN, from_one, rank_rule
+from clickexp.data.ingest.shown import (
+    CONTRADICTION,
+    NOT_SEEN,
+    SEEN,
+    FirstRankCheck,
+    from_one,
+    rank_rule,
+)
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.spool import Spool
 from clickexp.data.ingest.tables import batches_of, open_tables
@@ -199,7 +206,7 @@ class _Reading:
         self._made, self._fields = made, {**tables[0].fields, **_by_row(made.columns)}
         self._ids = PairIds(pair_key, log.names)
         self._locations: list[SourceLocation] = []
-        self._faults = Faults()
+        self._faults, self._first_rank_check = Faults(), FirstRankCheck(first_rank)
         self.lists, self.extent = Spool[Lists](log.scratch / "lists"), Extent()
 
     def read(self, positions: int | None, invalid: str) -> None:
@@ -231,7 +238,8 @@ class _Reading:
                 self.extent.add(lists.lengths, self, first.to_numpy())
                 lists = self._made.encoded(lists, self._log, self._place)
                 self.lists.append(self._ids.number(lists))
-        self._faults.end(invalid, self._log, self.extent.lists)
+        options = self._first_rank_check.options
+        self._faults.end(invalid, self._log, self.extent.lists, options)
 
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row at a place."""
@@ -253,6 +261,7 @@ class _Reading:
                         known &= ~refused
                         self._log.note("dropped_rows", int(refused.sum()))
                     state[refused] = np.maximum(state[refused], _STATES.get(name, LEAVES_GAP))
+            self._first_rank_check.add(np.asarray(columns["rank"]))
             state[(state == LEAVES_GAP) & np.asarray(columns["click"])] = SPOILS_PAGE
             place = (len(self._locations) << 32) + of_file
             self._locations.append(batch.location)

@@ -22,7 +22,14 @@ from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
-from clickexp.data.ingest.shown import SEEN, check_seen, from_one, rank_rule, seen_alone
+from clickexp.data.ingest.shown import (
+    SEEN,
+    FirstRankCheck,
+    check_seen,
+    from_one,
+    rank_rule,
+    seen_alone,
+)
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.spool import Spool
 from clickexp.data.ingest.tables import batches_of, open_tables
@@ -155,11 +162,13 @@ def read_lists(
     schema, fields = packed_columns(tables[0]) | own, {**tables[0].fields, **own}
     if "seen" in tables[0].columns:  # those left keep their places
         schema["positions"] = COLUMNS["positions"]
+    check = FirstRankCheck(first_rank)
     faults, extent, waiting = Faults(), Extent(), Spool[Lists](log.scratch / "lists")
     for batch in batches_of(tables, log.progress, faults=faults):
         location = batch.location
         lists = Lists.of(batch.columns, location, fields)
         lists.check_order(location)
+        check.add(np.asarray(lists.documents.get("positions", ())))
         lists = from_one(lists, first_rank, location)
         check_seen(lists, location)
         if query_doc_pairs is not None and ids is None:
@@ -177,7 +186,7 @@ def read_lists(
         extent.add(lists.lengths, location, rows)
         lists = made.encoded(with_session_keys(lists), log, location)
         waiting.append(lists if ids is None else ids.number(lists))
-    faults.end(invalid, log, extent.lists)
+    faults.end(invalid, log, extent.lists, check.options)
     ranks = extent.ranks(schema.values(), POSITIONS) if positions is None else positions
     with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
         for lists in waiting:

@@ -6,10 +6,12 @@ Chen et al. 2019, "TianGong-ST: A New Dataset with Large-scale Refined Real-worl
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.columns import check_keys
 from clickexp.data.ingest.extent import POSITIONS, Extent
+from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.ingest.streams import read_text
@@ -31,6 +33,8 @@ _LAYOUT = "session id, query id, [documents], [vertical types], [clicks]"
 _NUMBER = r"-?\d+"
 _LIST = rf"\[ *{_NUMBER}(?: *, *{_NUMBER})* *\]"
 _LINE = rf"^-?\d+\t-?\d+(?:\t{_LIST}){{LISTS}}\r?$"
+_FAULTY = "lines_that_do_not_parse"
+_SOUND = "0\t0\t[0]\t[0]\t[0]\t[0]"
 _FIELDS = {"session_ids": 0, "query_ids": 1, "query_doc_ids": 2, "clicks": 4, "labels": 5}
 
 
@@ -42,6 +46,7 @@ def open_tiangong_st(
     files: Mapping[str, str | None] | None = None,
     pair_key: str = "query_document",
     positions: PositiveInt | None = 10,
+    invalid: Invalid = "error",
 ) -> None:
     """The dataset in a folder of such files.
 
@@ -53,15 +58,25 @@ def open_tiangong_st(
                may be None, or missing under its default
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
     positions  ranks to keep, None for the longest list; longer lists are cut and counted
-
-    DataError names file, line and what was expected.
+    invalid    "error": DataError once all is read, which names each kind of fault with its count, first lines and
+               what was expected. "drop": leaves the lines out, counted
     """
     ids, extent = PairIds(pair_key, log.names, own_queries=True), Extent()
-    sources = _find_files(source, {**FILES, **(files or {})})
-    places = {part: SourceLocation(str(file), 1, "line") for part, file in sources.items()}
-    parts = {part: _parsed(file, part == "ranking", places[part]) for part, file in sources.items()}
-    for part, lists in parts.items():
-        extent.add(lists.lengths, places[part])
+    sources, faults = _find_files(source, {**FILES, **(files or {})}), Faults()
+    places = {
+        part: faults.at(SourceLocation(str(file), 1, "line")) for part, file in sources.items()
+    }
+    parts, left = {}, []
+    for part, file in sources.items():
+        lists = _parsed(file, part == "ranking", places[part])
+        rows = np.arange(len(lists.lengths))
+        if (refused := places[part].refused(len(rows))) is not None:
+            lists, rows = lists.without(refused), rows[~refused]
+            log.note("dropped_lines", int(refused.sum()))
+        extent.add(lists.lengths, places[part], rows)
+        parts[part] = lists
+        left.append(len(rows))
+    faults.end(invalid, log, min(left))
     ranks = positions
     if ranks is None:
         ranks = extent.ranks([*parts["train"].documents], POSITIONS)
@@ -96,8 +111,7 @@ def _parsed(file: Path, labelled: bool, location: SourceLocation) -> Lists:
         raise location.error(f"cannot be read ({error})", "save it as UTF-8 text") from error
     labelled = labelled or text.partition("\n")[0].count("\t") == _FIELDS["labels"]
     lines = pl.DataFrame({"line": [text]}).select(pl.col("line").str.split("\n").explode())
-    _check_lines(lines["line"], labelled, location)
-    fields = lines["line"].str.split("\t").list
+    fields = _check_lines(lines["line"], labelled, location).str.split("\t").list
     columns = {name: fields.get(at) for name, at in _FIELDS.items() if labelled or name != "labels"}
     lists = {
         name: text.str.extract_all(_NUMBER)
@@ -107,9 +121,12 @@ def _parsed(file: Path, labelled: bool, location: SourceLocation) -> Lists:
     return Lists.of({**columns, **lists}, location)
 
 
-def _check_lines(lines: pl.Series, labelled: bool, location: SourceLocation) -> None:
+def _check_lines(lines: pl.Series, labelled: bool, location: SourceLocation) -> pl.Series:
+    """The lines, with a sound one in place of those that the location refuses."""
     good = lines.str.contains(_LINE.replace("LISTS", "4" if labelled else "3"))
-    if not good.all():
-        row = int(good.to_numpy().argmin())
-        remedy = f"expected, separated by tabs: {_LAYOUT}" + ", [relevance]" * labelled
-        raise location.error(f"{lines[row][:80]!r} does not parse", remedy, row)
+    bad = np.flatnonzero(~good.to_numpy())
+    remedy = f"expected, separated by tabs: {_LAYOUT}" + ", [relevance]" * labelled
+    location.refuse(
+        bad, lambda number: f"{lines[int(bad[number])][:80]!r} does not parse", remedy, _FAULTY
+    )
+    return lines.set(~good, _SOUND)

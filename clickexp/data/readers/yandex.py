@@ -4,7 +4,7 @@ Serdyukov, Craswell and Dupret 2012, "WSCD 2012: Workshop on Web Search Click Da
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.extent import Extent
+from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
 from clickexp.data.ingest.streams import opened
@@ -38,6 +39,24 @@ _LOG_REMEDY = (
     f"expected, separated by tabs: {_PAGE_LAYOUT}, or {_CLICK_LAYOUT}; mend or delete the line"
 )
 _LABEL_REMEDY = f"expected four integers: {_LABEL_LAYOUT}; mend or delete the line"
+_FAULTY_LABELS = "faulty_labels"
+
+
+class _Lines(NamedTuple):
+    """Whole lines of a log.
+
+    Attributes:
+        values: `[lines, most fields]`, integers without the type of action, -1 where a line has no field. A faulty line
+            has its session alone or, where nobody can read that, the session of the line above or below.
+        is_page: Which are pages, the others being clicks.
+        ends: Where they end in the text.
+        faults: What is wrong with some, by the number of the line.
+    """
+
+    values: np.ndarray
+    is_page: np.ndarray
+    ends: np.ndarray
+    faults: Mapping[int, str]
 
 
 class _Pages(NamedTuple):
@@ -62,6 +81,7 @@ def open_yandex(
     *,
     relevance: str | None = None,
     positions: PositiveInt = 10,
+    invalid: Invalid = "error",
 ) -> None:
     """The dataset in such a file, plain or compressed: one result page is one session of the dataset.
 
@@ -76,19 +96,23 @@ def open_yandex(
     relevance  file of lines `QueryID RegionID URLID Label`, in any white space: one list per query for the ranking
                metrics. Of a document labelled several times, as in several regions, the first label holds.
     positions  ranks to keep; longer pages are cut and counted
+    invalid    "error": DataError once all is read, which names each kind of fault with its count, first lines and what
+               was expected. "drop": leaves out, counted, the sessions of faulty lines, since clicks there may count
+               for other pages, and faulty labels
 
     Memory holds the table of pairs, 17 to 34 bytes per pair (half as much again while it grows), and some
     blocks of a megabyte of text, or the longest session.
-    DataError names file, line and what was expected.
     """
-    labels = None if relevance is None else _read_labels(source_path(relevance))
+    faults = Faults()
+    labels = None if relevance is None else _read_labels(source_path(relevance), faults)
     ids, size = PairIds("query_document", log.names, own_queries=True), source.stat().st_size
     columns = ["query_doc_ids", "clicks", "late_clicks", "lengths", "query_ids", "session_ids"]
     with log.part("sessions", positions, columns) as pack:
-        for pages, bytes_read in ahead(_blocks(source), 2, "yandex"):
+        for pages, bytes_read in ahead(_blocks(source, faults, log), 2, "yandex"):
             location = SourceLocation(str(source), pack.written + 1, "result page")
             pack.append(ids.number(_lists(pages, positions, log)).padded(positions), location)
             log.progress(bytes_read, size)
+        faults.end(invalid, log, pack.written)
         if not pack.written:
             raise SourceLocation(str(source)).error("holds no result page", _LOG_REMEDY)
     if labels is not None:
@@ -99,23 +123,24 @@ def open_yandex(
             pack.append(lists, location)
 
 
-def _blocks(source: Path) -> Iterator[tuple[_Pages, int]]:
+def _blocks(source: Path, faults: Faults, log: LogWriter) -> Iterator[tuple[_Pages, int]]:
     """The pages of about _BLOCK_BYTES at a time, sessions whole, and the bytes of the file read so far."""
-    lines, rest, size = 0, b"", _BLOCK_BYTES
+    first, rest, size = 1, b"", _BLOCK_BYTES
     try:
         with opened(source) as stream:
             while True:
                 read = stream.content.read(size)
                 end = b"\n" if rest and not read and not rest.endswith(b"\n") else b""
                 text = (rest + read + end).replace(b"\r\n", b"\n")
-                values, is_page, ends = _parsed(
-                    text[: text.rfind(b"\n") + 1], SourceLocation(str(source), 1 + lines, "line")
-                )
-                changes = np.flatnonzero(np.diff(values[:, 0])) + 1
-                whole = changes.max(initial=0) if read else len(is_page)
+                lines = _parsed(text[: text.rfind(b"\n") + 1])
+                changes = np.flatnonzero(np.diff(lines.values[:, 0])) + 1
+                whole = int(changes.max(initial=0)) if read else len(lines.is_page)
                 if whole:
-                    yield _pages(values[:whole], is_page[:whole]), stream.stored.tell()
-                    lines, rest, size = lines + whole, text[ends[whole - 1] + 1 :], _BLOCK_BYTES
+                    location = SourceLocation(str(source), first, "line")
+                    kept = _sound(lines, whole, location, faults, log)
+                    yield _pages(lines.values[kept], lines.is_page[kept]), stream.stored.tell()
+                    first += whole
+                    rest, size = text[lines.ends[whole - 1] + 1 :], _BLOCK_BYTES
                 else:
                     rest, size = text, 2 * size
                 if not read:
@@ -129,15 +154,24 @@ def _blocks(source: Path) -> Iterator[tuple[_Pages, int]]:
         raise SourceLocation(str(source)).error(what, remedy) from error
 
 
-def _parsed(text: bytes, location: SourceLocation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Whole lines as integers, without the type of action; which are pages, the others being clicks; and their ends.
+def _sound(
+    lines: _Lines, whole: int, location: SourceLocation, faults: Faults, log: LogWriter
+) -> np.ndarray | slice:
+    """Which of the first lines are of sessions without a fault; counts the faulty lines."""
+    faulty = [row for row in sorted(lines.faults) if row < whole]
+    if not faulty:
+        return slice(whole)
+    rows = np.array(faulty)
+    whats = [lines.faults[row] for row in faulty]
+    faults.add("faulty_lines", location, rows, whats.__getitem__, _LOG_REMEDY, unit="lines")
+    sessions = lines.values[:whole, 0]
+    spoilt = np.isin(sessions, sessions[rows])
+    log.note("dropped_lines", int(spoilt.sum()))
+    return np.flatnonzero(~spoilt)
 
-    Returns:
-        `[lines, most fields]`, -1 where a line has no field, and twice `[lines]`.
 
-    Raises:
-        DataError: A line is neither page nor click.
-    """
+def _parsed(text: bytes) -> _Lines:
+    """Whole lines as integers; those that are neither page nor click have a fault."""
     characters = np.frombuffer(text, np.uint8)
     separators = np.flatnonzero((characters == _TAB) | (characters == _NEWLINE))
     last = np.flatnonzero(characters[separators] == _NEWLINE)
@@ -147,33 +181,59 @@ def _parsed(text: bytes, location: SourceLocation) -> tuple[np.ndarray, np.ndarr
     )
     if text.translate(None, _KNOWN):
         good[np.searchsorted(ends, np.flatnonzero(~np.isin(characters, list(_KNOWN))))] = False
-    values, is_page = np.zeros((0, _CLICK_FIELDS), np.int64), good[:0]
-    if good.all() and len(good):
-        fields = list(map(str, range(counts.max())))
-        schema = dict.fromkeys(fields, pl.Int64) | {str(_ACTION): pl.String}
-        first = (
-            "\t".join(fields).encode() + b"\n"
-        )  # the parser expects as many columns as the first line has
-        options = {"has_header": False, "separator": "\t", "quote_char": None}
-        table = pl.read_csv(
-            first + text, schema=schema, ignore_errors=True, truncate_ragged_lines=True, **options
-        )
-        action, numbers = (
-            table[str(_ACTION)][1:].fill_null(""),
-            table[1:].drop(str(_ACTION)).fill_null(-1),
-        )
-        values, is_page = numbers.to_numpy(), (action == "Q").to_numpy()
-        good = (values.view(np.uint64) < 10**_MAX_DIGITS).sum(axis=1) == counts - 1
-        good &= np.where(
-            is_page, counts > _BEFORE_URLS, (counts == _CLICK_FIELDS) & (action == "C").to_numpy()
-        )
-    if not good.all():
-        row = int(good.argmin())
-        line = text[ends[row - 1] + 1 if row else 0 : ends[row]]
-        raise location.error(
-            _wrong(line.decode("utf-8", "backslashreplace").split("\t")), _LOG_REMEDY, row
-        )
-    return values, is_page, ends
+    if good.all():
+        values, is_page, good = _numbers(text, counts)
+        if good.all():
+            return _Lines(values, is_page, ends, {})
+    return _with_faults(text, counts, ends, good)
+
+
+def _numbers(text: bytes, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The integers of lines of some fields, which of them are pages, and which are pages or clicks."""
+    if not len(counts):
+        return np.zeros((0, _CLICK_FIELDS), np.int64), np.zeros(0, bool), np.zeros(0, bool)
+    fields = list(map(str, range(counts.max())))
+    schema = dict.fromkeys(fields, pl.Int64) | {str(_ACTION): pl.String}
+    # the parser expects as many columns as the first line has
+    first = "\t".join(fields).encode() + b"\n"
+    options = {"has_header": False, "separator": "\t", "quote_char": None}
+    table = pl.read_csv(
+        first + text, schema=schema, ignore_errors=True, truncate_ragged_lines=True, **options
+    )
+    action = table[str(_ACTION)][1:].fill_null("")
+    values = table[1:].drop(str(_ACTION)).fill_null(-1).to_numpy()
+    is_page = (action == "Q").to_numpy()
+    good = (values.view(np.uint64) < 10**_MAX_DIGITS).sum(axis=1) == counts - 1
+    good &= np.where(
+        is_page, counts > _BEFORE_URLS, (counts == _CLICK_FIELDS) & (action == "C").to_numpy()
+    )
+    return values, is_page, good
+
+
+def _with_faults(text: bytes, counts: np.ndarray, ends: np.ndarray, good: np.ndarray) -> _Lines:
+    """The same lines, some of which have faults."""
+    lines = text.split(b"\n")[:-1]
+    sound = np.flatnonzero(good)
+    values, is_page, also_good = _numbers(b"".join(lines[i] + b"\n" for i in sound), counts[sound])
+    good = good.copy()
+    good[sound] = also_good
+    sound = np.flatnonzero(good)
+    all_values = np.full((len(lines), values.shape[1]), -1, np.int64)
+    all_values[sound] = values[also_good]
+    all_pages = np.zeros(len(lines), bool)
+    all_pages[sound] = is_page[also_good]
+    sessions = all_values[:, 0]
+    faults = {}
+    for row in np.flatnonzero(~good).tolist():
+        words = lines[row].decode("utf-8", "backslashreplace").split("\t")
+        faults[row] = _wrong(words)
+        if re.fullmatch(_INTEGER, words[0]):
+            sessions[row] = int(words[0])
+        elif row:
+            sessions[row] = sessions[row - 1]
+    begun = int((sessions >= 0).argmax())
+    sessions[:begun] = sessions[begun]
+    return _Lines(all_values, all_pages, ends, faults)
 
 
 def _wrong(words: list[str]) -> str:
@@ -241,9 +301,9 @@ def _clicked(pages: _Pages) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return page[counts], rank[counts], page[counts] < pages.click_last[counts]
 
 
-def _read_labels(file: Path) -> pl.DataFrame:
-    """The columns of _LABEL_LAYOUT, by number."""
-    location = SourceLocation(str(file), 1, "line")
+def _read_labels(file: Path, faults: Faults) -> pl.DataFrame:
+    """The columns of _LABEL_LAYOUT, by number, of the lines without a fault."""
+    location = faults.at(SourceLocation(str(file), 1, "line"))
     try:
         with opened(file) as stream:
             text = stream.content.read().decode("utf-8", "backslashreplace")
@@ -253,17 +313,20 @@ def _read_labels(file: Path) -> pl.DataFrame:
         ) from error
     words = pl.Series(text.split("\n")).str.extract_all(r"\S+")
     counts = words.list.len().to_numpy()
-    row = int(((counts != 0) & (counts != 4)).argmax())
-    if counts[row] not in (0, 4):
-        raise location.error(f"the number of fields is {counts[row]}", _LABEL_REMEDY, row)
-    flat = words.filter(counts > 0).explode()
-    bad = ~flat.str.contains(f"^{_INTEGER}$")
-    if bad.any():
-        row = int(np.repeat(np.arange(len(counts)), counts)[bad.arg_max()])
-        raise location.error(_not_integer(flat.filter(bad)[0]), _LABEL_REMEDY, row)
-    if not len(flat):
-        raise SourceLocation(str(file)).error("holds no label", _LABEL_REMEDY)
-    numbers = flat.cast(pl.Int64).to_numpy().reshape(-1, 4)
+    if not counts.any():
+        raise location.error("holds no label", _LABEL_REMEDY)
+    rows = np.flatnonzero((counts != 0) & (counts != 4))
+    location.refuse(
+        rows, lambda i: f"the number of fields is {counts[rows[i]]}", _LABEL_REMEDY, _FAULTY_LABELS
+    )
+    of_four = np.flatnonzero(counts == 4)
+    flat = words.filter(counts == 4).explode()
+    bad = np.flatnonzero(~flat.str.contains(f"^{_INTEGER}$").to_numpy())
+    rows = of_four[bad // 4]
+    location.refuse(rows, lambda i: _not_integer(flat[int(bad[i])]), _LABEL_REMEDY, _FAULTY_LABELS)
+    numbers = flat.cast(pl.Int64, strict=False).to_numpy().reshape(-1, 4)
+    sound = ~np.isin(np.arange(len(of_four)), bad // 4)
+    numbers = numbers[sound].astype(np.int64)
     return pl.DataFrame({"query": numbers[:, 0], "document": numbers[:, 2], "label": numbers[:, 3]})
 
 

@@ -108,10 +108,10 @@ class Spread(Whole):
     A place is `device * (rows per device) + id // devices`.
 
     Args:
-        devices: At least two.
+        devices: At least two of JAX.
     """
 
-    def __init__(self, devices: Sequence[jax.Device]):
+    def __init__(self, devices: Sequence[Any]):
         self.devices = len(devices)
         self.mesh = Mesh(np.array(devices), (AXIS,))
 
@@ -208,8 +208,9 @@ class Spread(Whole):
         host = np.asarray(values)
         per_device = self.rows_per_device(len(host))
 
-        def part(index: tuple[slice, ...]) -> np.ndarray:
-            own = host[(index[0].start or 0) // per_device :: self.devices]
+        def part(index: tuple[slice, ...] | None) -> np.ndarray:
+            start = index[0].start if index else None
+            own = host[(start or 0) // per_device :: self.devices]
             return np.pad(own, ((0, per_device - len(own)), (0, 0)))
 
         shape = (per_device * self.devices, host.shape[1])

@@ -5,7 +5,7 @@ import pytest
 from refusals import refuses
 from scipy import stats
 
-from clickexp.data import open_counts, open_impressions
+from clickexp.data import open_counts, open_impressions, prepare
 from clickexp.data.names import read_names
 from clickexp.data.readers import counts
 from clickexp.errors import DataError
@@ -73,7 +73,7 @@ BAD = {
     "a mean rank": ([("q", "d", 1.1, 9, 1)], "line 2", "rank holds '1.1'", "a mean over impressions"),
     "more clicks": ([("q", "d", 1, 9, 1), ("q", "d", 1, 9, 10)], "line 3", "clicks holds 10", "one click at most"),
     "negative": ([("q", "d", 1, -9, 0)], "line 2", "impressions holds -9"),
-    "rank 0": ([("q", "d", 0, 9, 1)], "line 2", "rank holds 0", "the first is 1"),
+    "rank 0": ([("q", "d", 0, 9, 1)], "line 2", "rank holds 0", "first_rank=0"),
     "too many": ([("q", "d", 1, 10**9, 1)], "1,000,000,000 impressions", "alone"),
     "none": ([("q", "d", 1, 0, 0)], "no sessions"),
 }  # fmt: skip
@@ -86,7 +86,24 @@ def test_counts_that_make_no_sense(name, tmp_path):
         open_counts(write(tmp_path, rows))
 
 
+def test_all_faults_are_named_and_their_rows_left_out(tmp_path):
+    faulty = [
+        ("q", "d", "top", 9, 1),
+        ("q", "d", 2, 9, 10),
+        ("", "d", 1, 9, 1),
+        ("q", "d", 3, -1, 0),
+    ]
+    file = write(tmp_path, [("q", "d", 1, 9, 4), *faulty, ("q", "e", 2, 3, 0), ("q", "d", 2, 1, 2)])
+    kinds = "rank holds 'top'", "clicks holds 10, 2 (2 rows", "query holds ''", "impressions holds"
+    with refuses(DataError, "4 kinds of faults", *kinds, "invalid=drop"):
+        open_counts(file)
+    log = prepare(open_counts.read, "counts", file, tmp_path / "log", invalid="drop")
+    left = log.parts["sessions"]
+    assert left.count == 9 + 3 and left.clicks_total == 4
+    assert log.notes["dropped_rows"] == 5
+
+
 def test_the_layout_of_impressions_says_who_reads_counts(tmp_path):
     file = write(tmp_path, names="Query,Page,Position,Impressions,Clicks")
-    with refuses(DataError, "Rows seem to be counts", "dataset=counts"):
+    with refuses(DataError, "a row per query, document and rank", "dataset=counts"):
         open_impressions(file)

@@ -216,3 +216,18 @@ def test_real_logs_have_the_counts_of_their_lines():
     assert open_tiangong_st(REAL, pair_key="document").query_doc_pairs == len(documents) == 10959
     labels, counts = np.unique(dataset.ranking.column("labels"), return_counts=True)
     assert dict(zip(labels, counts)) == {-2: 497, 0: 5063, 1: 2170, 2: 692, 3: 101, 4: 37}
+
+
+def test_all_faults_are_named_and_their_lists_left_out(folder):
+    with (folder / FILES["train"]).open("a") as file:
+        file.write("7\t1\t[1]\t[1]\nno line\n7\t1\t[1, 2]\t[1, 1]\t[0]\n7\t1\t[1]\t[1]\t[2]\n")
+    with (folder / FILES["test"]).open("a") as file:
+        file.write("7\t1\t[]\t[]\t[]\n")
+    parses = "line 31: '7\\t1\\t[1]\\t[1]' does not parse", "(3 rows, next line 32, ...)"
+    others = "line 33: clicks has length 1", "line 34: clicks holds"
+    with refuses(DataError, "3 kinds of faults", *parses, *others, "invalid=drop"):
+        open_tiangong_st(folder)
+    sound = {part: len(rows) for part, rows in PARTS.items()}
+    dataset = open_tiangong_st(folder, invalid="drop")
+    assert {name: part.count for name, part in dataset.parts.items()} == sound
+    assert dataset.notes["dropped_lines"] == 5

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from clickexp.data import Log, SourceLocation, prepare
+from clickexp.data import Log, prepare
 from clickexp.data.readers import yandex
 from clickexp.data.readers.yandex import open_yandex
 from clickexp.errors import DataError
@@ -269,24 +269,59 @@ def test_wrong_files_and_options(tmp_path):
 
 
 def parsed(words):
-    return yandex._parsed(
-        b"\t".join([b"1", b"2", b"Q", *words]) + b"\n", SourceLocation("log", 1, "line")
-    )
+    return yandex._parsed(b"\t".join([b"1", b"2", b"Q", *words]) + b"\n")
 
 
 def test_integers_of_every_length():
     numbers = [int("9876543210123456789"[:size]) for size in range(1, 19)] + [0, 10**17, 10**18 - 1]
-    values, is_page, _ = parsed([b"%d" % number for number in numbers])
-    assert is_page.all() and values[0, 2:].tolist() == numbers
+    lines = parsed([b"%d" % number for number in numbers])
+    assert lines.is_page.all() and lines.values[0, 2:].tolist() == numbers
 
 
-def test_each_byte_other_than_a_digit_is_refused():
+def test_each_byte_other_than_a_digit_is_a_fault():
     good = [b"1"] * 3
     for byte in set(range(256)) - {9, 10} - set(b"0123456789"):
         for at in range(18):
             word = b"12345678901234567"[:at] + bytes([byte]) + b"9" * (17 - at)
-            with pytest.raises(DataError, match="log, line 1: .* is not an integer"):
-                parsed([*good, word, *good])
+            assert "is not an integer" in parsed([*good, word, *good]).faults[0]
+
+
+FAULTY = [
+    "x\t0\tQ\t5\t0\t7\t8",  # of session 1, as the line below
+    "1\t0\tQ\t5\t0\t7\t8",
+    "2\t0\tQ\t5\t0\t7\t8",
+    "2\t1\tC\t8",
+    "3\t0\tQ\t6\t0\t7\t9",
+    "3\t1\tC",
+    "3\t0\tQ\t6\t0\t7\t9",
+    "4\t0\tQ\t6\t0\t7\t9",
+    "4\t1\tC\t9",
+    "4.0\t2\tC\t9",  # of session 4, as the line above
+    "5\t0\tQ\t6\t0\t7\t9",
+    "5\t1\tX\t9",
+    "5\t1\tC\t7",
+    "6\t0\tQ\t5\t0\t9\t8",
+    "6\t1\tC\t9",
+]
+
+
+@pytest.mark.parametrize("block", [1, 30, 1 << 20])
+def test_all_faults_are_named_and_their_sessions_left_out(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(yandex, "_BLOCK_BYTES", block)
+    text = "\n".join(FAULTY)
+    (tmp_path / "labels.txt").write_text("5 0 8 2\n5 0 9\n5 0 9 x\n5 0 9 1\n")
+    labels = {"relevance": str(tmp_path / "labels.txt")}
+    lines = "line 1: 'x' is not an integer", "(4 lines, next line 6, 10, ...)", "Expected"
+    of_labels = "labels.txt, line 2: the number of fields is 3", "(2 rows, next line 3)"
+    with refuses(DataError, "2 kinds of faults", *lines, *of_labels, "invalid=drop"):
+        prepared(tmp_path, text, **labels)
+    log = prepared(tmp_path, text, **labels, invalid="drop")
+    left = log.parts["sessions"]
+    assert left.column("session_ids").tolist() == [2, 6]
+    assert lists(left, "clicks") == [[False, True], [True, False]]
+    assert lists(log.parts["ranking"], "labels") == [[2, 1]]
+    assert log.notes["faulty_lines"] == 4 and log.notes["faulty_labels"] == 2
+    assert log.notes["dropped_lines"] == 2 + 3 + 3 + 3
 
 
 def test_prepared_logs_open_as_they_are(tmp_path):

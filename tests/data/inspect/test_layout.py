@@ -1,0 +1,126 @@
+"""Layouts of logs that nobody has named, by names that people give their columns."""
+
+import json
+
+import polars as pl
+import pytest
+from refusals import refuses
+
+from clickexp.data import open_lists
+from clickexp.data.inspect.layout import detect
+from clickexp.errors import DataError
+from clickexp.experiment.formats import FORMATS
+
+HEADERS = {
+    "visit,query,doc,rank,click": {"session": "visit"},
+    "visit_id,keyword,item_id,position,clicked": {"session": "visit_id", "query": "keyword"},
+    "sid,q,url,pos,is_click": {"session": "sid", "document": "url"},
+    "search_id,query,sku,slot,clicked": {"session": "search_id", "document": "sku"},
+    "request_id,query,product,slot,clicked": {"session": "request_id"},
+    "pageview,query,product,slot,clicked": {"session": "pageview"},
+    "pageview_id,visit_id,query,doc,rank,click": {"session": "pageview_id", "search_session": "visit_id"},
+    "session_id,page,query,doc,rank,click": {"session": "session_id"},
+    "session,request_id,query,doc,rank,click": {},
+}  # fmt: skip
+
+
+def table(folder, header, *rows):
+    (folder / "log.csv").write_text("\n".join([header, *rows]))
+    return folder / "log.csv"
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_names_that_people_give_are_keys(header, tmp_path):
+    found = detect(table(tmp_path, header, *["1,1,1,1,1,1"[: header.count(",") * 2 + 1]]), FORMATS)
+    assert found.format == "impressions"
+    expected = {f"columns.{key}": name for key, name in HEADERS[header].items()}
+    assert expected.items() <= found.options.items()
+    sessions = {"columns.session", "columns.search_session"} & found.options.keys()
+    assert sessions <= expected.keys()
+
+
+@pytest.mark.parametrize(
+    "header", ["Query,Page,Clicks,Impressions,CTR,Position", "query,url,rank,shown,clicks"]
+)
+def test_counts_are_no_impressions_and_no_lists(header, tmp_path):
+    row = "lathe,/a,9,20,45%,1" if "CTR" in header else "lathe,/a,1,20,9"
+    found = detect(table(tmp_path, header, row), FORMATS)
+    assert found.format == "counts"
+    dataset = FORMATS["counts"](
+        tmp_path,
+        columns={key.partition(".")[2]: name for key, name in found.options.items()},
+    )
+    assert sum(part.clicks_total for part in dataset.parts.values()) == 9
+    with refuses(DataError, "line 2: rank holds '1.5'", "a mean over impressions"):
+        mean = row.removesuffix("1") + "1.5" if "CTR" in header else "lathe,/a,1.5,20,9"
+        FORMATS["counts"](
+            table(tmp_path, header, mean),
+            columns={key.partition(".")[2]: name for key, name in found.options.items()},
+            invalid="drop",
+        )
+
+
+def shown(**fields):
+    """Four pages of two documents in structs."""
+    structs = [[{key: values[at] for key, values in fields.items()} for at in (0, 1)]] * 4
+    return pl.DataFrame({"q": ["a", "b", "a", "b"], "hits": structs})
+
+
+def test_structs_in_lists_are_impressions_where_they_have_ranks(tmp_path):
+    shown(doc_id=["x", "y"], rank=[2, 1], clicked=[1, 0]).write_parquet(tmp_path / "log.parquet")
+    found = detect(tmp_path / "log.parquet", FORMATS)
+    assert found.format == "impressions"
+    assert found.options == {
+        "columns.query": "q",
+        "columns.document": "hits.doc_id",
+        "columns.rank": "hits.rank",
+        "columns.click": "hits.clicked",
+        "columns.session": "null",
+    }
+
+
+def test_structs_in_lists_are_lists_where_they_have_none(tmp_path):
+    shown(id=["x", "y"], click=[1, 0]).write_ndjson(tmp_path / "log.jsonl")
+    found = detect(tmp_path / "log.jsonl", FORMATS)
+    assert found.format == "lists"
+    columns = {key.partition(".")[2]: name for key, name in found.options.items() if "." in key}
+    assert columns == {"query_doc_ids": "hits.id", "clicks": "hits.click", "query_id": "q"}
+    dataset = open_lists(
+        tmp_path / "log.jsonl", columns=columns, pair_key=found.options["pair_key"]
+    )
+    assert dataset.train.clicks_total == dataset.train.count
+
+
+def test_what_is_read_besides_is_not_called_unread(tmp_path):
+    header = "session,query,document,rank,click,label,price"
+    found = detect(table(tmp_path, header, "1,1,1,1,1,1,1"), FORMATS)
+    assert "not read: price." in found.reason
+
+
+def test_rows_of_bandits_say_what_a_page_may_be(tmp_path):
+    file = table(tmp_path, "timestamp,item_id,position,click", "1,2,1,0")
+    with refuses(DataError, "columns.session=NAME", "columns.session=null pair_key=document"):
+        detect(file, FORMATS)
+
+
+EVENTS = {
+    "ranking": {"event": "ranking", "id": "r0", "items": [{"id": "a"}]},
+    "pyClickModels": {"search_keys": {"t": "a"}, "judgment_keys": [{"session": []}]},
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_events_name_the_sql_that_joins_them(name, tmp_path):
+    (tmp_path / "part-0").write_text(json.dumps(EVENTS[name]) + "\n")
+    with refuses(DataError, "metarank" if name == "ranking" else name, "From events", "MODULE:"):
+        detect(tmp_path / "part-0", FORMATS)
+
+
+def test_lists_as_text_in_parquet_name_the_way_out(tmp_path):
+    log = pl.DataFrame({"query_doc_ids": ["[1, 2]"] * 4, "clicks": ["[1, 0]"] * 4})
+    log.write_parquet(tmp_path / "log.parquet")
+    assert detect(tmp_path / "log.parquet", FORMATS).format == "lists"
+    with refuses(DataError, "one list per row", "write_csv(OTHER)"):
+        open_lists(tmp_path / "log.parquet")
+    pl.read_parquet(tmp_path / "log.parquet").write_csv(tmp_path / "log.csv")
+    assert open_lists(tmp_path / "log.csv").train.clicks_total == 2
