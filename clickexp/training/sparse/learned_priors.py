@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float
 
 from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, powers
 from clickexp.training.sparse.packing import Path, Taken, WholeTable, flat, has_prior, learns_prior
+from clickexp.training.sparse.placement import ONE_DEVICE, Whole
+from clickexp.training.sparse.rows import Axes, changed_by
 from clickexp.types import Array, Count, Leaf, Scalar
 
 Block = Float[jax.Array, "rows width"]
@@ -60,16 +62,29 @@ def no_documents(tables: nnx.State) -> dict[Path, Documents]:
     }
 
 
-def count(found: Mapping[Path, Documents], ids: Taken, log_ranks: Taken) -> dict[Path, Documents]:
-    """The documents so far with those of a batch."""
+def count(
+    found: Mapping[Path, Documents], ids: Taken, axes: Axes, log_ranks: Taken, placement: Whole
+) -> dict[Path, Documents]:
+    """The documents so far with those of a batch.
+
+    Args:
+        found: Those so far.
+        ids: What the batch reads.
+        axes: Of sessions in these.
+        log_ranks: Logarithms of ranks that the ids stand for.
+        placement: Where rows lie.
+    """
 
     def counted(path: Path, before: Documents) -> Documents:
         if path not in ids:
             return before
-        rows, ranks = flat(ids[path]), flat(log_ranks[path])
+        rows = changed_by(placement, ids[path], axes[path], before.sums)
+        ranks = flat(log_ranks[path])
         columns = jnp.stack([jnp.ones(rows.shape), ranks], axis=1)[:, : before.sums.shape[1]]
-        squares = jnp.sum(jnp.where(rows < len(before.sums), ranks**2, 0.0))
-        return Documents(before.sums.at[rows].add(columns, mode="drop"), before.squares + squares)
+        shown = rows < placement.end(before.sums)
+        squares = placement.summed(jnp.sum(jnp.where(shown, ranks**2, 0.0)))
+        sums = placement.scattered(jax.lax.scatter_add, before.sums, rows, columns)
+        return Documents(sums, before.squares + squares)
 
     return {path: counted(path, before) for path, before in found.items()}
 
@@ -101,7 +116,7 @@ def shares(tables: nnx.State, found: Mapping[Path, Documents]) -> nnx.State:
     return nnx.map_state(shared, tables)
 
 
-def refit_priors(tables: nnx.State) -> nnx.State:
+def refit_priors(tables: nnx.State, placement: Whole = ONE_DEVICE) -> nnx.State:
     """The tables with the means of their priors where those of the posteriors lie: the regression of these on `powers`.
 
     Of rows that the log shows. Posteriors stay, so that the evidence lower bound rises, also those that an earlier
@@ -113,12 +128,12 @@ def refit_priors(tables: nnx.State) -> nnx.State:
         rows = table.get_value()
         if rows.prior is None or not learns_prior(table):
             return table
-        return table.copy(_refitted(rows, rows.prior))
+        return table.copy(_refitted(rows, rows.prior, placement))
 
     return nnx.map_state(refitted, tables)
 
 
-def _refitted(rows: Rows, prior: Prior) -> Rows:
+def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
     # Block by block, which the cache holds: XLA passes over the table once for every sum otherwise, and at ten million
     # rows takes four times as long.
     number, width = rows.values.shape
@@ -147,7 +162,7 @@ def _refitted(rows: Rows, prior: Prior) -> Rows:
 
     number_of = 1 + 2 * rows.by_rank
     nothing = jnp.zeros((number_of, number_of + rows.dim))
-    sums = jax.lax.fori_loop(0, -(-blocks // stride), add, nothing)
+    sums = placement.summed(jax.lax.fori_loop(0, -(-blocks // stride), add, nothing))
     squares, products = sums[:, :number_of], sums[:, number_of:]
     # one row holds slopes at 0 where all rows are shown at the same ranks
     ridge = jnp.where(jnp.arange(number_of) > 0, 1.0, _TINY)
