@@ -106,6 +106,9 @@ class BaseTrainer:
         """Which epoch is the best and when to stop; None keeps the last of all."""
         return getattr(self, "early_stopping", None)
 
+    def check_machine(self) -> None:
+        """ConfigError where this machine lacks what the settings ask for."""
+
     def learner(self, model: Model) -> Learner:
         """The passes over the model.
 
