@@ -137,7 +137,7 @@ def glance(printed: str) -> str:
     lines = printed.splitlines()
     first = next((i for i, line in enumerate(lines) if line.startswith("clicks")), len(lines))
     table = lines[first : lines.index("", first)] if first < len(lines) else []
-    return "\n".join([*table, "..." if table else "", *lines[-4:-2], *lines[-1:]]).lstrip() + "\n"
+    return "\n".join([*table, *lines[-4:-2], *lines[-1:]]).lstrip() + "\n"
 
 
 def trimmed(text: str) -> str:
