@@ -64,7 +64,7 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
     opener, settings = _opener(format), parsed_options(options)
     ids = settings.pop("ids", None)
     _check(opener, settings, [*_names(opener.read), "name"], format)
-    settings["earlier"] = None if ids is None else _names_of_ids(ids)
+    settings["earlier"] = None if ids is None else names_of_ids(ids)
     with Steps(f"reading {Path(source).name}") as progress:
         log = prepare(opener.read, opener.format, source, target, **settings, progress=progress)
     _show(
@@ -77,8 +77,15 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
     )
 
 
-def _names_of_ids(path: Any) -> pl.DataFrame:
-    """Returns the names of the ids of a run or a prepared log."""
+def names_of_ids(path: Any) -> pl.DataFrame:
+    """Returns the names of the ids of a run or a prepared log.
+
+    Args:
+        path: Its folder.
+
+    Raises:
+        ConfigError: It has no names of ids.
+    """
     folder = Path(str(path)).expanduser()
     for file in (folder / IDS, folder / NAMES):
         if file.is_file():
