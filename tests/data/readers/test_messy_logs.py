@@ -301,5 +301,5 @@ def test_faults_of_most_rows_are_no_rows_to_leave_out(tmp_path):
     assert caught.value.options == {}
     grades = table(rows).with_columns(click=0, grade=pl.lit("good"))
     grades.write_parquet(tmp_path / "log.parquet")
-    with refuses(DataError, "label has type", "labels are finite numbers"):
+    with refuses(DataError, "label has type", "Labels are finite numbers"):
         open_impressions(tmp_path / "log.parquet", columns={"label": "grade"}, invalid="drop")
