@@ -163,8 +163,8 @@ def _measure(task: Callable[[Path], int], file: Path) -> tuple[float, float, flo
 
 def _peak() -> int:
     """Peak memory of this process in KiB; what getrusage says of a new process includes its parent's."""
-    [line] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
-    return int(line.split()[1])
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
 
 
 def main() -> None:
