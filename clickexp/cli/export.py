@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     text = "sessions of the log that examination is averaged over, unless it is the same for all (default: test)"
     parser.add_argument("--part", choices=("train", "val", "test"), default="test", help=text)
     text = (
-        "predict the sessions in a parquet file, or folder of them, with the ids of the log; "
+        "predict the sessions in a file, or folder of them, as dataset=lists reads them, with the ids of the log; "
         "without FILE those of --part, in their order"
     )
     parser.add_argument("--predict", metavar="FILE", nargs="?", const="", help=text)
@@ -71,7 +71,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trust", action="store_true", help=text)
     text = "order the documents of each query by a draw from the posteriors of tables; another SEED is another draw"
     parser.add_argument("--thompson", metavar="SEED", type=int, help=text)
-    text = "score and order the lists in a file: parquet or CSV with the ids of the log, or a learning-to-rank file"
+    text = (
+        "score and order the lists in a file, or folder of them, as dataset=lists reads them, with the ids of the log; "
+        "or in a learning-to-rank file"
+    )
     parser.add_argument("--rank", metavar="LISTS", help=text)
     text = "write judgments.txt, grades of relevance from 0 to 4 for Elasticsearch Learning to Rank"
     parser.add_argument("--judgments", dest="judgment_list", action="store_true", help=text)
@@ -83,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     text = "print one JSON object with files and examination instead of their names"
     parser.add_argument("--json", dest="as_json", action="store_true", help=text)
     text = (
-        "with --predict or --rank: what its columns are called, such as columns.query_doc_ids=docs"
+        "with --predict or --rank: what its columns are called, such as columns.query_doc_ids=docs, and files, "
+        "separator, header and first_rank as dataset=lists has them"
     )
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)
     return parser

@@ -145,13 +145,20 @@ class Cells:
         return cell % (self.positions + 1)
 
     def batch(self, cells: Sequence[int] | np.ndarray) -> dict[str, np.ndarray]:
-        """Returns positions and columns of a batch of one list that has documents in these cells."""
+        """Returns positions and columns of a batch of one list that has documents in these cells.
+
+        Columns of cells in none of the layouts have the first number that is no value.
+        """
         combination, positions = np.divmod(np.asarray(cells, np.int32), self.positions + 1)
-        found = {"positions": positions[None]}
+        found, known = {"positions": positions[None]}, combination < self.layouts
         for name, size in reversed(self.columns):
             combination, values = np.divmod(combination, size)
-            found[name] = values[None]
+            found[name] = np.where(known, values, size)[None]
         return found
+
+    def others(self) -> np.ndarray:
+        """Returns the cells of the positions 0, 1, ... in none of the layouts."""
+        return np.arange(self.count - self.positions - 1, self.count)
 
     def view(self, sessions: Sessions) -> Sessions:
         """Returns sessions whose positions are the cells, to count by them; models take the sessions themselves."""

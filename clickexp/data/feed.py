@@ -3,13 +3,14 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from clickexp.data.features import Features
-from clickexp.data.loader import Superbatch, superbatches
+from clickexp.data.loader import Superbatch, ahead, superbatches
 from clickexp.data.sessions import Sessions
 from clickexp.types import Array
 
@@ -17,6 +18,8 @@ Data = Sessions | Iterable[Mapping[str, Array]]
 """Packed sessions, or batches: anything that yields them each time it is iterated, such as a list."""
 
 
+_AHEAD = 2
+"""Superbatches that are ready before they are needed."""
 FEATURE_TABLE = "feature_table"
 """Key of the table [ids, features] in the arrays of a superbatch, which looks up what a batch needs."""
 
@@ -35,14 +38,50 @@ def feed(
         batch_size = min(batch_size, fitting)
         batches = _ceil(data.count, batch_size)
         even = _ceil(batches, _ceil(batches, steps))
-        packed = superbatches(data, batch_size, even, seed=seed, epoch=epoch)
+        read = superbatches(data, batch_size, even, seed=seed, epoch=epoch, prefetch=0)
+        # a CPU computes with these arrays as they lie
+        read = read if jax.default_backend() == "cpu" else map(_on_device, read)
+        packed = ahead(read, _AHEAD, "feed")
         return packed if data.features is None else _with_features(packed, data.features)
     return map(_single, data)
+
+
+def _on_device(batch: Superbatch) -> Superbatch:
+    """The superbatch with arrays on the device; the thread that reads copies, too."""
+    return dataclasses.replace(batch, arrays=jax.device_put(dict(batch.arrays)))
 
 
 def _with_features(batches: Iterator[Superbatch], features: Features) -> Iterator[Superbatch]:
     for batch in batches:
         yield dataclasses.replace(batch, arrays={**batch.arrays, FEATURE_TABLE: features.on_device})
+
+
+def place_of(name: str, axis: str) -> PartitionSpec:
+    """Where an array of a superbatch lies on a mesh: its sessions over the axis, or all of it on each device."""
+    return PartitionSpec() if name == FEATURE_TABLE else PartitionSpec(None, axis)
+
+
+def over_devices(batch: Superbatch, mesh: Mesh) -> Superbatch:
+    """The superbatch on the devices of a mesh, each with equally many sessions; with all, where that cannot be."""
+    (axis,) = mesh.axis_names
+
+    def laid(name: str, values: Array) -> jax.Array:
+        place = place_of(name, axis)
+        if values.shape[1] % mesh.size:
+            place = PartitionSpec()
+        return jax.device_put(values, NamedSharding(mesh, place))
+
+    arrays = {name: laid(name, values) for name, values in batch.arrays.items()}
+    return dataclasses.replace(batch, arrays=arrays)
+
+
+def mesh_of(state: Any) -> Mesh | None:
+    """The mesh that arrays lie on; None where they are on one device."""
+    for leaf in jax.tree.leaves(state):
+        placed = getattr(leaf, "sharding", None)
+        if isinstance(placed, NamedSharding):
+            return cast(Mesh, placed.mesh)
+    return None
 
 
 def session_count(data: Data) -> int:
@@ -89,7 +128,7 @@ class Compiled:
     def __call__(self, *args: Any) -> Any:
         """The function's result; compiles first if the arguments have new shapes."""
         leaves, structure = jax.tree.flatten(args)
-        shapes = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
+        shapes = (structure, *map(_kind, leaves))
         if shapes not in self.programs:
             start, listener = time.perf_counter(), Compiled.listener or (lambda active: None)
             listener(True)
@@ -99,3 +138,9 @@ class Compiled:
                 listener(False)
             self.seconds += time.perf_counter() - start
         return self.programs[shapes](*args)
+
+
+def _kind(leaf: Array) -> tuple[object, ...]:
+    """Shape and type, and where an array lies that is not on one device alone."""
+    placed = getattr(leaf, "sharding", None)
+    return leaf.shape, leaf.dtype, placed if isinstance(placed, NamedSharding) else None

@@ -79,20 +79,22 @@ class Evaluation:
         if unjudged:
             yield f"{unjudged:,} lists have no labels and take no part in ranking metrics"
         zeros = sum(m.compute() for _, m in ranking if isinstance(m, ListsWithoutRelevant))
-        means = {
-            name: metric
-            for name, metric in ranking
-            if isinstance(metric, NDCG) and metric.no_relevant == "zero"
-        }
+        means = {name: metric for name, metric in ranking if isinstance(metric, NDCG)}
         for name, metric in means.items():
-            lists = metric.total("lists").sum()
+            counted = metric.total("lists").sum()
+            skips = metric.no_relevant == "skip"
+            lists = counted + zeros if skips else counted
             if not _MANY * lists < zeros < lists:
                 return
             value, at = metric.total("total")[-1], name + metric.suffixes[-1]
-            yield (
-                f"{zeros:,} of {lists:,} lists with labels have no relevant document and count as 0: {at} is "
-                f"{value / lists:.4f}, and {value / (lists - zeros):.4f} without them (metric.no_relevant=skip)"
-            )
+            without, with_them = f"{value / (lists - zeros):.4f}", f"{value / lists:.4f}"
+            does, values = "count as 0", f"{with_them}, and {without} without them"
+            other = "metric.no_relevant=skip"
+            if skips:
+                does, values = "do not count", f"{without}, and {with_them} if they count as 0"
+                other = "metric.no_relevant=zero"
+            what = f"{zeros:,} of {lists:,} lists with labels have no relevant document and {does}"
+            yield f"{what}: {at} is {values} ({other})"
             return
 
     def _headings(self) -> dict[str, list[str]]:

@@ -92,6 +92,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     """
     settings, identified = config.settings, identity(config.values)
     share_compilations(Path(settings.cache_dir))
+    config.trainer.check_machine()
     earlier = _earlier(settings.continue_from, identified)
     # before reading, so that what changes meanwhile counts as changed
     read = sources(config.values)

@@ -22,11 +22,11 @@ from clickexp.experiment.build import Parts
 from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.posteriors.draws import as_result, evaluate_draws
-from clickexp.posteriors.intervals import propensity, shared_intervals
+from clickexp.posteriors.intervals import propensity, shared_examination, shared_intervals
 from clickexp.posteriors.shared import shared_posterior
 from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.runs.hashing import config_hash
-from clickexp.runs.run import FORMAT, RelativeExamination, Run
+from clickexp.runs.run import FORMAT, RelativeExamination, Run, SharedParameter
 from clickexp.runs.store import ENCODING, IDS, MODEL, SHARED
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
@@ -179,11 +179,26 @@ def _shared_intervals(parts: Parts) -> _Part:
             (each.position, each.relative, each.relative_low, each.relative_high) for each in found
         )
         known = RelativeExamination.known(points, [each.layout for each in found])
-        return {"shared": _dumped(shared), "propensity": _dumped(known)}
+        curve = _shared_curve(parts, found)
+        return {
+            "shared": _dumped(shared),
+            "propensity": _dumped(known),
+            "shared_propensity": _dumped(curve),
+        }
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
         parts.logger.warning(f"no intervals of shared parameters ({type(error).__name__}: {error})")
         return {}
+
+
+def _shared_curve(parts: Parts, found: Sequence[SharedParameter]) -> list[RelativeExamination]:
+    """Returns the curve that layouts share, at the positions of `found`, relative to what these are relative to."""
+    curve = shared_examination(parts.model, parts.dataset.test)
+    scales = [each.relative / each.value for each in found if each.value and each.relative]
+    if curve is None or not scales:
+        return []
+    positions = sorted({each.position for each in found if each.position is not None})
+    return RelativeExamination.known((at, scales[0] * curve[at], None, None) for at in positions)
 
 
 def _dumped(documents: Sequence[BaseModel]) -> list[_Part]:

@@ -110,7 +110,7 @@ def _squeeze(graph: _Graph, x: str) -> str:
 
 
 def _row(graph: _Graph, table: str, ids: str) -> str:
-    zero = graph.constant(0, np.int64)
+    zero, ids = graph.constant(0, np.int64), graph.node("Cast", ids, to=TensorProto.INT64)
     rows = graph.node("Squeeze", graph.node("Shape", table))
     known = graph.node("And", graph.node("Greater", ids, zero), graph.node("Less", ids, rows))
     return graph.node("Gather", table, graph.node("Where", known, ids, zero))

@@ -1,6 +1,6 @@
 """What a model predicts for sessions, in compiled batches."""
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +10,7 @@ from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.context import CONTEXT
 from clickexp.data.derived import LookedUp
 from clickexp.data.history import HISTORY
+from clickexp.data.schema import Column
 from clickexp.evaluation.scores import Batches, Outputs, outputs_by_batch
 from clickexp.models import ClickModel, Model
 from clickexp.parameters.context import new_session
@@ -54,12 +55,15 @@ def click_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
     return {**marginal_outputs(model, batch), "conditional_click_probability": conditional}
 
 
-def single_documents(dataset: Dataset, ids: np.ndarray) -> Sessions:
-    """Returns sessions of one document each, without clicks, with the features that the dataset has."""
+def single_documents(
+    dataset: Dataset, ids: np.ndarray, columns: Mapping[Column, np.ndarray] | None = None
+) -> Sessions:
+    """Returns sessions of one document each, without clicks, with the features that the dataset has, and columns."""
     alone = Sessions.from_arrays(
         query_doc_ids=ids[:, None].astype(np.int32),
         clicks=np.zeros((len(ids), 1), bool),
         query_doc_pairs=dataset.query_doc_pairs,
+        extra=columns,
     )
     return alone.with_features(dataset.features).deriving(*of_pairs(dataset))
 

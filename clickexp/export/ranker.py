@@ -5,15 +5,16 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from clickexp.data import Dataset
+from clickexp.data import Dataset, Sessions
 from clickexp.data.batches import batch_like, keys_read
-from clickexp.data.encoding import Encoder
+from clickexp.data.encoding import FEATURES, Encoder
+from clickexp.data.schema import COLUMNS
 from clickexp.errors import UserError, install
 from clickexp.evaluation.scores import relevance_scores
 from clickexp.export.predict import single_documents
@@ -39,6 +40,46 @@ _CLOSE = 1e-4
 """How far float32 may lie from float64."""
 
 
+class _Probes(NamedTuple):
+    """Documents that a description is checked against.
+
+    Attributes:
+        ids: Their ids.
+        sessions: One of each.
+        vectors: Their feature vectors; None where the log has none.
+        columns: Values of columns that the log declares per document, as training shows some.
+    """
+
+    ids: np.ndarray
+    sessions: Sessions
+    vectors: np.ndarray | None
+    columns: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> "_Probes":
+        """Returns documents of a log."""
+        ids = np.unique(np.linspace(0, dataset.query_doc_pairs, _PROBES).astype(np.int64))
+        vectors = None
+        if dataset.features is not None:
+            vectors = np.asarray(dataset.features.values[ids])
+            there = np.isfinite(vectors).all(axis=1)  # of another log, unknown documents have none
+            ids, vectors = ids[there], vectors[there]
+        train, columns = dataset.train, {}
+        shown = train.slice(0, _PROBES).chunk()
+        for name in train.columns.keys() - {*COLUMNS, FEATURES}:
+            column = train.schema[name]
+            if column.per_document and not column.shape:
+                columns[column] = np.resize(shown.of_documents(name), (len(ids), 1))
+        sessions = single_documents(dataset, ids, columns)
+        return cls(ids, sessions, vectors, {each.name: columns[each][:, 0] for each in columns})
+
+    def features_of(self, ranker: Scorer) -> np.ndarray | None:
+        """Returns what a ranker reads as features, transformed and encoded."""
+        if not ranker.description["columns"] or ranker.description["encoding"]:
+            return self.vectors
+        return np.stack([self.columns[name] for name, *_ in ranker.description["columns"]], axis=1)
+
+
 def described(
     model: Model, dataset: Dataset, transform: str = "none", or_by_id: bool = False
 ) -> Scorer:
@@ -53,25 +94,20 @@ def described(
     Raises:
         UserError: The score is something else, or a tower of features has no description.
     """
-    probes = np.unique(np.linspace(0, dataset.query_doc_pairs, _PROBES).astype(np.int64))
-    features = None
-    if dataset.features is not None:
-        features = np.asarray(dataset.features.values[probes])
-        there = np.isfinite(features).all(axis=1)  # of another log, unknown documents have none
-        probes, features = probes[there], features[there]
-    sessions = single_documents(dataset, probes)
-    expected = np.concatenate([*relevance_scores(model)(sessions)])[:, 0]
+    probes = _Probes.of(dataset)
+    expected = np.concatenate([*relevance_scores(model)(probes.sessions)])[:, 0]
     problem = ""
     for roles, log_probability in _FORMULAS:
         towers = [getattr(model, role, None) for role in roles.split()]
         if not all(isinstance(tower, Parameter) for tower in towers):
             continue
         try:
-            ranker = _ranker(model, roles.split(), log_probability, dataset, transform)
+            ranker = _ranker(model, roles.split(), log_probability, dataset, transform, probes)
         except UserError as error:
             problem = f": {error}"
             continue
-        scores = np.asarray(ranker.score(features, probes, transformed=True))
+        features = probes.features_of(ranker)
+        scores = np.asarray(ranker.score(features, probes.ids, transformed=True))
         if np.allclose(scores, expected, rtol=_CLOSE, atol=_CLOSE):
             return ranker
     kinds = "towers of features (linear, deep, deep_cross) or of ids"
@@ -103,7 +139,9 @@ def _by_id(model: Model, dataset: Dataset) -> Scorer:
     """Returns a table of the scores of all ids."""
     score = relevance_scores(model)
     scores = [
-        part[:, 0] for ids in _blocks(dataset) for part in score(single_documents(dataset, ids))
+        part[:, 0]
+        for ids in _blocks(dataset.query_doc_pairs + 1)
+        for part in score(single_documents(dataset, ids))
     ]
     formula = Formula()
     formula.step("row", np.concatenate(scores), formula.ids)
@@ -111,58 +149,87 @@ def _by_id(model: Model, dataset: Dataset) -> Scorer:
 
 
 def _ranker(
-    model: Model, roles: Sequence[str], log_probability: bool, dataset: Dataset, transform: str
+    model: Model,
+    roles: Sequence[str],
+    log_probability: bool,
+    dataset: Dataset,
+    transform: str,
+    probes: _Probes,
 ) -> Scorer:
-    """Returns the sum of towers."""
+    """Returns the sum of towers, of which those of columns read these as features."""
+    towers = [getattr(model, role) for role in roles]
+    keys = [_keys(tower, probes) for tower in towers]
+    own = sorted(probes.columns.keys() & set().union(*keys))
+    if own and FEATURES in set().union(*keys):
+        raise UserError(f"its towers read {FEATURES} and {', '.join(own)}")
     formula = Formula()
     terms = []
-    for role in roles:
-        logit = _describe(getattr(model, role), formula, dataset)
+    for tower, read in zip(towers, keys, strict=True):
+        (key,) = read or {"query_doc_ids"}
+        features = formula.features
+        if key in own and len(own) > 1:
+            features = formula.step("take", features, np.array([own.index(key)]))
+        logit = _describe(tower, key, formula.reading(features), dataset)
         terms.append(formula.step("log_sigmoid", logit) if log_probability else logit)
     if len(terms) > 1:
         formula.step("add", *terms)
-    return _scorer(model, formula, dataset, transform)
+    return _scorer(model, formula, dataset, transform, own)
 
 
-def _describe(tower: Parameter, formula: Formula, dataset: Dataset) -> str:
-    """Adds a tower to a formula: one of ids as a table of their logits, any other by its own description."""
-    documents = single_documents(dataset, np.arange(1))
+def _keys(tower: Parameter, probes: _Probes) -> set[str]:
+    """Returns the key of a batch that a tower reads, if any; UserError for one that documents alone do not have."""
     try:
-        read = keys_read(tower.logit, batch_like(documents))
+        read = keys_read(tower.logit, batch_like(probes.sessions))
     except KeyError as error:
         raise UserError(f"its tower reads {error}") from error
-    if others := sorted(read - {"query_doc_ids", "query_doc_features"}):
-        raise UserError(f"its tower reads {', '.join(others)}")
-    if "query_doc_features" in read:
+    known = {"query_doc_ids", FEATURES, *probes.columns}
+    if len(read) > 1 or not read <= known:
+        raise UserError(f"its tower reads {', '.join(sorted(read))}")
+    return read
+
+
+def _describe(tower: Parameter, key: str, formula: Formula, dataset: Dataset) -> str:
+    """Adds a tower to a formula: as a table of its logits where it looks rows up, else by its own description."""
+    if key == "query_doc_ids":
+        rows, ids = dataset.query_doc_pairs + 1, formula.ids
+    elif key in tower.limits():
+        rows, ids = tower.limits()[key] + 1, formula.step("squeeze", formula.features)
+    else:
         return tower.describe(formula)
     compute = jax.jit(tower.logit)
     pieces = []
-    for ids in _blocks(dataset):
-        logits = np.asarray(compute({"query_doc_ids": jnp.asarray(ids[:, None], jnp.int32)}))
-        pieces.append(np.broadcast_to(logits, (len(ids), 1))[:, 0])
-    return formula.step("row", np.concatenate(pieces), formula.ids)
+    for numbers in _blocks(rows):
+        logits = np.asarray(compute({key: jnp.asarray(numbers[:, None], jnp.int32)}))
+        pieces.append(np.broadcast_to(logits, (len(numbers), 1))[:, 0])
+    return formula.step("row", np.concatenate(pieces), ids)
 
 
-def _blocks(dataset: Dataset) -> Iterator[np.ndarray]:
-    """Yields all ids of a dataset, 0 included."""
-    rows = dataset.query_doc_pairs + 1
+def _blocks(rows: int) -> Iterator[np.ndarray]:
+    """Yields the numbers of rows, from 0."""
     for start in range(0, rows, _BLOCK):
         yield np.arange(start, min(start + _BLOCK, rows))
 
 
-def _scorer(model: Model, formula: Formula, dataset: Dataset, transform: str) -> Scorer:
+def _scorer(
+    model: Model, formula: Formula, dataset: Dataset, transform: str, own: Sequence[str] = ()
+) -> Scorer:
+    """Returns the scorer of a formula, which reads columns of its own, or else feature vectors, as features."""
     reads_features = any(formula.features in inputs for _, _, inputs, _ in formula.steps)
-    features = dataset.features if reads_features else None
+    features = dataset.features if reads_features and not own else None
     encoder = dataset.encoding.features if dataset.encoding is not None and features else None
-    encoding, columns = Formula("encoding_"), []
+    encoding = Formula("encoding_")
+    width = None if features is None else features.values.shape[1]
+    columns = [(name, 1, dataset.categories.get(name)) for name in own]
+    if own:
+        width, transform = len(own), "none"
     if encoder is not None:
         _describe_encoder(encoder, encoding)
+        width, transform = len(encoder.fill), "encoded"
         columns = [(column.name, column.width, column.categories) for column in encoder.columns]
-    width = None if features is None else features.values.shape[1]
     description = {
         "model": model.name or type(model).__name__,
-        "features": width if encoder is None else len(encoder.fill),
-        "transform": transform if encoder is None else "encoded",
+        "features": width,
+        "transform": transform,
         "encoding": encoding.steps,
         "columns": columns,
         "steps": formula.steps,

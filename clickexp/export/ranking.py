@@ -9,19 +9,20 @@ import polars as pl
 
 from clickexp.data import Dataset, Features, Sessions
 from clickexp.data.batches import batch_like, keys_read
-from clickexp.data.ingest.tables import KINDS
+from clickexp.data.log_files import ENDINGS
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import relevance_scores
 from clickexp.export.predict import columns_read, relevance_outputs
 from clickexp.export.ranker import LETOR, transform_of
-from clickexp.export.sessions import Piece, read_sessions
+from clickexp.export.sessions import Piece, Source, read_sessions
 from clickexp.models import Model
 from clickexp.simulation.svmlight import read_lists
 from clickexp.utils.files import check_source
 from clickexp.utils.progress import Steps
+from clickexp.utils.sources import files_below
 
-_ENDINGS = tuple(suffix for kind in KINDS for suffix in kind.suffixes)
-_TABLES = tuple(ending for ending in _ENDINGS if not ending.startswith(".txt"))
+_TABLES = tuple(ending for ending in ENDINGS if not ending.startswith(".txt"))
+"""Endings of the files that are no learning-to-rank files."""
 
 
 def ranked(
@@ -29,8 +30,7 @@ def ranked(
     dataset: Dataset,
     config: Mapping[str, Any],
     id_names: pl.DataFrame | None,
-    source: Path,
-    columns: Mapping[str, str | None],
+    source: Source,
 ) -> tuple[pl.DataFrame, np.ndarray | None]:
     """Scores and orders a file of lists.
 
@@ -42,8 +42,7 @@ def ranked(
         dataset: That of the run.
         config: That of the run.
         id_names: Names of the ids from 1; None where the log came with these ids.
-        source: Parquet or CSV files as the readers take them or, for a run on learning-to-rank files, such a file.
-        columns: What columns are called.
+        source: Files of lists or, for a run on learning-to-rank files, such a file.
 
     Returns:
         A row per document: list, from 1 in the order of the file, query_id or query where it is known, rank from 1,
@@ -53,22 +52,13 @@ def ranked(
     Raises:
         UserError: The file cannot be read, or the model reads what it does not have.
     """
-    check_source(source)
-    is_table = source.is_dir() or source.name.endswith(_TABLES)
-    is_letor = config["dataset"].get("_target_") == LETOR
-    if is_letor and not is_table:
-        return _ranked_vectors(model, dataset, transform_of(config, dataset), source)
-    inside = [*source.iterdir()] if source.is_dir() else [source]
-    endings = _TABLES if is_letor else _ENDINGS
-    if not any(file.name.endswith(endings) for file in inside):
-        own = "one learning-to-rank file, or " if is_letor else ""
-        raise UserError(
-            f"{source}: give {own}lists as {', '.join(endings)}, or a folder of such files."
-        )
-    read = columns_read(model, relevance_outputs, dataset)
+    check_source(source.path)
     transform = transform_of(config, dataset)
+    if config["dataset"].get("_target_") == LETOR and not _has_tables(source.path):
+        return _ranked_vectors(model, dataset, transform, source.path)
+    read = columns_read(model, relevance_outputs, dataset)
     _, pieces = read_sessions(
-        dataset, id_names, source, columns, read=read, to_rank=True, transform=transform
+        dataset, id_names, source, read=read, to_rank=True, transform=transform
     )
     score, first, parts = relevance_scores(model), 1, []
     for piece in pieces:
@@ -76,6 +66,17 @@ def ranked(
         parts.append(_rows(piece, scores, first))
         first += piece.sessions.count
     return pl.concat(parts), None
+
+
+def _has_tables(source: Path) -> bool:
+    """Returns whether a path is one of tables; UserError for a folder that has none."""
+    if not source.is_dir():
+        return source.name.endswith(_TABLES)
+    if not any(file.name.endswith(_TABLES) for file in files_below(source)):
+        raise UserError(
+            f"{source}: give one learning-to-rank file, or lists as {', '.join(_TABLES)}, or a folder of such files."
+        )
+    return True
 
 
 def _rows(piece: Piece, scores: np.ndarray, first: int) -> pl.DataFrame:

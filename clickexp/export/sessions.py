@@ -1,4 +1,4 @@
-"""The sessions to predict: those of the run's log, or of parquet files with the ids of that log."""
+"""The sessions to predict: those of the run's log, or of files with the ids of that log."""
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,9 +16,9 @@ from clickexp.data.ingest.columns import NORMALIZED, Field
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
-from clickexp.data.ingest.parquet_table import ParquetTable
-from clickexp.data.ingest.source_table import SourceTable, TypedTable
-from clickexp.data.ingest.tables import KINDS, batches_of, open_tables
+from clickexp.data.ingest.shown import from_one, rank_rule
+from clickexp.data.ingest.source_table import SourceTable, TextForm, TypedTable
+from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.names import keys_of
 from clickexp.data.pairs import DOCUMENTS, QUERIES
 from clickexp.data.readers.lists import list_columns, packed_columns
@@ -34,8 +34,24 @@ _PIECE = 1 << 16
 """Sessions that are read at a time."""
 _NAMES = {"query_doc_ids": "document", "query_ids": "query"}
 _INTEGER = Field("i", "the ids of the log are integers")
-_PARQUET = b"PAR1"
-"""How every parquet file starts."""
+
+
+class Source(NamedTuple):
+    """Files of sessions or lists, as `dataset=lists` takes them: parquet, text or JSON lines, compressed or not.
+
+    Attributes:
+        path: A file, or a folder of them.
+        columns: What columns are called.
+        files: Pattern of the files in a folder.
+        text: How text is written.
+        first_rank: What positions count from.
+    """
+
+    path: Path
+    columns: Mapping[str, str | None]
+    files: str | None = None
+    text: TextForm = TextForm()
+    first_rank: int = 1
 
 
 class Piece(NamedTuple):
@@ -83,8 +99,7 @@ def _named(names: pl.Series, ids: np.ndarray) -> pl.Series:
 def read_sessions(
     dataset: Dataset,
     id_names: pl.DataFrame | None,
-    source: Path,
-    columns: Mapping[str, str | None],
+    source: Source,
     *,
     read: Collection[str] = ("query_doc_ids",),
     to_rank: bool = False,
@@ -92,7 +107,7 @@ def read_sessions(
     time: str | None = None,
     transform: str = "none",
 ) -> tuple[set[str], Iterator[Piece]]:
-    """Reads sessions from parquet files or, to rank them, also from text.
+    """Reads sessions from files.
 
     They have what the model reads: lists of query_doc_ids, as the log of the run has them, with query_id where ids are
     of pairs, and features and columns of the log; optionally clicks and positions. Where a reader numbered the log's
@@ -102,8 +117,7 @@ def read_sessions(
     Args:
         dataset: That of the run.
         id_names: As in `own_sessions`.
-        source: A file, or a folder of them.
-        columns: What columns are called.
+        source: The files.
         read: Keys of a batch that the model reads.
         to_rank: Lists of candidates: they may be longer than those that users see, and any ids beyond those of the log
             are unknown ones, too.
@@ -118,33 +132,29 @@ def read_sessions(
         UserError: Ids or positions are beyond those that the model knows, or the files are no such sessions, or do not
             say what came before in search sessions.
     """
-    check_source(source)
-    if source.is_file() and not to_rank:
-        with source.open("rb") as file:
-            if file.read(len(_PARQUET)) != _PARQUET:
-                raise UserError(
-                    f"{source}: --predict reads parquet files, or a folder of them, and this is none"
-                )
+    check_source(source.path)
     needs = Needs.of(dataset, read, transform)
     id_names = id_names if needs.ids else None
     ids = None if id_names is None else _numbered(id_names)
-    chosen = columns if context else {**columns, "search_session": None}
-    tables = _opened(dataset, needs, ids, source, chosen, to_rank)
+    chosen = source.columns if context else {**source.columns, "search_session": None}
+    source = source._replace(columns=chosen)
+    tables = _opened(dataset, needs, ids, source)
     context = "session_ids" in tables[0].columns
     if context and "clicks" not in tables[0].columns:
         raise UserError(
-            f"{source}: the model reads the context of search sessions, which follows from clicks. Add them as the "
-            "column clicks, or read all lists as the first ones of their users, with columns.search_session=null."
+            f"{source.path}: the model reads the context of search sessions, which follows from clicks. Add them as "
+            "the column clicks, or read all lists as the first ones of their users, with columns.search_session=null."
         )
-    if context and "times" in dataset.train.columns and "time" not in columns:
+    if context and "times" in dataset.train.columns and "time" not in source.columns:
         if time is None:
             raise UserError(
-                f"{source}: times order the search sessions of the run's log. Name their column by columns.time=NAME, "
-                "or take the order of the rows, with columns.time=null."
+                f"{source.path}: times order the search sessions of the run's log. Name their column by "
+                "columns.time=NAME, or take the order of the rows, with columns.time=null."
             )
-        tables = _opened(dataset, needs, ids, source, {**columns, "time": time}, to_rank)
+        source = source._replace(columns={**source.columns, "time": time})
+        tables = _opened(dataset, needs, ids, source)
     if id_names is not None and isinstance(tables[0], TypedTable):  # text says nothing of kinds
-        _check_kinds(source, tables[0].layout, id_names)
+        _check_kinds(source.path, tables[0].layout, id_names)
     lists = _read(dataset, source, tables, ids, id_names, needs, to_rank)
     return {*tables[0].columns}, _with_context(lists) if context else (piece for _, piece in lists)
 
@@ -163,24 +173,23 @@ def _opened(
     dataset: Dataset,
     needs: Needs,
     ids: PairIds | None,
-    source: Path,
-    columns: Mapping[str, str | None],
-    to_rank: bool,
+    source: Source,
 ) -> list[SourceTable]:
-    declared = needs.declarations(columns)
+    declared = needs.declarations(source.columns)
     normalize = dataset.notes.get(NORMALIZED)
     fields, names, required = list_columns(
-        {**columns, **declared},
+        {**source.columns, **declared},
         None if ids is None else ids.pair_key,
         None if normalize is None else str(normalize),
     )
     optional = {"clicks", *declared} | (set() if needs.ids else {"query_doc_ids"})
     required = [*(name for name in required if name not in optional), *needs.required]
-    fields = needs.fields(fields)
+    rule = rank_rule("positions", source.first_rank)
+    positions = replace(COLUMNS["positions"], least=source.first_rank, rule=rule)
+    fields = {**needs.fields(fields), "positions": positions}
     if FEATURES not in needs.columns:
         names[FEATURES] = None
-    kinds = KINDS if to_rank else [ParquetTable]
-    return open_tables(source, fields, names, required, kinds=kinds)
+    return open_tables(source.path, fields, names, required, files=source.files, text=source.text)
 
 
 def _with_context(read: Iterator[tuple[Lists, Piece]]) -> Iterator[Piece]:
@@ -192,7 +201,7 @@ def _with_context(read: Iterator[tuple[Lists, Piece]]) -> Iterator[Piece]:
 
 def _read(
     dataset: Dataset,
-    source: Path,
+    source: Source,
     tables: Sequence[SourceTable],
     ids: PairIds | None,
     id_names: pl.DataFrame | None,
@@ -200,7 +209,7 @@ def _read(
     to_rank: bool,
 ) -> Iterator[tuple[Lists, Piece]]:
     """Yields the lists as the file has them, and by the ids of the log."""
-    numbered = _Numbered(dataset, source, ids, id_names, needs, to_rank)
+    numbered = _Numbered(dataset, source.path, ids, id_names, needs, to_rank)
     own = {name: each for name, each in needs.columns.items() if name in tables[0].columns}
     schema = {**packed_columns(tables[0]), **own, **numbered.columns}
     ranks = _ranks(dataset, tables, schema, to_rank)
@@ -208,7 +217,7 @@ def _read(
     with Steps("ranking" if to_rank else "predicting") as progress:
         for batch in batches_of(tables, progress):
             lists = with_session_keys(Lists.of(batch.columns, batch.location, fields))
-            lists = needs.encoded(lists)
+            lists = from_one(needs.encoded(lists), source.first_rank, batch.location)
             if not to_rank:
                 lists.check_order(batch.location)
             chunk = numbered.known(numbered.lists(lists).padded(ranks, schema))
@@ -222,7 +231,7 @@ def _read(
                 _check_known(sessions.positions, dataset, batch.location)
             sessions = needs.applied(sessions).deriving(*numbered.derived)
             yield lists, Piece(sessions, numbered.names(lists), needs.ids)
-    needs.report(source)
+    needs.report(source.path)
     numbered.report()
 
 

@@ -1,6 +1,7 @@
 """What a fitted model knows, as tables: examination by rank, documents, and predictions of sessions."""
 
 import contextlib
+import filecmp
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clickexp.data import Dataset, Sessions
+from clickexp.data import Dataset, Sessions, open_lists
+from clickexp.data.ingest.source_table import TextForm
 from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
 from clickexp.data.names import OLDEST, read_names
 from clickexp.data.seen import add_counts
@@ -36,7 +38,7 @@ from clickexp.export.predict import (
 )
 from clickexp.export.ranker import described, onnx_writer, ranker_files, transform_of
 from clickexp.export.ranking import ranked
-from clickexp.export.sessions import Piece, own_names, own_sessions, read_sessions
+from clickexp.export.sessions import Piece, Source, own_names, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
 from clickexp.models import ClickModel, Model, Ranker
 from clickexp.parameters.layouts import layouts_of
@@ -48,7 +50,8 @@ from clickexp.runs.run import SharedParameter
 from clickexp.runs.store import SHARED
 from clickexp.utils.files import check_inside, whole
 from clickexp.utils.progress import Steps
-from clickexp.utils.signatures import parsed_options
+from clickexp.utils.signatures import check_arguments, parsed_options
+from clickexp.utils.sources import source_path
 
 _messages = logging.getLogger(__name__)
 _PROBABILITIES = (
@@ -59,6 +62,8 @@ _PROBABILITIES = (
 _BOUNDS = {"attraction_low", "attraction_high"}
 SHARED_TABLE = "shared.csv"
 _SEARCH_SESSION = "search_session"
+_FILE_OPTIONS = ("columns", "files", "separator", "header", "first_rank")
+"""Options of files to predict or to rank."""
 _Save = Callable[[str, Callable[[Path], object]], None]
 """Writes a file of an export: its name, and what writes it to a path."""
 
@@ -87,8 +92,9 @@ def export(
         output: Where to write, by default run/export.
         dataset: Path of the log, if not that in the configuration.
         part: Sessions that examination is averaged over.
-        predict: A parquet file of sessions, or a folder of them; "" predicts those of the part.
-        options: columns.KEY=NAME, what the columns to predict are called.
+        predict: A file of sessions, or a folder of them; "" predicts those of the part.
+        options: Of the files to predict or to rank: columns.KEY=NAME, files, separator, header and first_rank, as
+            `dataset=lists` has them.
         trust: The configuration in the folder may call code outside clickexp.
         thompson: Seed of a draw from the posteriors that thompson.parquet orders documents by.
         rank: File of lists that ranking.parquet has in the order of their scores.
@@ -104,17 +110,19 @@ def export(
     folder = Path(output) if output is not None else run / "export"
     if output is None:
         check_inside(folder, run)  # a link may have come with the folder
-    columns = _column_names(options, predict or rank)
+    given = _file_options(options, predict or rank)
     to_onnx = None if onnx is None else onnx_writer()
     fit = fitted(run, dataset, trust)
     model, log = fit.model, fit.log
     config = configuration(run)
     id_names = None if log.names is None else read_names(log.names, log.query_doc_pairs)
     save = partial(_save, folder, report)
+    settings = config["dataset"]
+    named = settings.get("columns") or {}
     if rank is not None:
-        named = config["dataset"].get("columns") or {}
-        chosen = {**own_names(named), **columns}
-        _save_ranking(*ranked(model, log, config, id_names, Path(rank), chosen), save)
+        source = _source(rank, settings, given)
+        source = source._replace(columns={**own_names(named), **source.columns})
+        _save_ranking(*ranked(model, log, config, id_names, source), save)
     if numpy or to_onnx is not None:
         ranker = described(model, log, transform_of(config, log), or_by_id=to_onnx is None)
         for name, content in ranker_files(ranker).items() if numpy else ():
@@ -129,9 +137,8 @@ def export(
     if thompson is not None:
         save("thompson.parquet", thompson_order(model, log, id_names, thompson).write_parquet)
     if predict is not None:
-        source = sessions if predict == "" else Path(predict)
-        named = config["dataset"].get("columns") or {}
-        arguments = model, log, source, id_names, columns, named
+        source = sessions if predict == "" else _source(predict, settings, given)
+        arguments = model, log, source, id_names, named
         transform = transform_of(config, log)
         save("predictions.parquet", partial(write_predictions, *arguments, transform=transform))
 
@@ -147,9 +154,14 @@ def _save(
 def _write_whole(
     file: Path, report: Callable[[Path], object], write: Callable[[Path], object]
 ) -> None:
-    """Writes a file, whole or not at all, and reports it."""
+    """Writes a file, whole or not at all, and reports it; a line on stderr says that it replaces another one."""
     with whole(file) as part:
         write(part)
+        replaced = file.is_file() and not filecmp.cmp(part, file, shallow=False)
+    if replaced:
+        sys.stderr.write(
+            f"{file}: an earlier one that differs is replaced; --output FOLDER keeps both\n"
+        )
     report(file)
 
 
@@ -198,17 +210,16 @@ def _examination(
 def write_predictions(
     model: Model,
     log: Dataset,
-    source: Sessions | Path,
+    source: Sessions | Source,
     id_names: pl.DataFrame | None,
-    columns: dict[str, str],
     named: Mapping[str, Any],
     file: Path,
     transform: str = "none",
 ) -> None:
-    """Writes what is predicted for a part of the log, or for files whose columns are called as `columns` says.
+    """Writes what is predicted for a part of the log, or for files.
 
-    Those of search sessions and times, and those that the log declares itself, are called as the log of the run has
-    them, `named`, if `columns` does not say. `transform` is what its reader has applied to features.
+    Their columns of search sessions and times, and those that the log declares itself, are called as the log of the run
+    has them, `named`, if the source does not say. `transform` is what its reader has applied to features.
     """
     of_clicks = isinstance(model, ClickModel)
     read = columns_read(model, click_outputs if of_clicks else relevance_outputs, log)
@@ -216,28 +227,20 @@ def write_predictions(
     if isinstance(source, Sessions):
         known, pieces = {*source.columns}, own_sessions(source, id_names)
     else:
+        names = {**own_names(named), **source.columns}
         if context and (name := named.get(_SEARCH_SESSION)) not in (None, _SEARCH_SESSION):
-            columns = {_SEARCH_SESSION: name, **columns}
-        columns = {**own_names(named), **columns}
-        time = named.get("time")
-        known, pieces = read_sessions(
-            log,
-            id_names,
-            source,
-            columns,
-            read=read,
-            context=context,
-            time=time,
-            transform=transform,
-        )
+            names = {_SEARCH_SESSION: name, **names}
+        source = source._replace(columns=names)
+        settings = {"read": read, "context": context, "transform": transform}
+        known, pieces = read_sessions(log, id_names, source, time=named.get("time"), **settings)
+        if context and "session_ids" not in known and names.get(_SEARCH_SESSION, "") is not None:
+            sys.stderr.write(
+                f"{source.path}: the model reads what came before in a search session, which the file does not have, "
+                "so that each list is predicted as the first of its user; name their column by "
+                "columns.search_session=NAME, or say columns.search_session=null\n"
+            )
     outputs = click_outputs if "clicks" in known else marginal_outputs
     outputs = outputs if of_clicks else relevance_outputs
-    if context and "session_ids" not in known and columns.get(_SEARCH_SESSION, "") is not None:
-        sys.stderr.write(
-            f"{source}: the model reads what came before in a search session, which the file does not have, so that "
-            "each list is predicted as the first of its user; name their column by columns.search_session=NAME, or say "
-            "columns.search_session=null\n"
-        )
     predict, cells, unknown = predictor(model, outputs), layouts_of(model), 0
 
     def tables() -> Iterator[pa.Table]:
@@ -393,10 +396,20 @@ def _save_ranking(table: pl.DataFrame, scores: np.ndarray | None, save: _Save) -
         save("scores.txt", partial(Path.write_text, data=text))
 
 
-def _column_names(options: Sequence[str], given_file: str | Path | None) -> dict[str, str]:
+def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict[str, Any]:
+    """Returns the options of the files to predict or to rank; UserError for others."""
     given = parsed_options(options)
-    if (options and not given_file) or given.keys() - {"columns"}:
+    if (options and not given_file) or given.keys() - {*_FILE_OPTIONS}:
         raise UserError(
-            f"{' '.join(options)}: options are columns.KEY=NAME, for --predict FILE or --rank LISTS"
+            f"{' '.join(options)}: options are columns.KEY=NAME, {', '.join(_FILE_OPTIONS[1:])}, for --predict FILE "
+            "or --rank LISTS"
         )
-    return given.get("columns", {})
+    check_arguments(open_lists, given, "")
+    return given
+
+
+def _source(path: str | Path, settings: Mapping[str, Any], given: Mapping[str, Any]) -> Source:
+    """Returns files to read, whose positions count as those of the log do; `given` options come first."""
+    chosen = {"first_rank": settings.get("first_rank", 1), **given}
+    text = TextForm(chosen.pop("separator", None), chosen.pop("header", None))
+    return Source(source_path(path), chosen.pop("columns", {}), text=text, **chosen)

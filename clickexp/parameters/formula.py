@@ -33,6 +33,7 @@ class Formula:
 
     Args:
         prefix: Of the names of results.
+        features: What towers read as features.
 
     Attributes:
         features: Stands for the feature vectors of documents, [..., features].
@@ -41,12 +42,18 @@ class Formula:
         arrays: Arrays that steps read, by name.
     """
 
-    features, ids = "features", "ids"
+    ids = "ids"
 
-    def __init__(self, prefix: str = "") -> None:
-        self._prefix = prefix
+    def __init__(self, prefix: str = "", features: str = "features") -> None:
+        self._prefix, self.features = prefix, features
         self.steps: list[tuple[str, str, list[str], dict[str, Any]]] = []
         self.arrays: dict[str, np.ndarray] = {}
+
+    def reading(self, features: str) -> "Formula":
+        """Returns a formula that adds to the steps of this one, whose features are a result of it."""
+        other = Formula(self._prefix, features)
+        other.steps, other.arrays = self.steps, self.arrays
+        return other
 
     def step(self, operation: str, *inputs: str | np.ndarray, **settings: float) -> str:
         """Adds a step.

@@ -126,6 +126,32 @@ def propensity(
     ]
 
 
+def shared_examination(model: Model, sessions: Sessions) -> np.ndarray | None:
+    """Returns examination by position, from 0, of a layout that training does not show: what its prior says of it.
+
+    Args:
+        model: A fitted model.
+        sessions: Those to average over, given the clicks above each document, where the model reads the last one.
+
+    Returns:
+        Probabilities; None where examination does not differ between layouts.
+    """
+    model = with_shared_cells(model)
+    _, tower = in_new_session(getattr(model, "examination", None))
+    if not isinstance(tower, LayoutParameter):
+        return None
+    batch = tower.cells.batch(tower.cells.others())
+    if not model.indices():
+        return np.asarray(tower.prob(batch)[0], np.float64)
+    key, index = next(iter(model.indices().items()))
+    counts = _last_clicks(sessions, index.radix, tower.cells.positions + 1)
+    at, last = np.nonzero(counts)
+    batch = {name: values[:, at] for name, values in batch.items()}
+    batch |= {key: batch["positions"] * index.radix + last, "last_click_positions": last[None]}
+    sums = np.bincount(at, counts[at, last] * np.asarray(tower.prob(batch)[0]), len(counts))
+    return sums / np.maximum(counts.sum(axis=1), 1)
+
+
 def _last_clicks(sessions: Sessions, radix: int, positions: int) -> np.ndarray:
     """Returns how many documents there are by their position and that of the last click above, [positions, radix]."""
     return _by_last_click(sessions, sessions, radix, positions)

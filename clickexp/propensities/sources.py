@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from clickexp.data import Dataset, Sessions
-from clickexp.data.cells import cells_of
+from clickexp.data.cells import Cells, cells_of
 from clickexp.errors import ConfigError, UserError
 from clickexp.propensities.base import (
     Propensities,
@@ -18,6 +18,7 @@ from clickexp.propensities.base import (
 from clickexp.runs.run import RelativeExamination, Run
 from clickexp.runs.store import CONFIG, read_yaml
 from clickexp.utils.statistics.means import QUANTILE
+from clickexp.utils.text import layout_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,9 +139,23 @@ class RunPropensities(PropensitySource):
                 values[place], low[place] = each.relative, each.relative_low
                 high[place] = each.relative_high
         source = f"{result.model} in {self.run}"
+        if new := self._new_layouts(result, dataset, cells):
+            source += f"; {', '.join(new)} with the curve that its layouts share"
+        shared = {each.position: each.relative for each in result.shared_propensity}
+        for place, value in enumerate(values):
+            if value is None:
+                values[place] = shared.get(cells.position(place + 1))
         return Propensities(
             tuple(values), low=tuple(low), high=tuple(high), source=source, cells=cells
         )
+
+    def _new_layouts(self, result: Run, dataset: Dataset, cells: Cells) -> list[str]:
+        """Returns the layouts of the training sessions that the run has not shown, where it has a curve for them."""
+        if not result.shared_propensity:
+            return []
+        shown = np.flatnonzero(cells.view(dataset.train).by_position.shown).tolist()
+        known = {layout_name(each.layout) for each in result.propensity}
+        return [name for name in dict.fromkeys(map(cells.words, shown)) if name not in known]
 
     def _slope(self, result: Run) -> float:
         """How much higher the click rate of relevant documents is than that of others, at the first position."""

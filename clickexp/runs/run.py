@@ -346,6 +346,8 @@ class Run(_Document):
         origin: Data and place of the run.
         config_hash: Of the configuration, the same for runs that would give the same result.
         propensity: Examination by position relative to the first, with 95% intervals where the log tells it.
+        shared_propensity: With `examination_by`, the curve of layouts that training does not show, relative to what
+            `propensity` is relative to.
         shared: Parameters that all documents share, with 95% intervals.
         weighting: What a ranker divides clicks by.
         false_positive: Click rates of irrelevant documents by position, of the trust-bias model.
@@ -383,6 +385,7 @@ class Run(_Document):
     origin: Origin | None = None
     config_hash: str = ""
     propensity: list[RelativeExamination] = []
+    shared_propensity: list[RelativeExamination] = []
     shared: list[SharedParameter] = []
     weighting: ClickWeights | None = None
     false_positive: list[float] = []

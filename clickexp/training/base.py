@@ -24,6 +24,7 @@ from clickexp.loggers.base import Logger
 from clickexp.metrics import LogLikelihood, MultiMetric, ranking_metrics
 from clickexp.metrics.click import MARGINAL
 from clickexp.models.base import ClickModel, Model
+from clickexp.parameters.layouts import pool_layouts
 from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
 from clickexp.training.stopping import EarlyStopping, early_stopping_of
@@ -105,6 +106,9 @@ class BaseTrainer:
         """Which epoch is the best and when to stop; None keeps the last of all."""
         return getattr(self, "early_stopping", None)
 
+    def check_machine(self) -> None:
+        """ConfigError where this machine lacks what the settings ask for."""
+
     def learner(self, model: Model) -> Learner:
         """The passes over the model.
 
@@ -150,6 +154,7 @@ class BaseTrainer:
             loop.run(train, val)
         finally:
             learner.restore(model, loop.best)
+        pool_layouts(model)
         return loop.report()
 
     def _validation(

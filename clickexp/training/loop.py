@@ -110,6 +110,19 @@ class Learner:
         """Puts a snapshot into the model; None where no epoch was an improvement."""
         raise NotImplementedError
 
+    @property
+    def like(self) -> Any:
+        """Shapes of what a checkpoint holds: the state and a snapshot."""
+        return jax.eval_shape(lambda state: (state, self.snapshot(state, None)), self.state)
+
+    def whole(self, trained: Any) -> Any:
+        """The state and a snapshot as a checkpoint holds them, whatever devices they lie on."""
+        return trained
+
+    def laid(self, trained: Any) -> Any:
+        """The state and a snapshot from a checkpoint on the devices of this training."""
+        return trained
+
     def resume(self, state: Any) -> None:
         """Takes up the state from a checkpoint."""
         self.state = state
@@ -258,7 +271,7 @@ class Loop:
         course = {name: getattr(self, name) for name in _COURSE}
         facts = {**same, **course, "stopping": rule or {}, "earlier": self.times()}
         try:
-            save_training(file, (self.learner.state, best), facts)
+            save_training(file, self.learner.whole((self.learner.state, best)), facts)
         except OSError as error:
             self.logger.warning(f"cannot write {file}: {error}")
         self.saved = time.perf_counter()
@@ -271,10 +284,9 @@ class Loop:
             if must_continue:
                 raise ConfigError(f"{file}: there is no checkpoint to continue from")
             return False
-        like = self.learner.state, jax.eval_shape(self.learner.snapshot, self.learner.state, None)
         try:
             check_same(file, same)
-            (state, best), facts = load_training(file, like)
+            trained, facts = load_training(file, self.learner.like)
             new = [
                 name for name in self.validation.names if f"val/{name}" not in facts["history"][-1]
             ]
@@ -289,6 +301,7 @@ class Loop:
                 f"training starts from scratch, since {file} cannot be used: {error}"
             )
             return False
+        state, best = self.learner.laid(trained)
         self.learner.resume(state)
         vars(self).update({name: facts[name] for name in (*_COURSE, "earlier")})
         self.best = best if self.best_epoch else None

@@ -19,6 +19,7 @@ from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.lookups import Traced
 from clickexp.training.sparse.packing import Path
+from clickexp.training.sparse.placement import ONE_DEVICE, Whole
 from clickexp.types import Batch, Count, Flag, Leaf, Scalar
 
 
@@ -138,11 +139,13 @@ class TrainStep:
     Args:
         graphdef: Structure of the model.
         optimizer: What updates it.
+        placement: Where the rows of tables lie.
     """
 
-    def __init__(self, graphdef: nnx.GraphDef, optimizer: Optimizer):
+    def __init__(self, graphdef: nnx.GraphDef, optimizer: Optimizer, placement: Whole = ONE_DEVICE):
         self.graphdef = graphdef
         self.optimizer = optimizer
+        self.placement = placement
 
     def __call__(
         self, state: TrainState, arrays: Arrays, steps: Count
@@ -160,7 +163,8 @@ class TrainStep:
             return state, loss + batch_loss, documents + shown
 
         start = (state, jnp.zeros(()), jnp.zeros((), jnp.int32))
-        return jax.lax.fori_loop(0, len(arrays["mask"]), body, start)
+        state, loss, documents = jax.lax.fori_loop(0, len(arrays["mask"]), body, start)
+        return state, loss, self.placement.summed(documents)
 
     def count(
         self, found: dict[Path, Documents], state: TrainState, arrays: Arrays, steps: Count
@@ -170,8 +174,9 @@ class TrainStep:
 
         def body(index: Count, found: dict[Path, Documents]) -> dict[Path, Documents]:
             batch = at_step(arrays, index)
-            traced, ids = self._ids(state, batch, index < steps)
-            return learned_priors.count(found, ids, tbl.log_ranks(traced, ids, batch["mask"]))
+            traced, ids, axes = self._ids(state, batch, index < steps)
+            log_ranks = tbl.log_ranks(traced, ids, batch["mask"])
+            return learned_priors.count(found, ids, axes, log_ranks, self.placement)
 
         return jax.lax.fori_loop(0, len(arrays["mask"]), body, found)
 
@@ -184,42 +189,53 @@ class TrainStep:
         _, _, _, other = nnx.split(model, nnx.Param, Table, ...)
         return loss, other
 
-    def _ids(self, state: TrainState, batch: Batch, active: Flag) -> tuple[Traced, tbl.Taken]:
-        """The loss as a function of the other parameters and the batch, its lookups open, and their ids."""
+    def _ids(
+        self, state: TrainState, batch: Batch, active: Flag
+    ) -> tuple[Traced, tbl.Taken, tbl.Axes]:
+        """The loss as a function of the other parameters and the batch, its lookups open, their ids and axes."""
         tables, arguments = tbl.opened(state.tables), (state.params, state.other, batch)
         traced = Traced(lambda *others: self._loss(tables, *others), *arguments)
-        return traced, tbl.ids_taken(state.tables, traced, batch["mask"], active, *arguments)
+        mask, placement = batch["mask"], self.placement
+        ids = tbl.ids_taken(state.tables, traced, mask, active, *arguments, placement=placement)
+        return traced, ids, tbl.session_axes(traced, ids, len(mask))
 
     def _step(self, state: TrainState, batch: Batch, active: Flag) -> tuple[TrainState, Scalar]:
         """The state after the batch, and its loss; the state as it is, and 0, unless active."""
-        traced, ids = self._ids(state, batch, active)
-        rows = tbl.gather(state.tables, ids, jnp.stack([state.seed, state.step.astype(jnp.uint32)]))
+        placement = self.placement
+        traced, ids, axes = self._ids(state, batch, active)
+        key = jnp.stack([state.seed, state.step.astype(jnp.uint32)])
+        rows = tbl.gather(state.tables, ids, axes, key, placement)
+        own = placement.own_keys(state.other)
 
         def loss_of(taken: tbl.Taken, params: nnx.State) -> tuple[Scalar, nnx.State]:
-            return traced(tbl.in_order(traced, taken), params, state.other, batch)
+            return traced(tbl.in_order(traced, taken), params, own, batch)
 
         taken = tbl.drawn(state.tables, ids, rows)
         (loss, other), (row_grads, grads) = jax.value_and_grad(
             loss_of, argnums=(0, 1), has_aux=True
         )(taken, state.params)
+        loss, grads = placement.summed((loss, grads))
+        other = _with_keys(other, state.other)
         step = state.step + 1
         rule, tables, prior_grads = self.optimizer.rows, state.tables, {}
         if rule:
             tables, prior_grads = tbl.update(
                 tables,
-                ids,
+                axes,
                 rows,
                 row_grads,
                 rule.at_rates(state.row_rates),
                 step,
                 state.steps_per_pass,
+                placement,
             )
         priors = packing.priors(tables)
         dense, weights = (
             (state.params, priors),
             (state.params, jax.tree.map(jnp.zeros_like, priors)),
         )
-        mean_grads = jax.tree.map(lambda g: g / batch["mask"].size, (grads, prior_grads))
+        documents = batch["mask"].size * placement.devices
+        mean_grads = jax.tree.map(lambda g: g / documents, (grads, prior_grads))
         with jax.numpy_dtype_promotion("standard"):  # Optax relies on it, whatever the caller chose
             # to which priors are zeros: they are no weights to decay
             changes, optimizer = self.optimizer.dense.update(mean_grads, state.optimizer, weights)
@@ -237,3 +253,13 @@ class TrainStep:
             state, tables=tables, params=params, other=other, optimizer=optimizer, step=step
         )
         return changed, jnp.where(active, loss, 0.0)
+
+
+def _with_keys(other: nnx.State, before: nnx.State) -> nnx.State:
+    """The state after a step with the keys of random numbers before it, which all devices share; counts tell steps."""
+    keys = dict(nnx.to_flat_state(before))
+
+    def kept(path: tuple, variable: nnx.Variable) -> nnx.Variable:
+        return keys[path] if isinstance(variable, nnx.RngKey) else variable
+
+    return nnx.map_state(kept, other)

@@ -20,6 +20,7 @@ from clickexp.training.loop import Learner
 from clickexp.training.optimizers import Optimizer, optimizer_of
 from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse.huge_pages import use_huge_pages
+from clickexp.training.spread import placement_on, training_on
 from clickexp.training.step import TrainState, TrainStep, decayed, learning_rates, split_model
 from clickexp.training.stopping import EarlyStopping, Stopping
 from clickexp.utils.bounds import BatchSize, Fraction, NonNegativeInt, PositiveInt, Seed
@@ -50,6 +51,8 @@ class Trainer(BaseTrainer):
             and none without early stopping.
         shuffle: Whether every epoch has the training sessions in a new order.
         seed: Of that order, which follows from (seed, epoch).
+        devices: How many devices share the rows of tables and the sessions of each batch, to the same estimates; `all`
+            takes those that JAX sees in this process.
     """
 
     optimizer: Optimizer | optax.GradientTransformation | None = None
@@ -61,6 +64,7 @@ class Trainer(BaseTrainer):
     decays: NonNegativeInt = 3
     shuffle: bool = True
     seed: Seed = 0
+    devices: int | str = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,6 +74,10 @@ class Trainer(BaseTrainer):
     def stopping(self) -> EarlyStopping:
         """Without early stopping, the rule that keeps the best epoch by its loss and never stops."""
         return super().stopping or EarlyStopping(patience=self.epochs)
+
+    def check_machine(self) -> None:
+        """ConfigError where there are fewer devices."""
+        placement_on(self.devices)
 
     def learner(self, model: Model) -> Learner:
         """Gradient descent; see `Learner`."""
@@ -85,22 +93,26 @@ class _GradientDescent(Learner):
         self._trainer = trainer
         self.passes = trainer.epochs
         optimizer = optimizer_of(trainer.optimizer)
+        placement = placement_on(trainer.devices)
+        self._devices = training_on(placement)
         model.train()
-        graphdef, self.state = split_model(model, optimizer, trainer.seed)
+        graphdef, state = split_model(model, optimizer, trainer.seed)
         model.eval()
+        self._whole = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), state)
+        self.state = self._devices.lay(state)
         structure, *self._first_state = nnx.split(model)
         self._select_columns = ColumnSelection(
             lambda model, batch: model.compute_loss(batch, aggregate=False), structure
         )
-        step = TrainStep(graphdef, optimizer)
-        self._train = Compiled(step, donate_argnums=0)
-        self._count = Compiled(step.count, donate_argnums=0)
+        step = TrainStep(graphdef, optimizer, placement)
+        self._train = Compiled(self._devices.step(step), donate_argnums=0)
+        self._count = Compiled(self._devices.count(step), donate_argnums=0)
         self._shares = Compiled(learned_priors.shares, donate_argnums=0)
         self.programs = [self._train, self._count, self._shares]
         self._refit_priors = None
         if packing.priors(self.state.tables):
             self.warmup_passes = _FIXED_PRIOR
-            self._refit_priors = Compiled(learned_priors.refit_priors, donate_argnums=0)
+            self._refit_priors = Compiled(self._devices.refit_priors, donate_argnums=0)
             self.programs.append(self._refit_priors)
         seed = trainer.seed if trainer.shuffle else None
         rates = learning_rates(self.state)
@@ -108,9 +120,10 @@ class _GradientDescent(Learner):
 
     def start(self, data: Data) -> None:
         """Shares the prior of each row among its training documents, which one pass over the data counts."""
-        found, steps = learned_priors.no_documents(self.state.tables), 0
+        found, steps = learned_priors.no_documents(self._whole[0].tables), 0
         if not found:
             return
+        found = self._devices.lay(found)
         for sums in jax.tree.leaves(found):
             use_huge_pages(sums)
         for batch in self._feed(data):
@@ -119,12 +132,13 @@ class _GradientDescent(Learner):
         tables = self._shares(self.state.tables, found)
         # unless data are shuffled, one batch may have all documents of a row
         random = isinstance(data, Sessions) and self.settings["seed"] is not None
-        steps_per_pass = jnp.float32(steps if random else 1)
+        steps_per_pass = self._devices.lay(jnp.float32(steps if random else 1))
         self.state = dataclasses.replace(self.state, tables=tables, steps_per_pass=steps_per_pass)
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float, int]:
         losses, done, total = [], 0, session_count(data)
-        self.state = dataclasses.replace(self.state, prior_rate=jnp.float32(epoch > _FIXED_PRIOR))
+        prior_rate = self._devices.lay(jnp.float32(epoch > _FIXED_PRIOR))
+        self.state = dataclasses.replace(self.state, prior_rate=prior_rate)
         for batch in self._feed(data, self.settings["seed"], epoch):
             self.state, loss, documents = self._train(
                 self.state, batch.arrays, np.int32(batch.steps)
@@ -146,7 +160,8 @@ class _GradientDescent(Learner):
         return True
 
     def model_state(self) -> ModelState:
-        return self.state.params, self.state.tables, self.state.other
+        tables = self._devices.evaluated(self.state.tables)
+        return self.state.params, tables, self.state.other
 
     def snapshot(self, state: TrainState, old: ModelState | None) -> ModelState:
         params, other = super().snapshot((state.params, state.other), old)
@@ -154,7 +169,17 @@ class _GradientDescent(Learner):
 
     def restore(self, model: Model, best: ModelState | None) -> None:
         if best is not None:
-            nnx.update(model, *best)
+            nnx.update(model, *self._devices.whole(best, self._whole[1]))
+
+    @property
+    def like(self) -> tuple[TrainState, ModelState]:
+        return self._whole
+
+    def whole(self, trained: tuple[TrainState, ModelState]) -> tuple[TrainState, ModelState]:
+        return self._devices.whole(trained, self._whole)
+
+    def laid(self, trained: tuple[TrainState, ModelState]) -> tuple[TrainState, ModelState]:
+        return self._devices.lay(trained)
 
     def resume(self, state: TrainState) -> None:
         super().resume(state)
@@ -162,9 +187,11 @@ class _GradientDescent(Learner):
             use_huge_pages(table)
 
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0) -> Iterator[Superbatch]:
-        size = self._trainer.batch_size or _fitting_batch_size(session_count(data))
+        sessions, number = session_count(data), self._devices.placement.devices
+        size = self._trainer.batch_size or max(_fitting_batch_size(sessions), number)
         data = self._select_columns(data, self._first_state)
-        return feed(data, size, self._trainer.steps_per_execution, seed, epoch)
+        for batch in feed(data, size, self._trainer.steps_per_execution, seed, epoch):
+            yield self._devices.batch(batch)
 
 
 def _fitting_batch_size(sessions: int) -> int:

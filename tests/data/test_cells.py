@@ -41,6 +41,9 @@ def test_cells_name_layout_and_position():
     others = {"device": np.array([[3, 0, -1]]), "ad": np.array([[0, 2, 1]]), "positions": 4}
     assert CELLS.of(others).tolist() == [[34, 34, 34]] and CELLS.count == 35
     assert not CELLS.knows(34) and CELLS.knows(29)
+    for cells in (CELLS, Cells((("device", 3),), 4)):
+        assert cells.others().tolist() == [*range(cells.count - 5, cells.count)]
+        assert cells.of(cells.batch(cells.others())).tolist() == [cells.others().tolist()]
     assert Cells((), 4).of({"positions": np.array([[1, 4]])}).tolist() == [[1, 4]]
 
 

@@ -91,14 +91,42 @@ def runs(tmp_path_factory):
     for name, model in (("a", "pbm"), ("b", "ubm"), ("sweeps/a", "pbm")):
         run_in(folder / "outputs" / name, f"model={model}", *small, *quiet)
     export(folder / "outputs/a", numpy=True)
+    shown = {
+        "session": np.repeat(np.arange(300), 10),
+        "query": "lamp",
+        "document": ids.ravel(),
+        "rank": np.tile(np.arange(1, 11), 300),
+        "click": clicks.ravel(),
+        "bm25": ids.ravel() * 1.5,
+        "price": 20.0 - ids.ravel(),
+        "brand": np.where(ids.ravel() % 2, "acme", "bolt"),
+    }
+    pl.DataFrame(shown).write_parquet(folder / "my/brands.parquet")
+    ranker = [
+        "model=ranker",
+        "loss=softmax",
+        "debias=dla",
+        "parameter@attraction=linear",
+        "dataset=impressions",
+        f"dataset.path={folder}/my/brands.parquet",
+        "dataset.features=[bm25,price,brand]",
+        "trainer.epochs=1",
+        f"cache_dir={folder}/cache",
+    ]
+    run_in(folder / "outputs/shop", *ranker, *quiet)
+    export(folder / "outputs/shop", numpy=True)
     return folder
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("page, code", PROGRAMS)
 def test_a_program_runs(page, code, runs, monkeypatch, capsys):
-    """With simulated logs of a hundredth of the size; what it prints is what the page shows, if it shows that."""
+    """With simulated logs of a hundredth of the size; what it prints is what the page shows, if it shows that.
+
+    One that prints nothing writes files of a user's own folder.
+    """
     monkeypatch.chdir(runs)
+    before = set(runs.glob("my/*"))
     code = re.sub(
         r"(sessions|queries)=([\d_]+)",
         lambda found: f"{found[1]}={max(int(found[2]) // 50, 40)}",
@@ -108,7 +136,7 @@ def test_a_program_runs(page, code, runs, monkeypatch, capsys):
     with jax.numpy_dtype_promotion("standard"):  # as users have it
         exec(compile(code, str(page), "exec"), {})
     printed = capsys.readouterr().out
-    assert printed
+    assert printed or set(runs.glob("my/*")) - before
     output = r"```\n\n```text\n(.*?)^```$"
     shown = re.search(re.escape(code) + output, page.read_text(), re.MULTILINE | re.DOTALL)
     assert not shown or shown[1] == printed

@@ -74,11 +74,17 @@ def test_unjudged_lists_take_no_part_and_are_counted_and_others_are_stated(model
     values = evaluation.groups["ranking"].compute()
     alone = ndcg(model, dataset.test, np.arange(1, 30, 3))
     assert (values["unjudged"], values["without_relevant"]) == (10, 10)
-    assert values["ndcg@10"] == pytest.approx(alone / 2, rel=1e-5)
+    assert values["ndcg@10"] == pytest.approx(alone, rel=1e-5)
     lines = [*evaluation.describe_judgments()]
     assert lines[0].startswith("10 lists have no labels")
-    assert "10 of 20 lists with labels have no relevant document" in lines[1]
-    assert f"{alone / 2:.4f}" in lines[1] and f"{alone:.4f} without them" in lines[1]
+    assert "10 of 20 lists with labels have no relevant document and do not count" in lines[1]
+    assert f"is {alone:.4f}, and {alone / 2:.4f} if they count as 0" in lines[1]
+    counting = {"ranking": {**GROUPS["ranking"], "ndcg": NDCG([1, 10], no_relevant="zero")}}
+    evaluation = evaluate(model, dataset, counting)
+    assert evaluation.groups["ranking"].compute()["ndcg@10"] == pytest.approx(alone / 2, rel=1e-5)
+    assert (
+        f"is {alone / 2:.4f}, and {alone:.4f} without them" in [*evaluation.describe_judgments()][1]
+    )
 
 
 def test_a_log_that_is_judged_has_nothing_to_state(model):

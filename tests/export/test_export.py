@@ -4,6 +4,7 @@ The command also draws figures, which takes most of its time; most tests call wh
 """
 
 import contextlib
+import gzip
 import importlib.util
 import io
 import itertools
@@ -39,6 +40,7 @@ from clickexp.export import drawn
 from clickexp.export import fitted as module
 from clickexp.export import sessions as sessions_module
 from clickexp.export.fitted import fitted
+from clickexp.export.sessions import Source
 from clickexp.export.tables import export, write_predictions
 from clickexp.export.trust import check_targets
 from clickexp.posteriors.shared import SharedPosterior
@@ -221,6 +223,48 @@ def test_predictions_of_new_sessions(pbm):
             table["conditional_click_probability"][session], click, rtol=1e-5
         )
         np.testing.assert_allclose(table["relevance"][session], attraction[ids], rtol=1e-5)
+
+
+def written_as(kind, table, folder):
+    """Rows of lists in a file of a kind, as people have them."""
+    file = folder / f"new.{kind}"
+    if kind.startswith("csv"):
+        text = table.with_columns(
+            pl.col(pl.List(pl.Int64)).cast(pl.List(pl.String)).list.join(" ")
+        ).write_csv(separator=";")
+        content = text.encode()
+    else:
+        content = table.write_ndjson().encode()
+    file.write_bytes(gzip.compress(content) if kind.endswith(".gz") else content)
+    return file
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "jsonl", "jsonl.gz"])
+def test_all_kinds_of_files_are_predicted_and_ranked(kind, pbm, tmp_path):
+    """As the same rows in parquet; here positions count from 0."""
+    lists = write_log(NEW, tmp_path / "new.parquet")
+    table = pl.read_parquet(lists).with_columns(
+        pl.col("clicks").cast(pl.List(pl.Int64)),
+        positions=pl.col("query_doc_ids").list.eval(pl.int_range(pl.len())),
+    )
+    own, text = tmp_path / "own", tmp_path / "text"
+    export(pbm[0], own, predict=lists, rank=lists)
+    file = written_as(kind, table.rename({"query_doc_ids": "docs"}), tmp_path)
+    options = ["columns.query_doc_ids=docs", "first_rank=0"]
+    export(pbm[0], text, predict=file, rank=file, options=options)
+    for name in ("predictions.parquet", "ranking.parquet"):
+        assert pl.read_parquet(text / name).equals(pl.read_parquet(own / name)), name
+
+
+def test_a_file_that_changes_with_another_export_is_named(pbm, tmp_path, capsys):
+    first, second = (
+        write_log(part, tmp_path / name)
+        for name, part in (("a.parquet", NEW), ("b.parquet", ragged_log(7, RANKS, PAIRS, seed=8)))
+    )
+    for lists, replaced in ((first, []), (first, []), (second, ["ranking.parquet"])):
+        export(pbm[0], tmp_path / "out", rank=lists)
+        lines = [line for line in capsys.readouterr().err.splitlines() if "replaced" in line]
+        assert [Path(line.partition(":")[0]).name for line in lines] == replaced
 
 
 @pytest.fixture(scope="module")
@@ -452,7 +496,8 @@ def predict_with(run, source, output, columns=None):
     """Writes the predictions of an export alone."""
     model, log, _ = fitted(run)
     names = None if log.names is None else read_names(log.names)
-    write_predictions(model, log, source, names, columns or {}, {}, output / "predictions.parquet")
+    source = Source(source, columns or {})
+    write_predictions(model, log, source, names, {}, output / "predictions.parquet")
 
 
 def test_predictions_of_new_sessions_in_the_ids_of_the_log(spelled, tmp_path, monkeypatch, capsys):
@@ -627,14 +672,14 @@ FIRST = {"positions": [[1]] * 2000 + [[1] * 20_000]}
 
 def test_sessions_that_cannot_be_predicted_are_refused(pbm, tmp_path):
     wide, long, first = (tmp_path / f"{name}.parquet" for name in ("wide", "long", "first"))
-    (tmp_path / "some.csv").write_text("query_doc_ids\n1\n")
+    (tmp_path / "some.log").write_text("query_doc_ids\n1\n")
     os.mkfifo(tmp_path / "pipe.parquet")
     disordered = tmp_path / "disordered.parquet"
     pl.DataFrame({"query_doc_ids": [[1, 2]], "positions": [[2, 1]]}).write_parquet(disordered)
     for source, parts in (
         (tmp_path / "nowhere.parquet", ("nowhere.parquet", "no such file or folder")),
         (tmp_path / "pipe.parquet", ("pipe.parquet", "neither a file nor a folder")),
-        (tmp_path / "some.csv", ("some.csv", "--predict reads parquet files, or a folder of them")),
+        (tmp_path / "some.log", ("some.log", "the ending of the name shows no kind of file")),
         (disordered, ("row 0", "1 after 2", "Sort the documents")),
         (write_log(WIDE, wide), ("position 6", "knows 4", "Cut the lists")),
         (one_long(long), ("position 20000", "knows 4", "Cut the lists")),

@@ -208,6 +208,36 @@ print(json.dumps(scorer.score(scorer.vectors({rows!r})).tolist()))
     np.testing.assert_allclose(of_onnx, scores, rtol=1e-5)
 
 
+def test_columns_that_towers_read_one_by_one_serve(columns, tmp_path):
+    """Relevance of DBN is attraction, by a price, times satisfaction, by a brand: scored as a file of lists is."""
+    _, folder = columns
+    given = ["dataset=impressions", f"dataset.path={folder / 'log.parquet'}", "model=dbn"]
+    given += ["+dataset.columns.price={dtype: float32, fill: 80}"]
+    given += ["+dataset.columns.brand={dtype: category}"]
+    given += ["parameter@attraction=linear", "attraction.use_feature=price"]
+    given += ["parameter@satisfaction=embedding", "satisfaction.use_feature=brand"]
+    run, rows = new_run(tmp_path / "run", *given), impressions(3, gaps=False)
+    rows["brand"][0], rows["price"] = "new", [price / 90 for price in rows["price"]]
+    pl.DataFrame({name: [rows[name]] for name in ("price", "brand")}).write_parquet(
+        tmp_path / "lists.parquet"
+    )
+    export(run, rank=tmp_path / "lists.parquet", numpy=True)
+    from clickexp.models.ranker.scorer import Scorer
+
+    scorer = Scorer(run / "export/ranker.npz")
+    vectors = scorer.vectors(rows)
+    ranking = pl.read_parquet(run / "export/ranking.parquet").sort("document")
+    assert len({round(score, 5) for score in ranking["score"]}) > 10
+    np.testing.assert_allclose(scorer.score(vectors), ranking["score"], rtol=1e-4)
+    pytest.importorskip("onnx", reason="needs the extra onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    export(run, onnx=tmp_path / "ranker.onnx")
+    (of_onnx,) = runtime.InferenceSession(str(tmp_path / "ranker.onnx")).run(
+        None, {"features": vectors.astype(np.float32)}
+    )
+    np.testing.assert_allclose(of_onnx, ranking["score"], rtol=1e-4)
+
+
 def test_another_log_is_encoded_as_the_run_has_learned(columns, tmp_path):
     """Its own prices have another mean, and its brands come in another order."""
     run, folder = columns

@@ -431,7 +431,13 @@ def test_what_cannot_be_ranked_is_refused(linear, lists, table, tmp_path):
         (by_id, candidates, (), ("scores documents by their ids",)),
         (run, folder / "lists.parquet", named, ("docs",)),
         (run, None, named, ("columns.query_doc_ids=docs", "--predict FILE or --rank LISTS")),
-        (run, candidates, (), ("candidates", ".parquet, .csv")),
+        (
+            run,
+            candidates,
+            (),
+            ("candidates", "the ending of the name shows no kind", ".parquet, .csv"),
+        ),
+        (run, folder / "lists.parquet", ["first_rank=2"], ("first_rank", "2")),
         (linear, lists, (), ("one learning-to-rank file", ".parquet")),
     ):
         with refuses(UserError, *parts):

@@ -22,7 +22,7 @@ from clickexp.errors import UserError
 from clickexp.export.context import with_context
 from clickexp.export.fitted import configuration, fitted
 from clickexp.export.predict import document_outputs, predictor, single_documents
-from clickexp.export.sessions import read_sessions
+from clickexp.export.sessions import Source, read_sessions
 from clickexp.export.tables import export, write_predictions
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import ContextParameterConfig, EmbeddingParameterConfig, SumParameterConfig
@@ -276,8 +276,8 @@ class Predicting:
         self.named = configuration(run)["dataset"].get("columns") or {}
 
     def __call__(self, source=None, **columns):
-        given = self.log.test if source is None else source
-        arguments = self.model, self.log, given, self.names, columns, self.named
+        given = self.log.test if source is None else Source(source, columns)
+        arguments = self.model, self.log, given, self.names, self.named
         write_predictions(*arguments, self.folder / "predictions.parquet")
         return pl.read_parquet(self.folder / "predictions.parquet")
 
@@ -345,7 +345,7 @@ def test_files_are_in_the_order_that_the_run_was_trained_with(reader, log, tmp_p
         np.testing.assert_allclose(clicks(predicted(file, **columns)), own, rtol=1e-5)
     assert np.abs(clicks(predicted(file, time=None)) - own).max() > 1e-4
     names = {"search_session": "user"}
-    read = partial(read_sessions, predicted.log, predicted.names, file, names, context=True)
+    read = partial(read_sessions, predicted.log, predicted.names, Source(file, names), context=True)
     (piece,) = read(time="when")[1]
     for name in (*CONTEXT, *HISTORY):
         own = predicted.log.test.column(name)
@@ -385,7 +385,9 @@ def test_unknown_documents_are_not_ranked_by_the_row_of_a_document(tmp_path):
         )
         pl.DataFrame({"query_doc_ids": [[999, 1]]}).write_parquet(tmp_path / "lists.parquet")
         dataset = open_lists(tmp_path / "log.parquet", cache=tmp_path / str(least))
-        _, pieces = read_sessions(dataset, None, tmp_path / "lists.parquet", {}, to_rank=True)
+        _, pieces = read_sessions(
+            dataset, None, Source(tmp_path / "lists.parquet", {}), to_rank=True
+        )
         if least == 0:
             with refuses(UserError, "1 documents are not in the log", "dataset.pair_key=document"):
                 next(pieces)

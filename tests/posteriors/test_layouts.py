@@ -11,6 +11,7 @@ import pytest
 from flax import nnx
 from layout_logs import CURVES, PAIRS, layout_log
 from refusals import refuses
+from scipy.special import expit
 
 from clickexp.data.cells import cells_of
 from clickexp.errors import ConfigError
@@ -24,7 +25,12 @@ from clickexp.models import (
 from clickexp.models.ranker.debias import InversePropensity
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.parameters.layouts import layouts_of, with_shared_cells
-from clickexp.posteriors.intervals import of_first_positions, propensity, shared_intervals
+from clickexp.posteriors.intervals import (
+    of_first_positions,
+    propensity,
+    shared_examination,
+    shared_intervals,
+)
 from clickexp.posteriors.shared import SharedPosterior, shared_posterior
 from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.propensities import RunPropensities
@@ -181,6 +187,58 @@ def test_a_layout_without_sessions_follows_the_shared_curve():
     examination = with_shared_cells(model).examination
     found = examination.of_cells([cells.cell({"device": "1"}, at) for at in (1, 2, 3)])
     np.testing.assert_allclose(found[0], [1.0, 0.5, 0.2], atol=1e-6)
+    np.testing.assert_allclose(
+        shared_examination(model, dataset.train)[1:], expit([1.0, 0.5, 0.2, -0.5]), atol=1e-6
+    )
+
+
+def test_the_shared_curve_of_a_fit_lies_between_those_of_its_layouts(fits):
+    """Where both have documents, after the first rank. That of UBM is a mean over sessions."""
+    dataset, models = fits
+    model = models["device",]
+    found = propensity(model, shared_posterior(model, dataset.train), dataset.test)
+    curve = shared_examination(model, dataset.test)
+    for at in (2, 3):
+        values = [each.value for each in found if each.position == at]
+        assert min(values) < curve[at] < max(values)
+    browsing = model_of(dataset, UserBrowsingModel)
+    shared = with_shared_cells(browsing).examination.terms["shared"]
+    clicks, there = (dataset.test.column(name) for name in ("clicks", "query_doc_ids"))
+    sums, counts = np.zeros((2, 5))
+    for row, ids in zip(clicks, there, strict=True):
+        last = 0
+        for at in range(1, 1 + int((ids > 0).sum())):
+            sums[at] += 1 / (1 + np.exp(-float(shared.weight[...].reshape(5, -1)[at, last])))
+            counts[at] += 1
+            last = at if row[at - 1] else last
+    expected = sums[1:] / counts[1:]
+    np.testing.assert_allclose(shared_examination(browsing, dataset.test)[1:], expected, rtol=1e-5)
+
+
+def test_differences_that_are_known_are_pooled_to_means_and_variance():
+    """Where cells have much data: means by position, and the variance around them with its degrees of freedom."""
+    model, rng = model_of(layout_log(300)), np.random.default_rng(0)
+    tower = model.examination
+    table, cells = tower.terms["differences"].table, tower.cells
+    rows = table.get_value()
+    values = np.zeros((cells.layouts + 1, cells.positions + 1, 2))
+    values[:2, 1:, 0], values[:2, 1:, 1] = rng.normal(1, 0.7, (2, 4)), -12.0
+    values[1, 4] = 0.0, -0.5  # with the mean of the prior, and some data
+    table.set_value(dataclasses.replace(rows, values=jnp.asarray(values.reshape(-1, 2), "f4")))
+
+    def means():
+        points = with_shared_cells(model).examination
+        return np.asarray(points.of_cells(np.arange(cells.count)))[0].reshape(3, 5)
+
+    before = means()
+    tower.pool()
+    after = means()
+    np.testing.assert_allclose(after[:2, 1:4], before[:2, 1:4], atol=1e-4)
+    np.testing.assert_allclose(after[2, 1:4], before[:2, 1:4].mean(axis=0), atol=1e-4)
+    assert before[1, 4] < after[1, 4] < after[2, 4] < before[0, 4]  # drawn to the other device
+    exact = (np.diff(before[:2, 1:4], axis=0) ** 2).sum() / 2 / 3
+    found = np.exp(-float(table.get_value().prior.log_precision))
+    assert found == pytest.approx(exact, rel=0.5)
 
 
 def test_the_factor_of_cells_that_no_document_links_is_open():

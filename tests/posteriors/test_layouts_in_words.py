@@ -105,6 +105,15 @@ def test_rankers_find_propensities_by_the_words(tmp_path):
     assert "no propensity for position 1 of device tv, 2 of device tv" in described
     kept = debias.weighting(dataset.train).result()["layouts"]
     assert {"device": "desktop", "position": "2"} in kept
+    curve = [{"position": at, "relative": 0.9**at} for at in (1, 2, 3)]
+    result |= {"propensity": points, "shared_propensity": curve}
+    Run.of(result, folder=tmp_path).write()
+    debias = InversePropensity(propensity=RunPropensities(str(tmp_path))).resolved(dataset)
+    of_tv = rows["device"][:120].to_numpy() == "tv"
+    expected = np.where(of_tv[:, None], 0.9 ** -np.arange(1, 4), expected)
+    np.testing.assert_allclose(debias.weights(batch), expected, rtol=1e-5)
+    (described,) = debias.weighting(dataset.train).describe()
+    assert "; device tv with the curve that its layouts share" in described
 
 
 def test_inspect_ends_with_a_run_of_each_device(tmp_path, capsys):

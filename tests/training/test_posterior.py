@@ -56,7 +56,9 @@ def test_mean_pair_of_extremes_is_finite():
 def test_noise_has_the_moments_of_a_standard_normal_variable():
     found = np.concatenate(
         [
-            np.asarray(noise.normal((100_000, 2), jnp.uint32([7, step]), 0)).ravel()
+            np.asarray(
+                noise.normal(jnp.arange(100_000, dtype=jnp.uint32), 2, jnp.uint32([7, step]), 0)
+            ).ravel()
             for step in range(5)
         ]
     ).astype(np.float64)
@@ -70,7 +72,11 @@ def test_changes_are_rounded_to_numbers_of_float32_with_the_right_mean():
     """A thousandth of the last digit, which the nearest number loses, is kept on average."""
     numbers = np.full((400_000, 1), -3.9, np.float32)
     last_digit = float(np.spacing(np.float32(3.9)))
-    uniform = np.asarray(noise.uniform(numbers.shape, jnp.uint32([7, 1]), -1))
+    uniform = np.asarray(
+        noise.uniform(
+            jnp.arange(len(numbers), dtype=jnp.uint32), numbers.shape[1], jnp.uint32([7, 1]), -1
+        )
+    )
     assert abs(stats.kstest(uniform.ravel(), "uniform", (-0.5, 1)).statistic) < 0.003
     for digits in (0.001, 0.4, 2.25, -1000.75):
         changes = np.full_like(numbers, digits * last_digit)
@@ -82,7 +88,9 @@ def test_changes_are_rounded_to_numbers_of_float32_with_the_right_mean():
 
 def test_noise_of_steps_and_tables_is_independent():
     one, step, table, seed = (
-        np.asarray(noise.normal((50_000, 1), jnp.uint32(key), table)).ravel()
+        np.asarray(
+            noise.normal(jnp.arange(50_000, dtype=jnp.uint32), 1, jnp.uint32(key), table)
+        ).ravel()
         for key, table in (((0, 0), 0), ((0, 1), 0), ((0, 0), 1), ((1, 0), 0))
     )
     for other in (step, table, seed):

@@ -37,8 +37,8 @@ class RankingMetric(Metric):
     A list with ties has the mean value over all orders of tied documents. A score of NaN where a document was shown is
     an error that names the batch.
 
-    Rax 0.4, and CLAX 0.1.1, which calls it, differ in four cases, so that their functions serve only where `RaxMetric`
-    wraps them. DCG as an example:
+    Rax 0.4, and CLAX 0.1.1, which calls it, count lists without a relevant document as 0 (no_relevant="zero" here), and
+    differ in four more cases, so that their functions serve only where `RaxMetric` wraps them. DCG as an example:
 
     case              scores     labels    here                       there
     ties              1, 1       0, 1      (1 + 0.631) / 2 = 0.815    0.631, in the order of the input
@@ -48,8 +48,8 @@ class RankingMetric(Metric):
 
     Args:
         cutoffs: How many documents of the top count: a number, several (`compute` returns a vector), or all.
-        no_relevant: For lists in which nothing is relevant, not `has_relevant`: "zero" counts them with the value 0,
-            "skip" does not count them.
+        no_relevant: For lists in which nothing is relevant, not `has_relevant`, and all orders are alike: "skip" does
+            not count them, "zero" does with the value 0.
         unjudged_documents: What documents without a label are in lists that have some: "irrelevant", as trec_eval has
             it; or "removed" before the list is ranked, which makes it a condensed list (Sakai 2007, "Alternatives to
             Bpref").
@@ -61,7 +61,7 @@ class RankingMetric(Metric):
     higher_is_better = True
     cutoffs: Cutoffs = None
     _: KW_ONLY
-    no_relevant: Annotated[str, OneOf("zero", "skip")] = "zero"
+    no_relevant: Annotated[str, OneOf("skip", "zero")] = "skip"
     unjudged_documents: Annotated[str, OneOf("irrelevant", "removed")] = "irrelevant"
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ def _layer_norm(x, epsilon):
 
 def _row(table, ids):
     known = (ids > 0) & (ids < len(table))
-    return table[np.where(known, ids, 0)].astype(np.float64)
+    return table[np.where(known, ids, 0).astype(np.int64)].astype(np.float64)
 
 
 def _log_sigmoid(x):

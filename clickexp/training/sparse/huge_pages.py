@@ -23,6 +23,8 @@ def use_huge_pages(array: jax.Array) -> bool:
     """
     if sys.platform != "linux" or jax.default_backend() != "cpu" or array.nbytes < 2 * HUGE_PAGE:
         return False
+    if len(array.devices()) > 1:
+        return False
     array.block_until_ready()
     start = -(-array.unsafe_buffer_pointer() // HUGE_PAGE) * HUGE_PAGE
     whole = (array.unsafe_buffer_pointer() + array.nbytes - start) // HUGE_PAGE * HUGE_PAGE

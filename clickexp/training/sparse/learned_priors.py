@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float
 
 from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, powers
 from clickexp.training.sparse.packing import Path, Taken, WholeTable, flat, has_prior, learns_prior
+from clickexp.training.sparse.placement import ONE_DEVICE, Whole
+from clickexp.training.sparse.rows import Axes, changed_by
 from clickexp.types import Array, Count, Leaf, Scalar
 
 Block = Float[jax.Array, "rows width"]
@@ -22,8 +24,9 @@ LEAST_DEVIATION = 1e-3
 _MOST_LISTS = 100.0
 """That the average of all rows counts for, where mean log ranks hardly differ."""
 
-_BLOCK = 1 << 12
-"""Rows that a pass over a table takes at a time."""
+_BLOCK, _BLOCK_OF_ACCELERATORS = 1 << 12, 1 << 22
+"""Rows that a pass over a table takes at a time: as many as the cache of a core holds; elsewhere every block costs the
+launch of several kernels."""
 
 _TINY = 1e-6
 """Rows in whose place none are shown."""
@@ -59,16 +62,29 @@ def no_documents(tables: nnx.State) -> dict[Path, Documents]:
     }
 
 
-def count(found: Mapping[Path, Documents], ids: Taken, log_ranks: Taken) -> dict[Path, Documents]:
-    """The documents so far with those of a batch."""
+def count(
+    found: Mapping[Path, Documents], ids: Taken, axes: Axes, log_ranks: Taken, placement: Whole
+) -> dict[Path, Documents]:
+    """The documents so far with those of a batch.
+
+    Args:
+        found: Those so far.
+        ids: What the batch reads.
+        axes: Of sessions in these.
+        log_ranks: Logarithms of ranks that the ids stand for.
+        placement: Where rows lie.
+    """
 
     def counted(path: Path, before: Documents) -> Documents:
         if path not in ids:
             return before
-        rows, ranks = flat(ids[path]), flat(log_ranks[path])
+        rows = changed_by(placement, ids[path], axes[path], before.sums)
+        ranks = flat(log_ranks[path])
         columns = jnp.stack([jnp.ones(rows.shape), ranks], axis=1)[:, : before.sums.shape[1]]
-        squares = jnp.sum(jnp.where(rows < len(before.sums), ranks**2, 0.0))
-        return Documents(before.sums.at[rows].add(columns, mode="drop"), before.squares + squares)
+        shown = rows < placement.end(before.sums)
+        squares = placement.summed(jnp.sum(jnp.where(shown, ranks**2, 0.0)))
+        sums = placement.scattered(jax.lax.scatter_add, before.sums, rows, columns)
+        return Documents(sums, before.squares + squares)
 
     return {path: counted(path, before) for path, before in found.items()}
 
@@ -100,7 +116,7 @@ def shares(tables: nnx.State, found: Mapping[Path, Documents]) -> nnx.State:
     return nnx.map_state(shared, tables)
 
 
-def refit_priors(tables: nnx.State) -> nnx.State:
+def refit_priors(tables: nnx.State, placement: Whole = ONE_DEVICE) -> nnx.State:
     """The tables with the means of their priors where those of the posteriors lie: the regression of these on `powers`.
 
     Of rows that the log shows. Posteriors stay, so that the evidence lower bound rises, also those that an earlier
@@ -112,16 +128,17 @@ def refit_priors(tables: nnx.State) -> nnx.State:
         rows = table.get_value()
         if rows.prior is None or not learns_prior(table):
             return table
-        return table.copy(_refitted(rows, rows.prior))
+        return table.copy(_refitted(rows, rows.prior, placement))
 
     return nnx.map_state(refitted, tables)
 
 
-def _refitted(rows: Rows, prior: Prior) -> Rows:
+def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
     # Block by block, which the cache holds: XLA passes over the table once for every sum otherwise, and at ten million
     # rows takes four times as long.
     number, width = rows.values.shape
-    size, means = min(_BLOCK, number), slice(rows.start, rows.start + rows.dim)
+    block = _BLOCK if jax.default_backend() == "cpu" else _BLOCK_OF_ACCELERATORS
+    size, means = min(block, number), slice(rows.start, rows.start + rows.dim)
     blocks, stride = -(-number // size), max(1, number // _ENOUGH)
 
     def block_at(values: WholeTable, index: Count) -> tuple[Count, Block, Flags]:
@@ -145,7 +162,7 @@ def _refitted(rows: Rows, prior: Prior) -> Rows:
 
     number_of = 1 + 2 * rows.by_rank
     nothing = jnp.zeros((number_of, number_of + rows.dim))
-    sums = jax.lax.fori_loop(0, -(-blocks // stride), add, nothing)
+    sums = placement.summed(jax.lax.fori_loop(0, -(-blocks // stride), add, nothing))
     squares, products = sums[:, :number_of], sums[:, number_of:]
     # one row holds slopes at 0 where all rows are shown at the same ranks
     ridge = jnp.where(jnp.arange(number_of) > 0, 1.0, _TINY)

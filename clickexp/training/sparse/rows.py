@@ -42,12 +42,15 @@ from clickexp.training.sparse.packing import (
     prior_precision,
     priors,
 )
+from clickexp.training.sparse.placement import ONE_DEVICE, Whole
 from clickexp.training.sparse.row_optimizers import RowOptimizer, RowVectors, Slots, Updated
 from clickexp.types import Array, Count, Flag, Observed, Scalar
 
 Ids = Integer[Array, "*ids"]
 FlatIds = Integer[Array, " rows"]
 Packed = Float[Array, "rows width"]
+Axes = dict[Path, list[int | None]]
+"""For each table the axis of sessions in each of its `Taken` ids."""
 
 
 def opened(tables: nnx.State) -> nnx.State:
@@ -58,20 +61,36 @@ def opened(tables: nnx.State) -> nnx.State:
 
 
 def ids_taken(
-    tables: nnx.State, traced: Traced, mask: Observed, active: Flag | bool, *arguments: object
+    tables: nnx.State,
+    traced: Traced,
+    mask: Observed,
+    active: Flag | bool,
+    *arguments: object,
+    placement: Whole = ONE_DEVICE,
 ) -> Taken:
-    """The ids of the lookups in each table that is read, with their axes reversed.
+    """The ids of the lookups in each table that is read, with their axes reversed, or places where they are spread.
 
     Those of masked documents, and all ids of a batch that is not active, point past the table's end.
     """
-    rows = {path: table.get_value().values.shape[0] for path, table in nnx.to_flat_state(tables)}
+    values = {path: table.get_value().values for path, table in nnx.to_flat_state(tables)}
     ids: Taken = {}
     for lookup, each in zip(traced.lookups, traced.ids(*arguments), strict=True):
         shown = mask if lookup.loops else mask.T  # a loop over ranks stacks these first
-        ids.setdefault(lookup.table, []).append(
-            _without_masked(each.T, shown, active, rows[lookup.table])
-        )
+        table = values[lookup.table]
+        places, end = placement.places(each.T, table), placement.end(table)
+        ids.setdefault(lookup.table, []).append(_without_masked(places, shown, active, end))
     return ids
+
+
+def session_axes(traced: Traced, ids: Taken, sessions: int) -> Axes:
+    """The axis of the batch's sessions in the ids of each lookup; None where all sessions share what it reads."""
+    ids_left = {path: iter(each) for path, each in ids.items()}
+    axes: Axes = {}
+    for lookup in traced.lookups:
+        shape, axis = next(ids_left[lookup.table]).shape, -2 if lookup.loops else -1
+        has_sessions = len(shape) >= -axis and shape[axis] == sessions
+        axes.setdefault(lookup.table, []).append(axis if has_sessions else None)
+    return axes
 
 
 def in_order(traced: Traced, taken: Taken) -> list[Array]:
@@ -119,36 +138,55 @@ class Lookup:
     """Rows of one table that a batch reads, all its takes one after the other.
 
     Attributes:
-        ids: [rows]
+        changed: [rows], the ids of rows that this device changes; behind the end where another one does.
         packed: Whole rows.
+        numbers: Of the lookups among those of all devices, [rows].
+        lookups: How many these have.
         draws: From their posteriors; None where there are none.
     """
 
-    ids: FlatIds
+    changed: FlatIds
     packed: Packed
+    numbers: noise.Numbers
+    lookups: int
     draws: Draws | None = None
 
 
-def gather(tables: nnx.State, ids: Taken, key: Array) -> dict[Path, Lookup]:
+def gather(
+    tables: nnx.State, ids: Taken, axes: Axes, key: Array, placement: Whole = ONE_DEVICE
+) -> dict[Path, Lookup]:
     """The rows that a batch reads, by table.
 
     Args:
         tables: The tables.
         ids: What the batch reads.
+        axes: Of sessions in these.
         key: Fixes the noise, [words] uint32; none twice.
+        placement: Where rows lie.
     """
     found = {}
     for index, (path, table) in enumerate(nnx.to_flat_state(tables)):
         if path in ids:
-            read, rows = flat(ids[path]), table.get_value()
-            packed, draws = _first_columns(rows.values, read, rows.values.shape[1]), None
+            rows, draws = table.get_value(), None
+            packed = placement.take(rows.values, flat(ids[path]), rows.values.shape[1])
+            numbers = placement.numbers(ids[path], axes[path])
             if rows.prior is not None:
                 sd = jnp.maximum(rows.deviations(packed), noise.TINY)
-                normal = noise.normal((read.size, rows.dim), key, index)
-                rounding = noise.uniform((read.size, rows.numbers), key, ~index)
+                normal = noise.normal(numbers, rows.dim, key, index)
+                rounding = noise.uniform(numbers, rows.numbers, key, ~index)
                 draws = Draws(sd, noise.draw(rows.means(packed), sd, normal), rounding)
-            found[path] = Lookup(read, packed, draws)
+            changed = changed_by(placement, ids[path], axes[path], rows.values)
+            lookups = placement.lookups(ids[path], axes[path])
+            found[path] = Lookup(changed, packed, numbers, lookups, draws)
     return found
+
+
+def changed_by(
+    placement: Whole, ids: list[Array], axes: list[int | None], values: WholeTable
+) -> FlatIds:
+    """The ids of rows that this device counts or changes, one after the other; those of others are behind the end."""
+    own = [placement.once(each, values, axis) for each, axis in zip(ids, axes, strict=True)]
+    return flat(own)
 
 
 def drawn(tables: nnx.State, ids: Taken, lookups: dict[Path, Lookup]) -> Taken:
@@ -164,23 +202,25 @@ def drawn(tables: nnx.State, ids: Taken, lookups: dict[Path, Lookup]) -> Taken:
 
 def update(
     tables: nnx.State,
-    ids: Taken,
+    axes: Axes,
     lookups: dict[Path, Lookup],
     grads: Taken,
     optimizer: RowOptimizer,
     step: Count,
     steps_per_pass: Scalar,
+    placement: Whole = ONE_DEVICE,
 ) -> tuple[nnx.State, dict[Path, Prior]]:
     """The tables after one step on the batch's rows.
 
     Args:
         tables: The tables.
-        ids: What the batch reads.
+        axes: Of sessions in the lookups of the batch.
         lookups: The rows that it reads.
         grads: Gradients of the summed loss with respect to what was `drawn`.
         optimizer: Rule of rows.
         step: Number of the step.
         steps_per_pass: Number of batches over which a pass spreads the documents of a row.
+        placement: Where rows lie.
 
     Returns:
         The tables, and the gradients of the bound with respect to the `priors`, for fixed means and deviations.
@@ -189,18 +229,19 @@ def update(
 
     def updated(path: Path, table: Table) -> WholeTable:
         rows = table.get_value()
-        if path not in ids:  # the loss reads no row of it
+        if path not in lookups:  # the loss reads no row of it
             return rows.values
         lookup, layout = lookups[path], layout_of(table, optimizer)
-        grad, row = flat_rows(grads[path]), lookup.packed[:, layout.learned.start :]
+        parts = zip(grads[path], axes[path], strict=True)
+        grad = flat_rows([placement.summed_once(part, axis) for part, axis in parts])
+        row = lookup.packed[:, layout.learned.start :]
         share, offset = lookup.packed[:, -1:], row[:, : rows.dim]
         if lookup.draws is None or rows.prior is None:
             grad = grad + share * prior_precision(table) * offset if has_prior(table) else grad
-            return _update(
-                rows.values, layout, lookup, grad, functools.partial(optimizer.update, step=step)
-            )
+            point = functools.partial(optimizer.update, step=step)
+            return _update(placement, rows.values, layout, lookup, grad, point)
         (sd, drawn, rounding), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
-        real = (lookup.ids < len(rows.values))[:, None]
+        real = (lookup.changed < placement.end(rows.values))[:, None]
         learned = 1.0 if learns_prior(table) else 0.0
         of_precision = learned * share * (precision * (sd * sd + offset * offset) - 1) / 2
         of_slopes = None
@@ -220,12 +261,13 @@ def update(
                 share * steps_per_pass
             )  # one over the documents that a batch has of the row on average
             documents = jnp.where((fraction > 0) & (fraction < 1), 1 / fraction, 1.0)
-            curvature = documents * (_curvature(jnp.where(real, grad, 0.0)) + share * precision)
+            of_loss = _curvature(placement, lookup, jnp.where(real, grad, 0.0))
+            curvature = documents * (of_loss + share * precision)
             changes = optimizer.posterior_changes(sd, mean_grad, log_sd_grad, curvature)
             changes = noise.rounded(
                 row[:, : rows.numbers], jnp.concatenate(changes, axis=1), rounding
             )
-            return _scattered(jax.lax.scatter_add, rows.values, lookup.ids, changes)
+            return placement.scattered(jax.lax.scatter_add, rows.values, lookup.changed, changes)
         half = rows.prior.log_precision / 2  # of the deviation of the prior, in logarithms
 
         def rule(row: RowVectors, state: Slots, grad: RowVectors) -> Updated:
@@ -235,57 +277,41 @@ def update(
             offsets, log_sd = jnp.split(posterior, 2, axis=1)
             return jnp.concatenate([offsets, log_sd + half], axis=1), state
 
-        return _update(
-            rows.values, layout, lookup, jnp.concatenate([mean_grad, log_sd_grad], axis=1), rule
-        )
+        both = jnp.concatenate([mean_grad, log_sd_grad], axis=1)
+        return _update(placement, rows.values, layout, lookup, both, rule)
 
-    return map_values(updated, tables), prior_grads
+    return map_values(updated, tables), placement.summed(prior_grads)
 
 
 _SAMPLE = 1024
 """Lookups that gradients are squared of; to look at all takes a third of a step."""
 
 
-def _curvature(grad: RowVectors) -> Scalar:
+def _curvature(placement: Whole, lookup: Lookup, grad: RowVectors) -> Scalar:
     """About the largest second derivative of the loss of a document: 1/4 of log odds, more where gradients are large.
 
     The mean square of the gradient is its expectation (Fisher information); numbers of one row add up.
     """
-    some = grad[
-        :: max(1, len(grad) // _SAMPLE) | 1
-    ]  # odd, so that it meets all ranks of batches of a power of two
-    return jnp.maximum(jnp.sum(jnp.mean(some * some, axis=0)), 0.25)
+    stride = max(1, lookup.lookups // _SAMPLE)
+    stride |= 1  # odd, so that it meets all ranks of batches of a power of two
+    some = placement.every(lookup.numbers, stride, grad)
+    squares = placement.summed(jnp.sum(some * some, axis=0)) / -(-lookup.lookups // stride)
+    return jnp.maximum(jnp.sum(squares), 0.25)
 
 
 def _update(
+    placement: Whole,
     packed: WholeTable,
     layout: Layout,
     lookup: Lookup,
     grad: RowVectors,
     rule: Callable[..., Updated],
 ) -> WholeTable:
-    ids, rows = lookup.ids, lookup.packed
-    packed = _scattered(jax.lax.scatter_add, packed, ids, grad)
-    total = _first_columns(packed, ids, layout.numbers)
+    ids, rows = lookup.changed, lookup.packed
+    packed = placement.scattered(jax.lax.scatter_add, packed, ids, grad)
+    total = placement.take(packed, ids, layout.numbers)
     row, state = rule(
         rows[:, layout.learned], [rows[:, columns] for columns in layout.state], total
     )
     columns = jnp.concatenate([jnp.zeros_like(row), *state, row], axis=1)
-    return _scattered(jax.lax.scatter, packed, ids, columns)
-
-
-def _first_columns(packed: WholeTable, ids: FlatIds, number: int) -> Float[Array, "rows number"]:
-    """Those of the rows `ids`, and of the last row for an id behind it."""
-    dimensions = jax.lax.GatherDimensionNumbers((1,), (0,), (0,))
-    return jax.lax.gather(packed, ids[:, None], dimensions, (1, number), mode="clip")
-
-
-def _scattered(
-    scatter: Callable[..., jax.Array],
-    packed: WholeTable,
-    ids: FlatIds,
-    columns: Float[Array, "rows number"],
-) -> WholeTable:
-    """The table with the first columns of the rows `ids` set, or added to; ids behind the last row change nothing."""
-    dimensions = jax.lax.ScatterDimensionNumbers((1,), (0,), (0,))
-    return scatter(packed, ids[:, None], columns, dimensions, mode="drop")
+    return placement.scattered(jax.lax.scatter, packed, ids, columns)

@@ -43,13 +43,15 @@ def test_removed_documents_leave_condensed_lists(name):
 
 def test_values_by_hand():
     """nDCG and reciprocal rank of each list, with both rules; ties are averaged after documents are removed."""
-    found = updated(metrics.NDCG(), **outputs())
-    irrelevant = [dcg(2, 0, 1) / dcg(2, 1), dcg(0, 0, 3) / dcg(3), 0, (dcg(1) + dcg(0, 1)) / 2]
-    assert found.compute() == pytest.approx(np.mean(irrelevant), rel=1e-6)
-    removed = [irrelevant[0], dcg(0, 3) / dcg(3), 0, 1]
-    condensed = updated(metrics.NDCG(unjudged_documents="removed"), **outputs())
-    assert condensed.compute() == pytest.approx(np.mean(removed), rel=1e-6)
-    skipping = metrics.MRR(unjudged_documents="removed", no_relevant="skip")
+    irrelevant = [dcg(2, 0, 1) / dcg(2, 1), dcg(0, 0, 3) / dcg(3), (dcg(1) + dcg(0, 1)) / 2]
+    removed = [irrelevant[0], dcg(0, 3) / dcg(3), 1]
+    for rule, expected in (("irrelevant", irrelevant), ("removed", removed)):
+        found = updated(metrics.NDCG(unjudged_documents=rule), **outputs())
+        assert found.compute() == pytest.approx(np.mean(expected), rel=1e-6)
+        counting = metrics.NDCG(unjudged_documents=rule, no_relevant="zero")
+        found = updated(counting, **outputs())
+        assert found.compute() == pytest.approx(np.mean([*expected, 0]), rel=1e-6)
+    skipping = metrics.MRR(unjudged_documents="removed")
     assert updated(skipping, **outputs()).compute() == pytest.approx((1 + 1 / 2 + 1) / 3)
 
 
@@ -75,4 +77,4 @@ def test_values_of_lists_without_labels_are_missing():
     metric = metrics.NDCG(1)
     metric.keep_values = True
     metric.update(**outputs())
-    np.testing.assert_array_equal(np.isnan(metric.values()["value"][:, 0]), [0, 1, 0, 0, 0])
+    np.testing.assert_array_equal(np.isnan(metric.values()["value"][:, 0]), [0, 1, 0, 1, 0])

@@ -153,7 +153,11 @@ class Measure:
 
 @pytest.fixture(scope="module")
 def every():
-    return Measure(ranking_metrics([*DEFINITIONS, *PAIRS], CUTOFFS), tied_lists())
+    """All metrics; lists without a relevant document count as 0 in those of cutoffs."""
+    chosen = ranking_metrics([*DEFINITIONS, *PAIRS], CUTOFFS)
+    for name in DEFINITIONS:
+        chosen[name].no_relevant = "zero"
+    return Measure(chosen, tied_lists())
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +239,8 @@ def test_a_constant_score_has_the_value_of_a_random_ranking(every):
 def test_without_a_cutoff_all_documents_count(names):
     outputs = tied_lists(1)
     lists = [rankings(s[w], y[w]) for s, y, w in zip(*outputs.values(), strict=True) if w.any()]
-    measure = Measure({name: registry.AT_CUTOFFS[name](None) for name in names}, outputs)
+    made = {name: registry.AT_CUTOFFS[name](None, no_relevant="zero") for name in names}
+    measure = Measure(made, outputs)
     values = measure(outputs).compute()
     for name in names:
         expected = np.mean(
@@ -368,7 +373,8 @@ def model_outputs(seed, lists):
 )
 def test_metrics_answer_in_the_form_of_metrax(name, promotion):
     metrax = pytest.importorskip("metrax", reason="google-metrax is not installed")
-    ours, theirs = CluMetric(getattr(metrics, name)([1, 5, 12])), getattr(metrax, METRAX[name])
+    ours = CluMetric(getattr(metrics, name)([1, 5, 12], no_relevant="zero"))
+    theirs = getattr(metrax, METRAX[name])
     batches = [model_outputs(seed, lists) for seed, lists in ((0, 5), (1, 3), (2, 4))]
 
     def run(kind):
@@ -396,7 +402,7 @@ def test_metrics_answer_in_the_form_of_metrax(name, promotion):
 def test_a_metric_in_the_form_of_metrax_keeps_its_settings():
     batch = model_outputs(3, 6)
     labels = batch["labels"] * 2
-    ours = CluMetric(metrics.MRR([1, 5, 12], relevant_from=2, no_relevant="skip"))
+    ours = CluMetric(metrics.MRR([1, 5, 12], relevant_from=2))
     seen = ours.from_model_output(**batch | {"labels": labels})
     relevant = [y for y in labels if y.any()]
     assert seen.metric.total("lists") == len(relevant) < 6 and seen.metric.relevant_from == 2
@@ -529,11 +535,11 @@ def test_average_recall_with_the_relevant_documents_below_the_line():
 )
 def test_lists_without_a_relevant_document_are_zero_or_skipped_and_counted(names, every):
     outputs = padded([([2, 1], labels) for labels in ([0, 3], [0, 0], [-1, 0])])
-    of_cutoff = {name: registry.AT_CUTOFFS[name](2, no_relevant="skip") for name in names}
+    of_cutoff = {name: registry.AT_CUTOFFS[name](2) for name in names}
     others = {
         "without": metrics.ListsWithoutRelevant(),
         "below_4": metrics.ListsWithoutRelevant(relevant_from=4),
-        "skipped": metrics.MRR(relevant_from=4, no_relevant="skip"),
+        "skipped": metrics.MRR(relevant_from=4),
         "tau": metrics.KendallTau(no_relevant="zero"),
     }
     seen = Measure(of_cutoff | others, outputs)(outputs)
@@ -617,13 +623,13 @@ def test_settings_of_ones_own_are_fields_whose_annotations_are_checked():
     outputs = dict(scores=where * 1.0, labels=where * 1.0, where=where)
     metric = updated(ScaledLength(factor=0.5, form="square"), **outputs)
     assert metric.compute() == pytest.approx(0.5 * (1 + 4 + 9 + 16) / 4)
-    assert updated(ScaledLength([2], no_relevant="skip"), **outputs).compute() == [2]
+    assert updated(ScaledLength([2]), **outputs).compute() == [2]
     with pytest.raises(TypeError, match="settings differ"):
         metric.merge(ScaledLength(form="square"))
     for wrong, parts in (
         ({"factor": 0.0}, ("factor=0.0", "above 0")),
         ({"form": "cube"}, ("form='cube'", "plain or square")),
-        ({"no_relevant": "drop"}, ("no_relevant='drop'", "zero or skip")),
+        ({"no_relevant": "drop"}, ("no_relevant='drop'", "skip or zero")),
     ):
         with refuses(ConfigError, *parts):
             ScaledLength(**wrong)
@@ -634,7 +640,7 @@ MISTAKES = [
     (lambda: metrics.DCG([0, 1]), ("cutoffs=[0, 1]", "from 1")),
     (lambda: metrics.DCG([]), ("cutoffs=[]",)),
     (lambda: metrics.DCG(form="burges"), ("form='burges'", "exponential, linear or original")),
-    (lambda: metrics.MRR(no_relevant="drop"), ("no_relevant='drop'", "zero or skip")),
+    (lambda: metrics.MRR(no_relevant="drop"), ("no_relevant='drop'", "skip or zero")),
     (lambda: metrics.MRR(relevant_from=0), ("relevant_from=0", "above 0")),
     (lambda: metrics.AveragePrecision(denominator="k"), ("denominator='k'", "all or top")),
     (lambda: metrics.AverageRecall(denominator="k"), ("denominator='k'", "cutoff or all")),

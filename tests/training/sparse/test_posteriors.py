@@ -140,7 +140,7 @@ def test_one_log_rank_predicts_x_by_regression_over_documents():
 def draws(step):
     """The noise of each document of a batch, one rank after the other."""
     key = jnp.array([SEED, step], jnp.uint32)
-    e = noise.normal((BATCH * RANKS, 1), key, 0)
+    e = noise.normal(jnp.arange(BATCH * RANKS, dtype=jnp.uint32), 1, key, 0)
     return np.asarray(e, np.float64).reshape(RANKS, BATCH).T
 
 

@@ -1,0 +1,144 @@
+"""Trains models on several devices that XLA makes of the CPU, and prints how far they are from those of one device.
+
+    python tests/training/on_devices.py CASE DEVICES...   # each of these, from the start
+    python tests/training/on_devices.py resumed DEVICES... # the first for an epoch, each other from its checkpoint on
+    python tests/training/on_devices.py program DEVICES    # what a step does on each
+
+One line of JSON per number of devices: differences of validation likelihood and of numbers of the model, or how often
+the program of a step names each instruction whose result is as large as a device's rows.
+"""
+
+import collections
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+
+import jax
+import numpy as np
+from flax import nnx
+from small_logs import Last, packed, ragged_log
+
+from clickexp import models
+from clickexp.data import Features
+from clickexp.loggers import Logger
+from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig, HashEmbedding
+from clickexp.training import Trainer, lazy_adagrad, natural_gradient
+
+PAIRS, RANKS, EPOCHS = 1001, 6, 3
+POINTS = EmbeddingParameterConfig(posterior="none")
+HASHED = EmbeddingParameterConfig(embedding_fn=HashEmbedding, compression_ratio=2)
+SIZES = {"query_doc_pairs": PAIRS, "click_rate": 0.3}
+PLACES = {**SIZES, "positions": RANKS}
+
+CASES = {
+    "pbm": lambda rngs: models.PositionBasedModel(**PLACES, rngs=rngs),
+    "ubm": lambda rngs: models.UserBrowsingModel(**PLACES, rngs=rngs),
+    "dbn": lambda rngs: models.DynamicBayesianNetwork(**SIZES, rngs=rngs),
+    "ccm": lambda rngs: models.ClickChainModel(**SIZES, rngs=rngs),
+    "points": lambda rngs: models.PositionBasedModel(**PLACES, attraction=POINTS, rngs=rngs),
+    "adagrad": lambda rngs: models.PositionBasedModel(**PLACES, rngs=rngs),
+    "positions": lambda rngs: models.PositionBasedModel(
+        **PLACES, examination=EmbeddingParameterConfig(use_feature="positions"), rngs=rngs
+    ),
+    "hash": lambda rngs: models.PositionBasedModel(**PLACES, attraction=HASHED, rngs=rngs),
+    "deep": lambda rngs: models.PositionBasedModel(
+        **PLACES, attraction=DeepParameterConfig(features=4), rngs=rngs
+    ),
+}
+ADAGRAD = ("points", "adagrad")
+
+
+def trained(case, devices, **settings):
+    """The model and its validation likelihoods after some epochs."""
+    model = CASES[case](nnx.Rngs(0))
+    log = packed(ragged_log(2_000, RANKS, PAIRS), PAIRS)
+    if case == "deep":
+        rng = np.random.default_rng(1)
+        log = log.with_features(Features(rng.normal(size=(PAIRS + 1, 4)).astype(np.float32)))
+    optimizer = lazy_adagrad() if case in ADAGRAD else natural_gradient()
+    options = dict(epochs=EPOCHS, batch_size=96, early_stopping=Last(), seed=0) | settings
+    report = Trainer(optimizer, devices=devices, **options).train(model, log, log)
+    return model, [record["val/loss"] for record in report.history]
+
+
+def numbers(model):
+    leaves = jax.tree.leaves(nnx.state(model))
+    return [np.asarray(leaf) for leaf in leaves if jax.numpy.issubdtype(leaf.dtype, np.floating)]
+
+
+def distance(some, others):
+    """Largest difference of finite numbers; infinite where others are finite elsewhere."""
+    largest = 0.0
+    for one, other in zip(some, others, strict=True):
+        if one.shape != other.shape or not (np.isfinite(one) == np.isfinite(other)).all():
+            return float("inf")
+        finite = np.isfinite(one)
+        largest = max(largest, float(np.abs(one[finite] - other[finite]).max(initial=0.0)))
+    return largest
+
+
+def apart(alone, other, number):
+    (model, losses), (another, others) = alone, other
+    return {
+        "devices": number,
+        "loss": float(np.abs(np.subtract(losses, others)).max()),
+        "numbers": distance(numbers(model), numbers(another)),
+    }
+
+
+def resumed(first, *devices):
+    """An epoch on some devices, and the rest on others."""
+    alone = trained("ubm", 1)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "checkpoint.npz")
+        trained("ubm", first, epochs=1, checkpoint=file, checkpoint_minutes=0)
+        kept = file.read_bytes()
+        for number in devices:
+            file.write_bytes(kept)
+            logger = Told()
+            other = trained("ubm", number, checkpoint=file, logger=logger)
+            yield apart(alone, other, number) | {"told": logger.messages}
+
+
+class Told(Logger):
+    """Keeps messages."""
+
+    def __init__(self):
+        self.messages = []
+
+    def message(self, text):
+        self.messages.append(text)
+
+
+def program(devices):
+    """Instructions of a step whose result has as many rows as a device."""
+    learner = Trainer(devices=devices, batch_size=96).learner(CASES["ubm"](nnx.Rngs(0)))
+    log = packed(ragged_log(2_000, RANKS, PAIRS), PAIRS)
+    learner.start(log)
+    learner.run_pass(log, 1)
+    (compiled,) = learner._train.programs.values()
+    rows = learner._devices.placement.rows_per_device(PAIRS + 1)
+    found = re.findall(rf"= f32\[{rows},\d+\]\S* ([a-z][\w-]*)\(", compiled.as_text())
+    return {**collections.Counter(found), "loops": compiled.as_text().count("known_trip_count")}
+
+
+def main(case, *devices):
+    devices = list(map(int, devices))
+    if case == "resumed":
+        for line in resumed(*devices):
+            print(json.dumps(line), flush=True)
+    elif case == "program":
+        print(json.dumps(program(*devices)))
+    else:
+        alone = trained(case, 1)
+        for number in devices:
+            print(json.dumps(apart(alone, trained(case, number), number)), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

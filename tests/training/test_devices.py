@@ -1,0 +1,92 @@
+"""Trainings over several devices, which XLA makes of the CPU in processes apart, against those on one."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from places import ROOT
+
+from clickexp.errors import ConfigError
+from clickexp.training.sparse.placement import ONE_DEVICE
+from clickexp.training.spread import placement_on
+
+PROGRAM = ROOT / "tests/training/on_devices.py"
+nightly = pytest.mark.nightly
+
+
+def run(case, *devices):
+    """The process of the program."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), case, *map(str, devices)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def lines_of(case, *devices):
+    """What the program prints."""
+    done = run(case, *devices)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("case", "devices"),
+    [
+        ("ubm", [4]),
+        pytest.param("pbm", [2, 3, 8], marks=nightly),
+        pytest.param("dbn", [2, 4, 8], marks=nightly),
+        pytest.param("ccm", [2, 8], marks=nightly),
+        pytest.param("points", [2, 8], marks=nightly),
+        pytest.param("adagrad", [2, 8], marks=nightly),
+        pytest.param("positions", [2, 8], marks=nightly),
+        pytest.param("hash", [2, 8], marks=nightly),
+        pytest.param("deep", [2, 8], marks=nightly),
+    ],
+)
+def test_several_devices_train_as_one(case, devices):
+    """Three epochs with validation; lists of different lengths, rows that many documents of a batch share.
+
+    Sums are of another order: the last digit of numbers of about 8 is 1e-6, and posteriors are rounded by chance.
+    """
+    found = lines_of(case, *devices)
+    assert [line["devices"] for line in found] == devices
+    for line in found:
+        assert line["loss"] < 1e-7 and line["numbers"] < 1e-5
+
+
+@nightly
+def test_batches_that_devices_cannot_share_are_an_error():
+    error = run("pbm", 5).stderr
+    assert "5 devices cannot share batches of 96 sessions; set trainer.batch_size=100" in error
+
+
+@nightly
+def test_a_checkpoint_of_eight_devices_continues_on_four_and_on_one():
+    four, one = lines_of("resumed", 8, 4, 1)
+    for line in (four, one):
+        assert line["told"] == ["training continues after epoch 1"]
+        assert line["loss"] < 1e-7 and line["numbers"] < 1e-5
+
+
+@nightly
+def test_a_step_moves_no_rows_but_those_of_documents():
+    """Of all instructions, one scatter makes rows of a table, in place; the loop runs for a known number of steps."""
+    (found,) = lines_of("program", 8)
+    assert found.pop("scatter") == 1 and found.pop("loops") == 1
+    assert found.keys() <= {"parameter", "get-tuple-element", "fusion", "tuple"}
+    assert found.get("fusion", 0) <= 1  # the scatter
+
+
+def test_devices_that_there_are_not_are_an_error():
+    assert placement_on(1) is ONE_DEVICE is placement_on("all")
+    for devices in (0, -1, "two", True):
+        with pytest.raises(ConfigError, match=r"give a number from 1, or all"):
+            placement_on(devices)
+    with pytest.raises(ConfigError, match=r"JAX sees 1 \(cpu\); XLA_FLAGS=.*count=3"):
+        placement_on(3)
