@@ -18,6 +18,7 @@ UNREADABLE = (
     AttributeError,
     EOFError,
     OverflowError,
+    SyntaxError,
     TokenError,
 )
 """What reading a damaged .npy or JSON file raises."""

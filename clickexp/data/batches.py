@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from clickexp.data.feed import FEATURE_TABLE
+from clickexp.data.records import RECORDS, ranks_of
 from clickexp.data.sessions import Sessions
 from clickexp.types import SHOWN_FIRST, Array, Batch, Count
 from clickexp.utils.lengths import from_lengths
@@ -23,6 +24,7 @@ def with_mask(arrays: Arrays) -> Arrays:
     """
     if "mask" in arrays:
         return arrays
+    arrays = unpacked(arrays)
     listed = arrays["clicks" if "clicks" in arrays else "labels"]
     lengths = arrays["lengths"]
     return {
@@ -30,6 +32,19 @@ def with_mask(arrays: Arrays) -> Arrays:
         "mask": from_lengths(lengths, listed.shape[-1]),
         SHOWN_FIRST: lengths,
     }
+
+
+def unpacked(arrays: Arrays) -> Arrays:
+    """The superbatch with the columns of its `records`, where it has such; see `clickexp.data.records`."""
+    if RECORDS not in arrays:
+        return arrays
+    further = {name: values for name, values in arrays.items() if name != RECORDS}
+    records = jnp.asarray(arrays[RECORDS])
+    ranks = ranks_of(records.shape[-1])
+    clicks = jax.lax.bitcast_convert_type(records[..., ranks:-1], jnp.uint8)
+    clicks = clicks.reshape(*records.shape[:-1], -1)[..., :ranks]
+    ids, lengths = records[..., :ranks], records[..., -1]
+    return {"query_doc_ids": ids, "clicks": clicks, "lengths": lengths, **further}
 
 
 def ranks_first(arrays: Arrays) -> Arrays:

@@ -19,6 +19,7 @@ from pydantic import (
 from clickexp.data.arrays import UNREADABLE, array_bytes, map_array
 from clickexp.data.checksums import REMEDY, DamagedError, Stored, sealed, unsealed
 from clickexp.data.encoding import FeatureSettings, Names
+from clickexp.data.records import RECORDS, columns_of, width_of
 from clickexp.data.schema import CATEGORY, COLUMNS, REQUIRED, Column
 from clickexp.errors import reason
 from clickexp.utils.sources import is_remote
@@ -44,7 +45,7 @@ _Column = Annotated[Column, PlainValidator(_declared), PlainSerializer(_stated)]
 
 
 class PartDescription(BaseModel):
-    """A part of a prepared log: a folder with a .npy file per column.
+    """A part of a prepared log: a folder with a .npy file of the records of its sessions, and one per further column.
 
     Attributes:
         count: Sessions.
@@ -52,7 +53,7 @@ class PartDescription(BaseModel):
         query_doc_pairs: Largest id of a document.
         positions: Largest position.
         declared: Columns that the package does not know.
-        crc32: Checksum of each column.
+        crc32: Checksum of each file by its name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,38 +69,53 @@ class PartDescription(BaseModel):
     def columns(self) -> dict[str, Column]:
         """The declaration of each column."""
         known = COLUMNS | {column.name: column for column in self.declared}
-        return {name: known[name] for name in self.crc32}
+        return {name: known[name] for name in (*REQUIRED, *self._further)}
+
+    @property
+    def _further(self) -> list[str]:
+        """Names of the columns that have files of their own."""
+        return [name for name in self.crc32 if name != RECORDS]
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
-        known = {*COLUMNS, *(column.name for column in self.declared)}
-        if wrong := (self.crc32.keys() - known) | ({*REQUIRED} - self.crc32.keys()):
+        known = {*COLUMNS, *(column.name for column in self.declared), RECORDS} - {*REQUIRED}
+        if wrong := (self.crc32.keys() - known) | ({RECORDS} - self.crc32.keys()):
             raise ValueError(f"it lists, or lacks, the columns {sorted(wrong)}")
         return self
 
     def files(self, folder: Path) -> list[Stored]:
         """Returns the files of the part in its folder."""
-        files = []
-        for name, column in self.columns.items():
-            size = array_bytes(column.dtype, column.shape_of(self.count, self.ranks))
-            files.append(Stored(folder / f"{name}.npy", size, self.crc32[name]))
-        return files
+        return [
+            Stored(folder / f"{name}.npy", array_bytes(*stored), self.crc32[name])
+            for name, stored in self._arrays.items()
+        ]
 
-    def map_columns(self, folder: Path) -> dict[str, np.ndarray]:
-        """Maps the columns of the part in its folder.
+    @property
+    def _arrays(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+        """Type and shape of the array in each file."""
+        arrays: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
+        arrays[RECORDS] = np.dtype(np.int32), (self.count, width_of(self.ranks))
+        for name in self._further:
+            column = self.columns[name]
+            arrays[name] = np.dtype(column.dtype), column.shape_of(self.count, self.ranks)
+        return arrays
+
+    def map_columns(self, folder: Path) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Maps the columns of the part in its folder, and the records that the first of them are views of.
 
         Raises:
             DamagedError: A file cannot be read, or has another size, shape or type.
         """
-        columns = {}
-        for name, column in self.columns.items():
+        mapped = {}
+        for name, (dtype, shape) in self._arrays.items():
             file = folder / f"{name}.npy"
-            values, shape = map_array(file), column.shape_of(self.count, self.ranks)
-            if values.shape != shape or values.dtype != column.dtype:
-                what = f"it is {values.dtype}{list(values.shape)}, not {column.dtype}{list(shape)}"
+            values = map_array(file)
+            if values.shape != shape or values.dtype != dtype:
+                what = f"it is {values.dtype}{list(values.shape)}, not {dtype}{list(shape)}"
                 raise DamagedError(f"{file}: {what}", REMEDY)
-            columns[name] = values
-        return columns
+            mapped[name] = values
+        records = mapped.pop(RECORDS)
+        return columns_of(records) | mapped, records
 
 
 class Description(BaseModel):
@@ -118,7 +134,7 @@ class Description(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     name: str
     format: str
     notes: dict[str, int | str]

@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from clickexp.data.features import Features
-from clickexp.data.loader import Superbatch, superbatches
+from clickexp.data.loader import Superbatch, ahead, superbatches
 from clickexp.data.sessions import Sessions
 from clickexp.types import Array
 
@@ -18,6 +18,8 @@ Data = Sessions | Iterable[Mapping[str, Array]]
 """Packed sessions, or batches: anything that yields them each time it is iterated, such as a list."""
 
 
+_AHEAD = 2
+"""Superbatches that are ready before they are needed."""
 FEATURE_TABLE = "feature_table"
 """Key of the table [ids, features] in the arrays of a superbatch, which looks up what a batch needs."""
 
@@ -36,9 +38,17 @@ def feed(
         batch_size = min(batch_size, fitting)
         batches = _ceil(data.count, batch_size)
         even = _ceil(batches, _ceil(batches, steps))
-        packed = superbatches(data, batch_size, even, seed=seed, epoch=epoch)
+        read = superbatches(data, batch_size, even, seed=seed, epoch=epoch, prefetch=0)
+        # a CPU computes with these arrays as they lie
+        read = read if jax.default_backend() == "cpu" else map(_on_device, read)
+        packed = ahead(read, _AHEAD, "feed")
         return packed if data.features is None else _with_features(packed, data.features)
     return map(_single, data)
+
+
+def _on_device(batch: Superbatch) -> Superbatch:
+    """The superbatch with arrays on the device; the thread that reads copies, too."""
+    return dataclasses.replace(batch, arrays=jax.device_put(dict(batch.arrays)))
 
 
 def _with_features(batches: Iterator[Superbatch], features: Features) -> Iterator[Superbatch]:

@@ -1,15 +1,21 @@
 """Superbatches of fixed shape, filled by a background thread."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from clickexp.data.derived import Rows
+from clickexp.data.order import ShuffledOrder
+from clickexp.data.records import RECORDS
+from clickexp.data.schema import REQUIRED
 from clickexp.data.sessions import Sessions
+
+if TYPE_CHECKING:
+    from clickexp.types import Array
 
 _Item = TypeVar("_Item")
 
@@ -19,12 +25,13 @@ class Superbatch:
     """Several batches for one dispatch; sessions of length 0 fill up the last one.
 
     arrays    column name -> [steps, batch, rank], [steps, batch, 1] where it is per session, [steps, batch] for
-              lengths; types as in Sessions, but int32 for int64
+              lengths; types as in Sessions, but int32 for int64. Of a packed log, `records` [steps, batch, number] are
+              in place of ids, clicks and lengths; `clickexp.data.batches.with_mask` takes them apart
     steps     batches that hold a session
     sessions  real sessions
     """
 
-    arrays: dict[str, np.ndarray]
+    arrays: "Mapping[str, Array]"
     steps: int
     sessions: int
 
@@ -55,17 +62,11 @@ def _filled(
     sessions: Sessions, batch_size: int, steps: int, seed: int | None, epoch: int
 ) -> Iterator[Superbatch]:
     size, shape = batch_size * steps, (steps, batch_size)
-    order = None
-    if seed is not None:  # 64-bit numbers have the same order and take more than twice as long
-        numbers = np.arange(
-            sessions.count, dtype=np.int32 if sessions.count < 1 << 31 else np.int64
-        )
-        order = np.random.default_rng((seed, epoch)).permutation(numbers)
+    order = None if seed is None else ShuffledOrder(sessions.count, seed, epoch)
     for start in range(0, sessions.count, size):
         stop = min(start + size, sessions.count)
-        flat = _read(
-            sessions, slice(start, stop) if order is None else order[start:stop], size, stop - start
-        )
+        rows = slice(start, stop) if order is None else order.rows(start, stop)
+        flat = _read(sessions, rows, size, stop - start)
         arrays = {name: values.reshape(shape + values.shape[1:]) for name, values in flat.items()}
         yield Superbatch(arrays, -(-(stop - start) // batch_size), stop - start)
 
@@ -73,15 +74,20 @@ def _filled(
 def _read(sessions: Sessions, rows: Rows, size: int, count: int) -> dict[str, np.ndarray]:
     """The rows' columns with `size` rows each, those from `count` on padding."""
     columns = sessions.batch_columns
+    records = {}
+    if sessions.records is not None:
+        columns = {name: column for name, column in columns.items() if name not in REQUIRED}
+        records[RECORDS] = np.empty((size, sessions.records.shape[1]), np.int32)
     flat = {
         name: np.empty(column.shape_of(size, sessions.ranks), column.dtype)
         for name, column in columns.items()
     }
-    sessions.read_into({name: values[:count] for name, values in flat.items()}, rows)
-    for name, values in flat.items():
-        values[count:] = columns[name].padding
+    read = {**records, **flat}
+    sessions.read_into({name: values[:count] for name, values in read.items()}, rows)
+    for name, values in read.items():
+        values[count:] = columns[name].padding if name in columns else 0
     # Sessions.with_batch_columns has checked that 64-bit integers fit into 32
-    return {name: columns[name].in_batch(values) for name, values in flat.items()}
+    return records | {name: columns[name].in_batch(values) for name, values in flat.items()}
 
 
 def ahead(items: Iterator[_Item], depth: int, thread: str) -> Iterator[_Item]:

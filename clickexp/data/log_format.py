@@ -25,7 +25,7 @@ from clickexp.utils.sources import source_path
 
 _messages = logging.getLogger("clickexp.data.prepared")
 
-_READ_AS = 5
+_READ_AS = 6
 """Changes with what readers make of a source and how it is stored, so that caches are read again."""
 
 _REMEDY = "Check the path; a configuration has it as dataset.path."

@@ -12,7 +12,17 @@ from clickexp.data.checksums import Progress, checksum
 from clickexp.data.description import FEATURES, NAMES, Description, PartDescription, is_log
 from clickexp.data.encoding import FeatureSettings, Names
 from clickexp.data.folders import NewFolder
-from clickexp.data.schema import COLUMNS, Column, Columns, SourceLocation, bounds, checked, declared
+from clickexp.data.records import RECORDS, records_of, width_of
+from clickexp.data.schema import (
+    COLUMNS,
+    REQUIRED,
+    Column,
+    Columns,
+    SourceLocation,
+    bounds,
+    checked,
+    declared,
+)
 from clickexp.errors import DataError
 
 _SCRATCH = "scratch"
@@ -49,9 +59,12 @@ class PartWriter:
         self.schema = declared(columns)
         folder.mkdir()
         self._arrays = {
-            name: GrowingArray(folder / f"{name}.npy", column.dtype, column.shape_of(0, ranks)[1:])
-            for name, column in self.schema.items()
+            RECORDS: GrowingArray(folder / f"{RECORDS}.npy", np.int32, (width_of(ranks),))
         }
+        for name, column in self.schema.items():
+            if name not in REQUIRED:
+                shape = column.shape_of(0, ranks)[1:]
+                self._arrays[name] = GrowingArray(folder / f"{name}.npy", column.dtype, shape)
 
     def __enter__(self) -> "PartWriter":
         return self
@@ -67,7 +80,7 @@ class PartWriter:
         """Adds the next rows, checked and converted; DataError names the location of the first bad one."""
         chunk = checked(columns, location, self.max_id, COLUMNS | self.schema)
         for name, array in self._arrays.items():
-            array.append(chunk[name])
+            array.append(records_of(chunk) if name == RECORDS else chunk[name])
         pairs, positions = bounds(chunk)
         self.query_doc_pairs = max(self.query_doc_pairs, pairs)
         self.positions = max(self.positions, positions)

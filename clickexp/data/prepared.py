@@ -62,13 +62,15 @@ class Log:
         description.check_sizes(folder)
         parts = {}
         for name, part in description.parts.items():
+            columns, records = part.map_columns(folder / name)
             parts[name] = Sessions(
-                part.map_columns(folder / name),
+                columns,
                 part.query_doc_pairs,
                 part.positions,
                 folder=folder / name,
                 schema=part.columns,
                 checksums=part.crc32,
+                records=records,
             )
         pairs = max(part.query_doc_pairs for part in parts.values())
         features = Features.open(folder / FEATURES) if FEATURES in description.files else None

@@ -30,7 +30,7 @@ CATEGORY = "category"
 _KINDS = {"b": "biuf", "i": "iu", "u": "iu", "f": "biuf"}
 """Kinds of numpy type that a column of each kind is read from."""
 
-MADE = ("mask", "feature_table")
+MADE = ("mask", "feature_table", "records")
 """Keys of a batch that are made from columns, and so name none."""
 
 

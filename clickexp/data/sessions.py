@@ -49,7 +49,8 @@ class Sessions(ColumnsView):
     `index`, if there, holds the rows of the columns that this view shows. `features` holds a feature vector for each
     id from 0 to query_doc_pairs, shared by all views. `derived` holds further columns, which are computed where they
     are asked for by name; `first` is the number of the first row of `columns` in the log that they are derived of.
-    `checksums` are those of the packed columns.
+    `checksums` are those of the packed files. `records`, if there, has the first three columns, which are views of it;
+    see `clickexp.data.records`.
     """
 
     columns: Columns
@@ -63,6 +64,7 @@ class Sessions(ColumnsView):
     derived: Mapping[str, DerivedColumn] = field(default_factory=dict)
     first: int = 0
     checksums: Mapping[str, int] | None = None
+    records: np.ndarray | None = None
 
     @classmethod
     def from_arrays(
@@ -242,9 +244,9 @@ class Sessions(ColumnsView):
         if self.index is not None:
             return replace(self, index=self.index[start:stop])
         columns = {name: values[start:stop] for name, values in self.columns.items()}
-        return replace(
-            self, columns=columns, first=self.first + range(self.count)[start:stop].start
-        )
+        records = None if self.records is None else self.records[start:stop]
+        first = self.first + range(self.count)[start:stop].start
+        return replace(self, columns=columns, first=first, records=records)
 
     def select(self, indices: np.ndarray) -> "Sessions":
         """The sessions with these numbers, in this order; only the numbers are copied."""
@@ -264,7 +266,8 @@ class Sessions(ColumnsView):
             **self.columns,
             "query_doc_ids": ids.astype(np.int32)[self.columns["query_doc_ids"]],
         }
-        return replace(self, columns=columns, query_doc_pairs=query_doc_pairs, checksums=None)
+        pairs = query_doc_pairs
+        return replace(self, columns=columns, query_doc_pairs=pairs, checksums=None, records=None)
 
     def check_stored_ids(self) -> None:
         """Raises a DamagedError where a stored document has an id that the log does not have."""

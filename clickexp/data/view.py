@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Integer
 
 from clickexp.data.derived import DerivedColumn, Rows
+from clickexp.data.records import RECORDS
 from clickexp.data.schema import Columns
 from clickexp.errors import DataError
 from clickexp.utils.lengths import from_lengths
@@ -103,6 +104,7 @@ class ColumnsView:
         derived: Columns that are computed where they are asked for by name.
         first: Number of the first row of `columns` in the log that they are derived of.
         positions: The largest position.
+        records: What the columns that every log has are views of, if they are.
     """
 
     columns: Columns
@@ -111,6 +113,7 @@ class ColumnsView:
     derived: Mapping[str, DerivedColumn]
     first: int
     positions: int
+    records: np.ndarray | None
 
     @property
     def count(self) -> int:
@@ -141,16 +144,24 @@ class ColumnsView:
         return self.columns[name] if self.index is None else self.columns[name][self.index]
 
     def read_into(self, target: dict[str, np.ndarray], rows: Rows) -> None:
-        """Copies the columns named in target at a slice or array of valid session numbers into it."""
+        """Copies the columns, or records, named in target at a slice or array of valid session numbers into it."""
         rows = rows if self.index is None else self.index[rows]
         for name, out in target.items():
             if name in self.derived:
                 np.copyto(out, self._derived(name, rows))
-            elif isinstance(rows, np.ndarray):
+                continue
+            values = self.columns[name] if name != RECORDS else self._records()
+            if isinstance(rows, np.ndarray):
                 # clip: numpy would buffer `out` to raise on a bad row
-                np.take(self.columns[name], rows, axis=0, out=out, mode="clip")
+                np.take(values, rows, axis=0, out=out, mode="clip")
             else:
-                np.copyto(out, self.columns[name][rows])
+                np.copyto(out, values[rows])
+
+    def _records(self) -> np.ndarray:
+        """The records, of a view that has them."""
+        if self.records is None:
+            raise DataError(f"{self.folder or 'sessions'}: there are no records.")
+        return self.records
 
     def _derived(self, name: str, rows: Rows) -> np.ndarray:
         """A derived column at rows of `columns`."""

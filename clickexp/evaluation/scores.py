@@ -45,10 +45,12 @@ def outputs_by_batch(model: Model, outputs: Outputs) -> Callable[[Sessions], Bat
         }
 
     def compute(sessions: Sessions) -> Batches:
+        done = 0
         for batch in feed(selection(sessions, state), min(_BATCH, sessions.count), 1):
             found = run(state, batch.arrays)
             values = {name: np.asarray(array)[: batch.sessions] for name, array in found.items()}
-            yield np.asarray(batch.arrays["lengths"][0, : batch.sessions]), values
+            yield sessions.chunk(done, done + batch.sessions)["lengths"], values
+            done += batch.sessions
 
     return compute
 

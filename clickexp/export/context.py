@@ -35,7 +35,7 @@ def with_context(lists: Sequence[Lists], sessions: Sequence[Sessions]) -> Iterat
         if name not in HISTORY
     ]
     columns = {**_joined([each.columns for each in sessions]), "session_ids": shown["session_ids"]}
-    log = dataclasses.replace(sessions[0], columns=columns)
+    log = dataclasses.replace(sessions[0], columns=columns, records=None)
     history = history_columns(SessionOrder(log))
     first = 0
     for each in sessions:

@@ -29,6 +29,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from clickexp.data import Sessions
+from clickexp.data.seen import add_counts
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.posteriors.documents import ROLES, tower_of
@@ -183,18 +184,17 @@ def lists_of_queries(
         return connected_components(graph, directed=False)[1][query]
 
     for chunk in train.chunks():
-        ids = chunk["query_doc_ids"].astype(np.int64)
-        np.add.at(first, ids[:, 0], 1)
-        pairs = np.divmod(np.unique((ids[:, :1] * rows + ids)[chunk.shown]), rows)
-        links.append(np.stack(pairs).astype(np.int32))
+        ids = chunk["query_doc_ids"]
+        add_counts(first, ids[:, 0])
+        pairs = np.stack(np.broadcast_arrays(ids[:, :1], ids))[:, chunk.shown]
+        # most lists are of queries that earlier ones have linked
+        links.append(pairs[:, query[pairs[0]] != query[pairs[1]]])
         if sum(each.shape[1] for each in links) > max(_LINKS, rows):
             query, links = merged(query), []
         done += len(ids)
         progress(done, train.count)
     query = merged(query) if links else query
-    lists = np.zeros(rows, np.int32)
-    np.add.at(lists, query, first)
-    return lists[query]
+    return np.bincount(query, first, rows).astype(np.int32)[query]
 
 
 def with_policy_prior(

@@ -581,8 +581,8 @@ def stored(parquet, tmp_path):
 
 def test_verify_reads_every_file(stored, capsys):
     capsys.readouterr()
-    count, sessions = 5, sum(SIZES[part] for part in ("train", "val", "test"))
-    size = sessions * (5 * (4 + 1 + 4) + 4 + 8) / 1e6
+    count, sessions = 3, sum(SIZES[part] for part in ("train", "val", "test"))
+    size = sessions * (5 * 4 + 2 * 4 + 4 + 5 * 4 + 8) / 1e6  # a click is a byte of a number of 4
     sound = f"{count} files of {size:,.1f} MB agree with their checksums"
     assert said(capsys, "verify", stored / "log") == [[str(stored / "log"), sound]]
     assert said(capsys, "verify", stored) == [
@@ -592,7 +592,7 @@ def test_verify_reads_every_file(stored, capsys):
 
 def test_verify_names_all_damage(stored, capsys):
     """Also such as no size betrays, with which the log opens."""
-    for file in ("log/sessions/labels.npy", "other/sessions/clicks.npy"):
+    for file in ("log/sessions/labels.npy", "other/sessions/records.npy"):
         data = bytearray((stored / file).read_bytes())
         data[-1] ^= 4
         (stored / file).write_bytes(data)
@@ -603,7 +603,7 @@ def test_verify_names_all_damage(stored, capsys):
     [line] = capsys.readouterr().err.splitlines()
     assert ended.value.code == 1
     assert f"{stored / 'log'}: damaged: sessions/labels.npy (the checksum differs)" in line
-    assert f"{stored / 'other'}: damaged: sessions/clicks.npy (the checksum differs)" in line
+    assert f"{stored / 'other'}: damaged: sessions/records.npy (the checksum differs)" in line
 
 
 def test_verify_names_a_folder_whose_description_is_gone(stored, capsys):

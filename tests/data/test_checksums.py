@@ -12,6 +12,7 @@ from stored_logs import reseal
 from clickexp.data import Log, LogWriter, SourceLocation, checksums, log_format
 from clickexp.data.names import read_names
 from clickexp.data.prepared import verify_log
+from clickexp.data.records import columns_of, width_of
 from clickexp.errors import DataError
 
 SESSIONS, RANKS, PAIRS = 12, 3, 20
@@ -117,20 +118,19 @@ def test_a_file_of_another_size_does_not_open(folder):
 
 
 def test_a_damage_that_keeps_the_size_is_found_by_verify(folder):
-    file = folder / "sessions" / "query_doc_ids.npy"
+    file = folder / "sessions" / "records.npy"
     flip(file, 8 * file.stat().st_size - 10)
     Log.open(folder)
-    with refuses(
-        DataError, f"{folder}", "damaged: sessions/query_doc_ids.npy (the checksum differs)"
-    ):
+    with refuses(DataError, f"{folder}", "damaged: sessions/records.npy (the checksum differs)"):
         verify_log(folder)
 
 
 @pytest.mark.parametrize("byte", [1, 3])
 def test_an_id_that_the_log_cannot_have_is_no_document(folder, byte):
     """A byte of a 32-bit id makes it too large, or negative; the sizes of the files say nothing of it."""
-    file = folder / "sessions" / "query_doc_ids.npy"
-    flip(file, 8 * (file.stat().st_size - 4 + byte) + 7)
+    file = folder / "sessions" / "records.npy"
+    last = file.stat().st_size - 4 * (width_of(RANKS) - RANKS + 1)
+    flip(file, 8 * (last + byte) + 7)
     part = Log.open(folder).parts["sessions"]
     with refuses(
         DataError, f"{folder / 'sessions'}: query_doc_ids holds", "prepare the data again"
@@ -140,8 +140,10 @@ def test_an_id_that_the_log_cannot_have_is_no_document(folder, byte):
 
 def test_all_damaged_files_are_named(folder):
     flip(folder / "features.npy", 8 * 130)
-    (folder / "sessions" / "clicks.npy").write_bytes(b"")
-    with refuses(DataError, "features.npy (the checksum differs)", "sessions/clicks.npy (it has 0"):
+    (folder / "sessions" / "positions.npy").write_bytes(b"")
+    with refuses(
+        DataError, "features.npy (the checksum differs)", "sessions/positions.npy (it has 0"
+    ):
         verify_log(folder)
 
 
@@ -159,13 +161,15 @@ def test_a_verification_reports_the_bytes(folder, monkeypatch):
 )  # fmt: skip
 def test_numbers_that_no_log_has_are_found_whatever_the_checksums(folder, name, value):
     """As whoever writes a log can make checksum and seal those of the new numbers."""
-    file = folder / "sessions" / f"{name}.npy"
+    stored = name if name == "positions" else "records"
+    file = folder / "sessions" / f"{stored}.npy"
     values = np.load(file)
-    numbers = values.reshape(-1)
-    (numbers.view(np.uint8) if name == "clicks" else numbers)[3] = value
+    column = columns_of(values)[name] if stored == "records" else values
+    column = column.view(np.uint8) if name == "clicks" else column
+    column[(1, *[0] * (column.ndim - 1))] = value
     np.save(file, values)
     part = json.loads((folder / "log.json").read_text())["parts"]["sessions"]
-    reseal(folder, {"crc32": part["crc32"] | {name: zlib.crc32(values.tobytes())}}, "sessions")
+    reseal(folder, {"crc32": part["crc32"] | {stored: zlib.crc32(values.tobytes())}}, "sessions")
     with refuses(DataError, f"{folder}/sessions, row ", f"{name} holds {value}"):
         verify_log(folder)
 

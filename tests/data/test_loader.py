@@ -2,12 +2,16 @@
 
 import threading
 
+import jax
 import numpy as np
 import pytest
 from stored_logs import stored
 
 from clickexp.data import Sessions, superbatches
+from clickexp.data import order as order_of_epoch
+from clickexp.data.batches import unpacked
 from clickexp.data.feed import feed
+from clickexp.data.order import ShuffledOrder
 
 
 def numbered(count: int, ranks: int = 3, **columns) -> Sessions:
@@ -21,7 +25,7 @@ def numbered(count: int, ranks: int = 3, **columns) -> Sessions:
 def order(sessions: Sessions, **options) -> np.ndarray:
     """The session numbers in the order in which the loader gives them."""
     parts = [
-        part.arrays["query_doc_ids"][..., 0].ravel()
+        np.ravel(unpacked(part.arrays)["query_doc_ids"][..., 0])
         for part in superbatches(sessions, 4, 3, **options)
     ]
     ids = np.concatenate(parts)
@@ -102,20 +106,75 @@ def test_every_place_is_as_likely():
     assert np.abs(np.mean(places, axis=0) - 9.5).max() < 5 * np.sqrt((20**2 - 1) / 12 / 400)
 
 
+@pytest.mark.parametrize("ranks", [1, 3, 4, 5, 10, 33])
+def test_records_are_taken_apart_into_what_they_were_made_of(ranks, tmp_path):
+    """By compiled programs, whatever the numbers that clicks take; the rest of the last batch is empty."""
+    rng = np.random.default_rng(ranks)
+    lengths = rng.integers(1, ranks + 1, 11)
+    shown = np.arange(ranks) < lengths[:, None]
+    arrays = {
+        "query_doc_ids": rng.integers(1, 1 << 31, (11, ranks)) * shown,
+        "clicks": rng.integers(0, 2, (11, ranks)) * shown,
+        "lengths": lengths,
+    }
+    opened = stored(Sessions.from_arrays(**arrays), tmp_path / "log")
+    (batch,) = superbatches(opened, 4, 3)
+    assert [*batch.arrays] == ["records"]
+    found = jax.jit(unpacked)(batch.arrays)
+    for name, values in arrays.items():
+        flat = np.asarray(found[name]).reshape(12, *values.shape[1:])
+        assert np.array_equal(flat[:11], values) and not flat[11:].any()
+        assert np.array_equal(opened.columns[name], values)
+
+
+@pytest.mark.parametrize("count", [4, 5, 1023, 1024, 1025, 100_003])
+def test_an_order_that_is_computed_is_a_permutation_in_any_portions(count, monkeypatch):
+    monkeypatch.setattr(order_of_epoch, "_MOST_IN_MEMORY", 3)
+    orders = [ShuffledOrder(count, seed, epoch) for seed, epoch in ((1, 1), (1, 2), (2, 1))]
+    rows = [shuffled.rows(0, count) for shuffled in orders]
+    for whole in rows:
+        assert np.array_equal(np.sort(whole), np.arange(count))
+    part = orders[0].rows(count // 3, count // 2)
+    assert np.array_equal(part, rows[0][count // 3 : count // 2])
+    if count > 5:
+        assert not np.array_equal(rows[0], rows[1]) and not np.array_equal(rows[0], rows[2])
+
+
+@pytest.mark.nightly
+def test_an_order_that_is_computed_looks_random():
+    """Where the sessions of a batch are from, neighbours in the log and in the order: 5 standard deviations."""
+    count, batch, strata = 5_000_000, 4096, 64
+    for seed in range(4):
+        rows = ShuffledOrder(count, seed, 3).rows(0, count)
+        batches = rows[: 256 * batch].reshape(-1, batch)
+        for group in (batches * strata // count, batches % strata):
+            seen = np.stack([np.bincount(each, minlength=strata) for each in group])
+            expected = batch / strata
+            chi_square = ((seen - expected) ** 2 / expected).sum()
+            degrees = 256 * (strata - 1)
+            assert abs(chi_square - degrees) < 5 * np.sqrt(2 * degrees)
+        for lag in (1, batch):
+            assert abs(np.corrcoef(rows[:-lag], rows[lag:])[0, 1]) < 5 / np.sqrt(count)
+        place = np.argsort(rows)
+        together = np.count_nonzero(place[1:] // batch == place[:-1] // batch)
+        assert abs(together - batch) < 5 * np.sqrt(batch)
+
+
 def loader_threads() -> int:
     return sum(thread.name.startswith("superbatches") for thread in threading.enumerate())
 
 
 def test_closing_early_ends_the_thread():
+    before = loader_threads()
     batches = superbatches(numbered(1000), 4, 3)
     next(batches)
-    assert loader_threads() == 1
+    assert loader_threads() == before + 1
     batches.close()
-    assert loader_threads() == 0
+    assert loader_threads() == before
 
 
 def test_an_error_in_the_thread_reaches_the_consumer(monkeypatch):
-    sessions, calls = numbered(100), []
+    sessions, calls, before = numbered(100), [], loader_threads()
 
     def fail_later(self, target, rows):
         calls.append(rows)
@@ -126,7 +185,7 @@ def test_an_error_in_the_thread_reaches_the_consumer(monkeypatch):
     received = []
     with pytest.raises(OSError, match="disk gone"):
         received.extend(superbatches(sessions, 4, 3))
-    assert len(received) == 2 and loader_threads() == 0
+    assert len(received) == 2 and loader_threads() == before
 
 
 def test_batches_do_not_share_memory():

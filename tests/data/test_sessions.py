@@ -137,17 +137,17 @@ def test_stored_sessions_open_equal(tmp_path, monkeypatch, chunk):
 
 
 def _cut_file(folder):
-    path = folder / "sessions/clicks.npy"
+    path = folder / "sessions/records.npy"
     path.write_bytes(path.read_bytes()[:-3])
 
 
 def _other_shape(folder):
-    np.save(folder / "sessions/clicks.npy", np.zeros((3, 3), bool))
+    np.save(folder / "sessions/records.npy", np.zeros((3, 3), np.int32))
 
 
 def _other_header(folder):
-    path = folder / "sessions/clicks.npy"
-    path.write_bytes(path.read_bytes().replace(b"(20, 3)", b"(10, 6)"))
+    path = folder / "sessions/records.npy"
+    path.write_bytes(path.read_bytes().replace(b"(20, 5)", b"(10, 9)"))
 
 
 def _other_key(**changes):
@@ -159,13 +159,13 @@ def _other_digit(folder):
     (folder / "log.json").write_text(text.replace('"count": 20', '"count": 21'))
 
 
-META, CLICKS = "log.json: cannot be read", "sessions/clicks.npy"
+META, RECORDS = "log.json: cannot be read", "sessions/records.npy"
 DAMAGES = {
-    "cut": (_cut_file, f"{CLICKS}: cannot be read"),
-    "empty": (lambda folder: (folder / CLICKS).write_bytes(b""), f"{CLICKS}: cannot be read"),
-    "gone": (lambda folder: (folder / CLICKS).unlink(), CLICKS, "No such"),
-    "shape": (_other_shape, f"{CLICKS}: it is bool[3, 3], not bool[20, 3]"),
-    "header": (_other_header, f"{CLICKS}: it is bool[10, 6]"),
+    "cut": (_cut_file, f"{RECORDS}: cannot be read"),
+    "empty": (lambda folder: (folder / RECORDS).write_bytes(b""), f"{RECORDS}: cannot be read"),
+    "gone": (lambda folder: (folder / RECORDS).unlink(), RECORDS, "No such"),
+    "shape": (_other_shape, f"{RECORDS}: it is int32[3, 3], not int32[20, 5]"),
+    "header": (_other_header, f"{RECORDS}: cannot be read"),
     "digit": (_other_digit, META, "the checksum differs"),
     "description empty": (lambda folder: (folder / "log.json").write_text(""), META, "Expecting"),
     "description a list": (lambda folder: (folder / "log.json").write_text("[]"), META, "it holds"),

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import partial
 
 import jax
@@ -17,6 +18,7 @@ from places import ROOT
 from small_logs import leaves, packed, ragged_log, superbatch
 
 from clickexp.data import feed as dispatch
+from clickexp.data.records import width_of
 from clickexp.evaluation import evaluator as evaluation
 from clickexp.evaluation.evaluator import Evaluator, Program
 from clickexp.evaluation.groups import ClickMetrics
@@ -24,11 +26,13 @@ from clickexp.experiment import instantiate
 from clickexp.metrics import LogLikelihood
 from clickexp.models import (
     CACMMinusModel,
+    ClickChainModel,
     DocumentCTRModel,
     DynamicBayesianNetwork,
     MixtureModel,
     NeuralClickModel,
     PositionBasedModel,
+    UserBrowsingModel,
 )
 from clickexp.parameters import (
     EmbeddingParameterConfig,
@@ -49,6 +53,7 @@ from clickexp.training import (
 )
 from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.step import TrainStep, split_model
+from clickexp.utils.signatures import accepted
 
 pytestmark = pytest.mark.as_users
 
@@ -346,3 +351,42 @@ def test_another_process_with_other_rates_compiles_nothing(tmp_path):
         subprocess.run([sys.executable, "-c", TRAINED, *rates], env=env, check=True)
         entries.append({file.name for file in tmp_path.glob("*-cache")})
     assert len(entries[0]) > 5 and entries[0] == entries[1]
+
+
+def results(text):
+    """Operation and type of each value of a program as StableHLO."""
+    for line in text.splitlines():
+        if match := re.search(r"= \"?stablehlo\.(\w+)", line):
+            yield match[1], re.split(r"-> |: ", line)[-1]
+
+
+@pytest.mark.parametrize(
+    "model", [PositionBasedModel, UserBrowsingModel, DynamicBayesianNetwork, ClickChainModel]
+)
+def test_a_step_for_nvidia_gpus_neither_waits_for_the_host_nor_copies_tables(model):
+    """As it is lowered: a loop of unknown length waits after every step, and so does each call of the host."""
+    sizes = {"query_doc_pairs": PAIRS, "positions": RANKS, "click_rate": 0.1}
+    built = model(**accepted(model, sizes), rngs=nnx.Rngs(0))
+    built.train()
+    graphdef, state = split_model(built, natural_gradient())
+    arrays = {"records": jax.ShapeDtypeStruct((STEPS, BATCH, width_of(RANKS)), np.int32)}
+    step = jax.jit(TrainStep(graphdef, natural_gradient()), donate_argnums=0)
+    traced = step.trace(state, arrays, np.int32(STEPS))
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+
+    operations = Counter(operation for operation, _ in results(text))
+    assert not operations.keys() & {"custom_call", "case", "if", "sort", "infeed", "outfeed"}
+    assert "f64" not in text
+    conditions = re.findall(r"stablehlo\.while.*?\n\s+cond \{(.*?)\} do \{", text, re.DOTALL)
+    bounds = [re.findall(r"stablehlo\.constant dense<(\d+)>", each) for each in conditions]
+    assert bounds[0] == [str(STEPS)] and all(each == [str(RANKS)] for each in bounds[1:])
+    donated = text.count("tf.aliasing_output") + text.count("jax.buffer_donor")
+    assert donated == len(jax.tree.leaves(state))
+    # what has a number for each row of a table is the table itself
+    large = {operation for operation, kind in results(text) if f"<{PAIRS + 1}x" in kind}
+    assert large <= {"while"}
+    scattered = re.findall(
+        rf"\(tensor<{PAIRS + 1}x4xf32>, tensor<\d+x1xi32>, tensor<(\w+)>\) ->", text
+    )
+    tables = len(nnx.to_flat_state(state.tables))
+    assert scattered == [f"{BATCH * RANKS}x2xf32"] * tables

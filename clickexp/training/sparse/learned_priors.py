@@ -24,8 +24,9 @@ LEAST_DEVIATION = 1e-3
 _MOST_LISTS = 100.0
 """That the average of all rows counts for, where mean log ranks hardly differ."""
 
-_BLOCK = 1 << 12
-"""Rows that a pass over a table takes at a time."""
+_BLOCK, _BLOCK_OF_ACCELERATORS = 1 << 12, 1 << 22
+"""Rows that a pass over a table takes at a time: as many as the cache of a core holds; elsewhere every block costs the
+launch of several kernels."""
 
 _TINY = 1e-6
 """Rows in whose place none are shown."""
@@ -136,7 +137,8 @@ def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
     # Block by block, which the cache holds: XLA passes over the table once for every sum otherwise, and at ten million
     # rows takes four times as long.
     number, width = rows.values.shape
-    size, means = min(_BLOCK, number), slice(rows.start, rows.start + rows.dim)
+    block = _BLOCK if jax.default_backend() == "cpu" else _BLOCK_OF_ACCELERATORS
+    size, means = min(block, number), slice(rows.start, rows.start + rows.dim)
     blocks, stride = -(-number // size), max(1, number // _ENOUGH)
 
     def block_at(values: WholeTable, index: Count) -> tuple[Count, Block, Flags]:
