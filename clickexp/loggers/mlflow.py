@@ -1,5 +1,6 @@
 """A run in MLflow: in a database on this machine or on a server."""
 
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,7 @@ class MlflowLogger(Logger):
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it lists the tables it creates
         self._folder = info.folder
         self._client = MlflowClient(self.tracking_uri)
         name = self.experiment or info.project
