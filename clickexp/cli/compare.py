@@ -76,6 +76,11 @@ def _folders() -> argparse.ArgumentParser:
         metavar="1,3,...",
         help="columns of the tables per rank; by default all",
     )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="leaderboard.csv with all metrics, and what their intervals and tests are over",
+    )
     parser.add_argument("--title", help="of the page; by default folder and dataset")
     parser.add_argument(
         "--figures",

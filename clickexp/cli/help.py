@@ -76,7 +76,10 @@ def _help(given: CommandLine, width: int) -> Iterator[str]:
         yield from _keys_of(given, options)
     else:
         known = [*groups, _KEYS]
+        of_groups = [name for name in groups if given.topic in _options(name, folders)]
         meant = did_you_mean(given.topic, known)
+        if of_groups:
+            meant = f" {given.topic} is one of {of_groups[0]}: clickexp --help {of_groups[0]}"
         raise ConfigError(f"--help {given.topic}: choose from {', '.join(known)}.{meant}")
 
 

@@ -10,12 +10,14 @@ from json import dumps
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import polars as pl
 from rich.console import Console
 
 from clickexp.cli import log_report as report
 from clickexp.data import Dataset
 from clickexp.data.checksums import REMEDY
-from clickexp.data.description import is_log
+from clickexp.data.description import NAMES, is_log
 from clickexp.data.inspect.alike import alike_names
 from clickexp.data.inspect.context import context_summaries
 from clickexp.data.inspect.doubts import doubts, examination_doubts
@@ -25,9 +27,11 @@ from clickexp.data.inspect.layouts import LENGTH, click_rates, groupings
 from clickexp.data.inspect.spans import future_in_training, spans
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.log_format import LogFormat, prepare
+from clickexp.data.names import read_names
 from clickexp.data.prepared import open_prepared, verify_log
 from clickexp.errors import ConfigError, DataError, reason
 from clickexp.experiment.formats import FORMATS
+from clickexp.runs.store import IDS
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
@@ -41,7 +45,8 @@ from clickexp.utils.signatures import (
 from clickexp.utils.sources import source_path
 
 _FURTHER = (
-    "prepare also takes name, which results show. inspect takes format, unless the files show it; the splits "
+    "prepare also takes name, which results show, and ids, the folder of a run or prepared log whose documents keep "
+    "their ids, with new ones behind. inspect takes format, unless the files show it; the splits "
     "train_sessions, val_sessions, test_sessions where the log does not come split; and cache, a folder that keeps "
     "what was read of a source."
 )
@@ -54,10 +59,12 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
         format: One of FORMATS.
         source: File or folder of the log.
         target: The new folder.
-        options: KEY=VALUE, as the reader of the format takes them.
+        options: KEY=VALUE, as the reader of the format takes them, and ids, a run or a prepared log whose ids are kept.
     """
     opener, settings = _opener(format), parsed_options(options)
+    ids = settings.pop("ids", None)
     _check(opener, settings, [*_names(opener.read), "name"], format)
+    settings["earlier"] = None if ids is None else names_of_ids(ids)
     with Steps(f"reading {Path(source).name}") as progress:
         log = prepare(opener.read, opener.format, source, target, **settings, progress=progress)
     _show(
@@ -67,6 +74,25 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
         report.notes(log.notes),
         *(f"warning: {each}" for each in alike_names(log.names)),
         f"next: {shlex.join(['clickexp', 'dataset=prepared', f'dataset.path={target}'])}",
+    )
+
+
+def names_of_ids(path: Any) -> pl.DataFrame:
+    """Returns the names of the ids of a run or a prepared log.
+
+    Args:
+        path: Its folder.
+
+    Raises:
+        ConfigError: It has no names of ids.
+    """
+    folder = Path(str(path)).expanduser()
+    for file in (folder / IDS, folder / NAMES):
+        if file.is_file():
+            return read_names(np.memmap(file, np.uint8, "r"))
+    what = f"ids={path}: neither a run nor a prepared log whose ids have names"
+    raise ConfigError(
+        f"{what}. Give the folder of one that numbered them by pair_key, or leave out ids=."
     )
 
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clickexp.data.checksums import DamagedError, Progress
 from clickexp.data.dataset import Dataset
@@ -22,6 +22,9 @@ from clickexp.errors import DataError, no_room
 from clickexp.utils.content import content_of, content_of_all
 from clickexp.utils.files import check_source
 from clickexp.utils.sources import source_path
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _messages = logging.getLogger("clickexp.data.prepared")
 
@@ -146,7 +149,13 @@ def log_format(format: str, **settings: Any) -> Callable[[_Read], LogFormat]:
 
 
 def prepare(
-    read: _Read, format: str, source: str | Path, folder: str | Path, **options: Any
+    read: _Read,
+    format: str,
+    source: str | Path,
+    folder: str | Path,
+    *,
+    earlier: "pl.DataFrame | None" = None,
+    **options: Any,
 ) -> Log:
     """Reads a source into a new folder.
 
@@ -155,6 +164,7 @@ def prepare(
         format: Its name.
         source: What it reads.
         folder: The new folder.
+        earlier: Names of the ids of another log, from `read_names`: they keep their ids, and others come behind.
         options: Those of the reader, and `progress`, `name`.
 
     Raises:
@@ -164,7 +174,7 @@ def prepare(
     if folder.exists():
         raise DataError(f"{folder}: exists already. Delete it or choose another folder.")
     check_source(source, _REMEDY)
-    return _read(read, format, source, folder, **options)
+    return _read(read, format, source, folder, earlier=earlier, **options)
 
 
 def _reader_source(read: _Read) -> str | None:
@@ -186,12 +196,12 @@ def _read(
     progress: Progress | None = None,
     durable: bool = True,
     ids: Path | None = None,
+    earlier: "pl.DataFrame | None" = None,
     **options: Any,
 ) -> Log:
+    writing = {"source": source, "durable": durable, "earlier": earlier}
     try:
-        with LogWriter(
-            folder, name or source.stem, format, progress, source=source, durable=durable
-        ) as log:
+        with LogWriter(folder, name or source.stem, format, progress, **writing) as log:
             read(source, log, **options)
     except MemoryError as error:
         remedy = "Lower the positions or features to keep, or use a machine with more memory"

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -25,6 +26,9 @@ from clickexp.data.schema import (
 )
 from clickexp.errors import DataError
 
+if TYPE_CHECKING:
+    import polars as pl
+
 _SCRATCH = "scratch"
 
 
@@ -37,6 +41,7 @@ class PartWriter:
         columns: Declarations; names suffice for those of COLUMNS.
         source: What an error about missing sessions names.
         max_id: Ids above are an error.
+        named: Ids that have names already, which the log has room for whether it shows them or not.
 
     Attributes:
         query_doc_pairs: The largest id so far.
@@ -51,11 +56,12 @@ class PartWriter:
         columns: Iterable[str | Column],
         source: str | Path,
         max_id: int | None = None,
+        named: int = 0,
     ):
         if ranks < 1:
             raise DataError(f"positions is {ranks}: no rank is left. Set it to at least 1.")
         self.ranks, self.source, self.max_id = ranks, source, max_id
-        self.query_doc_pairs = self.positions = self.written = 0
+        self.query_doc_pairs, self.positions, self.written = named, 0, 0
         self.schema = declared(columns)
         folder.mkdir()
         self._arrays = {
@@ -110,7 +116,8 @@ class LogWriter:
     log that another process has completed there meanwhile stays. `progress` is for the reader to call, and `names` to
     name the ids that it numbers; `categories` has the names of categories, and `features_of` what feature vectors are
     made of. Errors about missing sessions name `source`, by default the folder. A folder for a
-    moment need not be `durable`, safe from power failures.
+    moment need not be `durable`, safe from power failures. Documents that `earlier` names, the names of the ids of
+    another log, keep their ids; others come behind.
     """
 
     def __init__(
@@ -122,6 +129,7 @@ class LogWriter:
         *,
         source: str | Path | None = None,
         durable: bool = True,
+        earlier: "pl.DataFrame | None" = None,
     ):
         # Here, because it needs Arrow, which a run that opens a prepared log does without.
         from clickexp.data.names import NamesWriter
@@ -135,7 +143,7 @@ class LogWriter:
         self._parts: dict[str, PartWriter] = {}
         self._features: GrowingArray | None = None
         self._new = NewFolder(self.folder)
-        self.names = NamesWriter(self._new.part / NAMES)
+        self.names = NamesWriter(self._new.part / NAMES, earlier)
 
     def __enter__(self) -> "LogWriter":
         return self
@@ -158,7 +166,8 @@ class LogWriter:
         Ids above `max_id` are an error.
         """
         source = self.source if name == "sessions" else f"{self.source}, {name}"
-        self._parts[name] = PartWriter(self._new.part / name, ranks, columns, source, max_id)
+        named = 0 if self.names.earlier is None else len(self.names.earlier)
+        self._parts[name] = PartWriter(self._new.part / name, ranks, columns, source, max_id, named)
         return self._parts[name]
 
     @property
@@ -175,7 +184,7 @@ class LogWriter:
 
         self.names.close()
         self.names.file.unlink(missing_ok=True)
-        self.names = NamesWriter(self.names.file)
+        self.names = NamesWriter(self.names.file, self.names.earlier)
         self.notes.clear()
         shutil.rmtree(self.scratch)
 
@@ -198,6 +207,11 @@ class LogWriter:
 
     def _finish(self) -> None:
         folder, features, files = self._new.part, self._features, {}
+        if self.names.earlier is not None and not self.names.count:
+            raise DataError(
+                f"{self.source}: its reader keeps the ids of the log, which have no names. Leave out ids=, or number "
+                "names by pair_key=query_document or pair_key=document, where the format has it."
+            )
         shutil.rmtree(self.scratch)
         if features is not None:
             size = array_bytes(features.dtype, (features.rows, *features.shape))

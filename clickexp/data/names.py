@@ -21,10 +21,14 @@ class NamesWriter:
         names.append(query=queries[new], document=documents[new])
 
     Ids are numbered from 1 in the order in which they first appear, as IdTable does.
+
+    Args:
+        file: The new file.
+        earlier: Names of the first ids, from `read_names`, which another log has numbered.
     """
 
-    def __init__(self, file: Path):
-        self.file, self.count = file, 0
+    def __init__(self, file: Path, earlier: pl.DataFrame | None = None):
+        self.file, self.earlier, self.count = file, earlier, 0
         self._block: list[pa.Table] = []
         self._written = 0
         self._writer: pq.ParquetWriter | None = None
@@ -36,8 +40,11 @@ class NamesWriter:
 
     def append(self, **columns: np.ndarray | pl.Series) -> None:
         """The names of the next ids."""
+        named = pl.DataFrame(columns)
+        if self.earlier is not None:
+            named = _alike(named, self.earlier)
         # Arrow's oldest form of text is a copy: a view would hold all the text of the batch.
-        rows = pl.DataFrame(columns).to_arrow(compat_level=OLDEST)
+        rows = named.to_arrow(compat_level=OLDEST)
         self._block.append(rows)
         self.count += len(rows)
         if self.count - self._written >= _BLOCK:
@@ -117,6 +124,23 @@ def renumbering(log: pl.DataFrame, other: pl.DataFrame) -> np.ndarray:
             "no document of this log is in the one that the run was fitted to. Write ids alike, or give that log."
         )
     return np.append(0, ids.to_numpy().astype(np.int64))
+
+
+def _alike(names: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
+    """Returns names in the types that earlier ones have; DataError where they are of another kind."""
+    for column in names.columns:
+        kinds = [_kind(each, column) for each in (names, earlier)]
+        if kinds[0] != kinds[1]:
+            raise DataError(
+                f"{column} is {kinds[0]} in this log and {kinds[1]} in the one whose ids it takes. Write ids alike, or "
+                "leave out ids=."
+            )
+    try:
+        return names.cast(earlier.schema)
+    except pl.exceptions.InvalidOperationError as error:
+        raise DataError(
+            f"names do not fit the types of the log whose ids they take ({error}). Write ids alike, or leave out ids=."
+        ) from error
 
 
 def _kind(names: pl.DataFrame, column: str) -> str:

@@ -80,8 +80,10 @@ class Column:
                 f"{self.name!r} cannot name a column. Choose another name, of letters and digits."
             )
         if dtype.name not in _TYPES:
+            text = f"For text, choose {CATEGORY}. " if dtype.kind in "USO" else ""
             raise DataError(
-                f"column {self.name} has type {dtype}. Choose one of {', '.join(_TYPES)} and {CATEGORY}."
+                f"column {self.name} has dtype {self.dtype}, which models cannot read. {text}Choose one of "
+                f"{', '.join(_TYPES)} and {CATEGORY}."
             )
         if self.per not in ("document", "session"):
             raise DataError(f"column {self.name} is per {self.per!r}. Choose document or session.")

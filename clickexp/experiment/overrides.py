@@ -18,6 +18,7 @@ from hydra.errors import HydraException, OverrideParseException
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import default_groups, roles
 from clickexp.runs.settings import GROUPS, TOWERS, Group
+from clickexp.utils.suggest import did_you_mean
 
 _SEARCHPATH = "hydra.searchpath"
 _COMPLETION = re.compile("(install|uninstall|query)=(bash|zsh|fish)")
@@ -25,6 +26,8 @@ _SEVERAL = re.compile(r",([A-Za-z_][\w.@/]*=)")
 """Where another setting begins that a comma ties to the one before."""
 _ALONE = ("multirun", "run", "cfg", "info", "shell_completion")
 """Options of Hydra of which a command has one at most."""
+_OPTIONS = ("--version", "--help", "--multirun", "--config-dir", "--cfg", "--info")
+"""Those that are looked for most."""
 _IN_PROCESS = "basic"
 """The launcher that runs jobs one after the other in this process."""
 
@@ -297,6 +300,10 @@ def _topic(words: Sequence[str]) -> str | None:
 
 def _advice(word: str) -> str:
     """Of a word that is no override, such as ubm, or --model in `--model pbm`."""
+    if word.startswith(("--resume", "--continue")):
+        return f"{word}: continue_from=FOLDER continues the run that began in FOLDER, with the words that it had"
+    if word.startswith("--") and (option := did_you_mean(word, _OPTIONS)):
+        return f"{word}: there is no such option.{option} See clickexp --help"
     return (
         f"{word}: settings are written as key=value, without dashes and blanks, such as model=pbm; values of a sweep "
         "with commas, as in -m model=pbm,ubm. See clickexp --help"

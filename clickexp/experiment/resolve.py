@@ -30,6 +30,7 @@ from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
 from clickexp.runs.settings import CHOSEN, GROUPS, ROOT, TOWERS, Settings
 from clickexp.training.base import BaseTrainer
+from clickexp.training.em.bernoulli import check_towers
 from clickexp.training.em.estimation import EstimatingTrainer
 from clickexp.utils.signatures import accepted
 from clickexp.utils.sources import source_path
@@ -176,6 +177,7 @@ def _check_model(config: Config) -> None:
                 f"{trainer} fits click models, and {name} is none: use trainer=default"
             )
         config.trainer.expectation(model, **given)
+        check_towers(given)
 
 
 def _check_dataset(config: Config) -> None:

@@ -350,12 +350,8 @@ def _check_known(position: int, dataset: Dataset, location: SourceLocation) -> N
 
 def _numbered(id_names: pl.DataFrame) -> PairIds:
     """Gives names the ids that they have in the log."""
-    queries = id_names["query"] if "query" in id_names.columns else None
-    ids = PairIds("document" if queries is None else "query_document")
-    sessions = {} if queries is None else {"query_ids": queries}
-    ids.number(
-        Lists(np.ones(len(id_names), np.int64), {"query_doc_ids": id_names["document"]}, sessions)
-    )
+    ids = PairIds("document" if "query" not in id_names.columns else "query_document")
+    ids.continue_from(id_names)
     return ids
 
 

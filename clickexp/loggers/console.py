@@ -11,7 +11,7 @@ from rich.text import Text
 from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.epochs import EpochTable
 from clickexp.loggers.live import LiveLine
-from clickexp.results.run_tables import rank_table, result_tables
+from clickexp.results.run_tables import rank_table, result_tables, run_conclusion
 from clickexp.runs.run import Run, Training
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.numbers import count, number
@@ -117,7 +117,7 @@ class ConsoleLogger(Logger):
         self._print(f"job {self.folder}: {text}" if self.job else text)
 
     def result(self, result: Run) -> None:
-        """Prints the test metrics and the cost of training."""
+        """Prints the test metrics and the cost of training, and how far the model is from its references."""
         self.line.stop()
         if self.job:
             known = [
@@ -130,6 +130,10 @@ class ConsoleLogger(Logger):
             self._print("")
             self._print(block)
         self._print("\n" + _training(result.train))
+        if result.references:
+            conclusion = run_conclusion(result)
+            width = self.console.width
+            self._print(folded(conclusion, width) if is_terminal(self.console) else conclusion)
 
     def finish(self, ok: bool) -> None:
         """Removes the live line."""

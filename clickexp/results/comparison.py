@@ -11,9 +11,10 @@ import numpy as np
 from clickexp.errors import UserError
 from clickexp.results.differences import Tests, run_tests
 from clickexp.results.groups import Group, experiments, groups_of
-from clickexp.results.metric_names import direction, leading, name, uncapitalised
+from clickexp.results.metric_names import direction, leading, name, short, uncapitalised
 from clickexp.runs.objective import stated_by
 from clickexp.runs.run import VALIDATION, Run
+from clickexp.utils.suggest import did_you_mean
 from clickexp.utils.text import listed
 
 _MOST_NAMED = 6
@@ -186,7 +187,12 @@ def comparisons(
     """
     reported = _reported(runs)
     if unknown := [metric for metric in metrics or () if metric not in reported]:
-        raise UserError(f"no run has the metric {unknown[0]}: choose from {', '.join(reported)}")
+        spelled = {of(metric).lower(): metric for of in (short, name) for metric in reported}
+        meant = spelled.get(unknown[0].lower().replace("_", " "))
+        question = f" Did you mean {meant}?" if meant else did_you_mean(unknown[0], reported)
+        raise UserError(
+            f"no run has the metric {unknown[0]}.{question} Choose from {', '.join(reported)}"
+        )
     parts = sorted(_sharing_test_sets(experiments(runs)), key=lambda part: -sum(map(len, part)))
     taken = {run.dataset for run in runs}
     by_name: dict[str, Comparison] = {}

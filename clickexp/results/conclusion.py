@@ -9,7 +9,7 @@ from clickexp.results.comparison import Comparison
 from clickexp.results.groups import Group
 from clickexp.results.metric_names import headline, short
 from clickexp.utils.statistics.means import SIGNIFICANT
-from clickexp.utils.tables.numbers import rounded
+from clickexp.utils.tables.numbers import FINE, rounded
 
 
 def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
@@ -79,9 +79,11 @@ def _advantage(
     """Such as "+0.0048 on PBM, p < 0.001"; without a name where the sentence has just given it."""
     _, half, p = comparison.difference(baseline, other if best is baseline else best, metric)
     value = float(best.spread(metric).mean - other.spread(metric).mean)
-    ((text, _),) = rounded([value], [half], "+")
+    ((text, _),) = rounded([value], [half], "+", most=FINE)
     if float(text) == 0:
-        ((text, _),) = rounded([value], [math.nan], "+")  # its first digit, rather than +0.0000
+        ((text, _),) = rounded(
+            [value], [math.nan], "+", most=FINE
+        )  # its first digit, rather than +0.0000
     verdict = (
         "not tested"
         if math.isnan(p)

@@ -16,6 +16,22 @@ _MOST_KEYS = 3
 """Keys of the configuration in a name, at most, where overrides do not distinguish groups."""
 
 
+_FEW_RUNS = 3
+"""Runs over which a standard deviation says little."""
+
+
+def _relative_bounds(run: Run, ranks: int) -> np.ndarray | None:
+    """Returns the ends of intervals of examination over its value by rank, [2, ranks]; None where a run has none."""
+    if not run.propensity or any(ratio.layout for ratio in run.propensity):  # of several curves
+        return None
+    bounds = np.full((2, ranks), np.nan)
+    for ratio in run.propensity:
+        if ratio.position <= ranks:
+            ends = np.array([ratio.relative_low, ratio.relative_high], np.float64)
+            bounds[:, ratio.position - 1] = ends / ratio.relative
+    return bounds
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """Runs that differ in their seed or fold only.
@@ -119,21 +135,19 @@ class Group:
     def per_rank(self, metric: str) -> Spread | None:
         """Spread of a vector of result.json, rank 1 first; None where no run has it.
 
-        The interval of the examination of a single run is that of its ratio to rank 1, as far as the log determines it.
+        The interval of examination of up to three runs, over which a spread says little, is the mean of those that the
+        log leaves of their ratios to rank 1.
         """
         vectors = [run.per_rank.get(metric, []) for run in self.runs]
         ranks = max(map(len, vectors))
         padded = [[*vector, *[None] * (ranks - len(vector))] for vector in vectors if vector]
         spread = Spread.of(padded) if padded else None
-        if spread is None or metric != "examination" or len(self.runs) != 1:
+        if spread is None or metric != "examination" or len(self.runs) > _FEW_RUNS:
             return spread
-        low, high = np.full((2, ranks), np.nan)
-        if any(ratio.layout for ratio in self.runs[0].propensity):  # of several curves
+        bounds = [_relative_bounds(run, ranks) for run in self.runs]
+        if any(of_run is None for of_run in bounds):
             return spread
-        for ratio in self.runs[0].propensity:
-            if ratio.position <= ranks:
-                bounds = np.array([ratio.relative_low, ratio.relative_high], np.float64)
-                low[ratio.position - 1], high[ratio.position - 1] = bounds / ratio.relative
+        low, high = np.mean([of_run for of_run in bounds if of_run is not None], axis=0)
         return replace(spread, low=spread.mean * low, high=spread.mean * high)
 
     def per_rank_difference(self, baseline: "Group", metric: str) -> Spread | None:

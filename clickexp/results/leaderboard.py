@@ -11,7 +11,7 @@ from clickexp.utils import escape
 from clickexp.utils.statistics.means import SIGNIFICANT
 from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.markdown import markdown
-from clickexp.utils.tables.numbers import number, rounded, standing
+from clickexp.utils.tables.numbers import FINE, number, rounded, standing
 from clickexp.utils.tables.table import Cell, Table
 
 _STARS = ((0.01, "**"), (SIGNIFICANT, "*"))
@@ -19,7 +19,10 @@ _MARKS = "Best in bold, second underlined"
 
 
 def tables(
-    comparison: Comparison, label: str = "", ranks: Sequence[int] | None = None
+    comparison: Comparison,
+    label: str = "",
+    ranks: Sequence[int] | None = None,
+    full: bool = False,
 ) -> dict[str, str]:
     """Content of each file by its name.
 
@@ -27,8 +30,9 @@ def tables(
         comparison: The groups.
         label: A slug for the names, where there is more than one test set.
         ranks: Columns of the tables per rank; by default all.
+        full: Whether leaderboard.csv has all metrics, and what spreads, intervals and tests are over.
     """
-    files = {f"leaderboard{label}.csv": _leaderboard_csv(comparison)}
+    files = {f"leaderboard{label}.csv": _leaderboard_csv(comparison, full)}
     made = {f"leaderboard{label}": leaderboard(comparison)}
     if len(comparison.groups) > 1:
         made[f"differences{label}"] = differences(comparison)
@@ -84,7 +88,7 @@ def difference_texts(comparison: Comparison, baseline: Group, metric: str) -> li
     """Returns the text of each group's difference to a baseline, and of half its interval, rounded as a column."""
     pairs = [comparison.difference(baseline, group, metric)[:2] for group in comparison.groups]
     values, halves = zip(*pairs, strict=True)
-    return rounded(values, halves, "+")
+    return rounded(values, halves, "+", most=FINE)
 
 
 def differences(comparison: Comparison) -> Table:
@@ -175,8 +179,8 @@ def significance(comparison: Comparison) -> str:
     )
 
 
-def _leaderboard_csv(comparison: Comparison) -> str:
-    """All metrics with their spread, interval and test, unrounded."""
+def _leaderboard_csv(comparison: Comparison, full: bool) -> str:
+    """Metrics with spread, interval and test, unrounded: the leading ones, or all with what these are over."""
     rows = []
     for group in comparison.groups:
         run = group.runs[0]
@@ -193,24 +197,33 @@ def _leaderboard_csv(comparison: Comparison) -> str:
             "compile_seconds": group.compile_seconds,
             "baseline": comparison.baseline.name,
         }
-        for metric in comparison.metrics:
-            spread, (low, high, over) = group.spread(metric), group.interval(metric)
-            value, half, p = comparison.difference(comparison.baseline, group, metric)
-            unit = comparison.tests[metric].unit
-            over = unit if (over, unit) == ("queries", "search sessions") else over
-            row |= {
-                metric: spread.mean,
-                f"{metric}_sd": spread.sd,
-                f"{metric}_low": low,
-                f"{metric}_high": high,
-                f"{metric}_interval_over": over,
-                f"{metric}_p": p,
-                f"{metric}_p_over": unit if np.isfinite(p) else "",
-                f"{metric}_difference": value,
-                f"{metric}_difference_half_interval": half,
-            }
+        for metric in comparison.metrics if full else comparison.leading:
+            row |= _metric_columns(comparison, group, metric, full)
         rows.append(row)
     return escape.csv_text(rows)
+
+
+def _metric_columns(
+    comparison: Comparison, group: Group, metric: str, full: bool
+) -> dict[str, float | str | None]:
+    """Returns mean, spread, interval, p-value and difference of a metric; with `full` what they are over."""
+    spread, (low, high, over) = group.spread(metric), group.interval(metric)
+    value, half, p = comparison.difference(comparison.baseline, group, metric)
+    columns: dict[str, float | str | None] = {
+        metric: spread.mean,
+        f"{metric}_sd": spread.sd,
+        f"{metric}_low": low,
+        f"{metric}_high": high,
+        f"{metric}_p": p,
+        f"{metric}_difference": value,
+        f"{metric}_difference_half_interval": half,
+    }
+    if full:
+        unit = comparison.tests[metric].unit
+        over = unit if (over, unit) == ("queries", "search sessions") else over
+        columns[f"{metric}_interval_over"] = over
+        columns[f"{metric}_p_over"] = unit if np.isfinite(p) else ""
+    return columns
 
 
 def _per_rank_csv(comparison: Comparison, metric: str) -> str:

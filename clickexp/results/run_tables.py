@@ -10,7 +10,41 @@ from clickexp.utils.text import layout_name
 
 Naming = Callable[[str], str]
 """Names metrics for a reader."""
+_HEADLINES = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
+"""Metrics of rankings that sum up a run without perplexity, the first that it has."""
 _AT = "@"
+
+
+def run_conclusion(result: Run) -> str:
+    """Returns a sentence on a run: its test perplexity beside those of its references, or else nDCG, or a metric."""
+    own = result.value("ppl")
+    if own is None:
+        known = [name for name in _HEADLINES if result.value(name) is not None]
+        first = (known or result.metrics)[0]
+        beside = [
+            f", {number(reference.test[first])} in {name}"
+            for name, reference in result.references.items()
+            if reference.test.get(first) is not None
+        ]
+        value = number(result.value(first))
+        return f"{metric_names.name(first)} {value} on the test set{''.join(beside)}."
+    others = {
+        name: value
+        for name, reference in result.references.items()
+        if (value := reference.test.get("ppl")) is not None
+    }
+    sentence = ", ".join(
+        [f"Test perplexity {number(own)}", *(f"{name} {number(others[name])}" for name in others)]
+    )
+    if not others:
+        return f"{sentence}."
+    (simple, rank_rate), *better = others.items()
+    if better and better[0][1] < rank_rate:
+        truth, best = better[0]
+        way = (rank_rate - own) / (rank_rate - best)
+        return f"{sentence}: {way:.0%} of the way from {simple} to the {truth}."
+    gained = (rank_rate - own) / max(rank_rate - 1, 1e-9)
+    return f"{sentence}: a gain of {gained:.1%} of the perplexity above 1."
 
 
 def result_tables(result: Run, naming: Naming = str, validation: bool = False) -> list[Table]:
@@ -148,5 +182,8 @@ def shared_table(result: Run) -> Table:
         for parameter in result.shared
     ]
     numbers = ["position", "last click", "value", "95% interval", "relative to first"]
-    names = ["parameter", *(["layout"] if has_layouts else [])]
-    return Table([*names, *numbers, "95% interval"], rows, "Shared parameters")
+    names = ["parameter", *(["layout"] if has_layouts else []), *numbers, "95% interval"]
+    # of models that leave the scale of examination open, only ratios have intervals
+    kept = [at for at in range(len(names)) if any(row[at] for row in rows)]
+    header = [names[at] for at in kept]
+    return Table(header, [[row[at] for at in kept] for row in rows], "Shared parameters")

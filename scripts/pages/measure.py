@@ -133,11 +133,11 @@ def start() -> str:
 
 
 def glance(printed: str) -> str:
-    """Of the output of a run: the first table of test figures, and the last two lines."""
+    """Of the output of a run: the first table of test figures, cost and conclusion, and the report."""
     lines = printed.splitlines()
     first = next((i for i, line in enumerate(lines) if line.startswith("clicks")), len(lines))
     table = lines[first : lines.index("", first)] if first < len(lines) else []
-    return "\n".join([*table, "..." if table else "", *lines[-3:-2], *lines[-1:]]).lstrip() + "\n"
+    return "\n".join([*table, *lines[-4:-2], *lines[-1:]]).lstrip() + "\n"
 
 
 def trimmed(text: str) -> str:

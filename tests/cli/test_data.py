@@ -20,6 +20,7 @@ from clickexp.cli import log_commands as commands
 from clickexp.cli.data import main
 from clickexp.data import Log, open_lists, open_prepared
 from clickexp.data.inspect.summary import summaries
+from clickexp.data.names import read_names
 from clickexp.data.readers.tiangong_st import FILES
 from clickexp.errors import DataError
 from clickexp.experiment.formats import FORMATS
@@ -308,6 +309,33 @@ def test_a_run_and_both_commands_tell_the_same_largest_id(first, tmp_path, capsy
         "5",
     ]
     assert f", {lines}, 5 positions" in open_prepared(tmp_path / "data").describe()
+
+
+def test_ids_of_a_run_or_a_prepared_log_are_kept(tmp_path, capsys):
+    days = {"first": [["a", "b"], ["c", "a"], ["b", "c"]], "next": [["d", "c"], ["b", "e"]] * 2}
+    for day, documents in days.items():
+        clicks = [[0, 1]] * len(documents)
+        table = pa.table({"query_doc_ids": documents, "clicks": clicks})
+        pq.write_table(table, tmp_path / f"{day}.parquet")
+    words = [
+        "prepare",
+        "lists",
+        tmp_path / "first.parquet",
+        tmp_path / "first",
+        "pair_key=document",
+    ]
+    said(capsys, *words)
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(tmp_path / "first" / "names.parquet", run / "ids.parquet")
+    words[2] = tmp_path / "next.parquet"
+    for number, kept in enumerate((tmp_path / "first", run)):
+        said(capsys, *words[:3], tmp_path / str(number), *words[4:], f"ids={kept}")
+        names = read_names(Log.open(tmp_path / str(number)).names)
+        assert names["document"].to_list() == ["a", "b", "c", "d", "e"]
+    with pytest.raises(SystemExit):
+        main([*map(str, words[:3]), str(tmp_path / "x"), "pair_key=document", f"ids={tmp_path}"])
+    assert "neither a run nor a prepared log" in capsys.readouterr().err
 
 
 def test_parquet_is_prepared_and_inspected(parquet, tmp_path, capsys):

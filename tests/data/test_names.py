@@ -3,6 +3,7 @@
 import csv
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -158,3 +159,47 @@ def test_names_outlive_a_log_that_is_not_kept_and_are_missing_where_ids_are_the_
     assert open_lists(tmp_path / "log.parquet").names is None
     dataset = open_lists(tmp_path / "log.parquet", pair_key="document")
     assert read_names(dataset.names).rows() == named(LISTS, "document", longest=9)
+
+
+@pytest.mark.parametrize("pair_key", ["query_document", "document"])
+@pytest.mark.parametrize("text", [True, False], ids=["text", "integers"])
+def test_known_names_keep_their_ids_and_new_ones_come_behind(tmp_path, text, pair_key):
+    days = []
+    # The second day is in another order, has few of the names and no new ones; the third has new ones.
+    for day in (spelled(text)[:4], spelled(text)[3:1:-1], spelled(text)[::-1]):
+        rows = [{"query_id": q, "query_doc_ids": d, "clicks": [1] * len(d)} for q, d in day]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{len(days)}.parquet")
+        read = FORMATS["lists"].read
+        earlier = read_names(Log.open(days[-1]).names) if days else None
+        options = {"pair_key": pair_key, "positions": CUT, "earlier": earlier}
+        source, folder = tmp_path / f"{len(days)}.parquet", tmp_path / f"log{len(days)}"
+        prepare(read, "lists", source, folder, **options)
+        days.append(folder)
+    first = named(spelled(text)[:4], pair_key)
+    seen = dict.fromkeys([*first, *named(spelled(text)[::-1], pair_key)])
+    assert found(days[0], pair_key) == found(days[1], pair_key) == first
+    assert found(days[2], pair_key) == list(seen) and len(seen) > len(first)
+    number = {name: place for place, name in enumerate(seen, 1)}
+    chunk = Log.open(days[2]).parts["sessions"].chunk()
+    for (query, documents), ids in zip(spelled(text)[::-1], chunk["query_doc_ids"], strict=True):
+        names = [(query, d) if pair_key == "query_document" else (d,) for d in documents[:CUT]]
+        assert ids[: len(names)].tolist() == [number[name] for name in names]
+
+
+def test_ids_of_another_kind_are_not_continued(tmp_path):
+    rows = [{"query_id": 1, "query_doc_ids": [3, 4], "clicks": [0, 1]}] * 3
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "log.parquet")
+    numbers, text = (pl.DataFrame({"document": ids}) for ids in ([3, 9], ["3", "9"]))
+    small = numbers.cast(pl.Int8)
+    cases = [
+        (numbers, "query_document", "pair_key=document"),
+        (numbers, None, "Leave out ids="),
+        (text, "document", "document is numbers in this log and text"),
+    ]
+    read, source, log = FORMATS["lists"].read, tmp_path / "log.parquet", tmp_path / "log"
+    for earlier, pair_key, message in cases:
+        with refuses(DataError, message):
+            prepare(read, "lists", source, log, pair_key=pair_key, earlier=earlier)
+        assert not log.exists()
+    prepare(read, "lists", source, log, pair_key="document", earlier=small)
+    assert read_names(Log.open(log).names)["document"].to_list() == [3, 9, 4]

@@ -252,6 +252,8 @@ def test_results_are_grouped_with_arrows_beside_references():
         "ndcg ↑    0.5000   0.7500    none        3",
         "",
         "epochs 4 (best 3), 8.00M sessions in 12.3 s (compiling 2.1 s), 781k/s",
+        "Test perplexity 1.4000, rank-CTR 1.5000, true user 1.3000: "
+        "50% of the way from rank-CTR to the true user.",
     ]
 
 
@@ -335,7 +337,7 @@ def test_a_job_of_a_sweep_prints_one_line_unless_all_is_asked_for(progress):
     logger.result(result_of(GROUPED))
     logger.finish(True)
     shown = stream.getvalue().splitlines()
-    assert len(shown) == (2 if progress == "auto" else 16)
+    assert len(shown) == (2 if progress == "auto" else 17)
     if progress == "auto":
         assert shown == [
             "job 7: cannot write checkpoint.npz",

@@ -108,10 +108,17 @@ def test_csv_holds_unrounded_numbers(files):
     assert frame["ll"].to_list() == pytest.approx([-0.3, -0.35, -0.4])
     t = 4.302653  # of 0.975 with 2 degrees of freedom
     assert high + 0.3 == pytest.approx(t * 0.1 / 3**0.5) == -0.3 - low
-    assert frame["ndcg@5"].is_null().to_list() == [False, True, False]
+    assert not {"ndcg@5", "ll_p_over"} & {*frame.columns}  # which tables do not show
     assert frame["training_seconds"].to_list() == [4, 2, 4]
     ranks = pl.read_csv(files["ll_per_rank.csv"].encode())
     assert ranks.filter(pl.col("name") == "UBM")["ll"].to_list() == pytest.approx([-0.36, -0.24])
+
+
+def test_a_full_csv_has_all_metrics_and_what_tests_are_over(folder):
+    made = tables(comparisons(find_runs([folder])[0])[0], full=True)
+    frame = pl.read_csv(made["leaderboard.csv"].encode())
+    assert frame["ndcg@5"].is_null().to_list() == [False, True, False]
+    assert frame["ll_interval_over"].to_list() == ["seeds", None, "seeds"]
 
 
 @pytest.fixture

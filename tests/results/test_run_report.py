@@ -75,7 +75,7 @@ def test_the_page_has_the_result_with_directions_beside_references(tmp_path, unr
     assert ["Log-likelihood ↑", "-0.5123", "-0.7000", "-0.4000", "-0.5123"] in rows
     assert ["Perplexity ↓", "1.6000", "2.0000", "1.4000", ""] in rows
     assert ["ranking", "@1", "@10"] in rows and ["nDCG ↑", "0.2500", "0.7500"] in rows
-    assert "67% of the way to the best possible" in text  # (2 - 1.6) / (2 - 1.4)
+    assert "67% of the way from rank-CTR to the true user" in text  # (2 - 1.6) / (2 - 1.4)
     assert ["seed", "3", "0"] in rows and "<code>clickexp seed=3</code>" in text
     assert ["2", "1.5000", "0.5000", "40", "1.8000", "1.3000", "0.4000"] in rows
 
@@ -118,8 +118,8 @@ def test_shared_parameters_have_their_intervals_beside_the_truth(tmp_path, unren
     missing = dict.fromkeys(("last_click", "low", "high", "relative_low", "relative_high"))
     file = report(tmp_path / "run", shared=[{**missing, "value": 0.75, **each} for each in shared])
     rows = Rows(file.read_text()).rows
-    assert ["examination", "2", "", "0.7500", "", "0.5000", "0.40 to 0.62"] in rows
-    assert ["continuation", "", "", "0.7500", "0.700 to 0.800", "", ""] in rows
+    assert ["examination", "2", "0.7500", "", "0.5000", "0.40 to 0.62"] in rows
+    assert ["continuation", "", "0.7500", "0.700 to 0.800", "", ""] in rows  # no last click
     panels = run_figures(find_runs([tmp_path / "run"])[0][0])["examination"]
     figure = drawing(panels)
     handles = dict(zip(*reversed(figure.axes[1].get_legend_handles_labels()), strict=True))

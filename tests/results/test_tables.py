@@ -27,10 +27,18 @@ ADJUSTBOX = r"""
 """The package, or where this machine lacks it what it does to `max width`."""
 
 
-def test_digits_follow_the_uncertainty():
-    values = [-0.332881, -0.33412, 1234.6, 0.25, np.nan]
-    assert rounded(values, [0.000031, 0.00142, 37.0, 0.0, 0.1]) == [
-        ("-0.33288", "0.00003"), ("-0.3341", "0.0014"), ("1235", "37"), ("0.25000", ""), ("–", ""),
+def test_digits_of_a_column_follow_its_smallest_uncertainty():
+    """At most four decimals, or six of differences."""
+    values = [-0.332881, -0.33412, 0.25, np.nan]
+    assert rounded(values, [0.031, 0.142, 0.0, 0.1]) == [
+        ("-0.33", "0.03"), ("-0.33", "0.14"), ("0.25", ""), ("–", ""),
+    ]  # fmt: skip
+    fine = [0.000031, 0.0014, 0.0, 0.1]
+    assert rounded(values, fine) == [
+        ("-0.3329", ""), ("-0.3341", "0.0014"), ("0.2500", ""), ("–", ""),
+    ]  # fmt: skip
+    assert rounded(values, fine, "+", most=6) == [
+        ("-0.33288", "0.00003"), ("-0.33412", "0.00140"), ("+0.25000", ""), ("–", ""),
     ]  # fmt: skip
 
 

@@ -23,8 +23,11 @@ class PairIds:
 
     Args:
         pair_key: One of PAIR_KEYS.
-        names: Receives the names.
+        names: Receives the names; where it has earlier ones, they keep their ids, and others come behind.
         own_queries: Queries keep the ids of the log, which are integers.
+
+    Raises:
+        DataError: The earlier names are of another pair_key.
     """
 
     def __init__(
@@ -36,6 +39,8 @@ class PairIds:
             own_queries,
         )
         self._queries, self._rows = IdTable(), IdTable()
+        if names is not None and names.earlier is not None:
+            self.continue_from(names.earlier)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -57,6 +62,22 @@ class PairIds:
             at = {"query": lists.rows[new], "document": new}
             self._names.append(**{name: values[at[name]] for name, values in named.items()})
         return replace(lists.with_documents(query_doc_ids=rows), sessions=sessions)
+
+    def continue_from(self, earlier: pl.DataFrame) -> None:
+        """Numbers the names of another log, which come first, in their order.
+
+        Raises:
+            DataError: They are of another pair_key.
+        """
+        pair_key = "query_document" if "query" in earlier.columns else "document"
+        if pair_key != self.pair_key:
+            raise DataError(
+                f"pair_key is {self.pair_key!r}, and {pair_key!r} in the log whose ids this one takes. Set "
+                f"pair_key={pair_key}, or leave out ids=."
+            )
+        sessions = {"query_ids": earlier["query"]} if "query" in earlier.columns else {}
+        documents = {"query_doc_ids": earlier["document"]}
+        self.number(Lists(np.ones(len(earlier), np.int64), documents, sessions))
 
 
 def with_session_keys(lists: Lists) -> Lists:

@@ -37,6 +37,7 @@ def compare(
     title: str | None = None,
     with_figures: bool = False,
     open_page: bool = False,
+    full: bool = False,
 ) -> list[Comparison]:
     """Reads the runs below the folders, prints how they compare, and writes comparison.html and tables/.
 
@@ -49,6 +50,7 @@ def compare(
         title: Title of the page; by default the names of folder and datasets.
         with_figures: Whether to write figures/, too: PDF and PNG.
         open_page: Whether to open the page in a browser.
+        full: Whether leaderboard.csv has all metrics, and what intervals and tests are over.
 
     Returns:
         One comparison for each test set.
@@ -71,7 +73,8 @@ def compare(
     for comparison in compared:
         _print(comparison, console)
         label = _label(comparison, compared)
-        made |= {f"tables/{name}": text for name, text in tables(comparison, label, ranks).items()}
+        of_one = tables(comparison, label, ranks, full)
+        made |= {f"tables/{name}": text for name, text in of_one.items()}
     if len(compared) > 1:
         say(
             f"{len(compared)} test sets, one table each: numbers of different test sets cannot be ranked"

@@ -17,6 +17,10 @@ from clickexp.utils.statistics.means import Spread
 
 MARKERS = "osD^vP*X"
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
+_FEW_DECADES = 100.0
+"""Ratio of costs below which a logarithmic axis has marks within decades."""
+_MARGIN = 0.08
+"""Of the height of a panel, above and below what it is scaled to."""
 _NAME, _DECADE = 24, 10
 """Letters of a line of a name beside an axis, and ratio of costs from which their axis is logarithmic."""
 _FEW = 10
@@ -151,6 +155,7 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
 
     Where some runs have ended, those that go on have a thin line each.
     """
+    later: list[float] = []
     for i, group in enumerate(groups):
         runs = [run for run in group.runs if any(metric in epoch for epoch in run.epochs)]
         curves = [
@@ -166,6 +171,7 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
         if len(curves) > 1:
             band: dict[str, Any] = {"color": COLORS[i], "alpha": 0.15, "linewidth": 0}
             axes.fill_between(x, spread.mean - spread.sd, spread.mean + spread.sd, **band)
+        later += [value for _, y in curves for value in y[1:]]
         for own, y in curves:
             thin: dict[str, Any] = {**look(i), "linewidth": 0.6, "alpha": 0.6}
             if len(y) > shared:
@@ -175,6 +181,7 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
     axes.xaxis.set_major_locator(
         MaxNLocator(10 if over == "epoch" else 4, integer=over == "epoch", min_n_ticks=1)
     )
+    scale_to(later, axes)
 
 
 def _along(run: Run, over: str) -> np.ndarray:
@@ -198,9 +205,25 @@ def cost(
     positive = [value for value in values if np.isfinite(value) and value > 0]
     if positive and max(positive) > _DECADE * min(positive):
         axes.set_xscale("log")
-    elif over == "parameters":
+        axes.xaxis.set_major_locator(
+            LogLocator(subs=(1, 2, 5) if _spans_few_decades(positive) else (1,))
+        )
+        axes.minorticks_off()
+    if over == "parameters" or axes.get_xscale() == "log":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set(xlabel=_broken(axis(over)), ylabel=_lines(figure_text(axis(metric))))
+
+
+def _spans_few_decades(values: Sequence[float]) -> bool:
+    return max(values) < _FEW_DECADES * min(values)
+
+
+def scale_to(values: Sequence[float], axes: Axes) -> None:
+    """Scales the second axis to values, such as those of later epochs; lines of others leave it."""
+    known = [value for value in values if np.isfinite(value)]
+    if len(known) > 1 and max(known) > min(known):
+        margin = _MARGIN * (max(known) - min(known))
+        axes.set_ylim(min(known) - margin, max(known) + margin)
 
 
 def calibration(groups: Sequence[Group], axes: Axes) -> None:
@@ -219,7 +242,8 @@ def calibration(groups: Sequence[Group], axes: Axes) -> None:
                 x, y, label=figure_text(group.name), marker=MARKERS[i], markersize=3, **look(i)
             )
             edges = np.linspace(0, 1, len(documents) + 1)
-            counts.stairs(documents, edges, baseline=None, linewidth=0.9, **look(i))
+            shown = np.where(documents > 0, documents, np.nan)
+            counts.stairs(shown, edges, baseline=None, linewidth=0.9, **look(i))
             largest = max(
                 [largest, *x, *y]
             )  # bins with few documents are left out, in small test sets all

@@ -19,6 +19,7 @@ from clickexp.results.figures.panels import (
     layouts,
     look,
     per_rank,
+    scale_to,
 )
 from clickexp.results.groups import Group
 from clickexp.runs.run import RelativeExamination, Run, Vectors
@@ -27,6 +28,8 @@ from clickexp.utils.text import layout_name
 
 CLICK_RATES = "click_rates_by_"
 """How names of figures of click rates begin."""
+_REFERENCE = 1
+"""Which of the groups gains are over."""
 _LOSSES = {"train/loss": "training", "val/loss": "validation"}
 
 
@@ -183,14 +186,28 @@ def _gain(groups: Sequence[Group], axes: Axes) -> None:
 
 
 def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
-    """Draws the perplexity of documents by their impressions in training."""
-    names = _ranges(_cold(groups[0])["from"])
-    for i, group in enumerate(groups):
-        curve = _cold(group)
-        if curve.get("from") == _cold(groups[0])["from"]:
-            values = np.array(curve["ppl"], np.float64)
-            axes.plot(names, values, label=figure_text(group.name), marker=MARKERS[i], **look(i))
+    """Draws the gain over the first reference by impressions in training, or the perplexity where there is none.
+
+    Perplexities of documents that are seldom shown are low, since they lie at low ranks: gains are not.
+    """
+    own = _cold(groups[0])
+    names = _ranges(own["from"])
+    perplexities = {
+        i: np.array(_cold(group)["ppl"], np.float64)
+        for i, group in enumerate(groups)
+        if _cold(group).get("from") == own["from"]
+    }
+    reference = perplexities.pop(_REFERENCE, None)
+    for i, values in perplexities.items():
+        if reference is not None:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                values = 100 * (reference - values) / (reference - 1)
+        label = figure_text(groups[i].name)
+        axes.plot(names, values, label=label, marker=MARKERS[i], **look(i))
     axes.set(xlabel="Impressions in training", ylabel="Perplexity")
+    if reference is not None:
+        axes.axhline(0, color="#888888", linewidth=0.8, zorder=0)
+        axes.set(ylabel=f"Gain over {figure_text(groups[_REFERENCE].name)} (%)")
 
 
 def _shares_by_impressions(groups: Sequence[Group], axes: Axes) -> None:
@@ -222,15 +239,17 @@ def _ranges(edges: Sequence[int]) -> list[str]:
 
 def _losses(run: Run, axes: Axes) -> None:
     """Draws the losses over epochs, and marks the best epoch."""
-    best = run.train.best_epoch
+    best, later = run.train.best_epoch, []
     for i, (metric, label) in enumerate(_LOSSES.items()):
         epochs = np.array([epoch.get("epoch") for epoch in run.epochs], np.float64)
         losses = np.array([epoch.get(metric) for epoch in run.epochs], np.float64)
         if not np.isfinite(losses).any():
             continue
         axes.plot(epochs, losses, label=label, marker="o", markersize=2.5, color=COLORS[i])
+        later += losses[epochs > 1].tolist()
         marked = epochs == best
         if metric.startswith("val/") and marked.any():
             axes.plot(epochs[marked], losses[marked], "*", color=COLORS[i], markersize=9, zorder=3)
     axes.set(xlabel="Epoch", ylabel="Loss\n(per document)")
+    scale_to(later, axes)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -10,14 +10,12 @@ from typing import Any
 from clickexp.results import metric_names
 from clickexp.results.colors import BLACK, COLORS, GRID
 from clickexp.results.figures.run import CLICK_RATES
-from clickexp.results.groups import Group
 from clickexp.results.pages.template import filled
-from clickexp.results.run_tables import rank_table, result_tables, shared_table
+from clickexp.results.run_tables import rank_table, result_tables, run_conclusion, shared_table
 from clickexp.runs.run import Run
 from clickexp.utils.escape import html_text
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.html import html
-from clickexp.utils.tables.numbers import number
 from clickexp.utils.tables.table import Table
 
 _CAPTIONS = {
@@ -29,13 +27,18 @@ _CAPTIONS = {
     "what it divides clicks by.",
     CLICK_RATES: "Click rates by rank of the test sessions, by length of list or a column with few values. One curve "
     "of examination fits them where they differ by a factor at most, or show other documents.",
-    "cold_start": "Perplexity of documents by how often training has shown them, and their share of the test set.",
-    "learning": "Losses by epoch. The model is that of the best epoch, which the star marks.",
+    "cold_start": "Share of the perplexity above 1 that is gained over rank-CTR, of documents by how often training "
+    "has shown them, and their share of the test set.",
+    "learning": "Losses by epoch, on the scale of all but the first. The model is that of the best epoch, which the "
+    "star marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
     "are click rates. Above, the number of documents in each bin; bins of fewer than 10 are left out below.",
 }
-_HEADLINES = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
-"""Metrics of rankings that sum up a run without perplexity, the first that it has."""
+_NOTES = {
+    "rank-CTR": " Rank-CTR predicts the click rate of each rank.",
+    "true user": " The true user, known where clicks are simulated, is the best possible.",
+}
+"""What references are, by name."""
 _WIDE = 1.5
 """Width over height from which a figure has a row to itself."""
 
@@ -46,7 +49,6 @@ Changed = tuple[str, Any, Any]
 
 def run_page(
     run: Run,
-    groups: Sequence[Group],
     drawings: Mapping[str, str],
     changed: Sequence[Changed],
     command: str,
@@ -55,7 +57,6 @@ def run_page(
 
     Args:
         run: The run.
-        groups: The run and its references.
         drawings: SVG of each figure by its name.
         changed: Settings that differ from the defaults.
         command: What was typed.
@@ -67,8 +68,9 @@ def run_page(
         "generator": "clickexp",
         "title": html_text(title),
         "about": html_text(_about(run)),
-        "conclusion": html_text(_conclusion(run, groups)),
+        "conclusion": html_text(run_conclusion(run)),
         "result": "".join(f"<div>{html(table)}</div>" for table in tables),
+        "notes": "".join(note for name, note in _NOTES.items() if name in run.references),
         "figures": "\n".join(_figure(name, svg) for name, svg in drawings.items()),
         "ranks": _details("Numbers by rank", ranks),
         "shared": _details("Shared parameters with intervals", shared_table(run)),
@@ -99,33 +101,6 @@ def _about(run: Run) -> str:
             f"{datetime.now():%Y-%m-%d %H:%M}",
         ]
     )
-
-
-def _conclusion(run: Run, groups: Sequence[Group]) -> str:
-    """The perplexity between that of rank-CTR and that of the true user, in a sentence; else nDCG, or the first metric.
-
-    Of metrics of rankings beside that of random order.
-    """
-    values = [group.runs[0].value("ppl") for group in groups]
-    own = values[0]
-    if own is None:
-        first = next(
-            (name for name in _HEADLINES if run.value(name) is not None), next(iter(run.metrics))
-        )
-        others = [(group.name, group.runs[0].value(first)) for group in groups[1:]]
-        beside = "".join(
-            f", {number(value)} in {name}" for name, value in others if value is not None
-        )
-        return f"{metric_names.name(first)} {number(run.value(first))} on the test set{beside}."
-    text = f"Test perplexity {number(own)}"
-    if len(values) > 1 and values[1] is not None:
-        text += f", {groups[1].name} {number(values[1])}"
-        gained = (values[1] - own) / max(values[1] - 1, 1e-9)
-        if len(values) > 2 and values[2] is not None and values[2] < values[1]:
-            way = (values[1] - own) / (values[1] - values[2])
-            return f"{text}, {groups[2].name} {number(values[2])}: {way:.0%} of the way to the best possible."
-        return f"{text}: a gain of {gained:.1%} of the perplexity above 1."
-    return f"{text}."
 
 
 def _changed(changed: Sequence[Changed]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clickexp.results.figures.drawing import draw
-from clickexp.results.figures.run import run_figures, run_groups
+from clickexp.results.figures.run import run_figures
 from clickexp.results.pages.run import Changed, run_page
 from clickexp.runs.run import Run
 from clickexp.runs.store import REPORT
@@ -24,7 +24,7 @@ def write_report(run: Run, changed: Sequence[Changed], command: str) -> Path:
     """
     drawn = draw(run_figures(run).items(), formats=["svg"])
     drawings = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items()}
-    text = run_page(run, run_groups(run), drawings, changed, command)
+    text = run_page(run, drawings, changed, command)
     with whole(run.folder / REPORT) as part:
         part.write_text(text, encoding="utf-8")
     return run.folder / REPORT

@@ -19,8 +19,18 @@ from jaxtyping import Bool, Float, Integer
 from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel
 from clickexp.numerics import LogPair, log_sigmoid_pair
-from clickexp.parameters import EmbeddingParameter, GlobalParameter, PositionParameter, Rows, Table
-from clickexp.parameters.base import Parameter
+from clickexp.parameters import (
+    EmbeddingParameter,
+    EmbeddingParameterConfig,
+    GlobalParameter,
+    GlobalParameterConfig,
+    PositionParameter,
+    PositionParameterConfig,
+    Rows,
+    Table,
+)
+from clickexp.parameters.base import Parameter, ParameterConfig
+from clickexp.parameters.embedding import FullEmbedding
 from clickexp.types import Array, ByRank, Scalar
 
 _LARGEST_LOGIT = math.log((1 - 1e-6) / 1e-6)
@@ -143,7 +153,25 @@ def _row_count(role: str, tower: Any) -> int:
             return tower.weight.shape[0]
         case EmbeddingParameter() if isinstance(tower.table, Table) and tower.projection is None:
             return tower.table.get_value().values.shape[0]
-    raise ConfigError(
-        f"{role}: counts cannot estimate this {type(tower).__name__}; choose a tower of one number per row, such as "
-        f"parameter@{role}=embedding or position, or train it with trainer=default"
+    raise _not_counted(role, type(tower).__name__)
+
+
+def check_towers(settings: Mapping[str, Any]) -> None:
+    """Checks arguments of a model before there is data: ConfigError for a tower that counts cannot estimate."""
+    for role, tower in settings.items():
+        if not isinstance(tower, ParameterConfig):
+            continue
+        if isinstance(tower, EmbeddingParameterConfig):
+            store = getattr(tower.embedding_fn, "func", tower.embedding_fn)
+            is_counted = store is FullEmbedding and tower.embedding_features == 1
+        else:
+            is_counted = isinstance(tower, GlobalParameterConfig | PositionParameterConfig)
+        if not is_counted:
+            raise _not_counted(role, type(tower).__name__.removesuffix("Config"))
+
+
+def _not_counted(role: str, tower: str) -> ConfigError:
+    return ConfigError(
+        f"{role}: counts cannot estimate this {tower}; choose a tower of one number per row, such as "
+        f"{role}=embedding or position, or train it with trainer=default"
     )

@@ -51,7 +51,7 @@ class CountingTrainer(EstimatingTrainer):
         """The counts for a class of models; see `EstimatingTrainer`."""
         count = COUNTS.find(model, settings)
         if count is None:
-            others = "trainer=em or trainer=default"
+            others = "trainer=default, or trainer=em where that estimates it"
             raise unsupported("counting", COUNTS.names(), model, settings, others)
 
         def observed(

@@ -18,6 +18,7 @@ from clickexp.models import (
 from clickexp.models.base import Model
 from clickexp.training.em import pyclick
 from clickexp.training.em.bernoulli import BernoulliTowers, Counts, Event, Logit, PerRank
+from clickexp.training.em.counting import COUNTS
 from clickexp.training.em.estimation import (
     ByModel,
     EstimatingTrainer,
@@ -91,7 +92,8 @@ class EMTrainer(EstimatingTrainer):
         exact = EXPECTATIONS.find(model, settings)
         approximate = _PYCLICK.find(model, settings) if self.e_step == "pyclick" else None
         if exact is None:
-            others = "trainer=counting or default"
+            is_counted = COUNTS.find(model, settings) is not None
+            others = "trainer=counting or trainer=default" if is_counted else "trainer=default"
             raise unsupported("em", EXPECTATIONS.names(), model, settings, others)
 
         def expected(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 MISSING = "–"
 DECIMALS = 4
 """Decimals of numbers without an uncertainty, and of the ends of intervals at most."""
-_MOST_DECIMALS = 6
-"""An uncertainty that is 0 to so many decimals is not shown."""
+FINE = 6
+"""Decimals at most of differences, which paired tests tell apart beyond the error of the test set."""
 _END_ERROR = 0.0216
 """Standard error of an end of a 95% interval by 1,000 resamples of a normal quantity, over the interval's width."""
 
@@ -42,46 +42,47 @@ def count(value: float) -> str:
 
 
 def rounded(
-    values: Sequence[float], uncertainties: Sequence[float], sign: str = "", more: int = 0
+    values: Sequence[float],
+    uncertainties: Sequence[float],
+    sign: str = "",
+    more: int = 0,
+    most: int = DECIMALS,
 ) -> list[tuple[str, str]]:
-    """Returns text of each number of a column and of its uncertainty, with the decimals that the uncertainty leaves.
+    """Returns text of each number of a column and of its uncertainty, with the decimals that uncertainties leave.
 
     Args:
         values: The numbers; nan becomes MISSING.
-        uncertainties: One for each; numbers without one have the most decimals of the column, or four, or their first
-            digit where these decimals are zeros.
+        uncertainties: One for each. The smallest one that is shown gives the decimals of the column; without any these
+            are `most`, or four. One that is 0 to `most` decimals is not shown. A number without one, whose decimals are
+            zeros, has its first digit.
         sign: "+" shows the sign of all.
         more: Decimals beyond those, where the uncertainty is not that of differences between rows.
+        most: Decimals at most.
     """
+    shown = [math.isfinite(each) and each >= 0.5 * 10.0**-most for each in uncertainties]
     places = [
-        None if (known := _decimals(each)) is None else known + more for each in uncertainties
+        _decimals(each) + more for each, known in zip(uncertainties, shown, strict=True) if known
     ]
-    others = max((each for each in places if each is not None), default=DECIMALS)
+    decimals = min(max(places, default=DECIMALS), most)
 
-    def text(value: float, known: int | None) -> str:
-        shown = f"{value:{sign}.{others if known is None else known}f}"
-        if known is None and value and not float(shown):
+    def text(value: float, known: bool) -> str:
+        digits = f"{value:{sign}.{decimals}f}"
+        if not known and value and not float(digits):
             return f"{value:{sign}.{-math.floor(math.log10(abs(value)))}f}"
-        return shown
+        return digits
 
     return [
-        (text(value, known), "" if known is None else f"{each:.{known}f}")
+        (text(value, known), f"{each:.{decimals}f}" if known else "")
         if math.isfinite(value)
         else (MISSING, "")
-        for value, each, known in zip(values, uncertainties, places, strict=True)
+        for value, each, known in zip(values, uncertainties, shown, strict=True)
     ]
 
 
-def _decimals(uncertainty: float) -> int | None:
-    """Returns decimals of a number with this uncertainty: those of its first digit, or of its second after a 1.
-
-    Returns:
-        None where the uncertainty is unknown or 0 to six decimals.
-    """
-    if not math.isfinite(uncertainty) or uncertainty < 0.5 * 10**-_MOST_DECIMALS:
-        return None
+def _decimals(uncertainty: float) -> int:
+    """Returns decimals of a number with this uncertainty: those of its first digit, or of its second after a 1."""
     digit, exponent = f"{uncertainty:.1e}".split("e")
-    return min(max((1 if digit[0] == "1" else 0) - int(exponent), 0), _MOST_DECIMALS)
+    return max((1 if digit[0] == "1" else 0) - int(exponent), 0)
 
 
 def standing(texts: Sequence[str], direction: int) -> list[int]:

@@ -600,7 +600,7 @@ REFUSED = [
         EMTrainer(),
         "PBM",
         {"attraction": DeepParameterConfig(features=3)},
-        ["attraction: ", "this DeepParameter", "parameter@attraction=embedding"],
+        ["attraction: ", "this DeepParameter", "attraction=embedding"],
     ),
     (EMTrainer(), "PBM", {"attraction": HASHED}, ["this EmbeddingParameter"]),
     (EMTrainer(), "PBM", {"attraction": WIDE}, ["one number per row"]),
