@@ -1,6 +1,7 @@
 """The tables of a comparison: overall, relative to the baseline, and per rank; for readers and as CSV for programs."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -205,11 +206,11 @@ def _leaderboard_csv(comparison: Comparison, full: bool) -> str:
 
 def _metric_columns(
     comparison: Comparison, group: Group, metric: str, full: bool
-) -> dict[str, float | str | None]:
+) -> dict[str, Any]:
     """Returns mean, spread, interval, p-value and difference of a metric; with `full` what they are over."""
     spread, (low, high, over) = group.spread(metric), group.interval(metric)
     value, half, p = comparison.difference(comparison.baseline, group, metric)
-    columns: dict[str, float | str | None] = {
+    columns: dict[str, Any] = {
         metric: spread.mean,
         f"{metric}_sd": spread.sd,
         f"{metric}_low": low,
