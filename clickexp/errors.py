@@ -32,15 +32,9 @@ class DataError(UserError, ValueError):
 
 
 class FaultyLogError(DataError):
-    """A log with faults of some kinds, each in a line of the message; options leave them out, if any does."""
+    """A log with faults of some kinds, each in a line of the message; the last line says what options can do."""
 
-    def __init__(self, lines: Sequence[str], options: Mapping[str, str]):
-        stated = " ".join(f"{key}={value}" for key, value in options.items())
-        end = f"The log seems to need {stated}; what is faulty then is said next."
-        if not options:
-            end = "No list is without a fault, so that dropping them leaves nothing."
-        elif "invalid" in options:
-            end = f"{stated} leaves out what is faulty, and counts it."
+    def __init__(self, lines: Sequence[str], end: str, options: Mapping[str, str]):
         several = [f"the log has {len(lines)} kinds of faults:", *(f"  {line}" for line in lines)]
         message = f"{lines[0]} {end}" if len(lines) == 1 else "\n".join([*several, end])
         super().__init__(message, options)

@@ -282,6 +282,8 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
     why = ""
     if format is None:
         named = [value for key, value in flat_options(options) if key.startswith("columns.")]
+        features = options.get("features")
+        named += features if isinstance(features, list) else []
         format, found, why = detect(path, FORMATS, named)
         options = merged(found, options)
     opener = _opener(format)

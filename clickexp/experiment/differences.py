@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra import compose
@@ -11,6 +12,10 @@ from omegaconf import OmegaConf
 from clickexp.experiment.conf import default_options
 from clickexp.experiment.overrides import line_of, parsed
 from clickexp.runs.settings import LAUNCHING
+from clickexp.utils.paths import display_path
+
+_CONTINUE = "continue_from"
+"""The key that names the folder of an interrupted run."""
 
 
 def command_of(overrides: Sequence[str]) -> str:
@@ -19,6 +24,17 @@ def command_of(overrides: Sequence[str]) -> str:
         line_of(each) for each in parsed(overrides) if not each.key_or_group.startswith(LAUNCHING)
     ]
     return shlex.join(["clickexp", *lines])
+
+
+def continuing_command(folder: Path, overrides: Sequence[str]) -> str:
+    """Returns the command that continues an interrupted run from its checkpoint.
+
+    Args:
+        folder: Of the run.
+        overrides: Those of the run.
+    """
+    kept = [each for each in overrides if not each.startswith(f"{_CONTINUE}=")]
+    return f"{command_of(kept)} {shlex.quote(f'{_CONTINUE}={display_path(folder)}')}"
 
 
 def chosen_option(group: str, overrides: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Output before a run trains: its configuration as YAML, the record that loggers receive, and notes."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -58,6 +59,7 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
             "model": {**config["model"], "name": model},
             "dataset": {**config["dataset"], "name": dataset},
             "overrides": overrides,
+            "group": settings.group or sweep,
         },
         name=f"{model}-{dataset}-{settings.seed}",
         project=settings.project,
@@ -67,6 +69,8 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
         notes=settings.notes,
         title=_title(parts, [key.partition(".")[0] for key in overrides] if sweep else None),
         changes=_changes({key: value for key, value in named.items() if key not in _TITLE}),
+        fingerprint=parts.origin.fingerprint,
+        continues=Path(settings.continue_from) if settings.continue_from else None,
     )
 
 

@@ -12,12 +12,25 @@ from clickexp.data.log_format import LogFormat
 from clickexp.data.prepared import open_prepared
 from clickexp.errors import OF_SYSTEM, UserError
 from clickexp.experiment.build import build_model, share_compilations
+from clickexp.experiment.differences import command_of, continuing_command
 from clickexp.experiment.instantiate import CONTEXT, constructor, model_constructor
 from clickexp.experiment.values import default_value
 from clickexp.export.trust import check_targets
 from clickexp.models import Model
 from clickexp.runs.run import Origin, Run
-from clickexp.runs.store import CONFIG, ENCODING, IDS, MODEL, natural, read_limited
+from clickexp.runs.store import (
+    CHECKPOINT,
+    CONFIG,
+    ENCODING,
+    IDS,
+    MODEL,
+    OVERRIDES,
+    RESULT,
+    natural,
+    read_epochs,
+    read_limited,
+    read_yaml,
+)
 from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
 from clickexp.utils.progress import Steps
@@ -70,7 +83,7 @@ def fitted(
     share_compilations(Path(default_value("cache_dir")))
     config = configuration(run)
     if not (run / MODEL).is_file():
-        raise UserError(f"{run}: there is no {MODEL}. Run again with save_model=true.")
+        raise UserError(_without_model(run))
     origin = _origin(run)
     node = _dataset_node(run, config, origin, path, trust)
     read, new_model = constructor(node, "dataset"), model_constructor(config)
@@ -96,6 +109,20 @@ def fitted(
     sys.stderr.write(described)
     model.eval()
     return Fitted(model, dataset, is_own=not is_another)
+
+
+def _without_model(run: Path) -> str:
+    """Says why a run has no model, and the command that makes one."""
+    words = read_yaml(run / OVERRIDES)
+    overrides = [str(word) for word in words] if isinstance(words, list) else []
+    if (run / RESULT).is_file():
+        return f"{run}: there is no {MODEL}. Run again with save_model=true."
+    if (run / CHECKPOINT).is_file():
+        epochs = read_epochs(run)
+        after = f" after epoch {epochs[-1]['epoch']}" if epochs else ""
+        command = continuing_command(run, overrides)
+        return f"{run}: the run was interrupted{after}. This finishes it: {command}"
+    return f"{run}: the run did not finish. This repeats it: {command_of(overrides)}"
 
 
 def _origin(run: Path) -> Origin:

@@ -28,6 +28,8 @@ class RunInfo:
         notes: Text on a dashboard.
         title: The run in a few words: model, data, optimizer and seed.
         changes: Its other overrides, such as learning_rate=0.1.
+        fingerprint: Of the data.
+        continues: The folder of the run whose training it continues, if that is another one.
     """
 
     folder: Path
@@ -40,6 +42,8 @@ class RunInfo:
     notes: str | None = None
     title: str = ""
     changes: tuple[str, ...] = ()
+    fingerprint: str = ""
+    continues: Path | None = None
 
 
 class Logger:

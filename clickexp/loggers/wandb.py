@@ -1,5 +1,6 @@
 """A run on Weights & Biases, online or offline."""
 
+import json
 import os
 import shlex
 from collections import defaultdict
@@ -16,6 +17,7 @@ import wandb
 
 from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
 from clickexp.runs.run import Run
+from clickexp.runs.store import DASHBOARD, read_object
 from clickexp.utils.documents import plain
 from clickexp.utils.paths import display_path
 
@@ -56,6 +58,8 @@ class WandbLogger(Logger):
     `train/*`, `val/*` of the best epoch, `parameters` and `config_hash`. In the configuration `_target_` becomes
     `class`, without its module. Model, dataset and experiment are tags; the fitted model and the report are artifacts.
 
+    A run that continues an interrupted one on the same data goes on in its W&B run, which has the epochs of before.
+
     Args:
         project: Defaults to that of the run.
         entity: User or team; defaults to yours.
@@ -86,6 +90,10 @@ class WandbLogger(Logger):
         self.settings = {"silent": True, "console": "off", "init_timeout": 30, **(settings or {})}
         self.sessions = 0
         self._folder = Path()
+        self._place = Path(DASHBOARD)
+        self._data = ""
+        self._id: str | None = None
+        self._logged = 0
         self._run: wandb.Run | None = None
 
     @property
@@ -107,13 +115,16 @@ class WandbLogger(Logger):
     def start(self, info: RunInfo) -> str | None:
         """Opens the run; returns its address, or why it is offline and how to sync it."""
         info.folder.mkdir(parents=True, exist_ok=True)
-        self._folder = info.folder
+        self._folder, self._data = info.folder, info.fingerprint
+        self._place = info.folder / DASHBOARD
+        self._find_interrupted(info)
         home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
         if not home or not os.access(home, os.W_OK):  # else W&B's service would print its log
             os.environ.setdefault("WANDB_CACHE_DIR", str(info.folder / "wandb"))
         reason = (
             self._open_automatically(info) if self.mode == "auto" else self._open(info, self.mode)
         )
+        self._remember()
         run = self.run
         for axis, names in _AXES.items():
             for name in (axis, *names):
@@ -143,7 +154,11 @@ class WandbLogger(Logger):
             )
             if seconds > 0 and "sessions" in record:
                 row["speed/sessions_per_second"] = record["sessions"] / seconds
+        if record["epoch"] <= self._logged:  # by the run that this one continues
+            return
         self.run.log(row)
+        self._logged = record["epoch"]
+        self._remember()
 
     def per_rank(self, split: Split, values: Vectors) -> None:
         """Logs a point per rank of each curve."""
@@ -188,7 +203,24 @@ class WandbLogger(Logger):
         if ok and self.artifacts:
             for kind, patterns in _ARTIFACTS.items():
                 self._log_artifact(kind, patterns)
+        if ok:
+            self._place.unlink(missing_ok=True)
         self._run.finish(exit_code=0 if ok else 1)
+
+    def _find_interrupted(self, info: RunInfo) -> None:
+        """Takes up the id of the W&B run that this run continues, and the number of epochs that it has."""
+        for folder in (info.folder, info.continues):
+            earlier = read_object(folder / DASHBOARD) if folder else {}
+            if earlier.get("data") == self._data and isinstance(earlier.get("id"), str):
+                self._id, self._logged = earlier["id"], int(earlier.get("epochs") or 0)
+                return
+
+    def _remember(self) -> None:
+        """Notes which run this is, should it be interrupted."""
+        if self.run.disabled:
+            return
+        note = {"id": self.run.id, "data": self._data, "epochs": self._logged}
+        self._place.write_text(json.dumps(note))
 
     def _log_artifact(self, kind: str, patterns: Sequence[str]) -> None:
         """Logs files of the run's folder as an artifact; they stay where they are until they are uploaded."""
@@ -223,6 +255,8 @@ class WandbLogger(Logger):
         self._run = wandb.init(
             project=self.project or info.project,
             entity=self.entity,
+            id=self._id,
+            resume="allow" if self._id and mode == "online" else None,
             name=info.name,
             group=info.group,
             job_type=info.job_type,

@@ -14,6 +14,7 @@ from clickexp.runs.store import (
     BEST,
     CHECKPOINT,
     CONFIG,
+    DASHBOARD,
     ENCODING,
     HYDRA,
     IDS,
@@ -33,7 +34,19 @@ from clickexp.utils.text import listed
 RUN_DIR = "hydra.run.dir"
 _UNUSED = (".hydra", "multirun.yaml", "main.log", LOCK)
 """What a folder holds before its run or sweep starts; the lines of the log were on the terminal, too."""
-_FILES = (RESULT, RECORD, CHECKPOINT, MODEL, IDS, ENCODING, SHARED, CONFIG, SESSIONS, LISTS)
+_FILES = (
+    RESULT,
+    RECORD,
+    CHECKPOINT,
+    DASHBOARD,
+    MODEL,
+    IDS,
+    ENCODING,
+    SHARED,
+    CONFIG,
+    SESSIONS,
+    LISTS,
+)
 _WRITTEN = (
     *_FILES,
     HYDRA,

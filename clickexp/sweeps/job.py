@@ -19,6 +19,7 @@ from clickexp.runs.run import Run
 from clickexp.runs.sources import changed, sources
 from clickexp.runs.store import (
     CHECKPOINT,
+    DASHBOARD,
     KEPT,
     Record,
     finished,
@@ -51,10 +52,12 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     try:
         return _run_experiment(cfg, hydra)
     except KeyboardInterrupt:
-        there = (folder / CHECKPOINT).exists()
-        hint = (
-            f"; continue_from={display_path(folder)} continues from its checkpoint" if there else ""
-        )
+        hint = ""
+        if (folder / CHECKPOINT).exists():
+            from clickexp.experiment.differences import continuing_command
+
+            command = continuing_command(folder, list(hydra.overrides.task))
+            hint = f"; this continues from its checkpoint: {command}"
         complain("clickexp", f"interrupted{hint}")
         raise
 
@@ -136,6 +139,8 @@ def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
                 FileNotFoundError
             ):  # none was written, or another job was faster
                 shutil.move(each / CHECKPOINT, folder / CHECKPOINT)
+                if (each / DASHBOARD).is_file():
+                    shutil.move(each / DASHBOARD, folder / DASHBOARD)
                 break
         return _run_experiment(cfg, hydra)
 

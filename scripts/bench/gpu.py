@@ -1,16 +1,20 @@
-"""What limits training on an accelerator: memory, rows of large tables, kernels, the feed. Within ten minutes on a GPU.
+"""What limits training on an accelerator: memory, rows of large tables, kernels, what is around steps, the feed.
 
-python scripts/bench/gpu.py
-python scripts/bench/gpu.py --small     # a minute or two on a CPU, to see that it runs
+python scripts/bench/gpu.py                        # made for ten minutes on a GPU; a row is printed once it is measured
+python scripts/bench/gpu.py --sections rows steps
+python scripts/bench/gpu.py --small                # a minute or two on a CPU, to see that it runs
+
+Models train as by default: posteriors by natural gradients, with the shares that a count pass leaves.
 """
 
 import argparse
+import dataclasses
 import itertools
 import re
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -19,20 +23,22 @@ import numpy as np
 from loader import seconds as loader_seconds
 from log import CLICK_RATE, POSITIONS, Log, zipf
 from ours import build
-from report import machine, print_table
+from report import machine
 
 from clickexp.data import Sessions, Superbatch, superbatches
 from clickexp.data.feed import Compiled
-from clickexp.training import lazy_adagrad
+from clickexp.training import natural_gradient
 from clickexp.training.accelerators import slow_scatter
 from clickexp.training.memory import peak_memory
+from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.step import TrainState, TrainStep, split_model
 
 MODELS = ("PBM", "UBM", "DBN")
 STEPS = 16
 REPEATS = 5
+SECTIONS = ("memory", "rows", "steps", "around", "feed")
 WIDTH = 4
-"""Floats of a row: a parameter, Adagrad's sum, the accumulator and the prior's share."""
+"""Floats of a row: mean and deviation of the posterior, the mean log rank and the prior's share."""
 
 COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) .*\{$")
 INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (\(.*?\)|\S+) ([\w-]+)\(")
@@ -124,12 +130,22 @@ def sessions(rows: int, count: int) -> Sessions:
 class Case:
     """A model's compiled step on a table, and its state."""
 
-    def __init__(self, model: str, rows: int):
-        optimizer = lazy_adagrad()
+    def __init__(self, model: str, rows: int, log: Sessions):
+        optimizer = natural_gradient()
         sizes = Log(Path(), {}, rows, POSITIONS, CLICK_RATE)
-        graphdef, self.state = split_model(build(model, sizes), optimizer)
+        graphdef, state = split_model(build(model, sizes), optimizer)
+        step = TrainStep(graphdef, optimizer)
+        count, found = (
+            Compiled(step.count, donate_argnums=0),
+            learned_priors.no_documents(state.tables),
+        )
+        for batch in superbatches(log, 4096, STEPS):
+            found = count(found, state, batch.arrays, np.int32(batch.steps))
+        tables = jax.jit(learned_priors.shares, donate_argnums=0)(state.tables, found)
+        per_pass = jnp.float32(max(log.count // 4096, 1))
+        self.state = dataclasses.replace(state, tables=tables, steps_per_pass=per_pass)
         self.rows = rows
-        self.step = Compiled(TrainStep(graphdef, optimizer), donate_argnums=0)
+        self.step = Compiled(step, donate_argnums=0)
 
     def epoch(self, batches: Iterator[Superbatch]) -> TrainState:
         for batch in batches:
@@ -181,7 +197,8 @@ def copies(text: str, rows: int) -> int:
 
 def feed(rows: int, count: int, batch_size: int) -> list[tuple[str, float]]:
     """M sessions/s of the loader, and of PBM's epochs from the loader and from what lies on the device."""
-    log, case = sessions(rows, count), Case("PBM", rows)
+    log = sessions(rows, count)
+    case = Case("PBM", rows, log)
     times = [loader_seconds(log, batch_size, STEPS, 1, epoch) for epoch in range(3)]
     resident = on_device(superbatches(log, batch_size, STEPS))
     number = itertools.count()
@@ -195,40 +212,78 @@ def feed(rows: int, count: int, batch_size: int) -> list[tuple[str, float]]:
     ]
 
 
+def steps_of_models(tables: Sequence[int], batch_sizes: Sequence[int]) -> Iterator[tuple]:
+    """What `Case.row` measures, of each model, table and size of batches."""
+    for rows in tables:
+        log = sessions(rows, STEPS * batch_sizes[-1])
+        for model in MODELS:
+            case = Case(model, rows, log)
+            for size in batch_sizes:
+                yield (f"{model}, {rows:.0e}, {size:,}", *case.row(log, size))
+
+
+def around(case: Case) -> Iterator[tuple[str, float]]:
+    """Seconds of what an epoch does besides steps, on a large table."""
+    refit = jax.jit(learned_priors.refit_priors, donate_argnums=0)
+    tables = case.state.tables
+
+    def refitted() -> object:
+        nonlocal tables
+        tables = refit(tables)
+        return tables
+
+    yield "refit of the prior", median_seconds(refitted, 2)
+    copy = jax.jit(lambda tables: jax.tree.map(jnp.copy, packing.learned(tables)))
+    yield "snapshot of the best state", median_seconds(lambda: copy(tables), 2)
+    start = time.perf_counter()
+    np.asarray(jax.tree.leaves(tables)[0])
+    yield "table to the host", time.perf_counter() - start
+
+
+def print_rows(title: str, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table whose rows are printed as they are measured, so that a cut loses none of them."""
+    print(f"\n{title}\n\n| {' | '.join(headers)} |\n|{'---|' * len(headers)}", flush=True)
+    for row in rows:
+        cells = [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--small", action="store_true", help="small tables and batches")
-    small = parser.parse_args().small
+    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=SECTIONS)
+    arguments = parser.parse_args()
+    small, wanted = arguments.small, arguments.sections
     tables = (10**4, 10**6) if small else (10**5, 10**8)
     batch_sizes = (1024, 4096) if small else (4096, 16_384, 65_536)
     start = time.perf_counter()
-    print(device(), machine(), *filter(None, [slow_scatter()]), sep="\n")
-    print_table("Memory", ("", "GB/s"), memory(1 << (26 if small else 30)))
-    title = f"Rows of {WIDTH} floats, a table of {tables[1]:.0e} rows"
-    headers = ("", "ns per row", "GB/s", "time : uniform")
-    print_table(title, headers, rows_of_a_table(tables[1], 1 << (16 if small else 22)))
-    found = []
-    for rows in tables:
-        log = sessions(rows, STEPS * batch_sizes[-1])
-        for model in MODELS:
-            case = Case(model, rows)
-            found += [
-                (f"{model}, {rows:.0e}, {size:,}", *case.row(log, size)) for size in batch_sizes
-            ]
-    headers = (
-        "model, rows, batch",
-        "us per step",
-        "M sessions/s",
-        "kernels",
-        "unknown loops",
-        "table copies",
-    )
-    print_table("Training steps on batches that lie on the device, Zipf ids", headers, found)
-    count, size = (200_000, 4096) if small else (10_000_000, 16_384)
-    title = f"PBM, {count:,} sessions, {tables[1]:.0e} rows, batches of {size:,}"
-    print_table(title, ("", "M sessions/s"), feed(tables[1], count, size))
+    print(device(), machine(), *filter(None, [slow_scatter()]), sep="\n", flush=True)
+    if "memory" in wanted:
+        print_rows("Memory", ("", "GB/s"), memory(1 << (26 if small else 30)))
+    if "rows" in wanted:
+        title = f"Rows of {WIDTH} floats, a table of {tables[1]:.0e} rows"
+        headers = ("", "ns per row", "GB/s", "time : uniform")
+        print_rows(title, headers, rows_of_a_table(tables[1], 1 << (16 if small else 22)))
+    if "steps" in wanted:
+        headers = (
+            "model, rows, batch",
+            "us per step",
+            "M sessions/s",
+            "kernels",
+            "unknown loops",
+            "table copies",
+        )
+        title = "Training steps on batches that lie on the device, Zipf ids"
+        print_rows(title, headers, steps_of_models(tables, batch_sizes))
+    if "around" in wanted:
+        case = Case("PBM", tables[1], sessions(tables[1], STEPS * batch_sizes[0]))
+        print_rows(f"Around steps, PBM, {tables[1]:.0e} rows", ("", "seconds"), around(case))
+    if "feed" in wanted:
+        count, size = (200_000, 4096) if small else (10_000_000, 16_384)
+        title = f"PBM, {count:,} sessions, {tables[1]:.0e} rows, batches of {size:,}"
+        print_rows(title, ("", "M sessions/s"), feed(tables[1], count, size))
     peaks = peak_memory()
     print(", ".join(f"{name}: {value:,.0f}" for name, value in peaks.items()))
     print(f"{time.perf_counter() - start:.0f} s")

@@ -11,7 +11,6 @@ import argparse
 import functools
 import gzip
 import multiprocessing
-import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -155,11 +154,17 @@ def measured(task: Callable[[Path], int], file: Path) -> tuple[float, float, flo
 
 
 def _measure(task: Callable[[Path], int], file: Path) -> tuple[float, float, float]:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _peak()
     start, cpu = time.perf_counter(), time.process_time()
     pages = task(file)
     rates = pages / (time.perf_counter() - start), pages / (time.process_time() - cpu)
-    return *rates, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return *rates, (_peak() - before) / 1024
+
+
+def _peak() -> int:
+    """Peak memory of this process in KiB; what getrusage says of a new process includes its parent's."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
 
 
 def main() -> None:

@@ -125,7 +125,7 @@ def test_text_of_typed_files_is_a_category_and_numbers_may_stay_as_they_are(tmp_
     )
     np.testing.assert_allclose(made(plain)[:, 0], rows["price"].to_numpy(), rtol=1e-6)
     assert plain.train.standardized == frozenset()
-    with refuses(DataError, "line 2", "brand holds", "dataset.columns.brand={dtype: category}"):
+    with refuses(DataError, "line 2", "brand holds", "columns.brand={dtype: category}"):
         opened(tmp_path, rows, "impressions csv", features=["brand"])
 
 

@@ -7,7 +7,9 @@ from clickexp.experiment.display import run_info
 
 
 def changes(*overrides):
-    settings = SimpleNamespace(seed=1, project="tests", group=None, tags=(), notes=None)
+    settings = SimpleNamespace(
+        seed=1, project="tests", group=None, tags=(), notes=None, continue_from=None
+    )
     values = {
         "model": {},
         "dataset": {},
@@ -16,8 +18,14 @@ def changes(*overrides):
     }
     config = SimpleNamespace(values=values, settings=settings, overrides=overrides)
     named = SimpleNamespace(name="PBM")
+    origin = SimpleNamespace(fingerprint="a")
     parts = SimpleNamespace(
-        config=config, folder=Path("runs/0"), model=named, dataset=named, trainer=None
+        config=config,
+        folder=Path("runs/0"),
+        model=named,
+        dataset=named,
+        trainer=None,
+        origin=origin,
     )
     return run_info(parts, "sweep").changes
 

@@ -563,7 +563,19 @@ def foreign(folder):
 
 
 def without_model(folder):
+    (folder / "result.json").write_text("{}")
     (folder / "config.yaml").write_text("{dataset: {}, model: {}, seed: 1, max_sessions: null}")
+    return [str(folder)]
+
+
+def interrupted(folder):
+    """A run that has a checkpoint of its second epoch, and no result."""
+    without_model(folder)
+    (folder / "result.json").unlink()
+    (folder / ".hydra").mkdir()
+    (folder / ".hydra/overrides.yaml").write_text("[model=pbm]")
+    (folder / "metrics.jsonl").write_text('{"epoch": 1}\n{"epoch": 2}\n')
+    (folder / "checkpoint.npz").touch()
     return [str(folder)]
 
 
@@ -609,6 +621,10 @@ WRONG = {
         ("Name one of them: {folder}/0, {folder}/2, {folder}/10",),
     ),
     "another config": (lambda pbm, folder: foreign(folder), ("config.yaml", "dataset and model")),
+    "interrupted": (
+        lambda pbm, folder: interrupted(folder),
+        ("interrupted after epoch 2", "clickexp model=pbm", "continue_from="),
+    ),
     "no model": (lambda pbm, folder: without_model(folder), ("no model.npz", "save_model=true")),
     "half a model": (
         lambda pbm, folder: half(copy(pbm, folder)),

@@ -158,5 +158,5 @@ def test_backends_are_imported_only_when_used():
 def test_every_exported_name_is_a_logger_or_the_run_info():
     for name in loggers.__all__:
         assert name == "RunInfo" or issubclass(getattr(loggers, name), Logger)
-    with pytest.raises(AttributeError, match="TensorBoardLogger"):
-        loggers.TensorBoardLogger  # noqa: B018
+    with pytest.raises(AttributeError, match="AimLogger"):
+        loggers.AimLogger  # noqa: B018

@@ -87,6 +87,16 @@ def experiment(folder, break_at):
         (Path(folder) / name).write_text(name)
     fan.finish(ok=not break_at)
 
+def interrupted(folder, epochs, ok, **more):
+    backend = WandbLogger(artifacts=False)
+    backend.start(RunInfo(Path(folder), {{}}, folder, "tests", **more))
+    for epoch in epochs:
+        backend.epoch({{"epoch": epoch, "train/loss": 0.5 / epoch, "sessions": 10}})
+    backend.finish(ok=ok)
+
+interrupted("first", (1, 2), False, fingerprint="a")
+interrupted("second", (1, 2, 3), True, fingerprint="a", continues=Path("first"))
+interrupted("other", (1, 2), True, fingerprint="b", continues=Path("first"))
 WandbLogger().start(RunInfo(folder=Path("left open"), config={{}}, name="left open", project="tests"))
 experiment("whole", break_at=None)
 experiment("broken", break_at=2)
@@ -309,6 +319,24 @@ def test_failure_within_the_run_costs_only_what_follows(written):
     assert (run["state"], run["exit_code"], run["summary"]["epoch"]) == ("failed", 1, 1)
 
 
+def test_a_run_that_continues_keeps_its_id_and_its_epochs(written):
+    """Only on the same data, and until it has finished."""
+
+    def ids_and_epochs(name):
+        (folder,) = (written[1] / name / "wandb").glob("offline-run-*")
+        rows = [json.loads(line) for line in inspect(written[1], name).splitlines()]
+        items = [row["history"]["item"] for row in rows if row["type"] == "history"]
+        return folder.name.split("-")[-1], [(row["epoch"], row["sessions"]) for row in items]
+
+    first, before = ids_and_epochs("first")
+    second, after = ids_and_epochs("second")
+    other, epochs = ids_and_epochs("other")
+    assert first == second != other
+    assert (before, after, epochs) == ([(1, 10), (2, 20)], [(3, 30)], [(1, 10), (2, 20)])
+    noted = {name: (written[1] / name / "dashboard.json").exists() for name in ("first", "second")}
+    assert noted == {"first": True, "second": False}
+
+
 class Service:
     """Stands in for W&B: what it is set to, whether a key is configured, and whether the server answers."""
 
@@ -330,6 +358,8 @@ class Service:
         return SimpleNamespace(
             define_metric=lambda *args, **kwargs: None,
             offline=mode == "offline",
+            id="abc",
+            disabled=mode == "disabled",
             dir="/run/files",
             url="https://wandb.example/run" if mode == "online" else None,
         )

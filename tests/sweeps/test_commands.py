@@ -296,7 +296,9 @@ def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
     code, output = place.ended("seed=1", "hydra.run.dir=out")
     assert (
         code == 130
-        and output == "clickexp: interrupted; continue_from=out continues from its checkpoint\n"
+        and output
+        == "clickexp: interrupted; this continues from its checkpoint: "
+        "clickexp seed=1 continue_from=out\n"
     )
     with locked(out / LOCK):
         files = content(out)
@@ -417,10 +419,11 @@ def test_an_interrupted_run_tells_how_to_go_on(checkpoint, tmp_path, capsys, mon
     node = {
         "mode": RunMode.RUN,
         "runtime": {"output_dir": str(tmp_path)},
-        "overrides": {"task": []},
+        "overrides": {"task": ["model=pbm", "continue_from=an earlier one"]},
     }
     runtime = OmegaConf.create(node)
     with pytest.raises(KeyboardInterrupt):
         run_job(OmegaConf.create({"continue_from": None}), runtime)
-    hint = f"; continue_from={tmp_path} continues from its checkpoint" if checkpoint else ""
+    command = f"clickexp model=pbm continue_from={tmp_path}"
+    hint = f"; this continues from its checkpoint: {command}" if checkpoint else ""
     assert capsys.readouterr().err == f"clickexp: interrupted{hint}\n"

@@ -1,7 +1,5 @@
 """What a validation computes: the model's own loss, and metrics of clicks, rankings and truth."""
 
-import dataclasses
-
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -10,6 +8,7 @@ from flax import nnx
 from refusals import refuses
 from small_logs import packed, ragged_log, shown, sigmoid
 
+from clickexp.data import Dataset
 from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluate import evaluate, validation_metrics
 from clickexp.evaluation.groups import click_metrics
@@ -143,19 +142,13 @@ def test_a_ranker_is_validated_by_its_own_loss():
     )
     np.testing.assert_allclose(scores[counts > 2], means[counts > 2], atol=0.12)
 
-    @dataclasses.dataclass
-    class Parts:
-        train: object
-        test: object
-        ranking: object
-        truth: object = None
-
     groups = {
         "click": click_metrics(),
         "ranking": ranking_metrics(["ndcg"], [3]),
         "test": {"auc": AUC()},
     }
-    result = evaluate(model, Parts(VAL, VAL, VAL), groups).result()
+    dataset = Dataset("lists", VAL, VAL, VAL, PAIRS, RANKS, ranking=VAL)
+    result = evaluate(model, dataset, groups).result()
     assert (
         set(result["test"]) == {"ndcg@3", "loss"} and result["per_rank"] == result["curves"] == {}
     )

@@ -14,6 +14,11 @@ from clickexp.utils.bounds import OneOf
 Invalid = Annotated[str, OneOf("error", "drop")]
 """What becomes of rows with faults: they are an error when all have been read, or they are left out and counted."""
 
+_NOTHING_LEFT = "No list is without a fault, so that dropping them leaves nothing."
+_MOST = (
+    "Most rows are faulty, and the others are another log: mend them, filter the log before, or leave out a column "
+    "that holds something else, as by columns.label=null."
+)
 _SHOWN = 3
 """Places and values of a kind that are named."""
 
@@ -72,9 +77,13 @@ class Faults:
 
     Readers give the locations of `at` to what checks rows. A row with a fault is left out, and reading goes on; `end`
     decides whether that was an error. Memory holds a few places per kind.
+
+    Attributes:
+        rows: Rows that were read, which the reader counts.
     """
 
     def __init__(self) -> None:
+        self.rows = 0
         self._kinds: dict[tuple[str, str], _Kind] = {}
 
     def at(self, location: SourceLocation) -> "CountedLocation":
@@ -117,21 +126,36 @@ class Faults:
             options: Those without which the log is read wrongly.
 
         Raises:
-            FaultyLogError: There are faults, and `invalid` is "error", or no list is without one, or there are such
-                options.
+            FaultyLogError: There are faults, and `invalid` is "error", or hardly a row or list is without one, or there
+                are such options.
         """
-        if self._kinds and (invalid == "error" or not left or options):
-            raise self._error(options or ({"invalid": "drop"} if left else {}))
+        if not self._kinds:
+            return
+        options = dict(options or {})
+        is_droppable = left > 0 and not options and not self._are_most()
+        if invalid == "error" or not is_droppable:
+            raise self._error(options, left > 0, is_droppable)
         for (kind, _), rows in self._kinds.items():
             log.note(kind, rows.count)
 
-    def _error(self, options: Mapping[str, str]) -> FaultyLogError:
+    def _are_most(self) -> bool:
+        """Whether more than half of the rows have some kind of fault, so that the log is another one without them."""
+        return 2 * max(kind.count for kind in self._kinds.values()) > self.rows
+
+    def _error(self, options: dict[str, str], is_some_left: bool, is_droppable: bool) -> Exception:
         lines = []
         for kind in self._kinds.values():
             location, row = kind.places[0]
             remedy = f"{kind.remedy[0].upper()}{kind.remedy[1:]}"
             lines.append(f"{location.of(row)}: {kind.what()}{kind.counted()}. {remedy}.")
-        return FaultyLogError(lines, options)
+        end = _MOST if is_some_left else _NOTHING_LEFT
+        if is_droppable:
+            options = {"invalid": "drop"}
+            end = "invalid=drop leaves out what is faulty, and counts it."
+        elif options:
+            stated = " ".join(f"{key}={value}" for key, value in options.items())
+            end = f"The log seems to need {stated}; what is faulty then is said next."
+        return FaultyLogError(lines, end, options)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ class FeatureColumns:
         self.columns = dict(self._declared)
         for name in self.free:
             kind = tables[0].layout[name]
-            rule = _NUMBERS.format(name=f"dataset.columns.{name}")
+            rule = _NUMBERS.format(name=f"columns.{name}")
             is_category = kind == "text" and not is_text
             self.columns[name] = (
                 Column(name, CATEGORY) if is_category else Column(name, np.float32, rule=rule)

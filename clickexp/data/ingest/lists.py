@@ -186,7 +186,8 @@ def cells(
         remedy = f"{field.rule}; one so large is exact as text"
         location.reject(large, read, name, remedy, lengths)
         least = field.least if isinstance(field, Column) else None
-        values = values.fill_null(_ANY.get(values.dtype, least or 0))
+        if not values.dtype.is_nested():  # vectors are checked as such
+            values = values.fill_null(_ANY.get(values.dtype, least or 0))
     if isinstance(field, Column) and not is_category:
         return field.convert(values.to_numpy(), location, lengths)
     return values

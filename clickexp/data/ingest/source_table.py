@@ -120,11 +120,11 @@ class SourceTable(ABC):
         size: Rows, bytes or whatever progress is counted in.
         batch_rows: Rows of typed columns that are read at a time.
         vector_rows: The same where there are vectors among them.
-        block_bytes: Bytes of text that are read at a time.
+        block_bytes: Bytes of text that are read at a time; Arrow has up to 32 such blocks in memory.
         faults: Counts the faults of rows; None makes the first an error.
     """
 
-    batch_rows, vector_rows, block_bytes = 1 << 16, 1 << 10, 1 << 23
+    batch_rows, vector_rows, block_bytes = 1 << 16, 1 << 10, 1 << 21
     faults: Faults | None = None
     kind: str
     suffixes: tuple[str, ...]

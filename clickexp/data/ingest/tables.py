@@ -115,8 +115,11 @@ def batches_of(
         for batch in table.batches(keys):
             if "times" in batch.columns:
                 times.check(batch.columns["times"], batch.location, batch.lengths)
+            read_rows = len(next(iter(batch.columns.values())))
+            if faults is not None:
+                faults.rows += read_rows
             yield batch
-            rows += len(next(iter(batch.columns.values())))
+            rows += read_rows
             if progress is not None:
                 progress(read + batch.done, total, *_where(table, number, len(tables), rows))
         read += table.size

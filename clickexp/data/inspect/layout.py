@@ -1,13 +1,13 @@
 """The format of a log that nobody has named, found in its files."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from clickexp.data.ingest.layouts import ROWS, guess, guessed_columns, needed
+from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns, needed
 from clickexp.data.ingest.tables import open_tables
 from clickexp.errors import DataError
 
@@ -83,17 +83,8 @@ def detect(path: Path, formats: Iterable[str], named: Iterable[str] = ()) -> Det
         remedy = f"Or add format=, one of {', '.join(formats)}."
         raise DataError(f"{error} {remedy}") from error
     layout = guess(kinds)
-    if layout is None and guessed_columns("impressions", kinds).keys() >= {
-        "document",
-        "rank",
-        "click",
-    }:
-        raise DataError(
-            f"{path}: {ROWS['impressions']}, but no column among {', '.join(kinds)} is called as the result pages are. "
-            "Name it: format=impressions columns.session=NAME. Where each row is a page alone, as in logs of bandits: "
-            "format=impressions columns.session=null pair_key=document."
-        )
     if layout is None:
+        _check_rows_without_pages(path, kinds)
         tables = "; ".join(f"format={each} has {ROWS[each]}: {needed(each)}" for each in ROWS)
         raise DataError(
             f"{path}: the columns {', '.join(kinds)} do not show the layout. {tables}. Name those that are called "
@@ -103,6 +94,21 @@ def detect(path: Path, formats: Iterable[str], named: Iterable[str] = ()) -> Det
         layout.format,
         layout.options,
         layout.describe([name for name in kinds if name not in {*named}]),
+    )
+
+
+def _check_rows_without_pages(path: Path, kinds: Mapping[str, Kind]) -> None:
+    """DataError for rows of documents shown that do not say which of them are one page."""
+    found = guessed_columns("impressions", kinds)
+    if not found.keys() >= {"document", "rank", "click"}:
+        return
+    named = [f"columns.{key}={name}" for key, name in found.items() if key != name]
+    stated = " ".join(["format=impressions", *named])
+    alone = "" if "query" in found else " pair_key=document"
+    raise DataError(
+        f"{path}: {ROWS['impressions']}, but no column among {', '.join(kinds)} is called as result pages are. "
+        f"Name it: {stated} columns.session=NAME. Where each row is a page alone, as in logs of bandits: "
+        f"{stated} columns.session=null{alone}."
     )
 
 

@@ -13,7 +13,8 @@ import polars as pl
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field, check_keys
 from clickexp.data.ingest.extent import POSITIONS
-from clickexp.data.ingest.lists import Lists
+from clickexp.data.ingest.faults import Faults, Invalid
+from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.parquet_table import ParquetTable
 from clickexp.data.ingest.source_table import Batch
 from clickexp.data.ingest.tables import batches_of, longest_list, open_tables
@@ -51,7 +52,8 @@ class _Documents:
         self, vectors: pl.Series, lengths: np.ndarray, location: SourceLocation
     ) -> np.ndarray:
         """[documents, features] in half precision of the vectors of some lists, one list after another."""
-        self._width = self._width or (len(vectors[0]) if len(vectors) else 0)
+        given = vectors.drop_nulls()
+        self._width = self._width or (len(given[0]) if len(given) else 0)
         column = Column(_VECTORS, np.float16, shape=(self._width,), rule=_RULE)
         return as_array(vectors, column, location, lengths)
 
@@ -77,6 +79,7 @@ def open_baidu_ultr_uva(
     annotations: str | None = _ANNOTATIONS,
     columns: Mapping[str, str | None] | None = None,
     positions: PositiveInt | None = 10,
+    invalid: Invalid = "error",
 ) -> None:
     """The dataset in a folder of such parquet files: clicks one row per session, annotations one row per query.
 
@@ -87,8 +90,8 @@ def open_baidu_ultr_uva(
     annotations  file of the labelled lists; None leaves them out, and so does no such file under the default name
     columns      file's name for query_doc_features, positions, clicks and labels
     positions    lowest position to keep, None for all; what was shown below is dropped and counted
-
-    DataError names file, row and remedy.
+    invalid      "error": DataError once all is read, which names each kind of fault with its count, first rows and
+                 remedy. "drop": leaves the rows out, counted
     """
     check_keys("columns", columns or {}, _COLUMN_NAMES)
     labelled, names = _annotations(source, annotations), {**_COLUMN_NAMES, **(columns or {})}
@@ -99,7 +102,7 @@ def open_baidu_ultr_uva(
             source, _FIELDS, wanted, _REQUIRED[part], files=pattern, kinds=[ParquetTable]
         )
     total, read = sum(table.size for part in tables.values() for table in part), 0
-    documents = _Documents(log)
+    documents, faults, left = _Documents(log), Faults(), 0
     for part, lowest in zip(tables, (positions, None), strict=False):
         schema = {name: COLUMNS[name] for name in ("query_doc_ids", "clicks", *_REQUIRED[part][1:])}
         ranks = (
@@ -111,21 +114,21 @@ def open_baidu_ultr_uva(
             for batch in batches_of(
                 tables[part],
                 lambda done, _, *where, read=read: log.progress(read + done, total, *where),
+                faults=faults,
             ):
-                lists, location = _checked(batch, documents).down_to(lowest, log), batch.location
-                remedy = (
-                    f"positions from 1 to {lowest} show one document each: mend or drop the row"
-                )
-                location.reject(
-                    lists.lengths > ranks, lists.lengths, "the number of documents", remedy
-                )
+                lists = _sound(batch, documents, lowest, log).down_to(lowest, log)
                 if len(lists.lengths):
                     shown = {
                         name: lists.documents[name] for name in schema.keys() - {"query_doc_ids"}
                     }
                     shown["query_doc_ids"] = documents.ids(np.asarray(lists.documents[_VECTORS]))
-                    pack.append(Lists(lists.lengths, shown, {}).padded(ranks), location)
+                    packed = Lists(lists.lengths, shown, {}).padded(ranks)
+                    pack.append(packed, SourceLocation(str(source)))
+            left += pack.written
+            if not pack.written:
+                faults.end(invalid, log, 0)
         read += sum(table.size for table in tables[part])
+    faults.end(invalid, log, left)
     log.note("distinct_documents", len(documents))
 
 
@@ -139,13 +142,21 @@ def _annotations(folder: Path, name: str | None) -> str | None:
     raise DataError(f"{folder / name}: no such file. Check annotations, or set it to null.")
 
 
-def _checked(batch: Batch, documents: _Documents) -> Lists:
-    """The lists of a batch, their vectors [documents, features] in half precision."""
-    lists = Lists.of(batch.columns, batch.location, _FIELDS)
-    columns = {"clicks": np.zeros(len(lists.rows), bool)}
+def _sound(batch: Batch, documents: _Documents, lowest: int | None, log: LogWriter) -> Lists:
+    """The lists of a batch that its location does not refuse, their vectors [documents, features] in half precision."""
+    location = batch.location
+    lists = Lists.of(batch.columns, location, _FIELDS)
+    columns: dict[str, Values] = {"clicks": np.zeros(len(lists.rows), bool)}
     for name, values in lists.documents.items():
         if name == _VECTORS:
-            columns[name] = documents.halves(pl.Series(values), lists.lengths, batch.location)
+            columns[name] = documents.halves(pl.Series(values), lists.lengths, location)
         else:
-            columns[name] = COLUMNS[name].convert(np.asarray(values), batch.location, lists.lengths)
-    return Lists(lists.lengths, columns, {})
+            columns[name] = COLUMNS[name].convert(np.asarray(values), location, lists.lengths)
+    lists = Lists(lists.lengths, columns, {})
+    if lowest is not None:
+        kept = lists.where(np.asarray(columns["positions"]) <= lowest).lengths
+        remedy = f"positions from 1 to {lowest} show one document each: mend or drop the row"
+        location.reject(kept > lowest, kept, "the number of documents", remedy)
+    refused = location.refused(len(lists.lengths))
+    log.note("dropped_rows", 0 if refused is None else int(refused.sum()))
+    return lists.without(refused)

@@ -70,6 +70,7 @@ def open_tiangong_st(
     for part, file in sources.items():
         lists = _parsed(file, part == "ranking", places[part])
         rows = np.arange(len(lists.lengths))
+        faults.rows += len(rows)
         if (refused := places[part].refused(len(rows))) is not None:
             lists, rows = lists.without(refused), rows[~refused]
             log.note("dropped_lines", int(refused.sum()))

@@ -158,6 +158,7 @@ def _sound(
     lines: _Lines, whole: int, location: SourceLocation, faults: Faults, log: LogWriter
 ) -> np.ndarray | slice:
     """Which of the first lines are of sessions without a fault; counts the faulty lines."""
+    faults.rows += whole
     faulty = [row for row in sorted(lines.faults) if row < whole]
     if not faulty:
         return slice(whole)
@@ -319,6 +320,7 @@ def _read_labels(file: Path, faults: Faults) -> pl.DataFrame:
     location.refuse(
         rows, lambda i: f"the number of fields is {counts[rows[i]]}", _LABEL_REMEDY, _FAULTY_LABELS
     )
+    faults.rows += len(counts)
     of_four = np.flatnonzero(counts == 4)
     flat = words.filter(counts == 4).explode()
     bad = np.flatnonzero(~flat.str.contains(f"^{_INTEGER}$").to_numpy())

@@ -99,7 +99,9 @@ def test_what_is_read_besides_is_not_called_unread(tmp_path):
 
 def test_rows_of_bandits_say_what_a_page_may_be(tmp_path):
     file = table(tmp_path, "timestamp,item_id,position,click", "1,2,1,0")
-    with refuses(DataError, "columns.session=NAME", "columns.session=null pair_key=document"):
+    with refuses(
+        DataError, "columns.rank=position columns.session=NAME", "columns.session=null pair"
+    ):
         detect(file, FORMATS)
 
 

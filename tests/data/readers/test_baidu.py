@@ -233,3 +233,20 @@ def test_hashes_are_numbered_or_stay(hashed, pair_key):
     number = ids.get if pair_key else int
     assert found == [[number(hash) for hash in row[:10]] for row in rows]
     assert dataset.query_doc_pairs == (len(ids) if pair_key else max(ids))
+
+
+def test_all_faults_are_named_and_their_rows_left_out(tmp_path):
+    clicked, labelled = folder_of(tmp_path / "uva")
+    sound = ("no documents", "same position")  # of an empty list nothing says the type
+    bad = [row for name, (row, *_) in BAD.items() if name not in sound]
+    write(tmp_path / "uva" / "part-0_split-1.parquet", [*clicked[10:14], *bad, *clicked[14:]])
+    kinds = "6 kinds", "a vector of 1 numbers", "holds nan, 100000", "features holds null (2 rows"
+    others = "clicks has length 1", "positions holds 0", "clicks holds 3", "invalid=drop"
+    with refuses(DataError, "split-1.parquet, row 4", *kinds, *others):
+        open_baidu_ultr_uva(tmp_path / "uva")
+    dataset = open_baidu_ultr_uva(tmp_path / "uva", invalid="drop")
+    whole = [dataset.train, dataset.val, dataset.test]
+    kept = [[click for position, click in zip(*row[1:]) if position <= 10] for row in clicked]
+    assert sum((lists(part, "clicks") for part in whole), []) == [row for row in kept if row]
+    assert dataset.notes["dropped_rows"] == len(bad)
+    assert dataset.ranking.count == len(labelled)

@@ -55,6 +55,13 @@ def kept(rows):
     return found, counts
 
 
+def mostly_faulty(rows):
+    """Whether more than half of the rows have one kind of fault: no value of a column, or a rank that is none."""
+    empty = [sum(row[at] in ("", None) for row in rows) for at in range(5)]
+    no_ranks = sum(row[3] is not None and not is_rank(row[3]) for row in rows)
+    return 2 * max(*empty, no_ranks) > len(rows)
+
+
 def is_rank(value):
     return value is not None and value >= 1 and value == int(value)
 
@@ -91,8 +98,8 @@ def test_what_is_left_and_counted_is_what_dictionaries_find(examples, tmp_path_f
         table(rows).write_parquet(folder / "log.parquet")
         found, counts = kept(rows)
         arguments = (open_impressions.read, "impressions", folder / "log.parquet", folder / "log")
-        if not found:
-            with pytest.raises(DataError, match="no sessions|leaves nothing"):
+        if not found or mostly_faulty(rows):
+            with pytest.raises(DataError, match="no sessions|leaves nothing|Most rows"):
                 prepare(*arguments, invalid="drop")
             return
         log = prepare(*arguments, invalid="drop")
@@ -278,3 +285,21 @@ def test_ranks_with_decimal_commas_are_read(tmp_path):
     dataset = open_impressions(log)
     assert dataset.positions == 3
     assert dataset.train.column("clicks").sum(axis=0).tolist() == [8, 0, 0]
+
+
+def test_faults_of_most_rows_are_no_rows_to_leave_out(tmp_path):
+    """Words in a column that is taken for labels, and nulls that mean no click."""
+    rows = [
+        (f"p{page}", "q", f"d{rank}", rank, 1 if rank == 1 else None)
+        for page in range(9)
+        for rank in (1, 2, 3)
+    ]
+    rows.append(("q", "q", "d1", 1, 0))
+    table(rows).write_parquet(tmp_path / "log.parquet")
+    with refuses(FaultyLogError, "click holds null (18 rows", "Most rows are faulty") as caught:
+        open_impressions(tmp_path / "log.parquet", invalid="drop")
+    assert caught.value.options == {}
+    grades = table(rows).with_columns(click=0, grade=pl.lit("good"))
+    grades.write_parquet(tmp_path / "log.parquet")
+    with refuses(DataError, "label has type", "Labels are finite numbers"):
+        open_impressions(tmp_path / "log.parquet", columns={"label": "grade"}, invalid="drop")

@@ -1,0 +1,65 @@
+"""Numbers of a run as dashboards take them: rows by rank, single values by name, hyperparameters by dotted key."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from clickexp.errors import UserError, install
+from clickexp.loggers.base import Vectors
+from clickexp.runs.hashing import flat
+from clickexp.runs.run import Run
+
+_LEFT_OUT = ("experiment", "overrides")
+"""Keys that loggers receive besides the configuration."""
+
+
+def missing_extra(logger: str, error: ImportError) -> UserError:
+    """Returns the error for a logger whose package is not installed.
+
+    Args:
+        logger: The option, which has the name of its extra.
+        error: Of the import.
+    """
+    return UserError(f"logger={logger} needs {error.name}: {install(logger)}")
+
+
+def numbers(record: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the values of a record that are known numbers, as floats by name."""
+    return {
+        name: float(value)
+        for name, value in record.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }
+
+
+def epoch_metrics(record: Mapping[str, Any]) -> dict[str, float]:
+    """Returns train/... and val/... of an epoch, and its seconds without compilation."""
+    metrics = numbers({name: value for name, value in record.items() if "/" in name})
+    if "seconds" in record:
+        metrics["speed/seconds_per_epoch"] = record["seconds"] - record.get("compile_seconds", 0.0)
+    return metrics
+
+
+def rows_by_rank(vectors: Vectors) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yields ranks from 1, each with the metrics that are known there."""
+    for rank, row in enumerate(zip(*vectors.values(), strict=True), start=1):
+        yield rank, numbers(dict(zip(vectors, row, strict=True)))
+
+
+def final_values(result: Run) -> dict[str, float]:
+    """Returns test/..., val/... of the best epoch, train/..., bounds of intervals and the number of parameters."""
+    values: dict[str, Any] = {"parameters": result.parameters}
+    for part, named in result.parts().items():
+        values |= {f"{part}/{name}": value for name, value in named.items()}
+    for name, (low, high) in result.intervals.items():
+        values |= {f"test_low/{name}": low, f"test_high/{name}": high}
+    return numbers(values)
+
+
+def hyperparameters(config: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+    """Returns the configuration by dotted key, values that are no numbers as text."""
+    kept = {key: value for key, value in config.items() if key not in _LEFT_OUT}
+    return {
+        key: value if isinstance(value, str | int | float | bool) else str(value)
+        for key, value in flat(kept, whole_lists=True).items()
+    }

@@ -1,0 +1,107 @@
+"""TensorBoard and MLflow: files and databases that runs write, read back by the tools' own readers."""
+
+import builtins
+
+import pytest
+
+from clickexp.errors import UserError
+from clickexp.loggers import MlflowLogger, RunInfo, TensorBoardLogger
+from clickexp.runs.run import Run
+
+RESULT = {
+    "format": 1,
+    "model": "PBM",
+    "dataset": "clicks",
+    "test_set": "a",
+    "test": {"ll": -0.3, "ppl": 1.4},
+    "val": {"ll": -0.2},
+    "intervals": {"ll": [-0.35, -0.25]},
+    "references": {"true user": {"test": {"ll": -0.5}, "per_rank": {"ppl": [1.25, 1.125]}}},
+    "parameters": 7,
+}
+CONFIG = {"seed": 1, "optimizer": {"learning_rate": 0.5}, "tags": [], "overrides": {"seed": 1}}
+FINAL = {"test/ll": -0.3, "test/ppl": 1.4, "val/ll": -0.2, "test_low/ll": -0.35}
+FINAL |= {"test_high/ll": -0.25, "parameters": 7}
+
+
+def report(logger, folder):
+    """A run of two epochs and two ranks, one value unknown."""
+    folder.mkdir()
+    logger.start(RunInfo(folder, CONFIG, "PBM-1", "tests", group="users", tags=("first",)))
+    for epoch, loss in ((1, 0.5), (2, 0.25)):
+        record = {"epoch": epoch, "train/loss": loss, "seconds": 2.0, "compile_seconds": 0.5}
+        logger.epoch(record)
+    logger.per_rank("test", {"ppl": [1.5, None], "ll": [-0.5, -0.25]})
+    logger.result(Run.of(RESULT))
+    (folder / "result.json").write_text("{}")
+    logger.finish(True)
+
+
+def test_tensorboard_reads_curves_over_epochs_and_ranks(tmp_path):
+    from tensorboard.backend.event_processing import event_accumulator
+
+    report(TensorBoardLogger(), tmp_path / "run")
+
+    def curves(folder):
+        events = event_accumulator.EventAccumulator(str(folder)).Reload()
+        return {
+            name: {event.step: pytest.approx(event.value) for event in events.Scalars(name)}
+            for name in events.Tags()["scalars"]
+        }
+
+    own, reference = (curves(tmp_path / "run/tensorboard" / name) for name in ("", "true-user"))
+    assert own["train/loss"] == {1: 0.5, 2: 0.25}
+    assert own["speed/seconds_per_epoch"] == {1: 1.5, 2: 1.5}
+    assert own["rank/test/ppl"] == {1: 1.5} and own["rank/test/ll"] == {1: -0.5, 2: -0.25}
+    assert {name: own[f"final/{name}"] for name in FINAL} == {
+        name: {0: value} for name, value in FINAL.items()
+    }
+    assert reference == {"rank/test/ppl": {1: 1.25, 2: 1.125}}
+
+
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # of MLflow
+def test_mlflow_reads_settings_metrics_and_artifacts(tmp_path, monkeypatch):
+    import mlflow
+
+    monkeypatch.chdir(tmp_path)
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    report(MlflowLogger(uri), tmp_path / "run")
+    client = mlflow.MlflowClient(uri)
+    experiment = client.get_experiment_by_name("tests")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.run_name, run.info.status) == ("PBM-1", "FINISHED")
+    assert run.data.tags["group"] == "users" and run.data.tags["first"] == "true"
+    assert run.data.params == {"seed": "1", "optimizer.learning_rate": "0.5", "tags": "[]"}
+    assert {name: run.data.metrics[f"final/{name}"] for name in FINAL} == FINAL
+
+    def curve(name):
+        return {
+            point.step: point.value for point in client.get_metric_history(run.info.run_id, name)
+        }
+
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["result.json"]
+    assert curve("train/loss") == {1: 0.5, 2: 0.25}
+    assert curve("rank/test/ppl") == {1: 1.5}
+    assert curve("rank/true user/ppl") == {1: 1.25, 2: 1.125}
+
+
+@pytest.mark.parametrize(
+    "logger, package, extra",
+    [(TensorBoardLogger, "tensorboardX", "tensorboard"), (MlflowLogger, "mlflow", "mlflow")],
+)
+def test_a_missing_package_is_an_error_that_names_the_extra(logger, package, extra, monkeypatch):
+    whole = builtins.__import__
+
+    def without(name, *others, **named):
+        if name == package:
+            raise ImportError(name=package)
+        return whole(name, *others, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UserError, match=rf"{package}: pip install 'clickexp\[{extra}\]'"):
+        logger()
+
+
+def test_finish_may_come_without_a_start():
+    TensorBoardLogger().finish(False)
+    MlflowLogger().finish(False)
