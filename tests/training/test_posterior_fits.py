@@ -61,8 +61,7 @@ def elbo_optimum(clicks, impressions, baseline, precision):
     return best.x[0], np.exp(best.x[1])
 
 
-@pytest.fixture(scope="module")
-def click_rates():
+def fitted_click_rates(seed):
     """A DCTR model and clicks and impressions of its rows, in lists of four in random order."""
     rng = np.random.default_rng(0)
     pairs, sessions, ranks = 40, 4000, 4
@@ -82,10 +81,15 @@ def click_rates():
     log = log_of(ids, clicks)
     slow = natural_gradient(0.02)  # so that little noise of the last steps stays
     sizes = dict(batch_size=250, eval_batch_size=4000)
-    trainer = Trainer(slow, seed=0, epochs=250, early_stopping=None, metrics=LL, **sizes)
+    trainer = Trainer(slow, seed=seed, epochs=250, early_stopping=None, metrics=LL, **sizes)
     trainer.train(model, log, log)
     impressions = np.bincount(ids.ravel(), minlength=pairs + 3)
     return model, np.bincount(ids.ravel(), clicks.ravel(), minlength=pairs + 3), impressions
+
+
+@pytest.fixture(scope="module")
+def click_rates():
+    return fitted_click_rates(0)
 
 
 def posterior_of(tower, ids):
@@ -138,19 +142,18 @@ def test_the_bound_is_below_the_evidence(click_rates):
         assert evidence - 0.06 < bound <= evidence + 1e-6
 
 
-def test_click_rates_are_those_of_integration_and_of_a_beta_prior(click_rates):
-    """Exact posteriors; a Beta prior of the same mean and variance differs in its tails."""
-    model, clicks, impressions = click_rates
+NODES, WEIGHTS = hermegauss(80)
+
+
+def rates_of(mean, sd):
+    """Means and standard deviations of click rates whose logits are normal."""
+    rates, weights = sigmoid(mean[:, None] + sd * NODES), WEIGHTS / WEIGHTS.sum()
+    return rates @ weights, np.sqrt(rates**2 @ weights - (rates @ weights) ** 2)
+
+
+def exact_rates(model, clicks, impressions):
+    """The same under the exact posteriors, on a grid."""
     ids = np.flatnonzero(impressions > 20)
-    nodes, weights = hermegauss(80)
-    weights = weights / weights.sum()
-
-    def moments(mean, sd):
-        rates = sigmoid(mean[:, None] + sd * nodes)
-        return rates @ weights, np.sqrt(rates**2 @ weights - (rates @ weights) ** 2)
-
-    mean, sd = posterior_of(model.ctr, ids)
-    found, deviation = moments(mean, sd[:, None])
     prior_mean, prior_sd = priors_of(model, ids)
     z = np.linspace(-9, 7, 20_001)
     log_joint = clicks[ids, None] * z - impressions[ids, None] * np.logaddexp(0, z)
@@ -158,11 +161,30 @@ def test_click_rates_are_those_of_integration_and_of_a_beta_prior(click_rates):
     posterior = np.exp(log_joint - log_joint.max(axis=1, keepdims=True))
     posterior /= posterior.sum(axis=1, keepdims=True)
     exact = posterior @ sigmoid(z)
-    exact_sd = np.sqrt(posterior @ sigmoid(z) ** 2 - exact**2)
-    assert np.abs((found - exact) / exact_sd).max() < 0.1
-    assert np.abs(np.log(deviation / exact_sd)).max() < 0.15
+    return exact, np.sqrt(posterior @ sigmoid(z) ** 2 - exact**2)
 
-    rate, spread = moments(prior_mean, prior_sd)
+
+def test_click_rates_are_those_of_integration_and_of_a_beta_prior(click_rates):
+    """Exact posteriors; a Beta prior of the same mean and variance differs in its tails.
+
+    Steps leave noise, .1 of the deviation of the most frequent row, so that the mean of three trainings is compared.
+    """
+    ids = np.flatnonzero(click_rates[2] > 20)
+    off, wider = [], []
+    for model, clicks, impressions in (click_rates, *map(fitted_click_rates, (1, 2))):
+        mean, sd = posterior_of(model.ctr, ids)
+        found, deviation = rates_of(mean, sd[:, None])
+        exact, exact_sd = exact_rates(model, clicks, impressions)
+        off.append((found - exact) / exact_sd)
+        wider.append(np.log(deviation / exact_sd))
+    assert np.abs(np.mean(off, axis=0)).max() < 0.1
+    assert np.abs(np.mean(wider, axis=0)).max() < 0.15
+
+    model, clicks, impressions = click_rates
+    mean, sd = posterior_of(model.ctr, ids)
+    found, deviation = rates_of(mean, sd[:, None])
+    prior_mean, prior_sd = priors_of(model, ids)
+    rate, spread = rates_of(prior_mean, prior_sd)
     total = rate * (1 - rate) / spread**2 - 1
     beta = stats.beta(
         total * rate + clicks[ids], total * (1 - rate) + impressions[ids] - clicks[ids]
