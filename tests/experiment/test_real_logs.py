@@ -99,7 +99,7 @@ def test_a_deep_tower_learns_to_rank_from_clicks_alone(tmp_path):
     From the start that the documentation advises for networks.
     """
     given = ["dataset=letor", f"dataset.path={LISTS}", "model=pbm", "parameter@attraction=deep"]
-    given.append("examination.initial=1")
+    given.append("examination.initial=1.0")
     quiet = [f"cache_dir={tmp_path}/cache", "logger=console", "progress=off"]
     result = run_in(tmp_path / "run", *given, "metric=[click,ranking]", *quiet)
     assert result.test["ndcg@10"] >= 0.70
