@@ -1,6 +1,7 @@
 """Feeds compiled steps: superbatches from any source of batches, and functions compiled ahead of time."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, cast
@@ -25,35 +26,47 @@ FEATURE_TABLE = "feature_table"
 
 
 def feed(
-    data: Data, batch_size: int, steps: int, seed: int | None = None, epoch: int = 0
+    data: Data,
+    batch_size: int,
+    steps: int,
+    seed: int | None = None,
+    epoch: int = 0,
+    mesh: Mesh | None = None,
 ) -> Iterator[Superbatch]:
     """Superbatches of the data; batches that come ready-made are dispatched one by one, in their own order.
 
-    All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty.
+    All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty. The thread
+    that reads sessions also copies them, over the devices of a mesh or to an accelerator.
     """
-    if isinstance(data, Sessions):
-        fitting = (
-            1 << max(data.count - 1, 0).bit_length()
-        )  # a small log is not padded to a large batch
-        batch_size = min(batch_size, fitting)
-        batches = _ceil(data.count, batch_size)
-        even = _ceil(batches, _ceil(batches, steps))
-        read = superbatches(data, batch_size, even, seed=seed, epoch=epoch, prefetch=0)
-        # a CPU computes with these arrays as they lie
-        read = read if jax.default_backend() == "cpu" else map(_on_device, read)
-        packed = ahead(read, _AHEAD, "feed")
-        return packed if data.features is None else _with_features(packed, data.features)
-    return map(_single, data)
+    if not isinstance(data, Sessions):
+        single = map(_single, data)
+        return single if mesh is None else (over_devices(batch, mesh) for batch in single)
+    fitting = 1 << max(data.count - 1, 0).bit_length()  # a small log is not padded to a large batch
+    batch_size = min(batch_size, fitting)
+    batches = _ceil(data.count, batch_size)
+    even = _ceil(batches, _ceil(batches, steps))
+    read = superbatches(data, batch_size, even, seed=seed, epoch=epoch, prefetch=0)
+    if mesh is not None:
+        read = map(functools.partial(over_devices, mesh=mesh), read)
+    elif jax.default_backend() != "cpu":  # a CPU computes with these arrays as they lie
+        read = map(_on_device, read)
+    packed = ahead(read, _AHEAD, "feed")
+    return packed if data.features is None else _with_features(packed, data.features, mesh)
 
 
 def _on_device(batch: Superbatch) -> Superbatch:
-    """The superbatch with arrays on the device; the thread that reads copies, too."""
+    """The superbatch with arrays on the device."""
     return dataclasses.replace(batch, arrays=jax.device_put(dict(batch.arrays)))
 
 
-def _with_features(batches: Iterator[Superbatch], features: Features) -> Iterator[Superbatch]:
+def _with_features(
+    batches: Iterator[Superbatch], features: Features, mesh: Mesh | None
+) -> Iterator[Superbatch]:
+    table = features.on_device
+    if mesh is not None:
+        table = jax.device_put(table, NamedSharding(mesh, PartitionSpec()))
     for batch in batches:
-        yield dataclasses.replace(batch, arrays={**batch.arrays, FEATURE_TABLE: features.on_device})
+        yield dataclasses.replace(batch, arrays={**batch.arrays, FEATURE_TABLE: table})
 
 
 def place_of(name: str, axis: str) -> PartitionSpec:

@@ -10,7 +10,7 @@ from flax import nnx
 
 from clickexp.data import Sessions
 from clickexp.data.batches import at_step, with_mask
-from clickexp.data.feed import Compiled, Data, feed, mesh_of, over_devices, session_count
+from clickexp.data.feed import Compiled, Data, feed, mesh_of, session_count
 from clickexp.data.schema import COLUMNS, MADE
 from clickexp.errors import DataError
 from clickexp.evaluation.evaluation import Evaluation
@@ -201,10 +201,8 @@ class Program:
         metrics = self.group.empty()
         done, total = 0, session_count(self.data)
         states = state, *self._truth
-        data, mesh = self._select_columns(self.data, *states), mesh_of(state)
-        for batch in feed(data, *self._sizes_for(data)):
-            if mesh is not None:
-                batch = over_devices(batch, mesh)
+        data = self._select_columns(self.data, *states)
+        for batch in feed(data, *self._sizes_for(data), mesh=mesh_of(state)):
             if self.group.by_rank and not isinstance(data, Sessions):
                 self._layout = PositionLayout.of_batch(batch.arrays, self._layout)
             metrics.add(self.run(states, batch.arrays, self._layout), stacked=True)

@@ -36,24 +36,39 @@ def epoch_metrics(record: Mapping[str, Any]) -> dict[str, float]:
     """Returns train/... and val/... of an epoch, and its seconds without compilation."""
     metrics = numbers({name: value for name, value in record.items() if "/" in name})
     if "seconds" in record:
-        metrics["speed/seconds_per_epoch"] = record["seconds"] - record.get("compile_seconds", 0.0)
+        metrics["speed/seconds_per_epoch"] = seconds_without_compilation(record)
     return metrics
+
+
+def seconds_without_compilation(record: Mapping[str, Any]) -> float:
+    """Returns the seconds of the record of an epoch, which has some, without compilation."""
+    return record["seconds"] - record.get("compile_seconds", 0.0)
+
+
+def rows(vectors: Vectors) -> list[dict[str, float | None]]:
+    """Returns a row per rank, with values that are unknown as None."""
+    return [dict(zip(vectors, row, strict=True)) for row in zip(*vectors.values(), strict=True)]
 
 
 def rows_by_rank(vectors: Vectors) -> Iterator[tuple[int, dict[str, float]]]:
     """Yields ranks from 1, each with the metrics that are known there."""
-    for rank, row in enumerate(zip(*vectors.values(), strict=True), start=1):
-        yield rank, numbers(dict(zip(vectors, row, strict=True)))
+    for rank, row in enumerate(rows(vectors), start=1):
+        yield rank, numbers(row)
 
 
 def final_values(result: Run) -> dict[str, float]:
+    """Returns the `named_values` that are known numbers."""
+    return numbers(named_values(result))
+
+
+def named_values(result: Run) -> dict[str, Any]:
     """Returns test/..., val/... of the best epoch, train/..., bounds of intervals and the number of parameters."""
     values: dict[str, Any] = {"parameters": result.parameters}
     for part, named in result.parts().items():
         values |= {f"{part}/{name}": value for name, value in named.items()}
     for name, (low, high) in result.intervals.items():
         values |= {f"test_low/{name}": low, f"test_high/{name}": high}
-    return numbers(values)
+    return values
 
 
 def hyperparameters(config: Mapping[str, Any]) -> dict[str, str | int | float | bool]:

@@ -16,6 +16,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # before W&B sets it
 import wandb
 
 from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
+from clickexp.loggers.values import named_values, rows, seconds_without_compilation
 from clickexp.runs.run import Run
 from clickexp.runs.store import DASHBOARD, read_object
 from clickexp.utils.documents import plain
@@ -149,9 +150,7 @@ class WandbLogger(Logger):
                 **{f"sessions/{name}": x for name, x in metrics.items()},
             }
         if "seconds" in record:
-            seconds = row["speed/seconds_per_epoch"] = record["seconds"] - record.get(
-                "compile_seconds", 0.0
-            )
+            seconds = row["speed/seconds_per_epoch"] = seconds_without_compilation(record)
             if seconds > 0 and "sessions" in record:
                 row["speed/sessions_per_second"] = record["sessions"] / seconds
         if record["epoch"] <= self._logged:  # by the run that this one continues
@@ -162,7 +161,7 @@ class WandbLogger(Logger):
 
     def per_rank(self, split: Split, values: Vectors) -> None:
         """Logs a point per rank of each curve."""
-        for rank, row in enumerate(_rows(values), start=1):
+        for rank, row in enumerate(rows(values), start=1):
             self._point(
                 {"rank": rank, **{f"rank/{split}/{name}": value for name, value in row.items()}}
             )
@@ -188,7 +187,7 @@ class WandbLogger(Logger):
             for predicted, observed in _reliability(curve) if "predicted" in curve else ():
                 self._point({"predicted": predicted, f"calibration/{name}": observed})
         for name, reference in result.references.items():
-            for rank, row in enumerate(_rows(reference.per_rank), start=1):
+            for rank, row in enumerate(rows(reference.per_rank), start=1):
                 self._point(
                     {
                         "rank": rank,
@@ -295,11 +294,6 @@ def _readable(node: Any) -> Any:
     return {"class": node["_target_"].rpartition(".")[2], **plain} if "_target_" in node else plain
 
 
-def _rows(vectors: Vectors) -> list[dict[str, float | None]]:
-    """One row per rank."""
-    return [dict(zip(vectors, row, strict=True)) for row in zip(*vectors.values(), strict=True)]
-
-
 def _reliability(curve: Mapping[str, Any]) -> Sequence[tuple[float, float]]:
     """Mean P(click) and click rate of each bin that holds a document, of all ranks; from arrays [bin, rank]."""
     documents, predicted, observed = (
@@ -320,18 +314,14 @@ def _table(vectors: Mapping[str, Vectors]) -> wandb.Table:
     data = [
         [split, rank, *map(row.get, names)]
         for split, values in vectors.items()
-        for rank, row in enumerate(_rows(values), start=1)
+        for rank, row in enumerate(rows(values), start=1)
     ]
     return wandb.Table(columns=["split", "rank", *names], data=plain(data))
 
 
 def _summary(result: Run) -> dict[str, Any]:
     """Returns the values of a result by name, with the bounds of their intervals."""
-    summary: dict[str, Any] = {"parameters": result.parameters, "config_hash": result.config_hash}
-    for part, numbers in result.parts().items():
-        summary |= {f"{part}/{name}": value for name, value in numbers.items()}
-    for name, (low, high) in result.intervals.items():
-        summary |= {f"test_low/{name}": low, f"test_high/{name}": high}
+    summary = {**named_values(result), "config_hash": result.config_hash}
     for name, drawn in result.test_draws.items():
         summary |= {f"draws/{name}": drawn.mean, f"draws_low/{name}": drawn.low}
         summary[f"draws_high/{name}"] = drawn.high

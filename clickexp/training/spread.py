@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from clickexp.data import Superbatch
-from clickexp.data.feed import FEATURE_TABLE, over_devices, place_of
+from clickexp.data.feed import FEATURE_TABLE, place_of
 from clickexp.errors import ConfigError
 from clickexp.parameters.table import Rows
 from clickexp.training.sparse import learned_priors, packing
@@ -50,9 +50,14 @@ def placement_on(devices: int | str) -> Whole:
 class OneDevice:
     """A training on one device: its state is as models have it.
 
+    Attributes:
+        mesh: The devices that share batches; None for one.
+
     Args:
         placement: Where rows lie.
     """
+
+    mesh: Mesh | None = None
 
     def __init__(self, placement: Whole):
         self.placement = placement
@@ -70,9 +75,8 @@ class OneDevice:
         """
         return tree
 
-    def batch(self, batch: Superbatch) -> Superbatch:
-        """Returns the superbatch with the sessions of each device on it."""
-        return batch
+    def check(self, batch: Superbatch) -> None:
+        """ConfigError where devices cannot have equally many sessions of a batch."""
 
     def step(self, step: TrainStep) -> Callable[..., Any]:
         """Returns the program of a training step."""
@@ -101,7 +105,7 @@ class SeveralDevices(OneDevice):
     placement: Spread
 
     def __init__(self, placement: Spread):
-        self.placement = placement
+        self.placement, self.mesh = placement, placement.mesh
         self.evaluated = jax.jit(self._evaluated)
 
     def lay(self, tree: Any) -> Any:
@@ -111,7 +115,7 @@ class SeveralDevices(OneDevice):
             match leaf:
                 case Rows():
                     others = jax.tree.map(everywhere, _others(leaf))
-                    return _with_values(others, self.placement.laid(leaf.values))
+                    return dataclasses.replace(others, values=self.placement.laid(leaf.values))
                 case Documents():
                     return Documents(self.placement.laid(leaf.sums), everywhere(leaf.squares))
                 case _:
@@ -129,15 +133,16 @@ class SeveralDevices(OneDevice):
             if not isinstance(leaf, Rows):
                 return jax.tree.map(one, leaf)
             values = self.placement.whole(leaf.values, len(like.values))
-            return _with_values(jax.tree.map(one, _others(leaf)), jnp.asarray(values))
+            others = jax.tree.map(one, _others(leaf))
+            return dataclasses.replace(others, values=jnp.asarray(values))
 
         def one(leaf: jax.Array) -> jax.Array:
             return leaf.addressable_shards[0].data
 
         return jax.tree.map(gathered, tree, like, is_leaf=_has_rows)
 
-    def batch(self, batch: Superbatch) -> Superbatch:
-        """Returns the superbatch with its sessions over the devices; ConfigError where they cannot share a batch."""
+    def check(self, batch: Superbatch) -> None:
+        """ConfigError where devices cannot have equally many sessions of a batch."""
         number = self.placement.devices
         for values in (values for name, values in batch.arrays.items() if name != FEATURE_TABLE):
             size = values.shape[1]
@@ -146,7 +151,6 @@ class SeveralDevices(OneDevice):
                     f"trainer.devices={number}: {number} devices cannot share batches of {size} sessions; "
                     f"set trainer.batch_size={-(-size // number) * number}, or fewer devices"
                 )
-        return over_devices(batch, self.placement.mesh)
 
     def step(self, step: TrainStep) -> Callable[..., Any]:
         """Returns a step that each device runs on its own sessions and rows."""
@@ -190,9 +194,8 @@ class SeveralDevices(OneDevice):
     def _mapped(
         self, function: Callable[..., Any], given: Any, returned: Any
     ) -> Callable[..., Any]:
-        mesh = self.placement.mesh
         return jax.shard_map(
-            function, mesh=mesh, in_specs=given, out_specs=returned, check_vma=False
+            function, mesh=self.mesh, in_specs=given, out_specs=returned, check_vma=False
         )
 
 
@@ -207,11 +210,7 @@ def _has_rows(leaf: Any) -> bool:
 
 def _others(rows: Rows) -> Rows:
     """Rows without their values."""
-    return _with_values(rows, None)
-
-
-def _with_values(rows: Rows, values: Any) -> Rows:
-    return dataclasses.replace(rows, values=values)
+    return dataclasses.replace(rows, values=None)
 
 
 def _places(tree: Any) -> Any:
@@ -220,7 +219,8 @@ def _places(tree: Any) -> Any:
     def place(leaf: Any) -> Any:
         match leaf:
             case Rows():
-                return _with_values(jax.tree.map(lambda _: _EVERYWHERE, _others(leaf)), _BY_ROW)
+                others = jax.tree.map(lambda _: _EVERYWHERE, _others(leaf))
+                return dataclasses.replace(others, values=_BY_ROW)
             case Documents():
                 return Documents(_BY_ROW, _EVERYWHERE)
             case _:

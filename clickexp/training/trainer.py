@@ -190,8 +190,10 @@ class _GradientDescent(Learner):
         sessions, number = session_count(data), self._devices.placement.devices
         size = self._trainer.batch_size or max(_fitting_batch_size(sessions), number)
         data = self._select_columns(data, self._first_state)
-        for batch in feed(data, size, self._trainer.steps_per_execution, seed, epoch):
-            yield self._devices.batch(batch)
+        steps, mesh = self._trainer.steps_per_execution, self._devices.mesh
+        for batch in feed(data, size, steps, seed, epoch, mesh):
+            self._devices.check(batch)
+            yield batch
 
 
 def _fitting_batch_size(sessions: int) -> int:

@@ -100,12 +100,12 @@ def resumed(first, *devices):
         kept = file.read_bytes()
         for number in devices:
             file.write_bytes(kept)
-            logger = Told()
+            logger = Messages()
             other = trained("ubm", number, checkpoint=file, logger=logger)
-            yield apart(alone, other, number) | {"told": logger.messages}
+            yield apart(alone, other, number) | {"messages": logger.messages}
 
 
-class Told(Logger):
+class Messages(Logger):
     """Keeps messages."""
 
     def __init__(self):

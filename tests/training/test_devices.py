@@ -70,7 +70,7 @@ def test_batches_that_devices_cannot_share_are_an_error():
 def test_a_checkpoint_of_eight_devices_continues_on_four_and_on_one():
     four, one = lines_of("resumed", 8, 4, 1)
     for line in (four, one):
-        assert line["told"] == ["training continues after epoch 1"]
+        assert line["messages"] == ["training continues after epoch 1"]
         assert line["loss"] < 1e-7 and line["numbers"] < 1e-5
 
 

@@ -524,7 +524,9 @@ def test_long_lists_are_evaluated_fewer_at_a_time_to_the_same_values(monkeypatch
     batches = []
     monkeypatch.setattr(evaluation, "_MOST_NUMBERS", 5 * RANKS)
     monkeypatch.setattr(
-        evaluation, "feed", lambda data, *sizes: batches.append(sizes) or feed(data, *sizes)
+        evaluation,
+        "feed",
+        lambda data, *sizes, **places: batches.append(sizes) or feed(data, *sizes, **places),
     )
     assert trainer.evaluate(model, VAL, metrics).compute() == value
     assert batches == [(5, 1)]

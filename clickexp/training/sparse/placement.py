@@ -83,7 +83,7 @@ class Whole:
         return in_rows(scatter, values, places, columns)
 
     def summed(self, tree: Any) -> Any:
-        """Returns sums over devices of arrays that each has of its own sessions."""
+        """Returns sums over devices of arrays that each has of its sessions."""
         return tree
 
     def summed_once(self, gradient: Array, axis: int | None) -> Array:
