@@ -64,7 +64,7 @@ class Trainer(BaseTrainer):
     decays: NonNegativeInt = 3
     shuffle: bool = True
     seed: Seed = 0
-    devices: int | str = 1
+    devices: PositiveInt | str = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -339,7 +339,7 @@ class Fed(Exception):
 def columns_fed(monkeypatch, module, run):
     """What travels, without what is compiled for it."""
 
-    def stop(data, *_):
+    def stop(data, *_, **__):
         raise Fed(*data.batch_columns)
 
     with monkeypatch.context() as patch, pytest.raises(Fed) as fed:

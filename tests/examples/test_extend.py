@@ -293,7 +293,7 @@ def test_the_metric_of_the_user_against_a_loop(monkeypatch):
         rng.integers(0, 3, (50, 6)).astype(np.float32),
     )
     where = np.arange(6) < rng.integers(1, 7, 50)[:, None]
-    metric = BestFirst([1, 3])
+    metric = BestFirst([1, 3], no_relevant="zero")
     metric.update(scores=scores, labels=labels, where=where)
     for cutoff, value in zip((1, 3), metric.compute(), strict=True):
         hits = [
