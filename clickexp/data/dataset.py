@@ -151,6 +151,13 @@ class Dataset:
             **{name: part.slice(0, min(sessions, part.count)) for name, part in self.parts.items()},
         )
 
+    def covering(self, query_doc_pairs: int, positions: int) -> "Dataset":
+        """The dataset for a model of at least so many ids and positions, as earlier logs have."""
+        pairs = max(self.query_doc_pairs, query_doc_pairs)
+        parts = {name: part.with_pairs(pairs) for name, part in self.parts.items()}
+        positions = max(self.positions, positions)
+        return replace(self, **parts, query_doc_pairs=pairs, positions=positions)
+
     def describe(self) -> str:
         """One line of counts for the reader."""
         counts = {name: f"{part.count:,} {name}" for name, part in self.parts.items()}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import (
@@ -189,6 +189,18 @@ class Description(BaseModel):
         for name, part in self.parts.items():
             files += part.files(folder / name)
         return files
+
+
+class Numbering(NamedTuple):
+    """How another log numbers documents, or categories, which those of a log get by their names.
+
+    Attributes:
+        file: That names them.
+        grows: Whether others get the next numbers, and not 0.
+    """
+
+    file: Path
+    grows: bool = False
 
 
 def is_log(folder: Path) -> bool:

@@ -248,10 +248,7 @@ class Encoding(_Stated):
         Raises:
             DataError: A column is missing in all training documents, or has too many categories.
         """
-        shown = {
-            name: [names[number - 1] for number in _numbers_of(train, name) if number]
-            for name, names in categories.items()
-        }
+        shown = _shown(train, categories)
         encoding = cls(categories=shown)
         if settings is None:
             return encoding
@@ -268,6 +265,19 @@ class Encoding(_Stated):
             return cls.model_validate_json(file.read_bytes())
         except (OSError, ValueError) as error:
             raise DataError(f"{file} is damaged. Run the experiment again.") from error
+
+    def grown(self, train: Sessions, categories: Mapping[str, Names]) -> "Encoding":
+        """Returns the encoding with the categories that it does not have yet behind its own; features stay as they are.
+
+        Args:
+            train: The training sessions of a log that goes on.
+            categories: Names of the categories of the log, by column.
+        """
+        both = {
+            name: list(dict.fromkeys([*self.categories.get(name, ()), *names]))
+            for name, names in _shown(train, categories).items()
+        }
+        return self.model_copy(update={"categories": both})
 
     def applied(self, sessions: Sessions, categories: Mapping[str, Names]) -> Sessions:
         """Returns sessions with encoded columns.
@@ -290,6 +300,14 @@ class Encoding(_Stated):
         """Returns the number here of each category of a log, from that of none."""
         numbers = {name: number for number, name in enumerate(self.categories.get(column, ()), 1)}
         return np.array([0, *(numbers.get(name, 0) for name in names)], np.int32)
+
+
+def _shown(train: Sessions, categories: Mapping[str, Names]) -> dict[str, Names]:
+    """Returns names of the categories that training sessions show, by column."""
+    return {
+        name: [names[number - 1] for number in _numbers_of(train, name) if number]
+        for name, names in categories.items()
+    }
 
 
 def _numbers_of(sessions: Sessions, name: str) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from clickexp.data.checksums import DamagedError, Progress
 from clickexp.data.dataset import Dataset
-from clickexp.data.description import is_log
+from clickexp.data.description import Numbering, is_log
 from clickexp.data.folders import remove, remove_stale, temporary
 from clickexp.data.log_files import log_files
 from clickexp.data.log_writer import LogWriter
@@ -83,8 +83,8 @@ class LogFormat:
         *,
         cache: str | Path | None = None,
         progress: Progress | None = None,
-        ids: Path | None = None,
-        encoding: Path | None = None,
+        ids: Numbering | None = None,
+        encoding: Numbering | None = None,
         **arguments: Any,
     ) -> Dataset:
         """Opens the dataset in a source of the format, or in a prepared log.
@@ -93,8 +93,8 @@ class LogFormat:
             path: Source or prepared log.
             cache: Folder that keeps what was read.
             progress: Called with what is done and the total.
-            ids: File that names the ids of another log; see `Log.open`. No option of a configuration.
-            encoding: File of what a run has learned to encode columns; see `Log.dataset`. The same.
+            ids: Those of another log; see `Log.open`. No option of a configuration.
+            encoding: What a run has learned to encode columns; see `Log.dataset`. The same.
             arguments: Options of the reader, and arguments of `Log.dataset`.
 
         Raises:
@@ -195,7 +195,7 @@ def _read(
     name: str | None = None,
     progress: Progress | None = None,
     durable: bool = True,
-    ids: Path | None = None,
+    ids: Numbering | None = None,
     earlier: "pl.DataFrame | None" = None,
     **options: Any,
 ) -> Log:
@@ -214,7 +214,7 @@ def _read(
     return Log.open(folder, ids=ids)
 
 
-def _reused(folder: Path, source: Path, ids: Path | None) -> Log | None:
+def _reused(folder: Path, source: Path, ids: Numbering | None) -> Log | None:
     """Opens the log that a cache keeps of a source; None without one, or where it is damaged and therefore removed."""
     if folder.parent.is_dir():
         remove_stale(folder.parent)

@@ -1,5 +1,6 @@
 """Names of the ids of a log: the query and the document of each, as they were in the source."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,49 @@ def renumbering(log: pl.DataFrame, other: pl.DataFrame) -> np.ndarray:
     Raises:
         DataError: Ids are of other kinds in the two logs, or have no document in common.
     """
+    ids = _ids_in(other, _matching(log, other))
+    if not (ids > 0).any():
+        raise DataError(
+            "no document of this log is in the one that the run was fitted to. Write ids alike, or give that log."
+        )
+    return np.append(0, ids)
+
+
+def grown(log: pl.DataFrame, other: pl.DataFrame) -> tuple[np.ndarray, pl.DataFrame]:
+    """Returns the ids of the documents of a log, and names, where those of another log go on.
+
+    Args:
+        log: The names of the log, from `read_names`.
+        other: The names of the other log, which keep their ids.
+
+    Returns:
+        The new id of each id from 0 of the log, and the names of all ids.
+
+    Raises:
+        DataError: Ids are of other kinds in the two logs.
+    """
+    alike = _matching(log, other)
+    ids = _ids_in(other, alike)
+    new = ids == 0
+    ids[new] = len(other) + np.arange(1, np.count_nonzero(new) + 1)
+    added = _alike(log.filter(pl.Series(new)), other).select(other.columns)
+    return np.append(0, ids), pl.concat([other, added])
+
+
+def as_bytes(names: pl.DataFrame) -> np.ndarray:
+    """Returns the bytes of a file that names ids, as `read_names` takes them."""
+    buffer = io.BytesIO()
+    table = names.to_arrow(compat_level=OLDEST)
+    pq.write_table(table, buffer, use_dictionary=False, write_statistics=False)
+    return np.frombuffer(buffer.getbuffer(), np.uint8)
+
+
+def _matching(log: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    """Returns the names of a log in the types that those of another have, null where they do not fit.
+
+    Raises:
+        DataError: Ids are of other kinds in the two logs.
+    """
     for column in dict.fromkeys([*other.columns, *log.columns]):
         kinds = [_kind(names, column) for names in (log, other)]
         if kinds[0] != kinds[1]:
@@ -112,18 +156,16 @@ def renumbering(log: pl.DataFrame, other: pl.DataFrame) -> np.ndarray:
                 f"{column} is {kinds[0]} in this log and {kinds[1]} in the one that the run was fitted to. Write ids "
                 "alike, and read both with the same pair_key."
             )
-    alike = log.with_columns(
+    return log.with_columns(
         log[name].cast(kind, strict=False) for name, kind in other.schema.items()
     )
+
+
+def _ids_in(other: pl.DataFrame, names: pl.DataFrame) -> np.ndarray:
+    """Returns the id of each name in another log; 0 for those that it does not have."""
     numbered = other.with_row_index("id", offset=1)
-    ids = alike.join(numbered, on=other.columns, how="left", maintain_order="left")["id"].fill_null(
-        0
-    )
-    if not (ids > 0).any():
-        raise DataError(
-            "no document of this log is in the one that the run was fitted to. Write ids alike, or give that log."
-        )
-    return np.append(0, ids.to_numpy().astype(np.int64))
+    found = names.join(numbered, on=other.columns, how="left", maintain_order="left")["id"]
+    return found.fill_null(0).to_numpy().astype(np.int64)
 
 
 def _alike(names: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import numpy as np
 
 from clickexp.data.checksums import Progress, Stored, verify
 from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
-from clickexp.data.description import FEATURES, NAMES, SPLIT, Description
+from clickexp.data.description import FEATURES, NAMES, SPLIT, Description, Numbering
 from clickexp.data.encoding import Encoding, FeatureSettings, Names
 from clickexp.data.features import Features
 from clickexp.data.pairs import named_pairs
@@ -46,13 +46,12 @@ class Log:
     settings: FeatureSettings | None = None
 
     @classmethod
-    def open(cls, folder: str | Path, *, ids: Path | None = None) -> "Log":
+    def open(cls, folder: str | Path, *, ids: Numbering | None = None) -> "Log":
         """Maps a prepared folder, in milliseconds: sizes of all files are checked, and `verify_log` reads them.
 
         Args:
             folder: What `clickexp-data prepare` or LogWriter wrote.
-            ids: File that names the ids of another log; documents get the ids of their names there, and 0 where it
-                has none.
+            ids: Those of another log, which documents get by their names there; 0 where it has none, or the next ones.
 
         Raises:
             DataError: The folder is not a prepared log, or damaged; it names the file. Or ids cannot be compared.
@@ -79,7 +78,7 @@ class Log:
         }
         names = np.memmap(folder / NAMES, np.uint8, "r") if NAMES in description.files else None
         if names is not None and ids is not None:
-            parts, names = _renumbered(parts, pairs, names, np.memmap(ids, np.uint8, "r"))
+            parts, names = _renumbered(parts, pairs, names, ids)
         if names is not None:
             derived = named_pairs(names, max(part.query_doc_pairs for part in parts.values()))
             parts = {name: part.deriving(*derived) for name, part in parts.items()}
@@ -101,7 +100,7 @@ class Log:
         val_sessions: Split = 0.1,
         test_sessions: Split = 0.1,
         min_train_sessions_per_query: NonNegativeInt = 0,
-        encoding: Path | None = None,
+        encoding: Numbering | None = None,
     ) -> Dataset:
         """Returns the log as a dataset.
 
@@ -112,7 +111,7 @@ class Log:
             test_sessions: The same for the test.
             min_train_sessions_per_query: Least training sessions of the query of a validation or test session; others
                 are left out.
-            encoding: File of what a run has learned to encode columns; by default it is learned of the training part.
+            encoding: What a run has learned to encode columns; by default it is learned of the training part.
 
         Raises:
             DataError: The splits do not fit the log, or columns cannot be encoded.
@@ -143,15 +142,16 @@ class Log:
         )
         return self._encoded(dataset, encoding)
 
-    def _encoded(self, dataset: Dataset, file: Path | None) -> Dataset:
+    def _encoded(self, dataset: Dataset, earlier: Numbering | None) -> Dataset:
         """Returns a dataset with encoded columns, where the log has any to encode."""
         if not self.categories and self.settings is None:
             return dataset
-        encoding = (
-            Encoding.fit(dataset.train, self.categories, self.settings)
-            if file is None
-            else Encoding.read(file)
-        )
+        if earlier is None:
+            encoding = Encoding.fit(dataset.train, self.categories, self.settings)
+        else:
+            encoding = Encoding.read(earlier.file)
+            if earlier.grows:
+                encoding = encoding.grown(dataset.train, self.categories)
         parts = {
             name: encoding.applied(part, self.categories) for name, part in dataset.parts.items()
         }
@@ -159,16 +159,23 @@ class Log:
 
 
 def _renumbered(
-    parts: Mapping[str, Sessions], pairs: int, names: np.ndarray, other_names: np.ndarray
+    parts: Mapping[str, Sessions], pairs: int, names: np.ndarray, other: Numbering
 ) -> tuple[dict[str, Sessions], np.ndarray]:
-    """Returns parts of a log whose documents have the ids of their names in another log, and the names of that."""
+    """Returns parts of a log whose documents have the ids of their names in another log, and the names of these ids."""
+    other_names = np.memmap(other.file, np.uint8, "r")
     if np.array_equal(names, other_names):
         return dict(parts), names
     # Here, because it needs Arrow, which a run that opens a prepared log does without.
-    from clickexp.data.names import read_names, renumbering
+    from clickexp.data.names import as_bytes, grown, read_names, renumbering
 
-    named = read_names(other_names)
-    ids = renumbering(read_names(names, pairs), named)
+    own, named = read_names(names, pairs), read_names(other_names)
+    if other.grows:
+        ids, named = grown(own, named)
+        if len(named) == len(own) and np.array_equal(ids, np.arange(len(ids))):
+            return dict(parts), names
+        other_names = as_bytes(named)
+    else:
+        ids = renumbering(own, named)
     renumbered = {}
     for name, part in parts.items():
         features = None if part.features is None else part.features.renumbered(ids, len(named) + 1)
@@ -203,8 +210,8 @@ def open_prepared(
     test_sessions: Split = 0.1,
     min_train_sessions_per_query: NonNegativeInt = 0,
     name: str | None = None,
-    ids: Path | None = None,
-    encoding: Path | None = None,
+    ids: Numbering | None = None,
+    encoding: Numbering | None = None,
 ) -> Dataset:
     """The dataset in a prepared folder, whatever format it came from.
 
@@ -215,7 +222,7 @@ def open_prepared(
         test_sessions: Sessions to test on.
         min_train_sessions_per_query: Least training sessions of a held-out query.
         name: Name in results.
-        ids: File that names the ids of another log; see `Log.open`.
+        ids: Those of another log; see `Log.open`.
         encoding: See `Log.dataset`.
 
     Raises:

@@ -5,7 +5,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from clickexp.data.inspect.identifiability import (
     Identifiability,
     identifiability,
 )
+from clickexp.data.log_format import LogFormat
+from clickexp.data.prepared import open_prepared
 from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluate import check_lists
 from clickexp.evaluation.groups import MetricGroup
@@ -36,6 +38,7 @@ from clickexp.runs.sources import sources
 from clickexp.runs.store import CHECKPOINT, RESULT
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
+from clickexp.updates.chain import Continued, EarlierRun, digest_of, last_time
 from clickexp.utils.signatures import accepted
 
 _MANY_IDS = 1_000_000
@@ -59,6 +62,7 @@ class Parts:
         origin: What the data are, by content.
         weighting: The propensities that a ranker weighs clicks by, estimated before training.
         judging: Those that metrics weigh the clicks of the test sessions by, by the name of the metric.
+        continued: What the model goes on from, where an earlier run gives its prior.
     """
 
     config: Config
@@ -71,6 +75,7 @@ class Parts:
     origin: Origin
     weighting: Weighting | None = None
     judging: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
+    continued: Continued | None = None
 
     @cached_property
     def links(self) -> Identifiability:
@@ -100,16 +105,31 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     def report(done: int, total: int, where: str = "", /) -> None:
         logger.progress("read", 0, done, total)
 
-    dataset = config.open_dataset(**accepted(config.open_dataset, {"progress": report}))
+    run = EarlierRun.read(config.prior)
+    numberings = {} if run is None or not numbers_ids(config.open_dataset) else run.numberings
+    dataset = config.open_dataset(
+        **accepted(config.open_dataset, {"progress": report}), **numberings
+    )
     for part in dataset.parts.values():
         part.check_stored_ids()
     if (advice := _sparse_ids(dataset)) is not None:
         logger.warning(advice)
     dataset = dataset.first(settings.max_sessions)
     check_click_rate(dataset.click_rate)
-    origin = Origin(sources=read, fingerprint=dataset.fingerprint(), directory=str(Path.cwd()))
+    until = last_time(dataset)
+    origin = Origin(
+        sources=read,
+        fingerprint=dataset.fingerprint(),
+        directory=str(Path.cwd()),
+        digest=digest_of(dataset),
+        until=until,
+    )
+    if run is not None:
+        run.check(dataset)
+        dataset = dataset.covering(run.query_doc_pairs, run.positions)
     model = build_model(config.new_model, dataset, settings.seed)
     dataset = model.prepare(dataset)
+    continued = None if run is None else Continued.of(run, model, until)
     _check_features(model, config.reads, dataset)
     if (advice := _unread_columns(model, config.values, dataset)) is not None:
         logger.warning(advice)
@@ -123,9 +143,21 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         checkpoint=folder / CHECKPOINT,
         continue_from=earlier,
     )
+    if continued is not None:
+        trainer = continued.trainer(trainer)
     weighting = model.debias.weighting(dataset.train) if isinstance(model, Ranker) else None
     return Parts(
-        config, folder, dataset, model, trainer, metrics, logger, origin, weighting, judging
+        config,
+        folder,
+        dataset,
+        model,
+        trainer,
+        metrics,
+        logger,
+        origin,
+        weighting,
+        judging,
+        continued,
     )
 
 
@@ -180,7 +212,16 @@ def _with_propensities(
     return resolved, weightings
 
 
-def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) -> Model:
+def numbers_ids(read: partial[Any]) -> bool:
+    """Returns whether a reader can give documents the ids of another log."""
+    return isinstance(read.func, LogFormat) or read.func is open_prepared
+
+
+def build_model(
+    new_model: Callable[..., Model],
+    dataset: Dataset,
+    seed: int,
+) -> Model:
     """Builds a model for a dataset, whose sizes it receives as far as it asks for them.
 
     Args:

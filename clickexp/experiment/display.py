@@ -90,11 +90,21 @@ def note(parts: Parts) -> None:
             "no list has labels: metric=[all,counterfactual] judges the ranker by clicks"
         )
     _note_unseen(parts)
+    _note_earlier_run(parts)
     for line in parts.weighting.describe() if parts.weighting else ():
         parts.logger.message(line)
     for name, weighting in parts.judging.items():
         for line in weighting.describe():
             parts.logger.message(f"{name}: {line}")
+
+
+def _note_earlier_run(parts: Parts) -> None:
+    """Reports the run whose posterior is the prior."""
+    if parts.continued is None:
+        return
+    parts.logger.message(parts.continued.run.describe())
+    if (advice := parts.continued.run.advice()) is not None:
+        parts.logger.warning(advice)
 
 
 def _note_identifiability(parts: Parts) -> None:

@@ -28,6 +28,8 @@ _ALONE = ("multirun", "run", "cfg", "info", "shell_completion")
 """Options of Hydra of which a command has one at most."""
 _OPTIONS = ("--version", "--help", "--multirun", "--config-dir", "--cfg", "--info")
 """Those that are looked for most."""
+_PRIOR = "prior"
+"""The node of which `prior=FOLDER` sets the folder."""
 _IN_PROCESS = "basic"
 """The launcher that runs jobs one after the other in this process."""
 
@@ -259,6 +261,8 @@ def _check(override: Override) -> None:
 
 def _canonical(override: Override, swept: Set[str], known_roles: Sequence[str]) -> str:
     line, key = line_of(override), override.key_or_group
+    if key == _PRIOR and override.type is OverrideType.CHANGE and not override.package:
+        return line.replace(_PRIOR, f"{_PRIOR}.run", 1)
     if key in known_roles and _names_towers(override):
         return f"{TOWERS}@{line}"
     of_swept = (

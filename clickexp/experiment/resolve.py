@@ -28,11 +28,11 @@ from clickexp.experiment.values import Composition, compose_values, walk
 from clickexp.loggers import Logger
 from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
-from clickexp.runs.settings import CHOSEN, GROUPS, ROOT, TOWERS, Settings
+from clickexp.runs.settings import CHOSEN, GROUPS, ROOT, TOWERS, PriorSettings, Settings
 from clickexp.training.base import BaseTrainer
 from clickexp.training.em.bernoulli import check_towers
 from clickexp.training.em.estimation import EstimatingTrainer
-from clickexp.utils.signatures import accepted
+from clickexp.utils.signatures import accepted, check_arguments
 from clickexp.utils.sources import source_path
 from clickexp.utils.suggest import did_you_mean
 
@@ -49,6 +49,7 @@ class Config:
         trainer: With optimizer and metrics, and without logger and files.
         open_dataset: Reads the dataset; takes `progress`, if it reports it.
         new_model: Builds the model; takes the sizes of the dataset.
+        prior: What an earlier run gives.
         reads: The features that towers read, with the key of the first that does: model.attraction.use_feature.
         overrides: Those that it was composed with.
         without_effect: A line for each override of a tower that the model does not take.
@@ -61,6 +62,7 @@ class Config:
     trainer: BaseTrainer
     open_dataset: partial[Dataset]
     new_model: partial[Model]
+    prior: PriorSettings
     reads: Mapping[str, str]
     overrides: tuple[str, ...]
     without_effect: tuple[str, ...]
@@ -89,6 +91,7 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
         trainer=build_trainer(values, metrics),
         open_dataset=constructor(values["dataset"], "dataset"),
         new_model=model_constructor(values),
+        prior=_prior(values["prior"]),
         reads=_features_read(values["model"]),
         overrides=tuple(overrides),
         without_effect=tuple(_without_effect(composition, overrides)),
@@ -97,6 +100,13 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
     _check_dataset(config)
     check_objective(config.settings.optimized_metric, _reported(config))
     return config
+
+
+def _prior(node: Any) -> PriorSettings:
+    """The settings of a prior; ConfigError for a key or value that there is not."""
+    given = node or {}
+    check_arguments(PriorSettings, given, "prior")
+    return PriorSettings(**given)
 
 
 def is_tower(key: str, node: Any) -> bool:

@@ -23,14 +23,17 @@ from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.posteriors.intervals import propensity, shared_examination, shared_intervals
+from clickexp.posteriors.policy_prior import lists_shown
 from clickexp.posteriors.shared import shared_posterior
 from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.run import FORMAT, RelativeExamination, Run, SharedParameter
-from clickexp.runs.store import ENCODING, IDS, MODEL, SHARED
+from clickexp.runs.store import ENCODING, IDS, MODEL, SEEN, SHARED
 from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.memory import peak_memory
+from clickexp.updates.seen import Seen
+from clickexp.updates.shared import combined, pull_on
 from clickexp.utils.documents import plain
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
@@ -88,11 +91,14 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
         _save_names(dataset, parts.folder)
+        _save_seen(parts, fit)
     chosen = groupings(dataset.train) if isinstance(model, ClickModel) else []
     result["click_rates"] = click_rates(dataset.test, chosen)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)
+    if parts.continued is not None:
+        result["update"] = parts.continued.update(model, dataset).model_dump()
     if settings.report:
         result["references"] = references(model, dataset, trainer.evaluator, groups)
     drawn = evaluate_draws(
@@ -123,6 +129,15 @@ def _save_names(dataset: Dataset, folder: Path) -> None:
     if dataset.encoding is not None:
         with whole(folder / ENCODING) as part:
             part.write_text(dataset.encoding.model_dump_json(indent=2) + "\n")
+
+
+def _save_seen(parts: Parts, fit: FitReport) -> None:
+    """Keeps what training has shown, with what earlier logs have, where a run may go on from this one."""
+    if fit.documents is None:
+        return
+    lists = lists_shown(parts.model, parts.dataset.train)
+    seen = Seen() if parts.continued is None else parts.continued.seen
+    Seen.of(fit.documents, seen.plus_lists(lists)).save(parts.folder / SEEN)
 
 
 def _lists_seen(dataset: Dataset, ranked: bool) -> _Part:
@@ -166,11 +181,15 @@ def _shared_intervals(parts: Parts) -> _Part:
         return {}
     try:
         report = partial(parts.logger.progress, "intervals", 0)
-        posterior = shared_posterior(parts.model, parts.dataset.train, report)
+        prior = None if parts.continued is None else parts.continued.logs.shared
+        pull = {} if prior is None else pull_on(parts.model, prior)
+        posterior = shared_posterior(parts.model, parts.dataset.train, report, pull)
         if posterior is None:
             return {}
         if parts.model.separates_examination:
             posterior = with_open_factors(parts.model, posterior, parts.links.groups)
+        if prior is not None:
+            posterior = combined(parts.model, posterior, prior)
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
         shared = shared_intervals(parts.model, posterior)

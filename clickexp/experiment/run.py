@@ -1,6 +1,7 @@
 """One run: training, evaluation, and the files that report it."""
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import logging
 import threading
@@ -18,6 +19,7 @@ from clickexp.experiment.result import evaluate_run
 from clickexp.runs.run import Run
 from clickexp.runs.store import CHECKPOINT, CONFIG
 from clickexp.training import FitReport
+from clickexp.updates.chain import describe_change
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 
@@ -58,6 +60,7 @@ def run(parts: Parts, sweep: str | None = None) -> Run:
         The run, finished.
     """
     _begin(parts, sweep)
+    parts = _checked(parts)
     fit = _train(parts)
     finished = evaluate_run(parts, fit)
     _finish(parts, finished)
@@ -82,6 +85,16 @@ def _train(parts: Parts) -> FitReport:
     return parts.trainer.train(
         parts.model, train, val.sessions, val_lists=val.lists, truth=val.truth
     )
+
+
+def _checked(parts: Parts) -> Parts:
+    """The parts with a prior that the log does not contradict, where an earlier run gives one."""
+    if parts.continued is None:
+        return parts
+    continued = parts.continued.checked(parts.model, parts.trainer, parts.dataset)
+    for change in continued.changes:
+        parts.logger.warning(describe_change(change))
+    return dataclasses.replace(parts, continued=continued, trainer=continued.trainer(parts.trainer))
 
 
 def _finish(parts: Parts, finished: Run) -> None:

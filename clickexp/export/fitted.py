@@ -2,16 +2,14 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like, keys_read
-from clickexp.data.log_format import LogFormat
-from clickexp.data.prepared import open_prepared
+from clickexp.data.description import Numbering
 from clickexp.errors import OF_SYSTEM, UserError
-from clickexp.experiment.build import build_model, share_compilations
+from clickexp.experiment.build import build_model, numbers_ids, share_compilations
 from clickexp.experiment.differences import command_of, continuing_command
 from clickexp.experiment.instantiate import CONTEXT, constructor, model_constructor
 from clickexp.experiment.values import default_value
@@ -87,20 +85,22 @@ def fitted(
     origin = _origin(run)
     node = _dataset_node(run, config, origin, path, trust)
     read, new_model = constructor(node, "dataset"), model_constructor(config)
-    kept = {"ids": run / IDS, "encoding": run / ENCODING}
-    kept = {name: file for name, file in kept.items() if file.is_file()}
-    ids, named = kept.get("ids"), {name: content_of(file) for name, file in kept.items()}
+    files = {"ids": run / IDS, "encoding": run / ENCODING}
+    files = {name: file for name, file in files.items() if file.is_file()}
+    ids, named = files.get("ids"), {name: content_of(file) for name, file in files.items()}
     opened, key = {} if opened is None else opened, repr((node, config["max_sessions"], named))
     if key not in opened:
         with Steps("reading the log") as progress:
             arguments = accepted(read, {"progress": progress})
-            if _names_ids(read):
-                arguments |= kept
+            if numbers_ids(read):
+                arguments |= {name: Numbering(file) for name, file in files.items()}
             dataset = _made(Dataset, lambda: read(**arguments), node)
         opened[key] = dataset.first(config["max_sessions"])
     dataset = opened[key]
-    model = _made(Model, lambda: build_model(new_model, dataset, config["seed"]), config["model"])
     is_another = dataset.fingerprint() != origin.fingerprint
+    sizes = Run.read(run).data
+    dataset = dataset.covering(sizes.query_doc_pairs or 0, sizes.positions or 0)
+    model = _made(Model, lambda: build_model(new_model, dataset, config["seed"]), config["model"])
     described = _describe_other_log(run, node, model, dataset, ids) if is_another else ""
     try:
         load_model(model, run / MODEL)
@@ -176,11 +176,6 @@ def _located(path: str, directory: str) -> str:
         return path
     there = Path(directory) / place
     return str(there) if there.exists() else path
-
-
-def _names_ids(read: partial[Any]) -> bool:
-    """Returns whether a reader can give documents the ids of another log."""
-    return isinstance(read.func, LogFormat) or read.func is open_prepared
 
 
 def _describe_other_log(

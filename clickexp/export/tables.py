@@ -47,7 +47,8 @@ from clickexp.posteriors.exported import exported, open_documents
 from clickexp.posteriors.intervals import shared_intervals
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
-from clickexp.runs.store import SHARED
+from clickexp.runs.store import SEEN, SHARED
+from clickexp.updates.seen import Seen
 from clickexp.utils.files import check_inside, whole
 from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import check_arguments, parsed_options
@@ -183,7 +184,9 @@ def _save_parameters(
         rows = [{**each.layout, **each.model_dump(exclude={"layout"})} for each in intervals]
         save(SHARED_TABLE, pl.DataFrame(rows, infer_schema_length=None).write_csv)
     _warn_of_examination(model, log.train, posterior is None)
-    settings = {"intervals": intervals, "has_intervals": fit.is_own}
+    is_kept = fit.is_own and (run / SEEN).is_file()
+    seen = Seen.load(run / SEEN) if is_kept else None
+    settings = {"intervals": intervals, "has_intervals": fit.is_own, "seen": seen}
     write = partial(write_documents, model, log, id_names, posterior, **settings)
     save("documents.parquet", write)
 
@@ -266,8 +269,11 @@ def write_documents(
     *,
     intervals: Sequence[SharedParameter] = (),
     has_intervals: bool = True,
+    seen: Seen | None = None,
 ) -> None:
-    """Writes a row for each document that the dataset shows: probabilities, training impressions and clicks.
+    """Writes a row for each document that is shown, by earlier logs, too: probabilities, impressions and clicks.
+
+    Impressions and clicks are those of the training sessions of this log.
 
     Where tables have posteriors, these are those of `exported`, and there are standard deviations, intervals and
     effective impressions, too; see `posterior_outputs`. They follow from the sessions that the model was fitted to, so
@@ -277,10 +283,19 @@ def write_documents(
     to session has no probabilities of a document alone, so that these are left out.
     """
     impressions, clicks, shown = _counts(dataset)
+    all_impressions = None if seen is None else seen.impressions(model)
+    if all_impressions is not None:
+        shown[: len(all_impressions)] |= all_impressions > 0
     ids = np.flatnonzero(shown)
     left_open = open_documents(dataset.train, intervals, len(shown), layouts_of(model))
     known = _known_of_documents(
-        model, dataset, ids, impressions, posterior, has_intervals=has_intervals
+        model,
+        dataset,
+        ids,
+        impressions if all_impressions is None else all_impressions,
+        posterior,
+        has_intervals=has_intervals,
+        lists=None if seen is None else seen.lists,
     )
 
     def tables() -> Iterator[pa.Table]:
@@ -314,6 +329,7 @@ def _known_of_documents(
     posterior: SharedPosterior | None,
     *,
     has_intervals: bool,
+    lists: np.ndarray | None,
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """Yields, some documents at a time, their number and what the model knows of them."""
     documents = single_documents(dataset, ids)
@@ -324,7 +340,7 @@ def _known_of_documents(
         return
     parts: list[tuple[Model, Outputs]] = [(model, document_outputs)]
     if has_intervals:
-        effective, probable, sure = exported(model, dataset.train, impressions, posterior)
+        effective, probable, sure = exported(model, dataset.train, impressions, posterior, lists)
         parts = [(probable, document_outputs), (effective, effective_outputs)]
         parts.append((sure, interval_outputs))
     done = 0

@@ -62,7 +62,7 @@ def powers(x: Float[Array, "*rows"]) -> Float[Array, "*rows 2"]:
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["values", "prior", "log_ranks"],
-    meta_fields=["dim", "drawn", "start"],
+    meta_fields=["dim", "drawn", "start", "has_sites"],
 )
 @dataclasses.dataclass
 class Rows:
@@ -72,13 +72,14 @@ class Rows:
         values: [rows, width], from column `start` on. Without a prior, the `dim` parameters. With one, the posteriors,
             [offsets | spreads], then x where the mean of the prior follows ranks: a mean is an offset from that of the
             prior, and a spread is the logarithm of the standard deviation over that of the prior, so that rows without
-            data follow the prior.
+            data follow the prior. What earlier logs say comes last, [precisions | tilts]; see `site`.
         dim: Parameters per row.
         prior: The prior that is learned; None where rows hold numbers and not posteriors.
         log_ranks: [3], intercept and slope of the expectation of x given the logarithm of the rank of one document, and
             the variance around it.
         drawn: Whether rows hold draws from posteriors, offsets without spreads.
         start: First column; while a model trains, what the optimizer keeps is before it.
+        has_sites: Whether rows hold what earlier logs say.
     """
 
     values: Leaf
@@ -87,6 +88,7 @@ class Rows:
     log_ranks: Leaf = None
     drawn: bool = False
     start: int = 0
+    has_sites: bool = False
 
     def take(
         self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None
@@ -132,6 +134,24 @@ class Rows:
         spreads = rows[..., self.start + self.dim : self.start + 2 * self.dim]
         return jnp.exp(spreads - log_precision / 2)
 
+    def site(self, rows: Float[Array, "*ids width"]) -> tuple[Array, Array] | tuple[float, float]:
+        """Returns what earlier logs say of the parameters z in whole rows: S and h of exp(h z - S z^2 / 2).
+
+        Times the prior, it is the posterior of the earlier logs (Broderick et al. 2013, "Streaming variational Bayes").
+        """
+        if not self.has_sites:
+            return 0.0, 0.0
+        first = self.start + self.numbers + self.by_rank
+        precisions, tilts = first + self.dim, first + 2 * self.dim
+        return rows[..., first:precisions], rows[..., precisions:tilts]
+
+    def with_sites(self) -> "Rows":
+        """Returns the table with room for sites, which say nothing."""
+        if self.has_sites or not self.has_posteriors:
+            return self
+        values = jnp.pad(self.values, ((0, 0), (0, 2 * self.dim)))
+        return dataclasses.replace(self, values=values, has_sites=True)
+
     def point(self) -> "Rows":
         """Returns the table without posteriors: the parameters are their means."""
         return Rows(self.means(self.values), self.dim)
@@ -162,7 +182,7 @@ class Rows:
     @property
     def width(self) -> int:
         """Numbers per row without what the optimizer keeps."""
-        return self.numbers + self.by_rank
+        return self.numbers + self.by_rank + 2 * self.dim * self.has_sites
 
     @property
     def by_rank(self) -> bool:

@@ -11,7 +11,7 @@ from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
 from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.documents import ROLES, tower_of
-from clickexp.posteriors.policy_prior import with_policy_prior
+from clickexp.posteriors.policy_prior import lists_shown, with_policy_prior
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
@@ -33,7 +33,11 @@ class Exported(NamedTuple):
 
 
 def exported(
-    model: Model, train: Sessions, impressions: np.ndarray, posterior: SharedPosterior | None
+    model: Model,
+    train: Sessions,
+    impressions: np.ndarray,
+    posterior: SharedPosterior | None,
+    lists: np.ndarray | None = None,
 ) -> Exported:
     """Returns the model as an export needs it.
 
@@ -42,15 +46,18 @@ def exported(
     Args:
         model: A fitted model.
         train: Its training sessions.
-        impressions: Training impressions by id.
+        impressions: Training impressions by id, those of earlier logs included.
         posterior: Of its shared parameters, if it is known.
+        lists: How many lists the query of each id has, if that is known; see `lists_shown`.
     """
     if not _tables(model):
         return Exported(model, model, model)
     with Steps("posteriors of documents") as progress:
         effective = newton_refined(model, _tables(model), train, progress)
-    with Steps("lists of queries") as progress:
-        probabilities, intervals = with_policy_prior(effective, model, train, impressions, progress)
+    if lists is None:
+        with Steps("lists of queries") as progress:
+            lists = lists_shown(model, train, progress)
+    probabilities, intervals = with_policy_prior(effective, model, impressions, lists)
     if posterior is not None:
         intervals = with_shared_cells(intervals)
         with Steps("errors of shared parameters") as progress:

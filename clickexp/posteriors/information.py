@@ -25,7 +25,7 @@ from flax import nnx
 from clickexp.data.feed import Data
 from clickexp.evaluation.inputs import ColumnSelection
 from clickexp.models.base import Model
-from clickexp.parameters.table import Table
+from clickexp.parameters.table import Rows, Table
 from clickexp.posteriors.derivatives import Done, Passes, State, Sums, ravelled
 from clickexp.training.sparse import packing
 from clickexp.training.sparse.packing import Path
@@ -180,15 +180,22 @@ class _Block(NamedTuple):
     of_prior: np.ndarray
 
 
-def _row_variance(own: np.ndarray, precision: float) -> np.ndarray:
-    """Variances of posteriors, at most that of the prior.
+def of_sites(rows: Rows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns precisions S of what earlier logs say of rows, and the gradients S m - h of that, both [rows, dim]."""
+    site, tilt = (np.asarray(each, np.float64) for each in rows.site(values))
+    mean = np.asarray(rows.means(jnp.asarray(values)), np.float64)
+    return np.broadcast_to(site, mean.shape), site * mean - tilt
+
+
+def _row_variance(own: np.ndarray, precision: np.ndarray | float) -> np.ndarray:
+    """Variances of posteriors, at most that of the prior and of earlier logs.
 
     Rows without clicks leave the precision of their prior as it is: they explain just as much of the information on it
     as there is. With a larger variance they would explain more, and many such rows make the matrix indefinite.
 
     Args:
         own: E[loss_zz], an estimate that may be below 0.
-        precision: Of the prior.
+        precision: Of the prior, with that of earlier logs.
     """
     return 1 / np.maximum(own + precision, precision)
 
@@ -217,13 +224,14 @@ def _blocks(
         precision = math.exp(float(rows.prior.log_precision))
         square = np.asarray(rows.deviations(jnp.asarray(values)), np.float64).ravel() ** 2
         cross[:, at], curved[:, at] = precision * offset, precision * square
-        variance = _row_variance(own, precision)
+        site, pull = (each.ravel() for each in of_sites(rows, values))
+        variance = _row_variance(own, precision + site)
         of_prior = precision / 2 * (offset**2 + square)
         yield _Block(
             weight,
             cross,
             curved,
-            gradient + precision * offset,
+            gradient + precision * offset + pull,
             variance,
             variance / (2 * square),
             of_prior,

@@ -220,6 +220,11 @@ def _components(model: Model) -> dict[str, _Component]:
     return {f"models/{k}/": lambda model, k=k: model.models[k] for k in range(len(model.models))}
 
 
+def components(model: Model) -> dict[str, Model]:
+    """Returns the components of a mixture by how names of their parameters begin; else the model itself, by nothing."""
+    return {prefix: component(model) for prefix, component in _components(model).items()}
+
+
 def towers(
     part: Model, prefix: str, known: Container[str]
 ) -> Iterator[tuple[str, str, Parameter, np.ndarray]]:
@@ -251,7 +256,7 @@ def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str] | 
         Their names, none where clicks determine the scale of attraction; None where no tower of positions has it.
     """
     model = with_shared_cells(model)
-    parts = {prefix: of(model) for prefix, of in _components(model).items()}
+    parts = components(model)
     if not all(part.separates_examination for part in parts.values()):
         return []
     prefix, part = next(iter(parts.items()))

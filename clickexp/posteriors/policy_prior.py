@@ -197,12 +197,21 @@ def lists_of_queries(
     return np.bincount(query, first, rows).astype(np.int32)[query]
 
 
+def lists_shown(
+    model: Model,
+    train: Sessions,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Integer[np.ndarray, " rows"] | None:
+    """Returns `lists_of_queries` of a model whose documents have the prior of this module; None of others."""
+    rows = _rows(tower_of(model, ROLES["attraction"]))
+    return None if rows is None else lists_of_queries(train, len(rows.values), progress)
+
+
 def with_policy_prior(
     model: Model,
     trained: Model,
-    train: Sessions,
-    impressions: Integer[np.ndarray, " documents"],
-    progress: Callable[[int, int], None],
+    impressions: Real[np.ndarray, " documents"],
+    lists: Real[np.ndarray, " rows"] | None,
 ) -> tuple[Model, Model]:
     """Returns the model with posteriors of attraction under the prior by what lists show, for probabilities, intervals.
 
@@ -213,9 +222,8 @@ def with_policy_prior(
     Args:
         model: A fitted model, its posteriors refined.
         trained: The model as training has left it.
-        train: Its training sessions.
         impressions: Training impressions by id.
-        progress: Receives how many sessions are read, and how many there are.
+        lists: From `lists_shown`.
 
     Returns:
         Two models; the model itself, twice, where its attraction is no whole table of one number per query-document
@@ -223,11 +231,13 @@ def with_policy_prior(
     """
     rows, noisy = (_rows(tower_of(each, ROLES["attraction"])) for each in (model, trained))
     shown_ids = np.flatnonzero(impressions)
-    if rows is None or noisy is None or rows.prior is None or len(shown_ids) < LEAST_DOCUMENTS:
+    if rows is None or noisy is None or rows.prior is None or lists is None:
         return model, model
-    number = np.zeros(len(rows.values), np.int32)
+    if len(shown_ids) < LEAST_DOCUMENTS:
+        return model, model
+    number = np.zeros(len(rows.values), impressions.dtype)
     number[: len(impressions)] = impressions
-    lists = np.maximum(lists_of_queries(train, len(number), progress), number)
+    lists = np.maximum(lists, number)
     x = np.asarray(rows.values[:, rows.numbers])
     shown = Shown(number, lists, np.where(np.isfinite(x), x, 0.0))
     if len(shown_ids) > _SAMPLE:

@@ -11,7 +11,7 @@ from flax import nnx
 from clickexp.data.sessions import Sessions
 from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table
-from clickexp.posteriors.information import ROOM, prepared
+from clickexp.posteriors.information import ROOM, of_sites, prepared
 from clickexp.posteriors.intervals import of_first_positions
 from clickexp.posteriors.shared import WORK, SharedPosterior
 from clickexp.training.sparse.packing import Path
@@ -156,10 +156,11 @@ def _refined(rows: Rows, sums: Array) -> Rows:
         both = sums[part].astype(np.float64)
         curvature, gradient = both[..., -2], both[..., -1]
         block = values[part].astype(np.float64)
+        site, pull = of_sites(rows, values[part])
         offsets, spreads = block[:, : rows.dim], block[:, rows.dim : rows.numbers]
-        total = np.maximum(curvature + precision, _LEAST_PRECISION * precision)
+        total = np.maximum(curvature + precision + site, _LEAST_PRECISION * (precision + site))
         sd = total**-0.5
-        steps = (gradient + precision * offsets) / total
+        steps = (gradient + precision * offsets + pull) / total
         read = (curvature != 0) | (gradient != 0)
         longest = _LONGEST_STEP * sd
         offsets -= np.where(read, np.clip(steps, -longest, longest), 0.0)

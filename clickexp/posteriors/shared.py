@@ -1,8 +1,9 @@
 """The posterior of shared parameters, such as examination by rank and continuation: all that are no rows of a table."""
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from clickexp.errors import UserError
 from clickexp.models import ClickModel, Model
 from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.information import Information, information
+from clickexp.training.earlier import shared_names
 from clickexp.types import Array
 from clickexp.utils.files import whole
 
@@ -83,7 +85,7 @@ class SharedPosterior:
             UserError: The posterior is that of another model.
         """
         params = nnx.state(with_shared_cells(model), nnx.Param)
-        places = {name: place for place, name in enumerate(_names(params))}
+        places = {name: place for place, name in enumerate(shared_names(params))}
         if not places.keys() >= set(self.names):
             raise UserError("the intervals are those of another model. Run the experiment again.")
         return np.array([places[name] for name in self.names], np.int32)
@@ -111,7 +113,10 @@ class SharedPosterior:
 
 
 def shared_posterior(
-    model: Model, data: Data, progress: Callable[[int, int], None] | None = None
+    model: Model,
+    data: Data,
+    progress: Callable[[int, int], None] | None = None,
+    pull: Mapping[str, float] = MappingProxyType({}),
 ) -> SharedPosterior | None:
     """Returns how sure the shared parameters of a fitted model are.
 
@@ -132,13 +137,55 @@ def shared_posterior(
         model: The model, as training has left it.
         data: Its training sessions, or batches that can be iterated twice.
         progress: Receives how many sessions of a pass are done, and how many there are, 0 if that is not known.
+        pull: By name, the gradient of the negative logarithm of a prior that training had and the log knows nothing of.
 
     Returns:
         The posterior; None for a model that is no `ClickModel`, or has more than 400 shared numbers or none.
     """
+    informed = _informed(model, data, progress, pull)
+    if informed is None:
+        return None
+    names, used, found, share = informed
+    covariance = share * _covariance(found)[: len(used), : len(used)]
+    if not len(used) or not np.isfinite(covariance).all():
+        return None
+    return SharedPosterior(tuple(names[place] for place in used), covariance)
+
+
+def shared_estimate(model: Model, data: Data) -> tuple[SharedPosterior, np.ndarray] | None:
+    """Returns what a log says of shared parameters, one Newton step from those of a model.
+
+    Args:
+        model: A model near the optimum for the log.
+        data: The sessions of the log.
+
+    Returns:
+        The covariance of the estimate, and the changes of the numbers that it names; None where there are none.
+    """
+    informed = _informed(model, data, None, {})
+    if informed is None:
+        return None
+    names, used, found, share = informed
+    root = _inverse_root(found.complete, found.complete - found.matrix)
+    covariance = root @ root.T
+    step = -covariance @ found.score
+    size = len(used)
+    posterior = SharedPosterior(
+        tuple(names[place] for place in used), share * covariance[:size, :size]
+    )
+    return posterior, step[:size]
+
+
+def _informed(
+    model: Model,
+    data: Data,
+    progress: Callable[[int, int], None] | None,
+    pull: Mapping[str, float],
+) -> tuple[list[str], np.ndarray, Information, float] | None:
+    """Returns names of shared parameters, the places of those that a log moves, and what it, or a share of it, says."""
     model = with_shared_cells(model)
     params = nnx.state(model, nnx.Param)
-    names = _names(params)
+    names = shared_names(params)
     if not isinstance(model, ClickModel) or not 0 < len(names) <= _MOST:
         return None
     model.eval()
@@ -152,10 +199,8 @@ def shared_posterior(
     )
     used = found.used[found.used < len(names)]
     found = _with_priors(found, params, used, share)
-    covariance = share * _covariance(found)[: len(used), : len(used)]
-    if not len(used) or not np.isfinite(covariance).all():
-        return None
-    return SharedPosterior(tuple(names[place] for place in used), covariance)
+    found.score[: len(used)] += share * np.array([pull.get(names[place], 0.0) for place in used])
+    return names, used, found, share
 
 
 def _with_priors(
@@ -198,15 +243,3 @@ def _inverse_root(complete: np.ndarray, explained: np.ndarray) -> np.ndarray:
     whitened = vectors / np.sqrt(np.maximum(values, max(_FLOOR, -values[0]))) / scale[:, None]
     shares, directions = np.linalg.eigh(whitened.T @ explained @ whitened)
     return whitened @ directions / np.sqrt(1 - np.minimum(shares, _MOST_EXPLAINED))
-
-
-def _names(params: nnx.State) -> list[str]:
-    found = []
-    for path, variable in nnx.to_flat_state(params):
-        name, size = "/".join(map(str, path)), np.size(variable.get_value())
-        found += (
-            [name]
-            if not np.shape(variable.get_value())
-            else [f"{name}[{index}]" for index in range(size)]
-        )
-    return found

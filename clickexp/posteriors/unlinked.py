@@ -25,7 +25,11 @@ _UNKNOWN = 100.0
 
 
 def with_open_factors(
-    model: Model, posterior: SharedPosterior, groups: Sequence[Sequence[int]]
+    model: Model,
+    posterior: SharedPosterior,
+    groups: Sequence[Sequence[int]] = (),
+    *,
+    scale: bool = False,
 ) -> SharedPosterior:
     """Returns the posterior with a deviation of 100 of the logarithm of each factor that the log leaves open.
 
@@ -34,6 +38,7 @@ def with_open_factors(
             documents, the posterior stays as it is: what documents have in common may link positions.
         posterior: Of its shared parameters.
         groups: Positions that documents of the training sessions link, or cells of layouts; see `Identifiability`.
+        scale: Whether the factor of the first group is open, too, as it is where attraction is.
     """
     if not (model.separates_examination and _has_table_of_documents(model)):
         return posterior
@@ -45,11 +50,32 @@ def with_open_factors(
         group = group_of.get(number.position, 0)
         for change, moved in _moved(model, number).items():
             directions[group, change][place_of[number.name]] = moved
-    unknown = [_UNKNOWN * direction for (group, _), direction in directions.items() if group > 0]
+    unknown = [
+        _UNKNOWN * direction for (group, _), direction in directions.items() if group > 0 or scale
+    ]
     if not unknown:
         return posterior
     root = np.stack(unknown)
     return SharedPosterior(posterior.names, posterior.covariance + root.T @ root)
+
+
+def factors(model: Model, names: tuple[str, ...]) -> list[str]:
+    """Returns the numbers whose s(z) is a factor of click rates, of which clicks tell ratios: examination by position.
+
+    Args:
+        model: A fitted model.
+        names: Those of its shared numbers to choose from.
+    """
+    if not (model.separates_examination and _has_table_of_documents(model)):
+        return []
+    if isinstance(model, TwoTowersModel | TrustBiasModel):
+        return []
+    return [
+        f"{name}[{place}]"
+        for _, name, tower, places in towers(model, "", set(names))
+        if isinstance(tower, PositionParameter)
+        for place in places
+    ]
 
 
 class _Number(NamedTuple):

@@ -121,11 +121,79 @@ class Origin(_Document):
             them; None of one that was not there.
         fingerprint: Of the dataset; see `Dataset.fingerprint`.
         directory: Where the run was started, which relative paths of its configuration start from.
+        digest: A hash of the training sessions that does not depend on the numbers of documents.
+        until: Time of the last training session, in microseconds since 1970; None where the log has no times.
     """
 
     sources: dict[str, str | None]
     fingerprint: str
     directory: str
+    digest: str | None = None
+    until: int | None = None
+
+
+class Change(_Document):
+    """A role whose shared parameters a log contradicts.
+
+    Attributes:
+        parameter: The role, such as examination.
+        p: Probability of such a difference by chance.
+        positions: Those at which it is large.
+        largest: The largest difference, in the logarithm of examination or in logits.
+    """
+
+    parameter: str
+    p: float
+    positions: list[int] = []
+    largest: float = 0.0
+
+
+class Moved(_Document):
+    """A document whose attraction an update has moved.
+
+    Attributes:
+        id: Its query-document id.
+        query: Name of the query, where ids have names.
+        document: Name of the document, the same.
+        before: Attraction before the update.
+        after: Attraction after it.
+        deviations: Difference of the logits, in standard deviations of the posterior before.
+    """
+
+    id: int
+    query: str | int | None = None
+    document: str | int | None = None
+    before: float
+    after: float
+    deviations: float
+
+
+class Update(_Document):
+    """The chain of runs before a run: each has had the posterior of the one before for a prior.
+
+    Attributes:
+        run: Folder of the run whose posterior was the prior.
+        updates: How many there were since a fit from scratch.
+        sessions: Training sessions of all logs.
+        logs: Their digests, the oldest first.
+        new_documents: Ids that the earlier logs do not have.
+        forgotten: Share of the information on rows that half-lives have taken off.
+        warm: Whether only parameters were taken over.
+        changes: Roles whose shared parameters this log contradicts.
+        before: Test metrics of the earlier run's model on this log's test set.
+        moved: Documents that have moved most.
+    """
+
+    run: str
+    updates: int
+    sessions: int
+    logs: list[str]
+    new_documents: int = 0
+    forgotten: float = 0.0
+    warm: bool = False
+    changes: list[Change] = []
+    before: Values = {}
+    moved: list[Moved] = []
 
 
 class RelativeExamination(_Document):
@@ -355,6 +423,7 @@ class Run(_Document):
         references: What the model is held against: rank-CTR, the true user where clicks are simulated, random order.
         test_draws: With `draws=100`, test metrics over models drawn from the posteriors.
         intervals: With `keep_values=true`, 95% bootstrap intervals of test metrics, [low, high].
+        update: The chain that the run belongs to, with `prior.run`.
         folder: Folder of the run.
         config: The resolved configuration; empty where there is none.
         words: The overrides as they were typed.
@@ -393,6 +462,7 @@ class Run(_Document):
     references: dict[str, Reference] = {}
     test_draws: dict[str, Drawn] = {}
     intervals: dict[str, Annotated[list[Number], Len(2, 2)]] = {}
+    update: Update | None = None
     folder: Path = Field(Path(), exclude=True)
     config: Mapping[str, Any] = Field({}, exclude=True)
     words: tuple[str, ...] = Field((), exclude=True)

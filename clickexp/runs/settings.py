@@ -2,17 +2,43 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Interval
 
-from clickexp.utils.bounds import PositiveInt, Seed
+from clickexp.utils.bounds import PositiveFloat, PositiveInt, Seed
 from clickexp.utils.signatures import check_arguments
 
 _REPORTS = {"does": "reports"}
 """Metadata of settings that the numbers of a run do not depend on."""
 _REPEATS = {"does": "repeats"}
 """Metadata of settings in which runs of one experiment may differ."""
+
+
+@dataclass(frozen=True)
+class PriorSettings:
+    """The prior that an earlier run gives: the node `prior` of a configuration.
+
+    Attributes:
+        run: Folder of the run; None for no such prior.
+        half_life: Of what rows of tables know, in days of the log's times, or in updates where it has none; None
+            forgets nothing.
+        shared_half_life: Of what shared parameters know, such as examination.
+        on_change: What to do where the log contradicts shared parameters: release these from the prior, keep it, or
+            end with an error.
+        warm: Start with the parameters of the run, which need no posteriors, and with nothing else of it.
+        again: Take a log that the run, or one before it, has been fitted to.
+    """
+
+    run: str | None = None
+    half_life: PositiveFloat | None = None
+    shared_half_life: PositiveFloat | None = None
+    on_change: Literal["release", "keep", "error"] = "release"
+    warm: bool = False
+    again: bool = False
+
+    def __post_init__(self) -> None:
+        check_arguments(type(self), vars(self), "prior")
 
 
 @dataclass(frozen=True)
@@ -23,6 +49,7 @@ class Settings:
     progress: Literal["auto", "bar", "plain", "off"] = field(metadata=_REPORTS)
     max_sessions: PositiveInt | None
     examination_by: list[str]
+    prior: dict[str, Any]
     report: bool = field(metadata=_REPORTS)
     verbose: bool = field(metadata=_REPORTS)
     save_model: bool = field(metadata=_REPORTS)

@@ -155,7 +155,7 @@ class BaseTrainer:
         finally:
             learner.restore(model, loop.best)
         pool_layouts(model)
-        return loop.report()
+        return loop.report(train)
 
     def _validation(
         self, model: Model, val: Data, lists: Data | None, truth: ClickModel | None

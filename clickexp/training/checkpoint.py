@@ -3,7 +3,7 @@
 import contextlib
 import json
 import zipfile
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def load_model(model: Model, file: str | Path) -> Model:
     """
     try:
         with open(file, "rb") as stream, np.load(stream) as stored:
-            before = _drop_posteriors(model, stored)
+            before = _as_stored(model, stored)
             named, by_rank = _named(model), _by_rank(model)
             leaves, structure = jax.tree.flatten_with_path(nnx.state(model, KEPT))
             differ = sorted(set(stored) ^ set(named))
@@ -55,7 +55,7 @@ def load_model(model: Model, file: str | Path) -> Model:
             values = []
             for name in () if differ else (_name(path) for path, _ in leaves):
                 array = stored[name]
-                _check_numbers(array, name in by_rank, name, file)
+                _check_numbers(array, by_rank.get(name), name, file)
                 values.append(jnp.asarray(array))
     except FileNotFoundError:
         raise
@@ -71,29 +71,60 @@ def load_model(model: Model, file: str | Path) -> Model:
     return model
 
 
-def _drop_posteriors(model: Model, stored: Container[str]) -> list[tuple[Table, Rows]]:
-    """Leaves numbers in the rows of tables that were stored without posteriors; returns these as they were."""
+def read_parameters(file: str | Path) -> dict[str, np.ndarray]:
+    """Returns the parameters in a file that `save_model` wrote, by name.
+
+    Raises:
+        UserError: It is damaged.
+    """
+    try:
+        with open(file, "rb") as stream, np.load(stream) as stored:
+            return {name: stored[name] for name in stored}
+    except _UNREADABLE as error:
+        raise UserError(
+            f"{file} is damaged ({type(error).__name__}). Run the experiment again."
+        ) from error
+
+
+def _as_stored(model: Model, stored: Mapping[str, np.ndarray]) -> list[tuple[Table, Rows]]:
+    """Leaves numbers in the rows of tables that were stored without posteriors, and makes room for sites in others.
+
+    Returns:
+        These tables, with their rows as they were.
+    """
     before = []
     for path, node in nnx.iter_graph(model):
-        if isinstance(node, Table) and "/".join((*map(str, path), _PRECISION)) not in stored:
-            before.append((node, node.get_value()))
-            node.set_value(node.get_value().point())
+        if not isinstance(node, Table):
+            continue
+        rows, name = node.get_value(), "/".join(map(str, path))
+        if f"{name}/{_PRECISION}" not in stored:
+            changed = rows.point()
+        elif name in stored and stored[name].shape[1:] == (rows.with_sites().width,):
+            changed = rows.with_sites()
+        else:
+            continue
+        before.append((node, rows))
+        node.set_value(changed)
     return before
 
 
-def _by_rank(model: Model) -> set[str]:
-    """Names of the tables whose last column is `NEVER_SHOWN` in rows without documents in the training log."""
-    tables = ((path, node) for path, node in nnx.iter_graph(model) if isinstance(node, Table))
-    return {"/".join(map(str, path)) for path, node in tables if node.get_value().by_rank}
+def _by_rank(model: Model) -> dict[str, int]:
+    """The column of x in tables that have one: `NEVER_SHOWN` in rows without documents in the training log."""
+    tables = {path: node for path, node in nnx.iter_graph(model) if isinstance(node, Table)}
+    rows = {"/".join(map(str, path)): node.get_value() for path, node in tables.items()}
+    return {name: each.numbers for name, each in rows.items() if each.by_rank}
 
 
 def _fits(stored: np.ndarray, leaf: jax.Array) -> bool:
     return stored.shape == leaf.shape and np.can_cast(stored.dtype, leaf.dtype, "same_kind")
 
 
-def _check_numbers(values: np.ndarray, by_rank: bool, name: str, file: str | Path) -> None:
-    """UserError unless numbers are finite and not absurd; the last column `by_rank` may be `NEVER_SHOWN`."""
-    parts = [values[:, :-1], values[:, -1][values[:, -1] != NEVER_SHOWN]] if by_rank else [values]
+def _check_numbers(values: np.ndarray, x: int | None, name: str, file: str | Path) -> None:
+    """UserError unless numbers are finite and not absurd; those of the column x may be `NEVER_SHOWN`."""
+    parts = [values]
+    if x is not None:
+        of_ranks = values[:, x]
+        parts = [values[:, :x], of_ranks[of_ranks != NEVER_SHOWN], values[:, x + 1 :]]
     parts = [part for part in parts if part.size]
     if all(part.min() >= -_ABSURD and part.max() <= _ABSURD for part in parts):
         return

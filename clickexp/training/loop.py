@@ -34,6 +34,8 @@ class FitReport:
         compile_seconds: The compilation inside it, which depends on what was compiled before.
         history: One record per epoch, as loggers receive it.
         per_rank: Validation metrics of the best epoch by rank.
+        documents: How many training documents each row of a table with a prior serves, those of earlier logs included,
+            and at which ranks; None of trainings without posteriors.
     """
 
     epochs: int
@@ -43,6 +45,7 @@ class FitReport:
     compile_seconds: float
     history: list[dict[str, Any]]
     per_rank: RankVectors
+    documents: Mapping[tuple, Any] | None = None
 
     @property
     def training_seconds(self) -> float:
@@ -80,6 +83,10 @@ class Learner:
 
     def start(self, data: Data) -> None:
         """Prepares for the first pass; not called where a training continues."""
+
+    def documents(self, data: Data) -> Mapping[tuple, Any] | None:
+        """Those that rows of tables serve, by table; see `FitReport`."""
+        return None
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float | None, int]:
         """One pass.
@@ -245,13 +252,20 @@ class Loop:
         self.logger.message(f"learning rates are lowered after epoch {epoch}")
         return False
 
-    def report(self) -> FitReport:
-        """Report of what was run."""
+    def report(self, train: Data) -> FitReport:
+        """Report of what was run on the training sessions."""
         sessions = sum(record["sessions"] for record in self.history)
         seconds, compiling = self.times().values()
         epochs = len(self.history)
         return FitReport(
-            epochs, self.best_epoch, sessions, seconds, compiling, self.history, self.per_rank
+            epochs,
+            self.best_epoch,
+            sessions,
+            seconds,
+            compiling,
+            self.history,
+            self.per_rank,
+            self.learner.documents(train),
         )
 
     def _same(self, train: Data, val: Data) -> dict[str, Mapping[str, Any]]:

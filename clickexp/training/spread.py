@@ -130,11 +130,16 @@ class SeveralDevices(OneDevice):
         """Returns rows in the order of ids, on one device."""
 
         def gathered(leaf: Any, like: Any) -> Any:
-            if not isinstance(leaf, Rows):
-                return jax.tree.map(one, leaf)
-            values = self.placement.whole(leaf.values, len(like.values))
-            others = jax.tree.map(one, _others(leaf))
-            return dataclasses.replace(others, values=jnp.asarray(values))
+            match leaf:
+                case Rows():
+                    values = self.placement.whole(leaf.values, len(like.values))
+                    others = jax.tree.map(one, _others(leaf))
+                    return dataclasses.replace(others, values=jnp.asarray(values))
+                case Documents():
+                    sums = self.placement.whole(leaf.sums, len(like.sums))
+                    return Documents(sums, one(leaf.squares))
+                case _:
+                    return jax.tree.map(one, leaf)
 
         def one(leaf: jax.Array) -> jax.Array:
             return leaf.addressable_shards[0].data

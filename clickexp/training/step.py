@@ -12,6 +12,7 @@ from flax import nnx
 from clickexp.data.batches import Arrays, at_step, ranks_first, with_mask
 from clickexp.models.base import Model
 from clickexp.parameters.table import Prior, Table
+from clickexp.training.earlier import Pull, SharedPrior
 from clickexp.training.optimizers import Optimizer
 from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse import rows as tbl
@@ -36,6 +37,7 @@ from clickexp.types import Batch, Count, Flag, Leaf, Scalar
         "decays",
         "seed",
         "steps_per_pass",
+        "pull",
     ],
     meta_fields=[],
 )
@@ -55,6 +57,7 @@ class TrainState:
         seed: Of draws from posteriors.
         steps_per_pass: Over how many batches, at least, a pass spreads the documents of a row with many: all, or 1 of
             data that are not shuffled; infinite until they are counted.
+        pull: The prior that earlier logs give shared parameters; None for none.
     """
 
     tables: nnx.State
@@ -67,10 +70,11 @@ class TrainState:
     decays: Leaf
     seed: Leaf
     steps_per_pass: Leaf
+    pull: Pull | None = None
 
 
 def split_model(
-    model: Model, optimizer: Optimizer, seed: int = 0
+    model: Model, optimizer: Optimizer, seed: int = 0, shared: SharedPrior | None = None
 ) -> tuple[nnx.GraphDef, TrainState]:
     """A model as its structure and the state that trains; the state shares no buffer with the model.
 
@@ -78,6 +82,7 @@ def split_model(
         model: The model. Its tables lose their posteriors where the optimizer has no rule for rows.
         optimizer: What updates it.
         seed: Of draws from posteriors.
+        shared: Prior of shared parameters that earlier logs give.
     """
     dense, rates = nnx.Param, {}
     if optimizer.rows:
@@ -104,6 +109,7 @@ def split_model(
         jnp.copy(done),
         jnp.uint32(seed),
         jnp.float32(jnp.inf),
+        None if shared is None else shared.pull(params),
     )
     return graphdef, state
 
@@ -215,6 +221,8 @@ class TrainStep:
             loss_of, argnums=(0, 1), has_aux=True
         )(taken, state.params)
         loss, grads = placement.summed((loss, grads))
+        if state.pull is not None:
+            grads = jax.tree.map(jnp.add, grads, state.pull.gradient(state.params))
         other = _with_keys(other, state.other)
         step = state.step + 1
         rule, tables, prior_grads = self.optimizer.rows, state.tables, {}

@@ -16,10 +16,13 @@ from clickexp.evaluation.evaluator import ModelState
 from clickexp.evaluation.inputs import ColumnSelection
 from clickexp.models.base import Model
 from clickexp.training.base import BaseTrainer
+from clickexp.training.earlier import EarlierLogs
 from clickexp.training.loop import Learner
 from clickexp.training.optimizers import Optimizer, optimizer_of
 from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse.huge_pages import use_huge_pages
+from clickexp.training.sparse.learned_priors import Documents
+from clickexp.training.sparse.packing import Path
 from clickexp.training.spread import placement_on, training_on
 from clickexp.training.step import TrainState, TrainStep, decayed, learning_rates, split_model
 from clickexp.training.stopping import EarlyStopping, Stopping
@@ -53,6 +56,7 @@ class Trainer(BaseTrainer):
         seed: Of that order, which follows from (seed, epoch).
         devices: How many devices share the rows of tables and the sessions of each batch, to the same estimates; `all`
             takes those that JAX sees in this process.
+        earlier: What earlier logs say, where the model is fitted to a log that goes on.
     """
 
     optimizer: Optimizer | optax.GradientTransformation | None = None
@@ -65,6 +69,7 @@ class Trainer(BaseTrainer):
     shuffle: bool = True
     seed: Seed = 0
     devices: PositiveInt | str = 1
+    earlier: EarlierLogs = dataclasses.field(default_factory=EarlierLogs)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,9 +101,11 @@ class _GradientDescent(Learner):
         placement = placement_on(trainer.devices)
         self._devices = training_on(placement)
         model.train()
-        graphdef, state = split_model(model, optimizer, trainer.seed)
+        graphdef, state = split_model(model, optimizer, trainer.seed, trainer.earlier.shared)
         model.eval()
         self._whole = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), state)
+        self._no_documents = jax.eval_shape(learned_priors.no_documents, state.tables)
+        self._found: dict[Path, Documents] | None = None
         self.state = self._devices.lay(state)
         structure, *self._first_state = nnx.split(model)
         self._select_columns = ColumnSelection(
@@ -120,20 +127,44 @@ class _GradientDescent(Learner):
 
     def start(self, data: Data) -> None:
         """Shares the prior of each row among its training documents, which one pass over the data counts."""
-        found, steps = learned_priors.no_documents(self._whole[0].tables), 0
-        if not found:
+        found, steps = self._counted(data)
+        if not steps:
             return
-        found = self._devices.lay(found)
+        earlier = self._devices.lay(dict(self._trainer.earlier.documents))
+        tables = self._shares(self.state.tables, found, earlier)
+        self._found = self._devices.whole(found, self._no_documents)
+        # unless data are shuffled, one batch may have all documents of a row
+        random = isinstance(data, Sessions) and self.settings["seed"] is not None
+        steps_per_pass = self._devices.lay(jnp.float32(steps if random else 1))
+        self.state = dataclasses.replace(self.state, tables=tables, steps_per_pass=steps_per_pass)
+        if self.state.pull is not None:
+            share = self._devices.lay(jnp.float32(1 / max(steps, 1)))
+            pull = dataclasses.replace(self.state.pull, share=share)
+            self.state = dataclasses.replace(self.state, pull=pull)
+
+    def _counted(self, data: Data) -> tuple[dict[Path, Documents], int]:
+        """The documents of this log by table, and in how many steps a pass sees them; 0 where nobody asks."""
+        found, steps = self._no_documents, 0
+        if not found and self.state.pull is None:
+            return found, steps
+        found = self._devices.lay(jax.tree.map(lambda sums: jnp.zeros(sums.shape), found))
         for sums in jax.tree.leaves(found):
             use_huge_pages(sums)
         for batch in self._feed(data):
             found = self._count(found, self.state, batch.arrays, np.int32(batch.steps))
             steps += batch.steps
-        tables = self._shares(self.state.tables, found)
-        # unless data are shuffled, one batch may have all documents of a row
-        random = isinstance(data, Sessions) and self.settings["seed"] is not None
-        steps_per_pass = self._devices.lay(jnp.float32(steps if random else 1))
-        self.state = dataclasses.replace(self.state, tables=tables, steps_per_pass=steps_per_pass)
+        return found, steps
+
+    def documents(self, data: Data) -> dict[Path, Documents] | None:
+        if optimizer_of(self._trainer.optimizer).rows is None:
+            return None
+        found, earlier = self._found, self._trainer.earlier.documents
+        if found is None:  # training has continued
+            found = self._devices.whole(self._counted(data)[0], self._no_documents)
+        return {
+            path: jax.tree.map(np.add, each, earlier[path]) if path in earlier else each
+            for path, each in found.items()
+        }
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float, int]:
         losses, done, total = [], 0, session_count(data)

@@ -17,6 +17,7 @@ from clickexp.posteriors.policy_prior import (
     Shown,
     fit,
     lists_of_queries,
+    lists_shown,
     recombined,
     with_policy_prior,
 )
@@ -262,7 +263,7 @@ def test_what_has_no_such_prior_stays_as_it_is():
     impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=PAIRS + 1)
 
     def under(model, impressions):
-        return with_policy_prior(model, model, log, impressions, lambda done, total: None)
+        return with_policy_prior(model, model, impressions, lists_shown(model, log))
 
     for settings in dict(posterior="normal"), dict(posterior="none"), dict(embedding_features=2):
         config = EmbeddingParameterConfig(**settings)

@@ -89,11 +89,18 @@ def count(
     return {path: counted(path, before) for path, before in found.items()}
 
 
-def shares(tables: nnx.State, found: Mapping[Path, Documents]) -> nnx.State:
+def shares(
+    tables: nnx.State, found: Mapping[Path, Documents], earlier: Mapping[Path, Documents]
+) -> nnx.State:
     """Writes the prior's share of one document, 1 / count, into each row; 0 into rows without any.
 
     Sums of log ranks become x, standardised means. Rows that an earlier training has left keep their means, whatever x
-    they get, and their x where this log does not show them.
+    they get, and their x where no log shows them.
+
+    Args:
+        tables: The tables.
+        found: The documents of this log.
+        earlier: Those of earlier logs, which count for x.
     """
 
     def shared(path: Path, table: Table) -> nnx.Variable[Rows]:
@@ -105,8 +112,12 @@ def shares(tables: nnx.State, found: Mapping[Path, Documents]) -> nnx.State:
         share = jnp.where(counts > 0, 1 / jnp.maximum(counts, 1.0), 0.0)
         if rows.prior is not None and rows.by_rank:
             before = jnp.where(_are_prior(rows, values), NEVER_SHOWN, values[:, _x(rows)])
-            x, log_ranks = _standardised(documents.sums[:, 1] * share, counts, documents.squares)
-            x = jnp.where(counts > 0, x, before)
+            if path in earlier:
+                documents = jax.tree.map(jnp.add, documents, earlier[path])
+            total = documents.sums[:, 0]
+            means = documents.sums[:, 1] / jnp.where(total > 0, total, 1.0)
+            x, log_ranks = _standardised(means, total, documents.squares)
+            x = jnp.where(total > 0, x, before)
             moved = jnp.where(jnp.isfinite(before)[:, None], powers(before) - powers(x), 0.0)
             values = values.at[:, rows.start : rows.start + rows.dim].add(moved @ rows.prior.slopes)
             values = values.at[:, _x(rows)].set(x)
@@ -119,9 +130,12 @@ def shares(tables: nnx.State, found: Mapping[Path, Documents]) -> nnx.State:
 def refit_priors(tables: nnx.State, placement: Whole = ONE_DEVICE) -> nnx.State:
     """The tables with the means of their priors where those of the posteriors lie: the regression of these on `powers`.
 
-    Of rows that the log shows. Posteriors stay, so that the evidence lower bound rises, also those that an earlier
-    training has left; rows that are their prior follow it. Gradients alone take many passes to get there where rows
-    have many documents.
+    Of rows that the log shows, or an earlier one. Posteriors stay, so that the evidence lower bound rises, also those
+    that an earlier training has left; rows that are their prior follow it. Gradients alone take many passes to get
+    there where rows have many documents.
+
+    Where rows have sites, the precision becomes that at which the bound is highest, the inverse of the mean squared
+    offset, since steps see only the rows of this log. Rows that only earlier logs show become prior times site.
     """
 
     def refitted(path: Path, table: Table) -> nnx.Variable[Rows]:
@@ -156,29 +170,73 @@ def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
 
     def add(index: Count, sums: Float[Array, "regressors sums"]) -> Float[Array, "regressors sums"]:
         _, block, new = block_at(rows.values, index * stride)
-        shown = jnp.where((block[:, -1] > 0) & new, regressors(block).T, 0.0)
-        both = jnp.concatenate([regressors(block), block[:, means]], axis=1)
-        return sums + jnp.matmul(shown, both, precision="highest")
+        shown = jnp.where(_are_shown(rows, block) & new, regressors(block).T, 0.0)
+        both = [regressors(block), block[:, means]]
+        if rows.has_sites:
+            both.append(block[:, means] ** 2 + rows.deviations(block) ** 2)
+        return sums + jnp.matmul(shown, jnp.concatenate(both, axis=1), precision="highest")
 
     number_of = 1 + 2 * rows.by_rank
-    nothing = jnp.zeros((number_of, number_of + rows.dim))
+    nothing = jnp.zeros((number_of, number_of + (1 + rows.has_sites) * rows.dim))
     sums = placement.summed(jax.lax.fori_loop(0, -(-blocks // stride), add, nothing))
-    squares, products = sums[:, :number_of], sums[:, number_of:]
+    squares, products = sums[:, :number_of], sums[:, number_of : number_of + rows.dim]
     # one row holds slopes at 0 where all rows are shown at the same ranks
     ridge = jnp.where(jnp.arange(number_of) > 0, 1.0, _TINY)
     changes = jnp.linalg.solve(squares + jnp.diag(ridge), products)
+    slopes = prior.slopes + changes[1:] if rows.by_rank else None
+    prior = dataclasses.replace(prior, mean=prior.mean + changes[0], slopes=slopes)
+    if rows.has_sites:
+        offsets = sums[0, number_of + rows.dim :]
+        offsets += jnp.sum(changes * (squares @ changes - 2 * products), axis=0)
+        log_precision = jnp.log(jnp.maximum(squares[0, 0], 1.0) / jnp.mean(offsets))
+        known = squares[0, 0] > 0
+        prior.log_precision = jnp.where(known, log_precision, prior.log_precision)
 
     def change(index: Count, values: WholeTable) -> WholeTable:
         start, block, new = block_at(values, index)
-        moved = new & ((block[:, -1] > 0) | ~_are_prior(rows, block))
+        moved = new & (_are_shown(rows, block) | ~_are_prior(rows, block))
         of_prior = jnp.matmul(regressors(block), changes, precision="highest")
         changed = block[:, means] - jnp.where(moved[:, None], of_prior, 0.0)
+        if rows.has_sites:
+            changed = _with_sites(rows, prior, block, changed, moved)
         return jax.lax.dynamic_update_slice(values, changed, (start, rows.start))
 
     values = jax.lax.fori_loop(0, blocks, change, rows.values)
-    slopes = prior.slopes + changes[1:] if rows.by_rank else None
-    prior = dataclasses.replace(prior, mean=prior.mean + changes[0], slopes=slopes)
     return dataclasses.replace(rows, values=values, prior=prior)
+
+
+def _with_sites(rows: Rows, prior: Prior, block: Block, offsets: Block, moved: Flags) -> Block:
+    """Offsets and spreads of a block under a new prior; prior times site where this log does not show a row.
+
+    Args:
+        rows: The table, with the prior before.
+        prior: The new prior.
+        block: Rows of it.
+        offsets: From the mean of the new prior.
+        moved: Which rows the change of the prior leaves where they are.
+    """
+    (site, tilt), precision = rows.site(block), jnp.exp(prior.log_precision)
+    before = 0.0 if rows.prior is None else rows.prior.log_precision
+    spreads = block[:, rows.start + rows.dim : rows.start + 2 * rows.dim]
+    spreads += jnp.where(moved[:, None], (prior.log_precision - before) / 2, 0.0)
+    kept = jnp.concatenate([offsets, spreads], axis=1)
+    under = dataclasses.replace(rows, prior=prior)
+    center = under.means(block) - block[:, rows.start : rows.start + rows.dim]
+    total = precision + site
+    of_site = jnp.concatenate(
+        [(tilt - site * center) / total, jnp.log(precision / total) / 2], axis=1
+    )
+    only_earlier = moved & (block[:, -1] == 0) & _are_shown(rows, block)
+    return jnp.where(only_earlier[:, None], of_site, kept)
+
+
+def _are_shown(rows: Rows, block: Block) -> Bool[Array, " rows"]:
+    """Whether this log shows rows of a block, or an earlier one did."""
+    shown = block[:, -1] > 0
+    if not rows.has_sites:
+        return shown
+    site, tilt = rows.site(block)
+    return shown | jnp.any((site != 0) | (tilt != 0), axis=1)
 
 
 def _are_prior(rows: Rows, block: Block) -> Bool[Array, " rows"]:

@@ -242,27 +242,31 @@ def update(
             return _update(placement, rows.values, layout, lookup, grad, point)
         (sd, drawn, rounding), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
         real = (lookup.changed < placement.end(rows.values))[:, None]
-        learned = 1.0 if learns_prior(table) else 0.0
+        # with sites, `refit_priors` learns it, since steps see no rows that only earlier logs have
+        learned = 1.0 if learns_prior(table) and not rows.has_sites else 0.0
         of_precision = learned * share * (precision * (sd * sd + offset * offset) - 1) / 2
+        mean, (site, tilt) = rows.means(lookup.packed), rows.site(lookup.packed)
+        of_mean = grad + share * (site * mean - tilt) if rows.has_sites else grad
+        total = precision + site
         of_slopes = None
         if rows.by_rank:
             x = row[:, rows.numbers]
             known = jnp.where(real & jnp.isfinite(x)[:, None], powers(x), 0.0)
-            of_slopes = jnp.stack([jnp.sum(grad * each[:, None], axis=0) for each in known.T])
+            of_slopes = jnp.stack([jnp.sum(of_mean * each[:, None], axis=0) for each in known.T])
         prior_grads[path] = Prior(
             jnp.sum(jnp.where(real, of_precision, 0.0)),
             jnp.zeros(rows.dim),  # see `learned_priors.refit_priors`
             of_slopes,
         )
-        mean_grad = grad + share * precision * offset
-        log_sd_grad = grad * (drawn - rows.means(lookup.packed)) + share * (precision * sd * sd - 1)
+        mean_grad = of_mean + share * precision * offset
+        log_sd_grad = grad * (drawn - mean) + share * (total * sd * sd - 1)
         if optimizer.adds_to_posteriors:
             fraction = (
                 share * steps_per_pass
             )  # one over the documents that a batch has of the row on average
             documents = jnp.where((fraction > 0) & (fraction < 1), 1 / fraction, 1.0)
             of_loss = _curvature(placement, lookup, jnp.where(real, grad, 0.0))
-            curvature = documents * (of_loss + share * precision)
+            curvature = documents * (of_loss + share * total)
             changes = optimizer.posterior_changes(sd, mean_grad, log_sd_grad, curvature)
             changes = noise.rounded(
                 row[:, : rows.numbers], jnp.concatenate(changes, axis=1), rounding

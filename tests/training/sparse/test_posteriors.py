@@ -101,7 +101,7 @@ def shared(rule):
     step = TrainStep(graphdef, optimizer)
     nothing, arrays = learned_priors.no_documents(state.tables), superbatch(LOG, BATCH)
     found = jax.jit(step.count)(nothing, state, arrays, np.int32(STEPS))
-    tables = jax.jit(learned_priors.shares)(state.tables, found)
+    tables = jax.jit(learned_priors.shares)(state.tables, found, {})
     rates = dict(prior_rate=jnp.float32(PRIOR_RATE), steps_per_pass=jnp.float32(STEPS_PER_PASS))
     return step, dataclasses.replace(state, tables=tables, **rates)
 

@@ -1,0 +1,1 @@
+"""Runs that go on: yesterday's posterior as the prior of a fit to today's log."""

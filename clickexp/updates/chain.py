@@ -1,0 +1,356 @@
+"""A chain of runs: each takes the posterior of the one before as the prior of a fit to the next log."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from flax import nnx
+
+from clickexp.data import Dataset
+from clickexp.data.description import Numbering
+from clickexp.data.time_ranges import as_microseconds
+from clickexp.errors import ConfigError, DataError, UserError
+from clickexp.loggers.base import Logger
+from clickexp.models import ClickModel, Model
+from clickexp.parameters import Table
+from clickexp.posteriors.shared import SharedPosterior
+from clickexp.runs.run import Change, Run, Update
+from clickexp.runs.settings import PriorSettings
+from clickexp.runs.store import ENCODING, IDS, MODEL, RESULT, SEEN, SHARED
+from clickexp.training import Trainer
+from clickexp.training.base import BaseTrainer
+from clickexp.training.checkpoint import read_parameters
+from clickexp.training.earlier import EarlierLogs
+from clickexp.training.optimizers import optimizer_of
+from clickexp.training.sparse.learned_priors import Documents
+from clickexp.updates.change import changes, released
+from clickexp.updates.growth import Places, take_over
+from clickexp.updates.moved import moved
+from clickexp.updates.seen import Seen
+from clickexp.updates.shared import prior_of
+from clickexp.utils.paths import display_path
+from clickexp.utils.text import listed
+
+_DAY = 86_400_000_000
+"""Microseconds."""
+_TRIED = 1
+"""Epochs without the prior, after which a log is compared with it."""
+_MOST_NAMED = 8
+"""Positions that a message names at most."""
+_MOST_UPDATES = 30
+"""After so many, rows that were fitted first are worth another look; see docs/howto/daily.md."""
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """The run whose posterior is the prior.
+
+    Attributes:
+        folder: Its folder.
+        result: Its document.
+        settings: How it is taken up.
+    """
+
+    folder: Path
+    result: Run
+    settings: PriorSettings
+
+    @classmethod
+    def read(cls, settings: PriorSettings) -> "EarlierRun | None":
+        """Returns the run that settings name; None where they name none.
+
+        Raises:
+            ConfigError: It has not finished, or has kept no model.
+        """
+        if settings.run is None:
+            return None
+        folder = Path(settings.run).expanduser()
+        where = f"prior.run={folder}"
+        if not folder.is_dir():
+            raise ConfigError(
+                f"{where}: there is no such folder. Give the folder of a finished run."
+            )
+        if not (folder / RESULT).is_file():
+            raise ConfigError(f"{where}: this is no finished run. Finish it, or give another one.")
+        if not (folder / MODEL).is_file():
+            raise ConfigError(f"{where}: the run has kept no model. Run it with save_model=true.")
+        try:
+            return cls(folder, Run.read(folder), settings)
+        except UserError as error:
+            raise ConfigError(f"{where}: {error}") from error
+
+    @property
+    def numberings(self) -> dict[str, Numbering]:
+        """How the run numbers documents and categories, as readers take it; new ones come behind."""
+        files = {"ids": self.folder / IDS, "encoding": self.folder / ENCODING}
+        return {name: Numbering(file, True) for name, file in files.items() if file.is_file()}
+
+    @property
+    def positions(self) -> int:
+        """The largest position of the run."""
+        return self.result.data.positions or 0
+
+    @property
+    def query_doc_pairs(self) -> int:
+        """The largest id of the run."""
+        return self.result.data.query_doc_pairs or 0
+
+    @property
+    def logs(self) -> list[str]:
+        """Digests of the logs that the run, and those before it, were fitted to."""
+        before = [] if self.result.update is None else self.result.update.logs
+        digest = None if self.result.origin is None else self.result.origin.digest
+        return before if digest is None else [*dict.fromkeys([*before, digest])]
+
+    def check(self, dataset: Dataset) -> None:
+        """Checks that a log goes on from those of the run.
+
+        Raises:
+            DataError: It does not: its ids are other documents, or it is one of them.
+        """
+        has_names = (self.folder / IDS).is_file()
+        if has_names != (dataset.names is not None):
+            one, other = ("names", "numbers") if has_names else ("numbers", "names")
+            raise DataError(
+                f"prior.run={self.folder}: its ids have {one}, and those of this log {other}. Read both with the same "
+                "pair_key."
+            )
+        if digest_of(dataset) in self.logs and not self.settings.again:
+            raise DataError(
+                f"prior.run={self.folder} has been fitted to this log, or a run before it: its clicks would count "
+                "twice. Give a new log, or prior.again=true."
+            )
+
+    def kept(self, until: int | None) -> tuple[float, float]:
+        """Returns the shares of what rows and what shared parameters know that are kept for a log that ends then."""
+        before = None if self.result.origin is None else self.result.origin.until
+        days = 1.0 if before is None or until is None else max(until - before, 0) / _DAY
+
+        def after(half_life: float | None) -> float:
+            return 1.0 if half_life is None else 2.0 ** (-days / half_life)
+
+        return after(self.settings.half_life), after(self.settings.shared_half_life)
+
+    def describe(self) -> str:
+        """Returns a line on the run and its logs."""
+        before = self.result.update
+        sessions = self.result.data.sessions.get("train", 0) if before is None else before.sessions
+        kind = "start" if self.settings.warm else "prior"
+        return f"{kind}: {display_path(self.folder)}, {len(self.logs)} logs, {sessions:,} training sessions"
+
+    def advice(self) -> str | None:
+        """Returns a line on what a reader should know of this update."""
+        if self.settings.warm:
+            return (
+                f"the model starts with the parameters of {self.folder} and knows nothing else of its logs: it forgets "
+                "what this log does not show"
+            )
+        if self.updates < _MOST_UPDATES:
+            return None
+        return (
+            f"update {self.updates} since the last fit from scratch: rows of documents were fitted under the "
+            "examination of their day. Fit all logs once from scratch."
+        )
+
+    @property
+    def updates(self) -> int:
+        """How many updates there are since a fit from scratch, with the one to come."""
+        return 1 + (0 if self.result.update is None else self.result.update.updates)
+
+
+@dataclass(frozen=True)
+class Continued:
+    """A model that goes on from an earlier run.
+
+    Attributes:
+        run: The run.
+        stored: Its parameters by name.
+        logs: What the trainer knows of its logs.
+        seen: What training has shown there.
+        forgotten: Share of the information on rows that half-lives have taken off.
+        changes: Roles whose shared parameters the log contradicts.
+        before: Test metrics of the model before training.
+    """
+
+    run: EarlierRun
+    stored: Mapping[str, np.ndarray]
+    logs: EarlierLogs
+    seen: Seen
+    forgotten: float = 0.0
+    changes: Sequence[Change] = ()
+    before: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: EarlierRun, model: Model, until: int | None) -> "Continued":
+        """Gives a model the parameters of a run, and its rows what the run knows of them.
+
+        Args:
+            run: The run.
+            model: Built for the new log and that of the run.
+            until: Time of the last session of the new log, in microseconds.
+
+        Raises:
+            ConfigError: The run is of another model, or what it has learned has no posterior.
+        """
+        stored = read_parameters(run.folder / MODEL)
+        if run.settings.warm:
+            take_over(model, stored, run.positions, None)
+            return cls(run, stored, EarlierLogs(), Seen())
+        _check_posteriors(model, stored, run.folder)
+        rows, shared = run.kept(until)
+        taken = take_over(model, stored, run.positions, rows)
+        seen = Seen.load(run.folder / SEEN).forgetting(rows)
+        prior = None
+        if (run.folder / SHARED).is_file():
+            posterior = _renamed(SharedPosterior.load(run.folder / SHARED), taken.places)
+            prior = prior_of(model, posterior, shared)
+        logs = EarlierLogs(_documents(seen, model), prior)
+        return cls(run, stored, logs, seen, taken.forgotten)
+
+    def trainer(self, trainer: BaseTrainer) -> BaseTrainer:
+        """Returns a trainer that knows of the earlier logs.
+
+        Raises:
+            ConfigError: It has no posteriors.
+        """
+        if self.run.settings.warm:
+            return trainer
+        if not isinstance(trainer, Trainer) or optimizer_of(trainer.optimizer).rows is None:
+            raise ConfigError(
+                f"prior.run={self.run.folder}: this trainer or optimizer keeps no posteriors of rows. Use "
+                "trainer=default optimizer=natural_gradient, or take the parameters alone by prior.warm=true."
+            )
+        return trainer.copy_with(earlier=self.logs)
+
+    def checked(self, model: Model, trainer: BaseTrainer, dataset: Dataset) -> "Continued":
+        """Returns the same with a prior that the log does not contradict.
+
+        Args:
+            model: The model before training.
+            trainer: Trains it.
+            dataset: Its data.
+
+        Raises:
+            ConfigError: The log contradicts the prior, which is to be an error.
+        """
+        before = trainer.test_clicks(model, dataset.test) if isinstance(model, ClickModel) else {}
+        shared = self.logs.shared
+        if shared is None or not isinstance(trainer, Trainer):
+            return replace(self, before=before)
+        tried = nnx.clone(model)
+        free = replace(self.logs, shared=None)
+        once = trainer.copy_with(
+            earlier=free,
+            epochs=_TRIED,
+            early_stopping=None,
+            checkpoint=None,
+            continue_from=None,
+            logger=Logger(),
+        )
+        once.train(tried, dataset.train, dataset.val)
+        found = changes(tried, dataset.train, shared)
+        if found and self.run.settings.on_change == "error":
+            raise ConfigError(
+                f"{' '.join(map(describe_change, found))} prior.on_change=release forgets what earlier logs say of it."
+            )
+        if self.run.settings.on_change == "release":
+            shared = released(shared, found)
+        logs = replace(self.logs, shared=shared)
+        return replace(self, logs=logs, changes=found, before=before)
+
+    def update(self, model: Model, dataset: Dataset) -> Update:
+        """Returns what a run says of the chain that it belongs to.
+
+        Args:
+            model: The fitted model.
+            dataset: Its data.
+        """
+        run, earlier = self.run, self.run.result.update
+        sessions = run.result.data.sessions.get("train", 0) if earlier is None else earlier.sessions
+        return Update(
+            run=str(run.folder),
+            updates=run.updates,
+            sessions=sessions + dataset.train.count,
+            logs=[*dict.fromkeys([*run.logs, digest_of(dataset)])],
+            forgotten=self.forgotten,
+            new_documents=max(dataset.query_doc_pairs - run.query_doc_pairs, 0),
+            warm=run.settings.warm,
+            changes=[*self.changes],
+            before=dict(self.before),
+            moved=moved(model, self.stored, dataset.names),
+        )
+
+
+def describe_change(change: Change) -> str:
+    """Returns a sentence on a role whose shared parameters a log contradicts."""
+    at = (
+        f" at positions {listed([*map(str, change.positions)], _MOST_NAMED)}"
+        if change.positions
+        else ""
+    )
+    kind = "times" if change.parameter.endswith("examination") else "in logits,"
+    size = math.exp(change.largest) if kind == "times" else change.largest
+    return (
+        f"this log contradicts the {change.parameter} of earlier ones{at} (p = {change.p:.1g}; at most {size:.2f} "
+        f"{kind} what it was): has the layout of pages changed?"
+    )
+
+
+def digest_of(dataset: Dataset) -> str:
+    """Returns a hash of the training sessions that does not depend on the numbers of documents."""
+    return dataset.train.digest()
+
+
+def last_time(dataset: Dataset) -> int | None:
+    """Returns the time of the last training session in microseconds; None where the log has no times."""
+    if "times" not in dataset.train.columns:
+        return None
+    times = as_microseconds(dataset.train.column("times"))
+    return int(np.max(times)) if len(times) else None
+
+
+def _check_posteriors(model: Model, stored: dict[str, np.ndarray], folder: Path) -> None:
+    """ConfigError where something that the run has learned has no posterior."""
+    for path, node in _tables(model).items():
+        if not node.get_value().has_posteriors:
+            raise ConfigError(
+                f"prior.run={folder}: the rows of {'/'.join(map(str, path))} have no posteriors. Fit both runs with "
+                "posterior=normal_by_rank, or take the parameters alone by prior.warm=true."
+            )
+    if not (folder / SHARED).is_file() and any("/table" not in name for name in stored):
+        raise ConfigError(
+            f"prior.run={folder}: there is no posterior of its shared parameters ({SHARED}), as of networks and of "
+            "runs with shared_intervals=false. Take the parameters alone by prior.warm=true."
+        )
+    if not (folder / SEEN).is_file():
+        raise ConfigError(
+            f"prior.run={folder}: it was trained without posteriors. Take the parameters alone by prior.warm=true."
+        )
+
+
+def _tables(model: Model) -> dict[tuple, Table]:
+    return {path: node for path, node in nnx.iter_graph(model) if isinstance(node, Table)}
+
+
+def _renamed(posterior: SharedPosterior, places: Mapping[str, Places]) -> SharedPosterior:
+    """Returns a posterior with the names that its numbers have where parameters have become larger."""
+
+    def renamed(name: str) -> str:
+        parameter, _, index = name.removesuffix("]").partition("[")
+        return f"{parameter}[{places[parameter][int(index)]}]" if parameter in places else name
+
+    return replace(posterior, names=tuple(map(renamed, posterior.names)))
+
+
+def _documents(seen: Seen, model: Model) -> dict[tuple, Documents]:
+    """Returns the documents of tables that may have more rows now, by path."""
+    found = {}
+    for path, node in _tables(model).items():
+        each = seen.documents.get("/".join(map(str, path)))
+        if each is None:
+            continue
+        more = len(node.get_value().values) - len(each.sums)
+        found[path] = replace(each, sums=np.pad(np.asarray(each.sums), ((0, more), (0, 0))))
+    return found

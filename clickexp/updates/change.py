@@ -1,0 +1,103 @@
+"""Whether a log contradicts what earlier ones say of shared parameters, as after a change of the layout of pages."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from scipy.stats import chi2
+
+from clickexp.data import Sessions
+from clickexp.models import Model
+from clickexp.parameters.layouts import with_shared_cells
+from clickexp.posteriors.intervals import components, positions_of, towers
+from clickexp.posteriors.shared import shared_estimate
+from clickexp.runs.run import Change
+from clickexp.training.earlier import SharedPrior
+from clickexp.updates.shared import phi_of, values_of
+
+_SURE = 1e-4
+"""Probability of a contradiction by chance from which on it counts as one."""
+_OPEN = 10.0
+"""Deviation from which on a direction is open."""
+_FAR = 3.0
+"""Deviations from which on a number is named."""
+
+
+def changes(model: Model, train: Sessions, prior: SharedPrior) -> list[Change]:
+    """Returns the roles whose shared parameters a log contradicts.
+
+    The Wald test compares the estimate of this log alone, one Newton step from a model that was trained on it without
+    the prior, with the center of the prior, under the covariances of both (Wald 1943, "Tests of statistical hypotheses
+    concerning several parameters when the number of observations is large").
+
+    Args:
+        model: The model after an epoch without the prior.
+        train: The sessions that it was trained on.
+        prior: What earlier logs say.
+
+    Returns:
+        A test per role that is surely contradicted.
+    """
+    estimate = shared_estimate(model, train)
+    if estimate is None:
+        return []
+    posterior, step = estimate
+    both = tuple(name for name in prior.names if name in posterior.names)
+    at, before = _places(both, posterior.names), _places(both, prior.names)
+    phi, slopes = phi_of(values_of(model, both) + step[at], prior.is_factor[before])
+    away = phi - prior.center[before]
+    covariance = posterior.covariance[np.ix_(at, at)] * np.outer(slopes, slopes)
+    covariance += np.linalg.pinv(prior.information, hermitian=True)[np.ix_(before, before)]
+    tests = (
+        _tested(role, positions, away[of_role], covariance[np.ix_(of_role, of_role)])
+        for role, (of_role, positions) in _by_role(model, both).items()
+    )
+    return [change for change in tests if change.p < _SURE]
+
+
+def released(prior: SharedPrior, found: Iterable[Change]) -> SharedPrior | None:
+    """Returns the prior without the roles that a log contradicts, as if nothing was known of these."""
+    roles = {change.parameter for change in found}
+    kept = np.array([name.rpartition("/")[0] not in roles for name in prior.names])
+    if not kept.any():
+        return None
+    covariance = np.linalg.pinv(prior.information, hermitian=True)[np.ix_(kept, kept)]
+    names = tuple(np.array(prior.names)[kept].tolist())
+    information = np.linalg.pinv(covariance, hermitian=True)
+    return SharedPrior(names, prior.is_factor[kept], prior.center[kept], information)
+
+
+def _tested(role: str, positions: np.ndarray, away: np.ndarray, covariance: np.ndarray) -> Change:
+    """The test of one role, but for directions that one of the logs leaves open."""
+    variances, directions = np.linalg.eigh(covariance)
+    known = variances < _OPEN**2
+    roots = np.sqrt(np.maximum(variances[known], np.finfo(float).tiny))
+    scores = directions[:, known].T @ away / roots
+    apart = directions[:, known] @ (directions[:, known].T @ away)
+    deviations = np.sqrt(
+        np.maximum((directions[:, known] * roots) ** 2 @ np.ones(known.sum()), 1e-12)
+    )
+    far = np.abs(apart) > _FAR * deviations
+    return Change(
+        parameter=role,
+        p=float(chi2.sf(scores @ scores, max(int(known.sum()), 1))),
+        positions=sorted({int(position) for position in positions[far] if position}),
+        largest=float(apart[np.argmax(np.abs(apart))]) if len(apart) else 0.0,
+    )
+
+
+def _places(names: Sequence[str], among: Sequence[str]) -> np.ndarray:
+    places = {name: place for place, name in enumerate(among)}
+    return np.array([places[name] for name in names], np.intp)
+
+
+def _by_role(model: Model, names: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Places of the numbers of each role, and their positions, 0 where one belongs to none."""
+    model = with_shared_cells(model)
+    found = {}
+    for prefix, part in components(model).items():
+        for _, name, tower, of_tower in towers(part, prefix, set(names)):
+            keys = positions_of(part, tower, of_tower)
+            places = _places([f"{name}[{place}]" for place in of_tower], names)
+            positions = np.array([key.place()["position"] or 0 for key in keys])
+            found[name.rpartition("/")[0]] = places, positions
+    return found

@@ -1,0 +1,99 @@
+"""What training has shown so far, over all logs of a chain of runs: documents by row, and lists of queries."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flax import nnx
+from jaxtyping import Float
+
+from clickexp.errors import UserError
+from clickexp.models import Model
+from clickexp.parameters import EmbeddingParameter
+from clickexp.posteriors.documents import ROLES, tower_of
+from clickexp.training.sparse.learned_priors import Documents
+from clickexp.utils.files import whole
+
+_LISTS = "lists"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What training has shown.
+
+    Attributes:
+        documents: How many documents each row of a table has served, and at which ranks, by the name of the table.
+        lists: By id, how many lists its query has; None where that tells nothing of documents.
+    """
+
+    documents: Mapping[str, Documents] = field(default_factory=dict)
+    lists: Float[np.ndarray, " ids"] | None = None
+
+    @classmethod
+    def of(cls, documents: Mapping[tuple, Documents], lists: np.ndarray | None = None) -> "Seen":
+        """Returns what one log, or several, have shown.
+
+        Args:
+            documents: By the path of the table.
+            lists: See the class.
+        """
+        return cls({"/".join(map(str, path)): each for path, each in documents.items()}, lists)
+
+    def forgetting(self, kept: float) -> "Seen":
+        """Returns a part of all counts."""
+        lists = None if self.lists is None else self.lists * kept
+        return Seen(
+            {
+                name: Documents(each.sums * np.float32(kept), each.squares * np.float32(kept))
+                for name, each in self.documents.items()
+            },
+            lists,
+        )
+
+    def plus_lists(self, lists: np.ndarray | None) -> np.ndarray | None:
+        """Returns the lists with those of a further log, which may have more ids."""
+        if lists is None or self.lists is None:
+            return lists
+        total = lists.astype(np.float64)
+        total[: len(self.lists)] += self.lists
+        return total
+
+    def impressions(self, model: Model) -> Float[np.ndarray, " ids"] | None:
+        """Returns how often training has shown each document; None where attraction is no table of them."""
+        tower = tower_of(model, ROLES["attraction"])
+        if not isinstance(tower, EmbeddingParameter) or tower.config.use_feature != "query_doc_ids":
+            return None
+        names = (
+            "/".join(map(str, path)) for path, node in nnx.iter_graph(model) if node is tower.table
+        )
+        documents = self.documents.get(next(names, ""))
+        return None if documents is None else np.asarray(documents.sums)[:, 0]
+
+    def save(self, file: Path) -> None:
+        """Writes an archive of NumPy, whole or not at all."""
+        arrays: dict[str, Any] = {} if self.lists is None else {_LISTS: np.float32(self.lists)}
+        for name, each in self.documents.items():
+            arrays |= {f"{name}/sums": each.sums, f"{name}/squares": each.squares}
+        with whole(file) as part, part.open("wb") as stream:
+            np.savez(stream, **arrays)
+
+    @classmethod
+    def load(cls, file: Path) -> "Seen":
+        """Reads what `save` wrote; UserError where it is damaged."""
+        try:
+            with file.open("rb") as stream, np.load(stream) as stored:
+                arrays = {name: stored[name] for name in stored}
+            lists = arrays.pop(_LISTS, None)
+            names = {name.rpartition("/")[0] for name in arrays}
+            documents = {
+                name: Documents(arrays[f"{name}/sums"], arrays[f"{name}/squares"]) for name in names
+            }
+            return cls(documents, lists)
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"{file} is damaged ({type(error).__name__}). Run the experiment again."
+            ) from error

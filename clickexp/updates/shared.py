@@ -1,0 +1,96 @@
+"""The posterior of shared parameters as the prior of the next log's, and both as one."""
+
+import numpy as np
+from flax import nnx
+from jax.flatten_util import ravel_pytree
+from scipy.special import expit, log_expit
+
+from clickexp.models import Model
+from clickexp.parameters.layouts import with_shared_cells
+from clickexp.posteriors.shared import SharedPosterior
+from clickexp.posteriors.unlinked import factors, with_open_factors
+from clickexp.training.earlier import SharedPrior, shared_names
+
+
+def prior_of(model: Model, posterior: SharedPosterior, kept: float) -> SharedPrior | None:
+    """Returns the prior that an earlier posterior gives.
+
+    Of examination it is that of ratios, since clicks leave its scale open: rows of documents have that scale, and with
+    a prior of their own both would drift together.
+
+    Args:
+        model: With the parameters of the earlier run.
+        posterior: Of its shared parameters, with the names that they have in the model.
+        kept: Share of the information that is kept.
+
+    Returns:
+        The prior of those that are no rows of tables while the model trains; None where there are none.
+    """
+    own = shared_names(nnx.state(model, nnx.Param))
+    opened = with_open_factors(model, posterior, scale=True)
+    kept_names = np.isin(opened.names, own)
+    names = tuple(name for name, is_own in zip(opened.names, kept_names, strict=True) if is_own)
+    if not names:
+        return None
+    is_factor = np.isin(names, factors(model, names))
+    center, slopes = phi_of(values_of(model, names), is_factor)
+    covariance = opened.covariance[np.ix_(kept_names, kept_names)] * np.outer(slopes, slopes)
+    return SharedPrior(names, is_factor, center, kept * _inverse(covariance))
+
+
+def pull_on(model: Model, prior: SharedPrior) -> dict[str, float]:
+    """Returns the gradient of the negative logarithm of a prior at the parameters of a model, by name."""
+    away, slopes = _away(model, prior)
+    return dict(zip(prior.names, slopes * (prior.information @ away), strict=True))
+
+
+def combined(
+    model: Model, posterior: SharedPosterior | None, prior: SharedPrior
+) -> SharedPosterior:
+    """Returns the posterior of this log and the earlier ones.
+
+    Args:
+        model: The fitted model.
+        posterior: What this log says of its shared parameters; None for nothing.
+        prior: What the earlier ones say.
+    """
+    new = () if posterior is None else posterior.names
+    names = tuple(dict.fromkeys([*new, *prior.names]))
+    information = np.zeros((len(names), len(names)))
+    if posterior is not None:
+        information[: len(new), : len(new)] = _inverse(posterior.covariance)
+    _, slopes = _away(model, prior)
+    at = prior.among(names)
+    information[np.ix_(at, at)] += prior.information * np.outer(slopes, slopes)
+    return SharedPosterior(names, _inverse(information))
+
+
+def _away(model: Model, prior: SharedPrior) -> tuple[np.ndarray, np.ndarray]:
+    """Returns how far phi is from the center of a prior, and its slopes in theta."""
+    phi, slopes = phi_of(values_of(model, prior.names), prior.is_factor)
+    return phi - prior.center, slopes
+
+
+def phi_of(theta: np.ndarray, is_factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what a `SharedPrior` is of, and its slopes in theta."""
+    phi = np.where(is_factor, log_expit(theta), theta)
+    return phi, np.where(is_factor, expit(-theta), 1.0)
+
+
+def values_of(model: Model, names: tuple[str, ...]) -> np.ndarray:
+    """Returns shared parameters by name, differences between layouts included."""
+    params = nnx.state(with_shared_cells(model), nnx.Param)
+    values = dict(zip(shared_names(params), np.asarray(ravel_pytree(params)[0]), strict=True))
+    return np.array([values[name] for name in names], np.float64)
+
+
+def _inverse(matrix: np.ndarray) -> np.ndarray:
+    """Returns the inverse of a positive definite matrix, of which estimates may have eigenvalues near 0."""
+    scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    root = vectors / np.sqrt(np.maximum(values, _FLOOR)) / scale[:, None]
+    return root @ root.T
+
+
+_FLOOR = 1e-9
+"""Eigenvalues in units of the diagonal, below which a direction is open."""
