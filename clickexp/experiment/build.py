@@ -144,6 +144,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         continue_from=earlier,
     )
     if continued is not None:
+        continued = continued.judged(model, trainer, dataset)
         trainer = continued.trainer(trainer)
     weighting = model.debias.weighting(dataset.train) if isinstance(model, Ranker) else None
     return Parts(

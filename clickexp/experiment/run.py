@@ -19,7 +19,7 @@ from clickexp.experiment.result import evaluate_run
 from clickexp.runs.run import Run
 from clickexp.runs.store import CHECKPOINT, CONFIG
 from clickexp.training import FitReport
-from clickexp.updates.chain import describe_change
+from clickexp.updates.chain import Continued, describe_change
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 
@@ -60,8 +60,9 @@ def run(parts: Parts, sweep: str | None = None) -> Run:
         The run, finished.
     """
     _begin(parts, sweep)
-    parts = _checked(parts)
     fit = _train(parts)
+    if parts.continued is not None:
+        parts, fit = _continued(parts, parts.continued, fit)
     finished = evaluate_run(parts, fit)
     _finish(parts, finished)
     return finished
@@ -87,14 +88,18 @@ def _train(parts: Parts) -> FitReport:
     )
 
 
-def _checked(parts: Parts) -> Parts:
-    """The parts with a prior that the log does not contradict, where an earlier run gives one."""
-    if parts.continued is None:
-        return parts
-    continued = parts.continued.checked(parts.model, parts.trainer, parts.dataset)
-    for change in continued.changes:
-        parts.logger.warning(describe_change(change))
-    return dataclasses.replace(parts, continued=continued, trainer=continued.trainer(parts.trainer))
+def _continued(parts: Parts, continued: Continued, fit: FitReport) -> tuple[Parts, FitReport]:
+    """Settles a model that goes on from an earlier run; trains it once more where the log contradicts its prior."""
+    while (found := continued.settled(parts.model, parts.dataset.train)) is not None:
+        for change in found.changes[len(continued.changes) :]:
+            parts.logger.warning(describe_change(change))
+        parts = dataclasses.replace(parts, continued=found, trainer=found.trainer(parts.trainer))
+        if found.logs is continued.logs:
+            break
+        continued = found
+        continued.again(parts.model)
+        fit = _train(parts)
+    return parts, fit
 
 
 def _finish(parts: Parts, finished: Run) -> None:

@@ -50,10 +50,10 @@ def exported(
         posterior: Of its shared parameters, if it is known.
         lists: How many lists the query of each id has, if that is known; see `lists_shown`.
     """
-    if not _tables(model):
+    if not row_tables(model):
         return Exported(model, model, model)
     with Steps("posteriors of documents") as progress:
-        effective = newton_refined(model, _tables(model), train, progress)
+        effective = newton_refined(model, row_tables(model), train, progress)
     if lists is None:
         with Steps("lists of queries") as progress:
             lists = lists_shown(model, train, progress)
@@ -62,7 +62,7 @@ def exported(
         intervals = with_shared_cells(intervals)
         with Steps("errors of shared parameters") as progress:
             intervals = with_shared_uncertainty(
-                intervals, _tables(intervals), posterior, train, progress
+                intervals, row_tables(intervals), posterior, train, progress
             )
     return Exported(effective, probabilities, intervals)
 
@@ -104,7 +104,7 @@ def open_documents(
     return is_open & ~elsewhere
 
 
-def _tables(model: Model) -> list[Table]:
+def row_tables(model: Model) -> list[Table]:
     """Tables whose rows have a posterior of one number."""
     towers = (
         [tower_of(model, roles) for roles in ROLES.values()]

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -152,15 +152,27 @@ def shared_posterior(
     return SharedPosterior(tuple(names[place] for place in used), covariance)
 
 
-def shared_estimate(model: Model, data: Data) -> tuple[SharedPosterior, np.ndarray] | None:
+class Estimate(NamedTuple):
+    """What a log alone says of shared parameters.
+
+    Attributes:
+        posterior: The covariance of the estimate.
+        step: The estimate, less the parameters of the model.
+    """
+
+    posterior: SharedPosterior
+    step: Float[np.ndarray, " numbers"]
+
+
+def shared_estimate(model: Model, data: Data) -> Estimate | None:
     """Returns what a log says of shared parameters, one Newton step from those of a model.
 
     Args:
-        model: A model near the optimum for the log.
+        model: A model near the optimum for the log, and whatever else training has known.
         data: The sessions of the log.
 
     Returns:
-        The covariance of the estimate, and the changes of the numbers that it names; None where there are none.
+        The estimate; None where there are no such parameters.
     """
     informed = _informed(model, data, None, {})
     if informed is None:
@@ -173,7 +185,7 @@ def shared_estimate(model: Model, data: Data) -> tuple[SharedPosterior, np.ndarr
     posterior = SharedPosterior(
         tuple(names[place] for place in used), share * covariance[:size, :size]
     )
-    return posterior, step[:size]
+    return Estimate(posterior, step[:size])
 
 
 def _informed(

@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 from flax import nnx
 
-from clickexp.data import Dataset
+from clickexp.data import Dataset, Sessions
 from clickexp.data.description import Numbering
 from clickexp.data.time_ranges import as_microseconds
 from clickexp.errors import ConfigError, DataError, UserError
-from clickexp.loggers.base import Logger
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import Table
-from clickexp.posteriors.shared import SharedPosterior
+from clickexp.posteriors.exported import row_tables
+from clickexp.posteriors.rows import newton_refined
+from clickexp.posteriors.shared import SharedPosterior, shared_estimate
 from clickexp.runs.run import Change, Run, Update
 from clickexp.runs.settings import PriorSettings
 from clickexp.runs.store import ENCODING, IDS, MODEL, RESULT, SEEN, SHARED
@@ -29,14 +30,13 @@ from clickexp.updates.change import changes, released
 from clickexp.updates.growth import Places, take_over
 from clickexp.updates.moved import moved
 from clickexp.updates.seen import Seen
-from clickexp.updates.shared import prior_of
+from clickexp.updates.shared import prior_of, settled
+from clickexp.utils.content import content_of
 from clickexp.utils.paths import display_path
 from clickexp.utils.text import listed
 
 _DAY = 86_400_000_000
 """Microseconds."""
-_TRIED = 1
-"""Epochs without the prior, after which a log is compared with it."""
 _MOST_NAMED = 8
 """Positions that a message names at most."""
 _MOST_UPDATES = 30
@@ -166,7 +166,8 @@ class Continued:
 
     Attributes:
         run: The run.
-        stored: Its parameters by name.
+        until: Time of the last session of the new log, in microseconds.
+        stored: Parameters of the run by name.
         logs: What the trainer knows of its logs.
         seen: What training has shown there.
         forgotten: Share of the information on rows that half-lives have taken off.
@@ -175,6 +176,7 @@ class Continued:
     """
 
     run: EarlierRun
+    until: int | None
     stored: Mapping[str, np.ndarray]
     logs: EarlierLogs
     seen: Seen
@@ -197,7 +199,7 @@ class Continued:
         stored = read_parameters(run.folder / MODEL)
         if run.settings.warm:
             take_over(model, stored, run.positions, None)
-            return cls(run, stored, EarlierLogs(), Seen())
+            return cls(run, until, stored, EarlierLogs(), Seen())
         _check_posteriors(model, stored, run.folder)
         rows, shared = run.kept(until)
         taken = take_over(model, stored, run.positions, rows)
@@ -207,7 +209,12 @@ class Continued:
             posterior = _renamed(SharedPosterior.load(run.folder / SHARED), taken.places)
             prior = prior_of(model, posterior, shared)
         logs = EarlierLogs(_documents(seen, model), prior)
-        return cls(run, stored, logs, seen, taken.forgotten)
+        return cls(run, until, stored, logs, seen, taken.forgotten)
+
+    def again(self, model: Model) -> None:
+        """Gives a model the parameters of the run once more."""
+        warm, rows = self.run.settings.warm, self.run.kept(self.until)[0]
+        take_over(model, self.stored, self.run.positions, None if warm else rows)
 
     def trainer(self, trainer: BaseTrainer) -> BaseTrainer:
         """Returns a trainer that knows of the earlier logs.
@@ -222,43 +229,48 @@ class Continued:
                 f"prior.run={self.run.folder}: this trainer or optimizer keeps no posteriors of rows. Use "
                 "trainer=default optimizer=natural_gradient, or take the parameters alone by prior.warm=true."
             )
-        return trainer.copy_with(earlier=self.logs)
+        prior = {
+            "prior": content_of(self.run.folder / MODEL),
+            "released": [change.parameter for change in self.changes],
+        }
+        return trainer.copy_with(earlier=self.logs, settings={**trainer.settings, **prior})
 
-    def checked(self, model: Model, trainer: BaseTrainer, dataset: Dataset) -> "Continued":
-        """Returns the same with a prior that the log does not contradict.
+    def judged(self, model: Model, trainer: BaseTrainer, dataset: Dataset) -> "Continued":
+        """Returns the same with test metrics of the model before training."""
+        if not isinstance(model, ClickModel):
+            return self
+        return replace(self, before=trainer.test_clicks(model, dataset.test))
+
+    def settled(self, model: Model, train: Sessions) -> "Continued | None":
+        """Takes off what training has left of noise, or finds that the log contradicts the earlier ones.
+
+        Training draws from posteriors, and leaves rows and shared parameters a little off their optimum. Over a chain
+        of updates such errors would add up. A Newton step of both takes them off.
 
         Args:
-            model: The model before training.
-            trainer: Trains it.
-            dataset: Its data.
+            model: The fitted model.
+            train: Its training sessions.
+
+        Returns:
+            None where all is well; else the same with changes found, and without a prior that is to be released.
 
         Raises:
-            ConfigError: The log contradicts the prior, which is to be an error.
+            ConfigError: The log contradicts the earlier ones, which is to be an error.
         """
-        before = trainer.test_clicks(model, dataset.test) if isinstance(model, ClickModel) else {}
         shared = self.logs.shared
-        if shared is None or not isinstance(trainer, Trainer):
-            return replace(self, before=before)
-        tried = nnx.clone(model)
-        free = replace(self.logs, shared=None)
-        once = trainer.copy_with(
-            earlier=free,
-            epochs=_TRIED,
-            early_stopping=None,
-            checkpoint=None,
-            continue_from=None,
-            logger=Logger(),
-        )
-        once.train(tried, dataset.train, dataset.val)
-        found = changes(tried, dataset.train, shared)
+        estimate = None if self.run.settings.warm else shared_estimate(model, train)
+        found = [] if estimate is None or shared is None else changes(model, estimate, shared)
         if found and self.run.settings.on_change == "error":
             raise ConfigError(
                 f"{' '.join(map(describe_change, found))} prior.on_change=release forgets what earlier logs say of it."
             )
-        if self.run.settings.on_change == "release":
-            shared = released(shared, found)
-        logs = replace(self.logs, shared=shared)
-        return replace(self, logs=logs, changes=found, before=before)
+        if found and shared is not None and self.run.settings.on_change == "release":
+            logs = replace(self.logs, shared=released(shared, found))
+            return replace(self, logs=logs, changes=[*self.changes, *found])
+        if estimate is not None:
+            settled(model, estimate, shared)
+            nnx.update(model, nnx.state(newton_refined(model, row_tables(model), train), Table))
+        return replace(self, changes=found) if found else None
 
     def update(self, model: Model, dataset: Dataset) -> Update:
         """Returns what a run says of the chain that it belongs to.

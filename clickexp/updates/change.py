@@ -5,11 +5,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from scipy.stats import chi2
 
-from clickexp.data import Sessions
 from clickexp.models import Model
 from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.intervals import components, positions_of, towers
-from clickexp.posteriors.shared import shared_estimate
+from clickexp.posteriors.shared import Estimate
 from clickexp.runs.run import Change
 from clickexp.training.earlier import SharedPrior
 from clickexp.updates.shared import phi_of, values_of
@@ -22,30 +21,28 @@ _FAR = 3.0
 """Deviations from which on a number is named."""
 
 
-def changes(model: Model, train: Sessions, prior: SharedPrior) -> list[Change]:
+def changes(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Change]:
     """Returns the roles whose shared parameters a log contradicts.
 
-    The Wald test compares the estimate of this log alone, one Newton step from a model that was trained on it without
-    the prior, with the center of the prior, under the covariances of both (Wald 1943, "Tests of statistical hypotheses
-    concerning several parameters when the number of observations is large").
+    The Wald test compares the estimate of this log alone with the center of the prior, under the covariances of both
+    (Wald 1943, "Tests of statistical hypotheses concerning several parameters when the number of observations is
+    large").
 
     Args:
-        model: The model after an epoch without the prior.
-        train: The sessions that it was trained on.
+        model: The fitted model.
+        estimate: What this log alone says.
         prior: What earlier logs say.
 
     Returns:
         A test per role that is surely contradicted.
     """
-    estimate = shared_estimate(model, train)
-    if estimate is None:
-        return []
-    posterior, step = estimate
-    both = tuple(name for name in prior.names if name in posterior.names)
-    at, before = _places(both, posterior.names), _places(both, prior.names)
-    phi, slopes = phi_of(values_of(model, both) + step[at], prior.is_factor[before])
-    away = phi - prior.center[before]
-    covariance = posterior.covariance[np.ix_(at, at)] * np.outer(slopes, slopes)
+    own = estimate.posterior.names
+    both = tuple(name for name in prior.names if name in own)
+    at, before = _places(both, own), _places(both, prior.names)
+    phi, slopes = phi_of(values_of(model, both), prior.is_factor[before])
+    # a line through the model: ratios stay ratios where the scale is open, and the step long
+    away = phi + slopes * estimate.step[at] - prior.center[before]
+    covariance = estimate.posterior.covariance[np.ix_(at, at)] * np.outer(slopes, slopes)
     covariance += np.linalg.pinv(prior.information, hermitian=True)[np.ix_(before, before)]
     tests = (
         _tested(role, positions, away[of_role], covariance[np.ix_(of_role, of_role)])

@@ -7,7 +7,7 @@ from scipy.special import expit, log_expit
 
 from clickexp.models import Model
 from clickexp.parameters.layouts import with_shared_cells
-from clickexp.posteriors.shared import SharedPosterior
+from clickexp.posteriors.shared import Estimate, SharedPosterior
 from clickexp.posteriors.unlinked import factors, with_open_factors
 from clickexp.training.earlier import SharedPrior, shared_names
 
@@ -63,6 +63,38 @@ def combined(
     at = prior.among(names)
     information[np.ix_(at, at)] += prior.information * np.outer(slopes, slopes)
     return SharedPosterior(names, _inverse(information))
+
+
+def settled(model: Model, estimate: Estimate, prior: SharedPrior | None) -> None:
+    """Moves shared parameters by the Newton step that training has left, at most a deviation in each direction.
+
+    Args:
+        model: The fitted model.
+        estimate: What this log alone says.
+        prior: What earlier ones say.
+    """
+    names, step = estimate.posterior.names, estimate.step
+    own = shared_names(nnx.state(model, nnx.Param))
+    kept = np.isin(names, own)
+    names = tuple(np.array(names)[kept].tolist())
+    information = _inverse(estimate.posterior.covariance)
+    gradient = -(information @ step)[kept]
+    information = information[np.ix_(kept, kept)]
+    if prior is not None:
+        at = np.flatnonzero(np.isin(prior.names, names))
+        places = np.array([names.index(prior.names[each]) for each in at])
+        _, slopes = _away(model, prior)
+        pull = pull_on(model, prior)
+        gradient[places] += [pull[prior.names[each]] for each in at]
+        information[np.ix_(places, places)] += (prior.information * np.outer(slopes, slopes))[
+            np.ix_(at, at)
+        ]
+    values, vectors = np.linalg.eigh(_inverse(information))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    moved = -root @ np.clip(root.T @ gradient, -1, 1)
+    theta, back = ravel_pytree(nnx.state(model, nnx.Param))
+    places = np.array([own.index(name) for name in names])
+    nnx.update(model, back(theta.at[places].add(np.float32(moved))))
 
 
 def _away(model: Model, prior: SharedPrior) -> tuple[np.ndarray, np.ndarray]:

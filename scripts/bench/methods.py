@@ -173,18 +173,47 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     )
     model = MODELS[user](**sizes, **towers, rngs=nnx.Rngs(seed))
     report = trainer.train(model, parts["train"], parts["val"])
+    learned = isinstance(trainer, Trainer)  # the others store a constant
+    known = shared_posterior(model, parts["train"]) if model.has_posteriors else None
+    return estimates(
+        user, model, parts["train"], log, report.training_seconds, known, learned=learned
+    )
+
+
+def estimates(
+    user: str,
+    model: ClickModel,
+    train: Sessions,
+    log: SimulatedLog,
+    seconds: float,
+    known: SharedPosterior | None,
+    *,
+    learned: bool = True,
+    lists: np.ndarray | None = None,
+) -> Fitted:
+    """What a fitted model says.
+
+    Args:
+        user: Whose parameters it has.
+        model: The model.
+        train: The sessions that it was fitted to; `log.train` may have earlier ones, too.
+        log: What is known of pairs, and the test sessions.
+        seconds: Of training.
+        known: Posterior of its shared parameters.
+        learned: Whether priors were learned.
+        lists: How many lists the query of each pair has, in all sessions; None counts them.
+    """
+    pairs = log.design.pairs
     towers = {role: tower for role, tower in vars(model).items() if isinstance(tower, Parameter)}
     found = {role: moments(tower) for role, tower in towers.items()}
     parameters = estimated(user, {role: mean for role, (mean, _) in found.items()}, pairs)
     spread = {role: deviation for role, (_, deviation) in found.items() if deviation is not None}
     middle = {}
     impressions = np.bincount(log.train.ids.ravel(), minlength=pairs + 1)
-    known = shared_posterior(model, parts["train"]) if spread else None
-    better = exported(model, parts["train"], impressions, known)
+    better = exported(model, train, impressions, known, lists)
     for role in ("attraction", "satisfaction"):
         if role in spread:
             middle[role], spread[role] = moments(getattr(better.intervals, role))
-    learned = isinstance(trainer, Trainer)  # the others store a constant
     tables = [
         role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned
     ]
@@ -195,7 +224,7 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     predicted = predictions(model, log.test)
     attraction = moments(better.probabilities.attraction)[0] if "attraction" in spread else None
     return Fitted(
-        report.training_seconds,
+        seconds,
         parameters,
         spread,
         middle,

@@ -1,0 +1,260 @@
+r"""A log that grows by a day: updates of yesterday's run against refits, a window of three days, and warm starts.
+
+python scripts/bench/daily.py                                 # PBM, ten days, some minutes
+python scripts/bench/daily.py --users PBM UBM DBN --drifts none jump layout --seeds 0 1
+python scripts/bench/daily.py --policy medium                 # lists in the order of a policy
+
+Of the pairs, 55% are there on the first day, and the others appear over the days. Drifts come on day 6: `jump` draws
+30% of the attractions anew, and `layout` makes examination fall faster.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import methods
+import numpy as np
+import parameters
+import polars as pl
+import users
+from report import machine, print_table
+from users import POSITIONS, Design, Parameters, Part, SimulatedLog
+
+import clickexp
+from clickexp.posteriors.shared import SharedPosterior
+from clickexp.runs.store import SHARED
+from clickexp.updates.seen import Seen
+
+MODELS = {"PBM": "pbm", "UBM": "ubm", "DBN": "dbn", "DCTR": "dctr"}
+METHODS = ("refit", "update", "update, half-life 3", "window", "warm start", "today")
+DRIFTS = ("none", "jump", "layout")
+CHANGED_ON = 5
+"""Day from 0 on which drifts come."""
+WINDOW = 3
+NEW = 0.45
+"""Share of the pairs that the first day does not have."""
+QUIET = dict(logger="jsonl", report=False, progress="off", keep_values=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Day:
+    """Sessions of a day, and who clicks on it.
+
+    Attributes:
+        truth: Parameters of the user.
+        train: Training sessions.
+        val: Validation sessions.
+        test: Test sessions.
+    """
+
+    truth: Parameters
+    train: Part
+    val: Part
+    test: Part
+
+
+def days_of(args: argparse.Namespace, design: Design, drift: str, seed: int) -> Iterator[Day]:
+    """Yields days; pairs have numbers in the order in which they appear."""
+    rng = np.random.default_rng(seed)
+    rows = design.pairs + 1
+    attraction = rng.normal(*users.ATTRACTION, rows)
+    satisfaction = rng.normal(0, 1, rows) if design.user == "DBN" else None
+    shared = users.SHARED[design.user]
+    born = np.sort(np.where(rng.random(rows) < NEW, rng.integers(0, args.days, rows), 0))
+    pair_of = np.append(0, 1 + rng.permutation(design.pairs))  # which candidate of a query it is
+    for day in range(args.days):
+        if day == CHANGED_ON and drift == "jump":
+            new = rng.random(rows) < 0.3
+            attraction = np.where(new, rng.normal(*users.ATTRACTION, rows), attraction)
+        if day == CHANGED_ON and drift == "layout":
+            shared = {role: steeper(values) for role, values in shared.items()}
+        truth = Parameters(shared, attraction, satisfaction)
+        sizes = args.sessions, args.sessions // 10, 4000
+        yield Day(truth, *(sampled(design, truth, born <= day, pair_of, n, rng) for n in sizes))
+
+
+def steeper(probabilities: np.ndarray) -> np.ndarray:
+    """Examination by rank that falls as r^-1.2 where it fell as r^-.7."""
+    ranks = np.arange(1, POSITIONS + 1).reshape(-1, *[1] * (probabilities.ndim - 1))
+    return probabilities * ranks**-0.5
+
+
+def sampled(
+    design: Design,
+    truth: Parameters,
+    alive: np.ndarray,
+    pair_of: np.ndarray,
+    count: int,
+    rng: np.random.Generator,
+) -> Part:
+    """Sessions of queries by popularity; lists show ten of the documents that there are, by the policy."""
+    popularity = np.arange(1, design.queries + 1, dtype=float) ** -design.skew
+    query = rng.choice(design.queries, count, p=popularity / popularity.sum())
+    candidates = pair_of[1 + query[:, None] * design.documents + np.arange(design.documents)]
+    scores = rng.standard_normal(candidates.shape)
+    quality = (truth.attraction - users.ATTRACTION[0]) / users.ATTRACTION[1]
+    scores += users.POLICIES[design.policy] * quality[candidates]
+    best = np.argsort(np.where(alive[candidates], -scores, np.inf), axis=1)[:, :POSITIONS]
+    ids = np.take_along_axis(candidates, best, axis=1).astype(np.int32)
+    clicks = np.zeros(ids.shape, bool)
+
+    def clicks_at(rank: int, probability: np.ndarray) -> np.ndarray:
+        clicks[:, rank] = rng.random(len(ids)) < probability
+        return clicks[:, rank]
+
+    users.walk(design.user, truth, ids, clicks_at)
+    return Part(ids, clicks)
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """The sessions of several days."""
+    return Part(
+        *(np.concatenate([getattr(each, name) for each in parts]) for name in ("ids", "clicks"))
+    )
+
+
+def written(folder: Path, days: Sequence[Day], at: int) -> list[str]:
+    """Writes the sessions of some days, validated and tested on the last; returns overrides for them."""
+    last = days[-1]
+    parts = [joined([day.train for day in days]), last.val, last.test]
+    whole = joined(parts)
+    file = folder / f"day{at}-{len(days)}.parquet"
+    dates = pl.datetime(2026, 1, 1) + pl.duration(days=at)
+    table = pl.DataFrame({"query_doc_ids": whole.ids.tolist(), "clicks": whole.clicks.tolist()})
+    table.with_columns(time=dates).write_parquet(file)
+    ends = np.cumsum([0, *(len(part.ids) for part in parts)]).tolist()
+    splits = zip(("train", "val", "test"), itertools.pairwise(ends), strict=True)
+    return [
+        "dataset=lists",
+        f"dataset.path={file}",
+        "dataset.columns.time=time",
+        *(f"dataset.{name}_sessions=[{start},{stop}]" for name, (start, stop) in splits),
+    ]
+
+
+def compared(
+    args: argparse.Namespace, user: str, drift: str, seed: int, folder: Path
+) -> list[dict]:
+    """A line of figures for each method and day."""
+    design = Design(user, args.policy, 0.5, 10, args.queries, args.documents)
+    days, last, lines = [], {}, []
+    for at, day in enumerate(days_of(args, design, drift, seed)):
+        days.append(day)
+        for method in args.methods:
+            shown = {"refit": days, "window": days[-WINDOW:]}.get(method, [day])
+            words = written(folder, shown, at)
+            if at and method.startswith("update"):
+                words += [f"prior={last[method].folder}"]
+                words += ["prior.half_life=3"] if method.endswith("3") else []
+            if at and method == "warm start":
+                words += [f"prior={last[method].folder}", "prior.warm=true"]
+            name = method.replace(", ", "-").replace(" ", "-")
+            run = clickexp.run(
+                *words,
+                f"model={MODELS[user]}",
+                f"seed={seed}",
+                folder=folder / f"{name}-{at}",
+                **QUIET,
+            )
+            last[method] = run
+            lines.append(
+                line_of(design, days, run)
+                | dict(method=method, day=at + 1, user=user, drift=drift, seed=seed)
+            )
+    return lines
+
+
+def line_of(design: Design, days: Sequence[Day], run: clickexp.FittedRun) -> dict:
+    """Figures of a fit; pairs that no day has shown do not count."""
+    day, largest = days[-1], run.dataset.query_doc_pairs
+    every = joined([each.train for each in days])
+    design = dataclasses.replace(design, queries=1, documents=largest)
+    truth = dataclasses.replace(
+        day.truth,
+        attraction=day.truth.attraction[: largest + 1],
+        satisfaction=None
+        if day.truth.satisfaction is None
+        else day.truth.satisfaction[: largest + 1],
+    )
+    log = SimulatedLog(design, truth, every, day.val, day.test)
+    known = SharedPosterior.load(run.folder / SHARED) if (run.folder / SHARED).exists() else None
+    lists = Seen.load(run.folder / "seen.npz").lists
+    fitted = methods.estimates(
+        design.user, run.model, run.dataset.train, log, 0.0, known, lists=lists
+    )
+    found = parameters.figures(log, fitted)
+    shown = np.unique(every.ids)
+    error = fitted.parameters.attraction[shown] - truth.attraction[shown]
+    found["logit error"] = float(error.std())
+    trained = run.result.train
+    found |= {"sessions": trained.sessions, "seconds": trained.training_seconds}
+    update = run.result.update
+    found["changed"] = 0.0 if update is None else float(bool(update.changes))
+    return found
+
+
+COLUMNS = {
+    "log-likelihood": ("test ll - truth, 1e-4", lambda value: f"{1e4 * value:.1f}"),
+    "logit error": ("logit error", "{:.3f}".format),
+    "examination": ("examination", "{:.2%}".format),
+    "continuation": ("continuation", "{:.4f}".format),
+    "coverage of attraction, shown": ("intervals hold", "{:.3f}".format),
+    "coverage of shared": ("shared hold", "{:.3f}".format),
+    "sessions": ("sessions passed", "{:,.0f}".format),
+    "seconds": ("seconds", "{:.1f}".format),
+    "changed": ("changes seen", "{:.2f}".format),
+}
+
+
+def show(lines: Sequence[dict], days: Sequence[int]) -> None:
+    """Prints a table per user and drift: a row per method and day, means over seeds."""
+    for user, drift in dict.fromkeys((line["user"], line["drift"]) for line in lines):
+        own = [line for line in lines if (line["user"], line["drift"]) == (user, drift)]
+        columns = [name for name in COLUMNS if any(name in line for line in own)]
+        rows = []
+        for day, method in itertools.product(days, dict.fromkeys(line["method"] for line in own)):
+            some = [line for line in own if line["method"] == method and line["day"] == day]
+            if some:
+                values = [[line[name] for line in some if name in line] for name in columns]
+                cells = [
+                    COLUMNS[n][1](statistics.mean(v)) if v else ""
+                    for n, v in zip(columns, values, strict=True)
+                ]
+                rows.append([f"{method}, day {day}", *cells])
+        print_table(f"{user}, drift: {drift}", ["method", *(COLUMNS[n][0] for n in columns)], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--users", nargs="+", choices=MODELS, default=["PBM"])
+    parser.add_argument("--drifts", nargs="+", choices=DRIFTS, default=["none"])
+    parser.add_argument(
+        "--methods", nargs="+", choices=METHODS, default=["refit", "update", "window", "warm start"]
+    )
+    parser.add_argument("--policy", choices=users.POLICIES, default="random")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--days", type=int, default=10)
+    parser.add_argument("--sessions", type=int, default=16_000, help="training sessions a day")
+    parser.add_argument("--queries", type=int, default=400)
+    parser.add_argument("--documents", type=int, default=15, help="per query")
+    parser.add_argument(
+        "--show", nargs="+", type=int, default=[2, 5, 6, 10], help="days of the tables"
+    )
+    args = parser.parse_args()
+    print(machine(), flush=True)
+    for user, drift in itertools.product(args.users, args.drifts):
+        lines = []
+        for seed in args.seeds:
+            with tempfile.TemporaryDirectory() as folder:
+                lines += compared(args, user, drift, seed, Path(folder))
+        show(lines, args.show)
+
+
+if __name__ == "__main__":
+    main()
