@@ -70,6 +70,8 @@ def _tested(role: str, positions: np.ndarray, away: np.ndarray, covariance: np.n
     roots = np.sqrt(np.maximum(variances[known], np.finfo(float).tiny))
     scores = directions[:, known].T @ away / roots
     apart = directions[:, known] @ (directions[:, known].T @ away)
+    if not known.all():  # a factor that nobody knows is that of most numbers
+        apart = apart - np.median(apart)
     deviations = np.sqrt(
         np.maximum((directions[:, known] * roots) ** 2 @ np.ones(known.sum()), 1e-12)
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from refusals import refuses
 from scipy.special import expit
-from updates import updated
+from metric_updates import updated
 
 from clickexp.errors import ConfigError
 from clickexp.metrics import (

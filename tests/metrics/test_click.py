@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from updates import updated
+from metric_updates import updated
 
 from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Perplexity, click
 from clickexp.metrics.base import outputs_by_rank

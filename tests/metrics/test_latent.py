@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from updates import updated
+from metric_updates import updated
 
 from clickexp.metrics import Correlation, Examination, RootMeanSquaredError
 

@@ -205,7 +205,13 @@ def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
     return dataclasses.replace(rows, values=values, prior=prior)
 
 
-def _with_sites(rows: Rows, prior: Prior, block: Block, offsets: Block, moved: Flags) -> Block:
+def _with_sites(
+    rows: Rows,
+    prior: Prior,
+    block: Block,
+    offsets: Float[Array, "rows dim"],
+    moved: Flags,
+) -> Float[Array, "rows numbers"]:
     """Offsets and spreads of a block under a new prior; prior times site where this log does not show a row.
 
     Args:

@@ -17,7 +17,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from places import ROOT
 from refusals import refuses
-from updates import updated
+from metric_updates import updated
 
 from clickexp import metrics
 from clickexp.errors import ConfigError

@@ -42,6 +42,8 @@ class Table:
     log_precision: float
     mean: float
     slopes: np.ndarray
+    site: np.ndarray | float = 0.0
+    tilt: np.ndarray | float = 0.0
 
     @property
     def powers(self):
@@ -64,7 +66,9 @@ class Table:
 
     def compare(self, tables, atol):
         (found,) = [table.get_value() for _, table in nnx.to_flat_state(packing.learned(tables))]
-        columns = np.stack([self.offsets, self.spreads, self.x], axis=1)
+        columns = [self.offsets, self.spreads, self.x]
+        columns += [self.site, self.tilt] if found.has_sites else []
+        columns = np.stack(columns, axis=1)
         np.testing.assert_allclose(found.values, columns, rtol=1e-5, atol=atol)
         prior = [found.prior.log_precision, *found.prior.mean, *found.prior.slopes[:, 0]]
         expected = [self.log_precision, self.mean, *self.slopes]
@@ -81,12 +85,26 @@ def start():
     return Table(*rows.T, log_precision, mean, np.array(slopes))
 
 
-def built(rule):
-    """Structure, optimizer and state of a model whose table is that of `start`."""
+def started(with_sites):
+    """Rows as an earlier training has left them, with what still earlier logs say of some: site and tilt."""
+    table = start()
+    if not with_sites:
+        return table
+    rng = np.random.default_rng(1)
+    sites = np.float32([rng.gamma(2.0, size=PAIRS + 1), rng.normal(size=PAIRS + 1)])
+    sites[:, [0, START]] = 0.0
+    return dataclasses.replace(table, site=sites[0].astype(float), tilt=sites[1].astype(float))
+
+
+def built(rule, with_sites):
+    """Structure, optimizer and state of a model whose table is that of `started`."""
     tower = EmbeddingParameterConfig(posterior="normal_by_rank", add_baseline=False)
     model = DocumentCTRModel(PAIRS, tower, rngs=nnx.Rngs(0))
-    table, rows = start(), model.ctr.table.get_value()
-    values = jnp.asarray(np.stack([table.offsets, table.spreads, table.x], axis=1), jnp.float32)
+    table, rows = started(with_sites), model.ctr.table.get_value()
+    columns = [table.offsets, table.spreads, table.x]
+    if with_sites:
+        rows, columns = rows.with_sites(), [*columns, table.site, table.tilt]
+    values = jnp.asarray(np.stack(columns, axis=1), jnp.float32)
     model.ctr.table.set_value(dataclasses.replace(rows, values=values, prior=PRIOR))
     # decay of weights leaves priors alone
     dense = optax.chain(optax.add_decayed_weights(WEIGHT_DECAY), optax.sgd(DENSE_RATE))
@@ -95,9 +113,9 @@ def built(rule):
 
 
 @functools.cache
-def shared(rule):
+def shared(rule, with_sites=False):
     """The step, and the state after a pass that counts."""
-    optimizer, graphdef, state = built(rule)
+    optimizer, graphdef, state = built(rule, with_sites)
     step = TrainStep(graphdef, optimizer)
     nothing, arrays = learned_priors.no_documents(state.tables), superbatch(LOG, BATCH)
     found = jax.jit(step.count)(nothing, state, arrays, np.int32(STEPS))
@@ -106,9 +124,9 @@ def shared(rule):
     return step, dataclasses.replace(state, tables=tables, **rates)
 
 
-def counted():
+def counted(with_sites=False):
     """The table after the pass that counts: means stay, but those of rows that were the prior."""
-    table = start()
+    table = started(with_sites)
     seen = COUNTS > 0
     x = table.x.copy()
     x[0] = np.inf  # not shown and never trained
@@ -172,9 +190,10 @@ def natural(rule, table, changes):
         table.spreads[row] -= rate / 2 * log_sd_grad
 
 
-def by_hand(rule, update):
+def by_hand(rule, update, with_sites=False):
     """The table after each step, document by document."""
-    table, memory, seen = counted(), {}, []
+    table, memory, seen = counted(with_sites), {}, []
+    site, tilt = (each + np.zeros(PAIRS + 1) for each in (table.site, table.tilt))
     for step in range(STEPS):
         part = slice(step * BATCH, (step + 1) * BATCH)
         ids, clicks, mask, e = IDS[part], LOG["clicks"][part], MASK[part], draws(step)
@@ -187,13 +206,16 @@ def by_hand(rule, update):
         for place in np.argwhere(mask):
             row, grad = ids[tuple(place)], grads[tuple(place)]
             share, sd, offset = 1 / COUNTS[row], sds[row], table.offsets[row]
-            mean_grad = grad + share * precision * offset
-            log_sd_grad = grad * (z[tuple(place)] - means[row]) + share * (precision * sd**2 - 1)
+            of_mean = grad + share * (site[row] * means[row] - tilt[row])
+            mean_grad = of_mean + share * precision * offset
+            total = precision + site[row]
+            log_sd_grad = grad * (z[tuple(place)] - means[row]) + share * (total * sd**2 - 1)
             summed[row] += mean_grad, log_sd_grad
-            of_precision += share * (precision * (sd**2 + offset**2) - 1) / 2
-            of_slopes += grad * table.powers[row]
+            if not with_sites:  # else refitted
+                of_precision += share * (precision * (sd**2 + offset**2) - 1) / 2
+            of_slopes += of_mean * table.powers[row]
             in_batch = max(1.0, COUNTS[row] / STEPS_PER_PASS)
-            curvature = in_batch * (max(np.mean(grads**2), 0.25) + share * precision)
+            curvature = in_batch * (max(np.mean(grads**2), 0.25) + share * total)
             changes.append((row, sd, mean_grad, log_sd_grad, curvature))
         if update is natural:
             update(rule, table, changes)
@@ -212,18 +234,19 @@ RULES = {
 }
 
 
+@pytest.mark.parametrize("with_sites", [False, True])
 @pytest.mark.parametrize("name", RULES)
-def test_steps_on_posteriors_match_a_float64_loop(name):
+def test_steps_on_posteriors_match_a_float64_loop(name, with_sites):
     """Rows and prior: each step draws every document anew, and follows the bound at the draws."""
     rule, update, atol = RULES[name]
-    step, state = shared(rule)
+    step, state = shared(rule, with_sites)
     step, arrays = jax.jit(step), superbatch(LOG, BATCH)
-    expected = by_hand(rule, update)
+    expected = by_hand(rule, update, with_sites)
     for index in range(STEPS):
         one = {key: values[index][None] for key, values in arrays.items()}
         state, _, _ = step(state, one, np.int32(1))
         expected[index].compare(state.tables, atol)
-    assert np.abs(expected[-1].offsets - counted().offsets).max() > 0.1
+    assert np.abs(expected[-1].offsets - counted(with_sites).offsets).max() > 0.1
     assert np.abs(expected[-1].spreads - counted().spreads).max() > 0.05
 
 
@@ -243,6 +266,32 @@ def test_the_means_of_priors_are_refitted_to_those_of_posteriors():
     expected.compare(refitted, atol=1e-6)
     before = table.means
     np.testing.assert_allclose(np.delete(expected.means, 0), np.delete(before, 0), atol=1e-9)
+
+
+def test_priors_are_refitted_to_rows_of_earlier_logs_too():
+    """Rows that this log does not show become prior times site; the precision is the inverse of the mean square."""
+    _, state = shared(LazySGD(0.3), True)
+    table, seen = counted(True), COUNTS > 0
+    known = seen | (table.site != 0)
+    regressors = np.concatenate([np.ones((PAIRS + 1, 1)), table.powers], axis=1)
+    held = np.concatenate([regressors[known], np.eye(3)[1:]])
+    mean, *slopes = np.linalg.lstsq(held, np.append(table.offsets[known], [0.0, 0.0]))[0]
+    offsets = table.offsets - (mean + table.powers @ slopes)
+    precision = 1 / np.mean(offsets[known] ** 2 + table.deviations[known] ** 2)
+    spreads = np.log(table.deviations * np.sqrt(precision))
+    prior = dict(mean=table.mean + mean, slopes=table.slopes + slopes)
+    center = prior["mean"] + table.powers @ prior["slopes"]
+    total = precision + table.site
+    earlier = known & ~seen
+    offsets = np.where(earlier, (precision * center + table.tilt) / total - center, offsets)
+    spreads = np.where(earlier, np.log(precision / total) / 2, spreads)
+    offsets[0] = spreads[0] = 0.0  # it is the prior
+    expected = dataclasses.replace(
+        table, offsets=offsets, spreads=spreads, log_precision=np.log(precision), **prior
+    )
+    refitted = jax.jit(learned_priors.refit_priors)(state.tables)
+    expected.compare(refitted, atol=2e-6)
+    assert earlier.sum() == 1 and abs(precision - table.precision) > 0.1
 
 
 def test_changes_below_the_last_digit_of_a_row_are_kept_on_average():

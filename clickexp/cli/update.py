@@ -1,0 +1,73 @@
+"""The command `clickexp-update`: fits a run's model to a further log, with the run's posterior as the prior."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from clickexp.utils.exits import VERSION, ending
+
+_DESCRIPTION = """\
+Fits the model of a run to a new log, with what the run knows as the prior:
+documents keep their ids, new ones come behind, and nothing is counted twice.
+The run stays as it is. Like clickexp with the settings of the run and prior=RUN.
+
+  clickexp-update outputs/day1 logs/2026-01-02.parquet hydra.run.dir=outputs/day2
+  clickexp-update outputs/day1 logs/2026-01-02.parquet prior.half_life=30
+"""
+_REPLACED = ("dataset.path", "prior", "continue_from")
+"""Settings of the run that the command states itself."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command with the arguments, by default those of the process."""
+    with ending("clickexp-update"):
+        given = _parser().parse_intermixed_args(arguments)
+        words = words_of(Path(given.run), given.log, given.overrides)
+    from clickexp.cli.main import main as fit  # here, since Hydra takes as long to load as the help
+
+    sys.argv = ["clickexp", *words]
+    fit()
+
+
+def words_of(run: Path, log: str, overrides: Sequence[str]) -> list[str]:
+    """Returns the words of `clickexp` that fit the model of a run to a further log.
+
+    Args:
+        run: Folder of the run.
+        log: Path of the log.
+        overrides: Further settings, which count.
+
+    Raises:
+        ConfigError: The folder is that of no run.
+    """
+    from clickexp.errors import ConfigError
+    from clickexp.experiment.overrides import line_of, parsed
+    from clickexp.runs.settings import LAUNCHING
+    from clickexp.runs.store import OVERRIDES, read_yaml
+
+    before = read_yaml(run / OVERRIDES)
+    if not isinstance(before, list):
+        raise ConfigError(f"{run}: this is not the folder of a run. Give that of a finished one.")
+    given = {each.get_key_element() for each in parsed(overrides)}
+    kept = [
+        line_of(each)
+        for each in parsed([str(word) for word in before])
+        if not each.key_or_group.startswith((*LAUNCHING, *_REPLACED))
+        and each.get_key_element() not in given
+    ]
+    return [*kept, f"dataset.path={log}", f"prior.run={run}", *overrides]
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        "clickexp-update", description=_DESCRIPTION, formatter_class=raw
+    )
+    parser.add_argument("--version", action="version", version=VERSION)
+    parser.add_argument("run", metavar="RUN", help="folder of a finished run, or of an update")
+    parser.add_argument("log", metavar="LOG", help="file or folder of the new log")
+    parser.add_argument(
+        "overrides", metavar="KEY=VALUE", nargs="*", help="settings, as of clickexp"
+    )
+    return parser

@@ -1,0 +1,105 @@
+"""A model that takes over an earlier run's parameters: sites against float64, and tables that have grown."""
+
+import numpy as np
+import pytest
+from flax import nnx
+from refusals import refuses
+from small_logs import packed, ragged_log
+
+from clickexp.errors import ConfigError
+from clickexp.models import DocumentCTRModel, PositionBasedModel, UserBrowsingModel
+from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.parameters.table import powers
+from clickexp.training import Trainer
+from clickexp.training.checkpoint import read_parameters, save_model
+from clickexp.updates.growth import take_over
+
+RANKS, PAIRS, MORE = 4, 30, 37
+LOG = packed(ragged_log(128, RANKS, PAIRS - 2), PAIRS)
+"""Without the last two pairs."""
+WIDE = EmbeddingParameterConfig(posterior="normal_by_rank", embedding_features=2)
+
+
+def trained(model):
+    Trainer(epochs=5, seed=0).train(model, LOG, LOG)
+    return model
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    file = tmp_path_factory.mktemp("run") / "model.npz"
+    save_model(trained(PositionBasedModel(RANKS, PAIRS, attraction=WIDE, rngs=nnx.Rngs(0))), file)
+    return read_parameters(file)
+
+
+def moments(rows):
+    """Means and precisions of rows in float64, from their definition."""
+    values = np.asarray(rows.values, np.float64)
+    offsets, spreads, x = (
+        values[:, : rows.dim],
+        values[:, rows.dim : 2 * rows.dim],
+        values[:, 2 * rows.dim],
+    )
+    known = np.isfinite(x)
+    of_ranks = np.where(known[:, None], np.asarray(powers(np.where(known, x, 0.0))), 0.0)
+    center = np.asarray(rows.prior.mean) + of_ranks @ np.asarray(rows.prior.slopes, np.float64)
+    tau = np.exp(float(rows.prior.log_precision))
+    return center + offsets, tau * np.exp(-2 * spreads), center, tau
+
+
+def test_an_update_without_clicks_is_the_posterior_of_the_run(stored):
+    """Prior times site gives back what each row knew, also in a larger table."""
+    model = PositionBasedModel(RANKS, MORE, attraction=WIDE, rngs=nnx.Rngs(1))
+    before = PositionBasedModel(RANKS, PAIRS, attraction=WIDE, rngs=nnx.Rngs(1))
+    take_over(before, stored, RANKS, None)
+    take_over(model, stored, RANKS, 1.0)
+    rows = model.attraction.table.get_value()
+    mean, precision, center, tau = moments(rows)
+    expected_mean, expected_precision, _, _ = moments(before.attraction.table.get_value())
+    site, tilt = (np.asarray(each, np.float64) for each in rows.site(rows.values))
+    np.testing.assert_allclose((tau * center + tilt) / (tau + site), mean, atol=1e-6)
+    np.testing.assert_allclose(tau + site, precision, rtol=1e-6)
+    np.testing.assert_allclose(mean[: PAIRS + 1], expected_mean, atol=1e-6)
+    np.testing.assert_allclose(precision[: PAIRS + 1], expected_precision, rtol=1e-6)
+    assert np.abs(tilt[1 : PAIRS - 1]).min() > 0 and not tilt[PAIRS - 1 :].any()
+    np.testing.assert_array_equal(precision[PAIRS + 1 :], tau)
+
+
+def test_half_of_what_rows_know_is_forgotten_after_a_half_life(stored):
+    whole, half = (
+        PositionBasedModel(RANKS, PAIRS, attraction=WIDE, rngs=nnx.Rngs(1)) for _ in range(2)
+    )
+    take_over(whole, stored, RANKS, 1.0)
+    taken = take_over(half, stored, RANKS, 0.5)
+    mean, precision, center, tau = moments(whole.attraction.table.get_value())
+    less, kept, _, _ = moments(half.attraction.table.get_value())
+    known = precision > tau
+    np.testing.assert_allclose((kept - tau)[known], 0.5 * (precision - tau)[known], rtol=1e-4)
+    pulled = ((precision * mean - tau * center) / 2 + tau * center) / kept
+    np.testing.assert_allclose(less[known], pulled[known], atol=1e-5)
+    assert taken.forgotten == pytest.approx(0.5)
+
+
+def test_new_positions_do_not_move_what_is_known_of_others(tmp_path):
+    """UBM's table of positions and last clicks has another width with more positions."""
+    small = trained(UserBrowsingModel(RANKS, PAIRS, rngs=nnx.Rngs(0)))
+    save_model(small, tmp_path / "model.npz")
+    large = UserBrowsingModel(RANKS + 2, PAIRS, rngs=nnx.Rngs(0))
+    start = np.asarray(large.examination.weight[...])
+    taken = take_over(large, read_parameters(tmp_path / "model.npz"), RANKS, 1.0)
+    old = np.asarray(small.examination.weight[...]).reshape(RANKS + 1, RANKS + 1)
+    new = np.asarray(large.examination.weight[...]).reshape(RANKS + 3, RANKS + 3)
+    np.testing.assert_array_equal(new[: RANKS + 1, : RANKS + 1], old)
+    np.testing.assert_array_equal(new[RANKS + 1 :].ravel(), start[(RANKS + 1) * (RANKS + 3) :])
+    assert [*taken.places] == ["examination/weight"]
+
+
+def test_a_run_of_another_model_is_refused(stored):
+    with refuses(ConfigError, "ctr/table", "clickexp-update"):
+        take_over(DocumentCTRModel(PAIRS, rngs=nnx.Rngs(0)), stored, RANKS, 1.0)
+    narrow = PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
+    with refuses(ConfigError, "attraction/"):
+        take_over(narrow, stored, RANKS, 1.0)
+    fewer = PositionBasedModel(RANKS, PAIRS - 5, attraction=WIDE, rngs=nnx.Rngs(0))
+    with refuses(ConfigError, "attraction/table"):
+        take_over(fewer, stored, RANKS, 1.0)

@@ -1,0 +1,137 @@
+"""The prior of shared parameters: its gradient, what it leaves open, and its posterior, against float64 NumPy."""
+
+import numpy as np
+import pytest
+from flax import nnx
+from scipy.special import log_expit
+
+from clickexp.models import PositionBasedModel
+from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.posteriors.shared import Estimate, SharedPosterior
+from clickexp.training.earlier import SharedPrior, shared_names
+from clickexp.updates.change import changes, released
+from clickexp.updates.shared import combined, prior_of, pull_on, settled
+
+RANKS, PAIRS = 4, 20
+NAMES = tuple(f"examination/weight[{position}]" for position in range(1, RANKS + 1))
+
+
+def model_of(examination):
+    tower = EmbeddingParameterConfig(posterior="normal_by_rank", add_baseline=False)
+    model = PositionBasedModel(RANKS, PAIRS, attraction=tower, rngs=nnx.Rngs(0))
+    model.examination.weight[...] = np.append(
+        0.0, np.log(examination) - np.log1p(-np.asarray(examination))
+    )
+    return model
+
+
+EXAMINATION = [0.8, 0.5, 0.4, 0.2]
+COVARIANCE = np.diag([0.3, 0.1, 0.2, 0.4]) + 0.05
+
+
+@pytest.fixture
+def prior():
+    return prior_of(model_of(EXAMINATION), SharedPosterior(NAMES, COVARIANCE), 1.0)
+
+
+def negative_log(prior, examination):
+    away = np.log(examination) - prior.center
+    return away @ prior.information @ away / 2
+
+
+def test_the_prior_is_of_ratios_of_examination(prior):
+    """A common factor costs nothing; a single ratio costs what its covariance says."""
+    assert prior.names == NAMES and prior.is_factor.all()
+    scaled = 0.6 * np.array(EXAMINATION)
+    assert negative_log(prior, scaled) < 1e-3
+    slopes = 1 - np.array(EXAMINATION)
+    contrast = np.array([[-1, 1, 0, 0], [-1, 0, 1, 0], [-1, 0, 0, 1]])
+    of_ratios = contrast @ (COVARIANCE * np.outer(slopes, slopes)) @ contrast.T
+    away = np.array([0.1, -0.2, 0.3])
+    moved = np.array(EXAMINATION) * np.exp(np.append(0.0, away))
+    expected = away @ np.linalg.inv(of_ratios) @ away / 2
+    assert negative_log(prior, moved) == pytest.approx(expected, rel=2e-3)
+
+
+def test_a_step_pulls_by_the_gradient_of_its_share(prior):
+    model = model_of([0.6, 0.5, 0.45, 0.3])
+    params = nnx.state(model, nnx.Param)
+    pull = prior.pull(params)
+    pull.share = 0.25
+    ((_, found),) = nnx.to_flat_state(pull.gradient(params))
+    theta = np.asarray(model.examination.weight[...], np.float64)
+
+    def loss(theta):
+        return 0.25 * negative_log(prior, np.exp(log_expit(theta[1:])))
+
+    steps = 1e-5 * np.eye(len(theta))
+    expected = [(loss(theta + step) - loss(theta - step)) / 2e-5 for step in steps]
+    np.testing.assert_allclose(found.get_value(), expected, rtol=2e-3, atol=1e-3)
+    by_name = pull_on(model, prior)
+    np.testing.assert_allclose(
+        [0.25 * by_name[name] for name in NAMES], expected[1:], rtol=2e-3, atol=1e-3
+    )
+
+
+def test_information_of_logs_adds_up(prior):
+    """Also of numbers that one of the logs says nothing of."""
+    model = model_of(EXAMINATION)
+    own = SharedPosterior((NAMES[1], NAMES[2]), np.diag([0.5, 0.25]))
+    both = combined(model, own, prior)
+    places = [both.names.index(name) for name in NAMES]
+    slopes = 1 - np.array(EXAMINATION)
+    expected = prior.information * np.outer(slopes, slopes) + np.diag([0.0, 2.0, 4.0, 0.0])
+    found = np.linalg.inv(both.covariance)[np.ix_(places, places)]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        np.linalg.inv(combined(model, None, prior).covariance),
+        prior.information * np.outer(slopes, slopes),
+        rtol=1e-3,
+        atol=1e-3,
+    )
+
+
+def test_settling_is_the_newton_step_to_the_optimum_of_both():
+    """Of a log-likelihood and a prior that are quadratic, in one step; never farther than a deviation."""
+    center, covariance = np.array([0.01, -0.02]), np.array([[0.02, 0.01], [0.01, 0.03]])
+    names = NAMES[:2]
+    model = model_of([0.5, 0.5, 0.5, 0.5])
+    prior = SharedPrior(names, np.zeros(2, bool), center, np.linalg.inv(covariance))
+    own, step = np.diag([0.05, 0.01]), np.array([0.005, -0.004])
+    settled(model, Estimate(SharedPosterior(names, own), step), prior)
+    both = np.linalg.inv(own) + np.linalg.inv(covariance)
+    expected = np.linalg.solve(
+        both, np.linalg.solve(own, step) + np.linalg.solve(covariance, center)
+    )
+    np.testing.assert_allclose(model.examination.weight[...][1:3], expected, atol=1e-5)
+    model = model_of([0.5, 0.5, 0.5, 0.5])
+    settled(model, Estimate(SharedPosterior(names[:1], np.array([[0.01]])), np.array([5.0])), None)
+    assert model.examination.weight[...][1] == pytest.approx(0.1, rel=1e-4)
+
+
+def test_a_change_is_found_where_ratios_differ_and_not_where_the_scale_does(prior):
+    model = model_of(EXAMINATION)
+    own = SharedPosterior(NAMES, 0.01 * np.eye(RANKS))
+    slopes = 1 - np.array(EXAMINATION)
+    scale = Estimate(own, np.full(RANKS, 0.5) / slopes)
+    assert changes(model, scale, prior) == []
+    (found,) = changes(model, Estimate(own, np.array([0.0, 0.0, 0.0, -4.0])), prior)
+    assert found.parameter == "examination" and found.p < 1e-4 and found.positions == [4]
+    assert found.largest < -1
+    assert released(prior, [found]) is None
+
+
+def test_what_is_not_contradicted_keeps_its_prior():
+    names = (*NAMES[:2], "attraction/baseline")
+    information = np.linalg.inv(np.diag([1.0, 2.0, 0.5]) + 0.1)
+    prior = SharedPrior(names, np.array([True, True, False]), np.zeros(3), information)
+    found = type("Change", (), {"parameter": "examination"})()
+    kept = released(prior, [found])
+    assert kept.names == ("attraction/baseline",)
+    np.testing.assert_allclose(kept.information, [[1 / 0.6]], rtol=1e-9)
+
+
+def test_names_follow_the_vector_of_all_parameters():
+    model = PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
+    names = shared_names(nnx.state(model, nnx.Param))
+    assert names == ["attraction/baseline", *(f"examination/weight[{i}]" for i in range(RANKS + 1))]
