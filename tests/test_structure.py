@@ -47,6 +47,7 @@ FLOORS = (
     ("simulation", "evaluation"),
     ("training",),
     ("posteriors",),
+    ("updates",),
     ("experiment",),
     ("export", "sweeps"),
     ("online",),

@@ -106,7 +106,10 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         logger.progress("read", 0, done, total)
 
     run = EarlierRun.read(config.prior)
-    numberings = {} if run is None or not numbers_ids(config.open_dataset) else run.numberings
+    numberings = {}
+    if run is not None:
+        run.check_trainer(config.trainer)
+        numberings = run.numberings if numbers_ids(config.open_dataset) else {}
     dataset = config.open_dataset(
         **accepted(config.open_dataset, {"progress": report}), **numberings
     )

@@ -104,6 +104,17 @@ class EarlierRun:
         digest = None if self.result.origin is None else self.result.origin.digest
         return before if digest is None else [*dict.fromkeys([*before, digest])]
 
+    def check_trainer(self, trainer: BaseTrainer) -> None:
+        """ConfigError for a trainer without posteriors."""
+        has_posteriors = (
+            isinstance(trainer, Trainer) and optimizer_of(trainer.optimizer).rows is not None
+        )
+        if not (has_posteriors or self.settings.warm):
+            raise ConfigError(
+                f"prior.run={self.folder}: this trainer or optimizer keeps no posteriors of rows. Use "
+                "trainer=default optimizer=natural_gradient, or take the parameters alone by prior.warm=true."
+            )
+
     def check(self, dataset: Dataset) -> None:
         """Checks that a log goes on from those of the run.
 
@@ -217,18 +228,9 @@ class Continued:
         take_over(model, self.stored, self.run.positions, None if warm else rows)
 
     def trainer(self, trainer: BaseTrainer) -> BaseTrainer:
-        """Returns a trainer that knows of the earlier logs.
-
-        Raises:
-            ConfigError: It has no posteriors.
-        """
+        """Returns a trainer that knows of the earlier logs."""
         if self.run.settings.warm:
             return trainer
-        if not isinstance(trainer, Trainer) or optimizer_of(trainer.optimizer).rows is None:
-            raise ConfigError(
-                f"prior.run={self.run.folder}: this trainer or optimizer keeps no posteriors of rows. Use "
-                "trainer=default optimizer=natural_gradient, or take the parameters alone by prior.warm=true."
-            )
         prior = {
             "prior": content_of(self.run.folder / MODEL),
             "released": [change.parameter for change in self.changes],
@@ -239,7 +241,7 @@ class Continued:
         """Returns the same with test metrics of the model before training."""
         if not isinstance(model, ClickModel):
             return self
-        return replace(self, before=trainer.test_clicks(model, dataset.test))
+        return replace(self, before=trainer.evaluate(model, dataset.test).compute())
 
     def settled(self, model: Model, train: Sessions) -> "Continued | None":
         """Takes off what training has left of noise, or finds that the log contradicts the earlier ones.

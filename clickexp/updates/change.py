@@ -15,6 +15,8 @@ from clickexp.updates.shared import phi_of, values_of
 
 _SURE = 1e-4
 """Probability of a contradiction by chance from which on it counts as one."""
+_INFLATED = 2.0
+"""Variance of the difference over that of both posteriors, which are too sure of few clicks and ordered lists."""
 _OPEN = 10.0
 """Deviation from which on a direction is open."""
 _FAR = 3.0
@@ -45,7 +47,7 @@ def changes(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Change
     covariance = estimate.posterior.covariance[np.ix_(at, at)] * np.outer(slopes, slopes)
     covariance += np.linalg.pinv(prior.information, hermitian=True)[np.ix_(before, before)]
     tests = (
-        _tested(role, positions, away[of_role], covariance[np.ix_(of_role, of_role)])
+        _tested(role, positions, away[of_role], _INFLATED * covariance[np.ix_(of_role, of_role)])
         for role, (of_role, positions) in _by_role(model, both).items()
     )
     return [change for change in tests if change.p < _SURE]

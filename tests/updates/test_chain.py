@@ -92,7 +92,7 @@ def test_a_chain_says_what_it_is_of(first, second):
     trained = [run.result.data.sessions["train"] for run in (first, second)]
     assert update.sessions == sum(trained)
     assert update.logs == [first.result.origin.digest, second.result.origin.digest]
-    assert update.before["test_ll"] < 0 and not update.changes
+    assert update.before["ll"] < 0 and not update.changes
     assert all(abs(each.deviations) > 1 and each.query for each in update.moved)
 
 

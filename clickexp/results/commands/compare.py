@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from clickexp.errors import UserError
+from clickexp.results.chains import chain_table, chains
 from clickexp.results.commands.output import say, write_files
 from clickexp.results.comparison import Comparison, comparisons
 from clickexp.results.conclusion import conclusion
@@ -19,8 +20,10 @@ from clickexp.results.loading import find_runs
 from clickexp.results.metric_names import PER_RANK
 from clickexp.runs.run import Run
 from clickexp.runs.store import run_folders
-from clickexp.utils.escape import slug
+from clickexp.utils.escape import csv_text, slug
 from clickexp.utils.paths import display_path
+from clickexp.utils.tables.latex import latex
+from clickexp.utils.tables.markdown import markdown
 from clickexp.utils.tables.terminal import terminal, widest
 
 _PAGE, _FOLDER = "comparison.html", "comparison"
@@ -79,6 +82,8 @@ def compare(
         say(
             f"{len(compared)} test sets, one table each: numbers of different test sets cannot be ranked"
         )
+    for number, chain in enumerate(chains(runs), 1):
+        made |= _chain(chain, f"chain-{number}", console)
     command = [
         "clickexp-compare",
         *map(str, folders),
@@ -95,6 +100,16 @@ def compare(
     return compared
 
 
+def _chain(chain: Sequence[Run], name: str, console: Console) -> dict[str, str]:
+    """Prints a chain of updates, and returns the content of its tables by path."""
+    table = chain_table(chain)
+    say(f"{len(chain)} runs are a chain of updates, the oldest first")
+    console.print(terminal(chain_table(chain, short=True)))
+    rows = [dict(zip(table.header, map(str, row), strict=True)) for row in table.rows]
+    files = {"csv": csv_text(rows), "md": markdown(table), "tex": latex(table, f"tab:{name}")}
+    return {f"tables/{name}.{suffix}": text for suffix, text in files.items()}
+
+
 def _folder_beside(first: Path) -> Path:
     """Returns where a comparison is written, within a run in a folder of its own."""
     return first / _FOLDER if next(run_folders(first), None) == first else first
@@ -108,6 +123,7 @@ def _label(comparison: Comparison, compared: Sequence[Comparison]) -> str:
 def _figures(compared: Sequence[Comparison], runs: Sequence[Run]) -> dict[str, bytes]:
     """Returns the content of each figure by its path: of a single run those of its report."""
     # here, since Matplotlib takes a second to load
+    from clickexp.results.figures.chain import chain_panels
     from clickexp.results.figures.comparison import figures
     from clickexp.results.figures.drawing import draw
     from clickexp.results.figures.run import run_figures
@@ -118,6 +134,10 @@ def _figures(compared: Sequence[Comparison], runs: Sequence[Run]) -> dict[str, b
     else:
         for comparison in compared:
             drawn |= figures(comparison, _label(comparison, compared))
+        of_chains = (
+            (f"chain-{number}", chain_panels(chain)) for number, chain in enumerate(chains(runs), 1)
+        )
+        drawn |= draw(of_chains)
     return {f"figures/{name}": content for name, content in drawn.items()}
 
 

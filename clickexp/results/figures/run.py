@@ -9,7 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from clickexp.results.chains import chain_of
 from clickexp.results.colors import COLORS
+from clickexp.results.figures.chain import chain_panels
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.log import curves
 from clickexp.results.figures.panels import (
@@ -48,19 +50,15 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
         figures["perplexity"] = [partial(per_rank, groups, "ppl")]
         if len(groups) > 1:
             figures["perplexity"].append(partial(_gain, groups))
-    points = propensities(run)
-    if set(examined := run.per_rank.get("examination") or [1.0]) != {1.0}:
-        figures["examination"] = [partial(per_rank, groups, "examination")]
-        if points:
-            figures["examination"].append(_examination(points, groups))
-    elif points and len(examined) == 1:
-        figures["propensities"] = [_examination(points, groups)]
+    figures |= _of_examination(run, groups)
     for name, values in run.click_rates.items():
         figures[f"{CLICK_RATES}{name.replace(' ', '_')}"] = [
             curves(_rates(name, values), "Click rate")
         ]
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
         figures["learning"] = [partial(_losses, run)]
+    if run.update is not None:
+        figures["updates"] = chain_panels(chain_of(run))
     if groups[0].reliability():
         figures["calibration"] = [partial(calibration, groups[:1])]
     if run.curves.cold:
@@ -69,6 +67,16 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
             partial(_shares_by_impressions, groups),
         ]
     return figures
+
+
+def _of_examination(run: Run, groups: Sequence[Group]) -> dict[str, list[Panel]]:
+    """Figures of examination by rank, and of ratios to that of the first position."""
+    points = propensities(run)
+    ratios = [_examination(points, groups)] if points else []
+    examined = run.per_rank.get("examination") or [1.0]
+    if {*examined} != {1.0}:
+        return {"examination": [partial(per_rank, groups, "examination"), *ratios]}
+    return {"propensities": ratios} if ratios and len(examined) == 1 else {}
 
 
 def propensities(run: Run) -> list[RelativeExamination]:

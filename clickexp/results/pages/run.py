@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from clickexp.results import metric_names
+from clickexp.results.chains import chain_of, chain_table, moved_table
 from clickexp.results.colors import BLACK, COLORS, GRID
 from clickexp.results.figures.run import CLICK_RATES
 from clickexp.results.pages.template import filled
@@ -29,6 +30,8 @@ _CAPTIONS = {
     "of examination fits them where they differ by a factor at most, or show other documents.",
     "cold_start": "Share of the perplexity above 1 that is gained over rank-CTR, of documents by how often training "
     "has shown them, and their share of the test set.",
+    "updates": "Over the updates from a fit from scratch: test log-likelihood on the log of each, before and after the "
+    "update, examination relative to position 1 with 95% intervals, and the click rate of the test sessions.",
     "learning": "Losses by epoch, on the scale of all but the first. The model is that of the best epoch, which the "
     "star marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
@@ -74,6 +77,7 @@ def run_page(
         "figures": "\n".join(_figure(name, svg) for name, svg in drawings.items()),
         "ranks": _details("Numbers by rank", ranks),
         "shared": _details("Shared parameters with intervals", shared_table(run)),
+        "updates": _updates(run),
         "changed": _changed(changed),
         "command": html_text(command),
         "draw": html_text(shlex.join(["clickexp-compare", display_path(run.folder), "--figures"])),
@@ -101,6 +105,17 @@ def _about(run: Run) -> str:
             f"{datetime.now():%Y-%m-%d %H:%M}",
         ]
     )
+
+
+def _updates(run: Run) -> str:
+    """The chain of updates that a run belongs to, and what the last has moved."""
+    if run.update is None:
+        return ""
+    tables = {
+        "Updates since the fit from scratch": chain_table(chain_of(run)),
+        "Documents that this update has moved most": moved_table(run.update),
+    }
+    return "".join(_details(summary, table) for summary, table in tables.items())
 
 
 def _changed(changed: Sequence[Changed]) -> str:
