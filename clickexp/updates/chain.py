@@ -284,7 +284,7 @@ class Continued:
         run, earlier = self.run, self.run.result.update
         sessions = run.result.data.sessions.get("train", 0) if earlier is None else earlier.sessions
         return Update(
-            run=str(run.folder),
+            run=display_path(run.folder.resolve()),  # a link may point elsewhere tomorrow
             updates=run.updates,
             sessions=sessions + dataset.train.count,
             logs=[*dict.fromkeys([*run.logs, digest_of(dataset)])],

@@ -3,6 +3,7 @@ r"""A log that grows by a day: updates of yesterday's run against refits, a wind
 python scripts/bench/daily.py                                 # PBM, ten days, some minutes
 python scripts/bench/daily.py --users PBM UBM DBN --drifts none jump layout --seeds 0 1
 python scripts/bench/daily.py --policy medium                 # lists in the order of a policy
+python scripts/bench/daily.py --log FOLDER                    # real search sessions, dataset=tiangong_st, in five parts
 
 Of the pairs, 55% are there on the first day, and the others appear over the days. Drifts come on day 6: `jump` draws
 30% of the attractions anew, and `layout` makes examination fall faster.
@@ -168,6 +169,33 @@ def compared(
     return lines
 
 
+def of_log(args: argparse.Namespace, user: str, folder: Path) -> list[list[object]]:
+    """Fits a log of search sessions, cut into parts in its order, with the same held-out sessions; rows by part."""
+    source = {file.name.partition("_")[0]: file for file in args.log.glob("*_per_query_quid.txt")}
+    lines = source.pop("train").read_text().splitlines(keepends=True)
+    searches = list(dict.fromkeys(line.partition("\t")[0] for line in lines))
+    part_of = {search: at * args.parts // len(searches) for at, search in enumerate(searches)}
+    last, rows = {}, []
+    for part, method in itertools.product(range(args.parts), ("refit", "update", "warm start")):
+        days = range(part + 1) if method == "refit" else [part]
+        data = folder / f"{part}-{len(days)}"
+        data.mkdir(exist_ok=True)
+        for file in source.values():
+            (data / file.name).write_bytes(file.read_bytes())
+        shown = [line for line in lines if part_of[line.partition("\t")[0]] in days]
+        (data / "train_per_query_quid.txt").write_text("".join(shown))
+        words = ["dataset=tiangong_st", f"dataset.path={data}", f"model={MODELS[user]}"]
+        words += [f"prior={last[method].folder}"] if part and method != "refit" else []
+        words += ["prior.warm=true"] if part and method == "warm start" else []
+        run = clickexp.run(*words, folder=folder / f"{method.split()[0]}-{part}", **QUIET)
+        last[method] = run
+        test, update = run.result.test, run.result.update
+        changed = bool(update and update.changes)
+        cells = f"{test['ll']:.5f}", f"{run.result.train.sessions:,}", changed
+        rows.append([f"{method}, part {part + 1}", *cells])
+    return rows
+
+
 def line_of(design: Design, days: Sequence[Day], run: clickexp.FittedRun) -> dict:
     """Figures of a fit; pairs that no day has shown do not count."""
     day, largest = days[-1], run.dataset.query_doc_pairs
@@ -243,11 +271,20 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=16_000, help="training sessions a day")
     parser.add_argument("--queries", type=int, default=400)
     parser.add_argument("--documents", type=int, default=15, help="per query")
+    parser.add_argument("--log", type=Path, help="folder of a log of dataset=tiangong_st")
+    parser.add_argument("--parts", type=int, default=5)
     parser.add_argument(
         "--show", nargs="+", type=int, default=[2, 5, 6, 10], help="days of the tables"
     )
     args = parser.parse_args()
     print(machine(), flush=True)
+    if args.log:
+        for user in args.users:
+            with tempfile.TemporaryDirectory() as folder:
+                rows = of_log(args, user, Path(folder))
+            headers = ["method", "test ll", "sessions passed", "changes seen"]
+            print_table(f"{user} on {args.log.name} in {args.parts} parts", headers, rows)
+        return
     for user, drift in itertools.product(args.users, args.drifts):
         lines = []
         for seed in args.seeds:

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from metric_updates import updated
 from refusals import refuses
 from scipy.special import expit
-from metric_updates import updated
 
 from clickexp.errors import ConfigError
 from clickexp.metrics import (

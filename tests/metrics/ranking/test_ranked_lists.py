@@ -14,10 +14,10 @@ import rax
 import scipy.stats
 from annotated_types import Gt
 from hydra import compose, initialize_config_dir
+from metric_updates import updated
 from omegaconf import OmegaConf
 from places import ROOT
 from refusals import refuses
-from metric_updates import updated
 
 from clickexp import metrics
 from clickexp.errors import ConfigError
