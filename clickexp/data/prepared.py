@@ -155,6 +155,9 @@ class Log:
         parts = {
             name: encoding.applied(part, self.categories) for name, part in dataset.parts.items()
         }
+        if (stored := dataset.train.features) is not None:
+            vectors = encoding.stored(stored, self.categories)
+            parts = {name: part.with_features(vectors) for name, part in parts.items()}
         return replace(dataset, **parts, encoding=encoding)
 
 
