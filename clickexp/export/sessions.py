@@ -12,7 +12,7 @@ import polars as pl
 from clickexp.data import Dataset, Sessions
 from clickexp.data.encoding import FEATURES
 from clickexp.data.id_table import IdTable
-from clickexp.data.ingest.columns import NORMALIZED, Field
+from clickexp.data.ingest.columns import NORMALIZED, Field, ValueForms
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
@@ -45,6 +45,7 @@ class Source(NamedTuple):
         files: Pattern of the files in a folder.
         text: How text is written.
         first_rank: What positions count from.
+        forms: How values are written.
     """
 
     path: Path
@@ -52,6 +53,7 @@ class Source(NamedTuple):
     files: str | None = None
     text: TextForm = TextForm()
     first_rank: int = 1
+    forms: ValueForms = ValueForms()
 
 
 class Piece(NamedTuple):
@@ -181,7 +183,9 @@ def _opened(
         {**source.columns, **declared},
         None if ids is None else ids.pair_key,
         None if normalize is None else str(normalize),
+        source.forms,
     )
+    names["labels"] = None  # which a model does not read
     optional = {"clicks", *declared} | (set() if needs.ids else {"query_doc_ids"})
     required = [*(name for name in required if name not in optional), *needs.required]
     rule = rank_rule("positions", source.first_rank)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickexp.data import Dataset, Sessions, open_lists
+from clickexp.data.ingest.columns import ValueForms
 from clickexp.data.ingest.source_table import TextForm
 from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
 from clickexp.data.names import OLDEST, read_names
@@ -62,7 +63,9 @@ _PROBABILITIES = (
 _BOUNDS = {"attraction_low", "attraction_high"}
 SHARED_TABLE = "shared.csv"
 _SEARCH_SESSION = "search_session"
-_FILE_OPTIONS = ("columns", "files", "separator", "header", "first_rank")
+_TEXT = ("separator", "header", "encoding")
+_FORMS = ("time_format", "time_zone", "null_is_no_click")
+_FILE_OPTIONS = ("columns", "files", *_TEXT, "first_rank", *_FORMS)
 """Options of files to predict or to rank."""
 _Save = Callable[[str, Callable[[Path], object]], None]
 """Writes a file of an export: its name, and what writes it to a path."""
@@ -93,8 +96,8 @@ def export(
         dataset: Path of the log, if not that in the configuration.
         part: Sessions that examination is averaged over.
         predict: A file of sessions, or a folder of them; "" predicts those of the part.
-        options: Of the files to predict or to rank: columns.KEY=NAME, files, separator, header and first_rank, as
-            `dataset=lists` has them.
+        options: Of the files to predict or to rank: columns.KEY=NAME, files, separator, header, encoding, first_rank,
+            time_format, time_zone and null_is_no_click, as `dataset=lists` has them.
         trust: The configuration in the folder may call code outside clickexp.
         thompson: Seed of a draw from the posteriors that thompson.parquet orders documents by.
         rank: File of lists that ranking.parquet has in the order of their scores.
@@ -409,7 +412,9 @@ def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict
 
 
 def _source(path: str | Path, settings: Mapping[str, Any], given: Mapping[str, Any]) -> Source:
-    """Returns files to read, whose positions count as those of the log do; `given` options come first."""
-    chosen = {"first_rank": settings.get("first_rank", 1), **given}
-    text = TextForm(chosen.pop("separator", None), chosen.pop("header", None))
-    return Source(source_path(path), chosen.pop("columns", {}), text=text, **chosen)
+    """Returns files to read, whose values are written as those of the log are; `given` options come first."""
+    alike = {name: settings[name] for name in ("first_rank", *_FORMS) if name in settings}
+    chosen = {**alike, **given}
+    text = TextForm(**{name: chosen.pop(name) for name in _TEXT if name in chosen})
+    forms = ValueForms(**{name: chosen.pop(name) for name in _FORMS if name in chosen})
+    return Source(source_path(path), chosen.pop("columns", {}), text=text, forms=forms, **chosen)

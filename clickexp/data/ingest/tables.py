@@ -6,13 +6,14 @@ from typing import Any
 from urllib.parse import unquote
 
 from clickexp.data.checksums import Progress
+from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.json_table import JsonTable
 from clickexp.data.ingest.parquet_table import ParquetTable
 from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
 from clickexp.data.ingest.text_table import TextTable
-from clickexp.data.ingest.times import TimeCheck
+from clickexp.data.ingest.times import TimeCheck, TimeForm
 from clickexp.data.log_files import COMPRESSIONS, log_files
 from clickexp.data.schema import Column
 from clickexp.errors import DataError
@@ -109,7 +110,9 @@ def batches_of(
         keys: Columns to read, default all.
         faults: Counts the faults of rows; by default the first is an error.
     """
-    total, read, rows, times = sum(table.size for table in tables), 0, 0, TimeCheck()
+    total, read, rows = sum(table.size for table in tables), 0, 0
+    field = tables[0].fields.get("times")
+    times = TimeCheck(field.form if isinstance(field, Field) else TimeForm())
     for number, table in enumerate(tables, 1):
         table.faults = faults
         for batch in table.batches(keys):
