@@ -59,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     text = "sessions of the log that examination is averaged over, unless it is the same for all (default: test)"
     parser.add_argument("--part", choices=("train", "val", "test"), default="test", help=text)
     text = (
-        "predict the sessions in a file, or folder of them, as dataset=lists reads them, with the ids of the log; "
+        "predict the sessions in a file, or folder of them, as dataset=lists or impressions reads them, with the ids of "
+        "the log; "
         "without FILE those of --part, in their order"
     )
     parser.add_argument("--predict", metavar="FILE", nargs="?", const="", help=text)
@@ -72,7 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     text = "order the documents of each query by a draw from the posteriors of tables; another SEED is another draw"
     parser.add_argument("--thompson", metavar="SEED", type=int, help=text)
     text = (
-        "score and order the lists in a file, or folder of them, as dataset=lists reads them, with the ids of the log; "
+        "score and order the lists in a file, or folder of them, with a row per list or per document, and the ids of "
+        "the log; "
         "or in a learning-to-rank file"
     )
     parser.add_argument("--rank", metavar="LISTS", help=text)

@@ -11,12 +11,14 @@ import polars as pl
 from clickexp.data import Dataset, Features, Sessions
 from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.encoding import FEATURES
+from clickexp.data.folders import temporary
 from clickexp.data.log_files import ENDINGS
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import relevance_scores
+from clickexp.export.pages import Source
 from clickexp.export.predict import columns_read, relevance_outputs
 from clickexp.export.ranker import LETOR, transform_of
-from clickexp.export.sessions import Piece, Source, read_sessions
+from clickexp.export.sessions import Piece, read_sessions
 from clickexp.models import Model
 from clickexp.simulation.svmlight import MISSING, absent_feature, read_lists
 from clickexp.utils.files import check_source
@@ -59,14 +61,15 @@ def ranked(
     if config["dataset"].get("_target_") == LETOR and not _has_tables(source.path):
         return _ranked_vectors(model, dataset, transform, config["dataset"], source.path)
     read = columns_read(model, relevance_outputs, dataset)
-    _, pieces = read_sessions(
-        dataset, id_names, source, read=read, to_rank=True, transform=transform
-    )
     score, first, parts = relevance_scores(model), 1, []
-    for piece in pieces:
-        scores = np.concatenate([*score(piece.sessions)])
-        parts.append(_rows(piece, scores, first))
-        first += piece.sessions.count
+    with temporary() as scratch:
+        _, pieces = read_sessions(
+            dataset, id_names, source, scratch, read=read, to_rank=True, transform=transform
+        )
+        for piece in pieces:
+            scores = np.concatenate([*score(piece.sessions)])
+            parts.append(_rows(piece, scores, first))
+            first += piece.sessions.count
     return pl.concat(parts), None
 
 

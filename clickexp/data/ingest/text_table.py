@@ -110,7 +110,8 @@ class TextTable(SourceTable):
             is_list = words.str.contains(_LIST) & (is_bracketed | words.str.contains(_NUMBERS))
             inner = words.str.extract_all(_WORD).list.join(" ")
             is_text = not inner.str.contains(_NUMBERS).all()
-            kinds[name] = Kind(bool(is_list.any()), is_text)
+            is_nested = bool(words.str.contains(r"^\s*\[\s*\[").any())
+            kinds[name] = Kind(bool(is_list.any()), is_text, is_nested)
         return kinds
 
     @contextmanager

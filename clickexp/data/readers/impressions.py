@@ -248,7 +248,7 @@ class _Reading:
         pages = Pages(per_session, self._locations, self._faults, self._log)
         blocks = self._rows()
         if self._gather:
-            blocks = gathered(blocks, self._log.scratch, self._log)
+            blocks = gathered(blocks, self._log.scratch, self._log.note)
         for block in whole_sessions(blocks):
             rows = pages.sound(block)
             lists = from_one(self._lists(rows), self._first_rank, self._place)
