@@ -59,9 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     text = "sessions of the log that examination is averaged over, unless it is the same for all (default: test)"
     parser.add_argument("--part", choices=("train", "val", "test"), default="test", help=text)
     text = (
-        "predict the sessions in a file, or folder of them, as dataset=lists or impressions reads them, with the ids of "
-        "the log; "
-        "without FILE those of --part, in their order"
+        "predict the sessions in a file, or folder of them, with a row per session or per document, and the ids of the "
+        "log; without FILE those of --part, in their order"
     )
     parser.add_argument("--predict", metavar="FILE", nargs="?", const="", help=text)
     text = (
