@@ -99,7 +99,7 @@ class Queue:
         setup_globals()
         configure_log(config.hydra.hydra_logging, config.hydra.verbose)
         self._context, self._task, self._config = context, task, config
-        self._pool = _new_pool(config)
+        self._pool = new_pool(config)
         names = [*dict.fromkeys(slot.name for slot in self._pool.free)]
         common = list(config.hydra.overrides.task)
         self._view = View(config.progress, config.optimized_metric, names, total, common)
@@ -281,7 +281,7 @@ def check_pool(config: DictConfig) -> tuple[Any, dict[str, Any]]:
     return pool, options
 
 
-def _new_pool(config: DictConfig) -> BasePool:
+def new_pool(config: DictConfig) -> BasePool:
     """Calls what hydra.launcher.pool names with the launcher's other keys, and with the folder of the sweep."""
     pool, options = check_pool(config)
     return pool(**accepted(pool, {"folder": Path(config.hydra.sweep.dir).absolute()}), **options)
