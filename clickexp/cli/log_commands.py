@@ -50,8 +50,9 @@ _WORKERS = ("workers", "launcher")
 """Options of the processes that prepare a log."""
 _FURTHER = (
     "prepare also takes name, which results show, and ids, the folder of a run or prepared log whose documents keep "
-    "their ids, with new ones behind; of lists and impressions in several files workers, how many processes read them at "
-    "a time, and launcher: processes, the default, ray or slurm, with keys such as hydra.launcher.partition. inspect takes format, unless the files show it; the splits "
+    "their ids, with new ones behind; of lists and impressions in several files workers, the processes that read them "
+    "at a time, and launcher: processes, the default, ray or slurm, with keys such as hydra.launcher.partition. "
+    "inspect takes format, unless the files show it; the splits "
     "train_sessions, val_sessions, test_sessions where the log does not come split; and cache, a folder that keeps "
     "what was read of a source."
 )

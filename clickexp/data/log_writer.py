@@ -105,7 +105,7 @@ class PartWriter:
             query_doc_pairs=self.query_doc_pairs,
             positions=self.positions,
             declared=[column for name, column in self.schema.items() if name not in COLUMNS],
-            crc32={name: array.crc for name, array in self._arrays.items()},
+            crc32={name: self._arrays[name].crc for name in sorted(self._arrays)},
         )
 
 

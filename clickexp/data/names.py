@@ -155,7 +155,7 @@ def _kind(names: pl.DataFrame, column: str) -> str:
 
 
 def second_keys_of(values: pl.Series) -> np.ndarray | None:
-    """Returns other uint64 keys of text, by which two that share a key are found; None of integers, which share none."""
+    """Returns other uint64 keys of text, which show two texts of one key; None of integers, which share none."""
     return None if values.dtype.is_integer() else values.hash(seed=_SECOND).to_numpy()
 
 

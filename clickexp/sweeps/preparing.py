@@ -13,7 +13,12 @@ from clickexp.utils.bounds import OneOf, PositiveInt
 
 PROCESSES = "processes"
 LaunchedBy = Annotated[str, OneOf(PROCESSES, "ray", "slurm")]
-_IMPORTED = ("clickexp.data.shares.writing",)
+_IMPORTED = (
+    "clickexp.data.readers.impressions",
+    "clickexp.data.readers.lists",
+    "clickexp.data.shares.writing",
+    "clickexp.sweeps.calls",
+)
 _ON_CPUS = {"ray": "hydra.launcher.num_gpus=0", "slurm": "hydra.launcher.gpus_per_node=null"}
 """Jobs of these launchers would ask for accelerators, which preparing a log does not use."""
 

@@ -49,17 +49,14 @@ def open_tables(
     Raises:
         DataError: A table cannot be read, or they have different columns.
     """
-    is_led = share is not None and share.first not in share.files
-    if share is None:
-        wanted = log_files(source, files)
-    else:
-        wanted = [share.first, *share.files] if is_led else [*share.files]
+    wanted = log_files(source, files) if share is None else [*share.files]
+    leading = [] if share is None or share.first in wanted else [share.first]
     tables: list[SourceTable] = []
-    for file in wanted:
+    for file in (*leading, *wanted):
         folders = _folder_columns(source, file) if file != source else {}
         tables.append(_kind_of(file, kinds)(file, *columns, text=text, folders=folders))
     _check_alike(tables)
-    return tables[1:] if is_led else tables
+    return tables[len(leading) :]
 
 
 def _check_alike(tables: Sequence[SourceTable]) -> None:

@@ -76,7 +76,6 @@ class TimeCheck:
         if not self._unknown_unit:
             self._units.check(units, times, location, lengths)
 
-
     def join(self, later: "TimeCheck") -> None:
         """Compares the times of later files with those before.
 
@@ -112,7 +111,9 @@ class _Alike:
             self._kind, self._first = int(kinds[row]), location.of(row)
         other = has_kind & (kinds != self._kind)
         if other.any():
-            location.reject(other, values, "times", self._remedy(kinds[other.argmax()]), lengths)
+            location.reject(
+                other, values, "times", self._remedy(int(kinds[other.argmax()])), lengths
+            )
 
     def join(self, later: "_Alike") -> None:
         if not self._kind:

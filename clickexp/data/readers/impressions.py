@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.encoding import FEATURES
+from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     ANY_ID,
     NORMALIZED,
@@ -19,7 +20,6 @@ from clickexp.data.ingest.columns import (
     id_field,
     named_columns,
 )
-from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.faults import Invalid
 from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists, Values, cells

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from clickexp.data.encoding import FEATURES
+from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
@@ -17,7 +18,6 @@ from clickexp.data.ingest.columns import (
     id_field,
     named_columns,
 )
-from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.faults import Invalid
 from clickexp.data.ingest.features import FeatureColumns, Missing

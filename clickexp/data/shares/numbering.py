@@ -1,4 +1,4 @@
-"""The ids of shares joined: each thing has the number of its first appearance in the log, as if one process had read it.
+"""The ids of shares joined: things are numbered as they first appear in the log, as where one process reads it.
 
 The share where a key appears first owns it. Keys are compared bucket by bucket; then each share counts its own.
 """

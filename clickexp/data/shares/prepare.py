@@ -5,7 +5,7 @@ sessions written. What a share takes in the meantime lies beside the new log.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +17,14 @@ import polars as pl
 from clickexp.data.arrays import new_array
 from clickexp.data.checksums import joined_checksum
 from clickexp.data.description import NAMES, PartDescription
-from clickexp.data.encoding import Names
 from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.pages import PAGES
 from clickexp.data.log_files import Share, log_files
 from clickexp.data.log_format import LogFormat
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import read_names
-from clickexp.data.schema import Column
+from clickexp.data.records import RECORDS
+from clickexp.data.schema import COLUMNS, REQUIRED, Column
 from clickexp.data.shares.numbering import RANKS, count_own, find_owners
 from clickexp.data.shares.reading import BUCKETS, EARLIER, PART, ReadShare, read_share
 from clickexp.data.shares.writing import Numbered, Pack, write_share
@@ -165,15 +165,18 @@ class _Joining:
         """Numbers categories as they appear; returns the number of each one of a share, from that of none."""
         self._log.features_of = shares[0].description.features
         joined: dict[str, list[np.ndarray]] = {}
-        for share in shares:
-            for column, names in share.description.categories.items():
-                known: Names = self._log.categories.setdefault(column, [])
-                numbers = {name: number for number, name in enumerate(known, 1)}
+        for column in dict.fromkeys(
+            name for share in shares for name in share.description.categories
+        ):
+            numbers: dict[int | str, int] = {}
+            joined[column] = []
+            for share in shares:
+                names = share.description.categories.get(column, [])
                 for name in names:
                     numbers.setdefault(name, len(numbers) + 1)
-                self._log.categories[column] = [*numbers]
-                table = np.array([0, *(numbers[name] for name in names)], np.int32)
-                joined.setdefault(column, []).append(table)
+                table = [0, *(numbers[name] for name in names)]
+                joined[column].append(np.array(table, np.int32))
+            self._log.categories[column] = [*numbers]
         return joined
 
     def _write(self, shares: Sequence[ReadShare], pack: Pack) -> PartDescription:
@@ -185,8 +188,8 @@ class _Joining:
             ranks=pack.ranks,
             query_doc_pairs=pairs,
             positions=max(share.part.positions for share in shares),
-            declared=_longest(shares).declared,
-            crc32=dict.fromkeys(_longest(shares).crc32, 0),
+            declared=[column for name, column in pack.columns.items() if name not in COLUMNS],
+            crc32=dict.fromkeys(sorted({RECORDS, *pack.columns} - {*REQUIRED}), 0),
         )
         for name, (dtype, shape) in described.arrays.items():
             new_array(pack.folder / f"{name}.npy", dtype, shape)
@@ -203,33 +206,27 @@ class _Joining:
 
 def _groups(files: Sequence[Path], most: int) -> list[Share]:
     """Shares of about equal bytes, of files that follow one another."""
-    ends = np.cumsum([file.stat().st_size for file in files])
-    shares = min(most, len(files))
-    number = np.minimum((ends - 1) * shares // max(int(ends[-1]), 1), shares - 1)
-    groups = [tuple(files[at] for at in np.flatnonzero(number == each)) for each in range(shares)]
+    sizes = np.array([file.stat().st_size for file in files], np.float64)
+    shares, middles = min(most, len(files)), np.cumsum(sizes) - sizes / 2
+    number = np.minimum(middles * shares // max(sizes.sum(), 1), shares - 1)
+    groups = [
+        tuple(files[at] for at in np.flatnonzero(number == each).tolist()) for each in range(shares)
+    ]
     return [Share(files[0], group) for group in filter(None, groups)]
 
 
-def _longest(shares: Sequence[ReadShare]) -> PartDescription:
-    """Sessions of a share that has all columns: only labels may be missing in some."""
-    return max((share.part for share in shares), key=lambda part: len(part.columns))
-
-
 def _columns(shares: Sequence[ReadShare], groups: Sequence[Share]) -> dict[str, Column]:
-    """Returns the declarations of the columns of all shares.
+    """Returns the declarations of the columns of all shares; only labels may be missing in some.
 
     Raises:
         DataError: A column is another one in some share.
     """
-    columns = _longest(shares).columns
+    columns: dict[str, Column] = {}
     for share, group in zip(shares, groups, strict=True):
-        for name in _differing(share.part.columns, columns):
-            raise DataError(
-                f"{group.files[0]}: {name} is another column than in other files. Write it alike in all files, or "
-                f"leave it out with columns.{name}=null."
-            )
+        for name, column in share.part.columns.items():
+            if columns.setdefault(name, column) != column:
+                raise DataError(
+                    f"{group.files[0]}: {name} is another column than in the files before. Write it alike in all "
+                    f"files, or leave it out with columns.{name}=null."
+                )
     return columns
-
-
-def _differing(columns: dict[str, Column], others: dict[str, Column]) -> Iterator[str]:
-    yield from (name for name in columns if columns[name] != others.get(name))

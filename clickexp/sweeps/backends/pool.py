@@ -12,21 +12,10 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from clickexp.sweeps.backends.base import LOG, BasePool, Job, Outcome, Slot
+from clickexp.sweeps.backends.base import IMPORTED, LOG, BasePool, Job, Outcome, Slot
 from clickexp.sweeps.backends.worker import GRACE, HELD, work
 
 _FORKS = sys.platform == "linux"  # elsewhere the libraries of the system do not survive a fork
-IMPORTED = (
-    "clickexp.cli.main",
-    "clickexp.sweeps.launcher",
-    "clickexp.experiment.run",
-    "clickexp.loggers.wandb",
-    "wandb.sdk.launch",  # which each run of W&B's imports when it starts
-)
-"""Imported once, by the process whose copies the jobs are, which starts neither JAX nor any thread.
-
-Importing takes 2.4 s of CPU, which eight runs of the default experiment, 62 s on one core, would spend once each.
-"""
 
 
 class Pool(BasePool):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clickexp.sweeps.backends.base import BasePool, Job, Outcome, Slot
-from clickexp.sweeps.backends.pool import IMPORTED, Pool, module_path
+from clickexp.sweeps.backends.base import IMPORTED, BasePool, Job, Outcome, Slot
+from clickexp.sweeps.backends.pool import Pool, module_path
 from clickexp.sweeps.backends.slots import this_slot
 
 _GRACE = 15.0
@@ -59,12 +59,7 @@ class RemotePool(BasePool):
         places: How many jobs may be with the scheduler at a time.
         call_minutes: Minutes after which a job is ended where it runs, its time in a queue not counted; None for no
             limit.
-
-    Attributes:
-        imported: Modules that jobs have in common.
     """
-
-    imported: Sequence[str] = IMPORTED
 
     def __init__(self, name: str, places: int, call_minutes: float | None = None) -> None:
         super().__init__([Slot(name)] * places)
