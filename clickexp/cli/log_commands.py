@@ -68,7 +68,7 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
         options: KEY=VALUE, as the reader of the format takes them; ids, a run or a prepared log whose ids are kept; and
             workers, launcher and hydra.launcher.KEY, the processes that read the files.
     """
-    of_launcher = [word for word in options if word.startswith("hydra.")]
+    of_launcher = [word for word in options if word.lstrip("+").startswith("hydra.")]
     settings = parsed_options([word for word in options if word not in of_launcher])
     opener, ids = _opener(format), settings.pop("ids", None)
     given = {name: settings.pop(name) for name in _WORKERS if name in settings}

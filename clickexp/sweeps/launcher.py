@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 
 from clickexp.errors import ConfigError, UserError, install
+from clickexp.experiment.conf import CONF
+from clickexp.experiment.hydra_errors import MENDABLE, format_hydra_error
 from clickexp.experiment.values import plain
 from clickexp.runs.objective import objective
 from clickexp.runs.run import Run
@@ -99,7 +102,7 @@ class Queue:
         setup_globals()
         configure_log(config.hydra.hydra_logging, config.hydra.verbose)
         self._context, self._task, self._config = context, task, config
-        self._pool = new_pool(config)
+        self._pool = _new_pool(config)
         names = [*dict.fromkeys(slot.name for slot in self._pool.free)]
         common = list(config.hydra.overrides.task)
         self._view = View(config.progress, config.optimized_metric, names, total, common)
@@ -281,7 +284,27 @@ def check_pool(config: DictConfig) -> tuple[Any, dict[str, Any]]:
     return pool, options
 
 
-def new_pool(config: DictConfig) -> BasePool:
+def composed_pool(overrides: Sequence[str], folder: Path) -> BasePool:
+    """Returns the pool of a launcher for other work than runs.
+
+    Args:
+        overrides: The launcher and its keys, as on the command line.
+        folder: Takes the files of a scheduler.
+
+    Raises:
+        UserError: There is no such key, or no cluster.
+    """
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config = compose("config", [*overrides], return_hydra_config=True)
+    except MENDABLE as error:
+        raise ConfigError(format_hydra_error(error, overrides)) from error
+    with flag_override(config, "readonly", False):
+        config.hydra.sweep.dir = str(folder)
+    return _new_pool(config)
+
+
+def _new_pool(config: DictConfig) -> BasePool:
     """Calls what hydra.launcher.pool names with the launcher's other keys, and with the folder of the sweep."""
     pool, options = check_pool(config)
     return pool(**accepted(pool, {"folder": Path(config.hydra.sweep.dir).absolute()}), **options)

@@ -59,28 +59,11 @@ class Workers:
         if self._launcher == PROCESSES:
             pool: BasePool = Pool(cpu_slots(own_cores(), self.count), imported=_IMPORTED)
         else:
-            pool = self._scheduled(folder)
+            # here, since Hydra takes as long to import as a small log to prepare
+            from clickexp.sweeps.launcher import composed_pool
+
+            words = [f"launcher={self._launcher}", _ON_CPUS[self._launcher], *self._overrides]
+            pool = composed_pool(words, folder)
+            pool.imported = _IMPORTED
+            del pool.free[self.count :]
         return PoolCalls(pool, folder)
-
-    def _scheduled(self, folder: Path) -> BasePool:
-        """Returns the pool of a scheduler, of which as many jobs are asked for as there are workers."""
-        # here, because they take as long to import as a small log to prepare
-        from hydra import compose, initialize_config_dir
-        from omegaconf import flag_override
-
-        from clickexp.experiment.conf import CONF
-        from clickexp.experiment.hydra_errors import MENDABLE, format_hydra_error
-        from clickexp.sweeps.launcher import new_pool
-
-        words = [f"launcher={self._launcher}", _ON_CPUS[self._launcher], *self._overrides]
-        try:
-            with initialize_config_dir(str(CONF), version_base="1.3"):
-                config = compose("config", words, return_hydra_config=True)
-        except MENDABLE as error:
-            raise ConfigError(format_hydra_error(error, words)) from error
-        with flag_override(config, "readonly", False):
-            config.hydra.sweep.dir = str(folder)
-        pool = new_pool(config)
-        pool.imported = _IMPORTED
-        del pool.free[self.count :]
-        return pool

@@ -195,7 +195,7 @@ class _Joining:
             new_array(pack.folder / f"{name}.npy", dtype, shape)
         calls = [(shares, number, pack) for number in range(len(shares))]
         sums: list[dict[str, int]] = self._each(write_share, calls)
-        crc32 = {}
+        crc32 = dict(described.crc32)
         for name, (dtype, shape) in described.arrays.items():
             row, total = dtype.itemsize * math.prod(shape[1:]), 0
             for share, each in zip(shares, sums, strict=True):
