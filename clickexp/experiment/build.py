@@ -214,6 +214,9 @@ def open_loggers(config: Config) -> Iterator[Logger]:
     try:
         yield logger
         succeeded = True
+    except Exception as error:
+        logger.failed(" ".join(f"{type(error).__name__}: {error}".split()))
+        raise
     finally:
         Compiled.listener = None
         logger.finish(succeeded)
