@@ -199,6 +199,7 @@ BEHIND_EXTRAS = {
     "clickexp/export/onnx_graph.py": "onnx",
     "clickexp/loggers/mlflow.py": "mlflow",
     "clickexp/loggers/tensorboard.py": "tensorboard",
+    "clickexp/loggers/trackio.py": "trackio",
     "clickexp/sweeps/backends/slurm.py": "slurm",
     "clickexp/sweeps/backends/ray.py": "ray",
     "clickexp/results/dashboard/workspace.py": "dashboard",

@@ -90,18 +90,18 @@ class TimeCheck:
 
     Columns of parquet have types, which `SourceTable.layout` distinguishes. Numbers have a unit where all of a log are
     of the years 1990 to 2100 in that unit, or 0.
-
-    Args:
-        form: How times are written.
     """
 
-    def __init__(self, form: TimeForm):
-        self._form = form
+    def __init__(self):
         self._forms, self._units = _Alike(_FORMS), _Alike(_UNITS)
         self._unknown_unit = False
 
     def check(
-        self, times: pl.Series, location: SourceLocation, lengths: np.ndarray | None = None
+        self,
+        times: pl.Series,
+        location: SourceLocation,
+        lengths: np.ndarray | None = None,
+        form: TimeForm | None = None,
     ) -> None:
         """Compares the times of the next rows with those before.
 
@@ -109,18 +109,20 @@ class TimeCheck:
             times: As the file has them.
             location: Where the rows are.
             lengths: How many times each row has, by default one.
+            form: How times are written.
 
         Raises:
             DataError: They are of another kind; it names both places.
         """
-        if times.dtype.is_temporal() or self._form.format is not None:
+        form = form or TimeForm()
+        if times.dtype.is_temporal() or form.format is not None:
             return
         numbers = (
             times.cast(pl.String).cast(pl.Float64, strict=False) if times.dtype in TEXT else times
         )
         if times.dtype in TEXT:
             forms = _forms(times.cast(pl.String), numbers)
-            if self._form.zone is not None:
+            if form.zone is not None:
                 forms = np.minimum(forms, 2)
             self._forms.check(forms, times, location, lengths)
         values = numbers.cast(pl.Float64).fill_null(0).to_numpy()
@@ -129,6 +131,17 @@ class TimeCheck:
         self._unknown_unit |= bool(((units == 0) & (values != 0)).any())
         if not self._unknown_unit:
             self._units.check(units, times, location, lengths)
+
+    def join(self, later: "TimeCheck") -> None:
+        """Compares the times of later files with those before.
+
+        Raises:
+            DataError: They are of another kind; it names both places.
+        """
+        self._unknown_unit |= later._unknown_unit
+        self._forms.join(later._forms)
+        if not self._unknown_unit:
+            self._units.join(later._units)
 
 
 class _Alike:
@@ -154,13 +167,22 @@ class _Alike:
             self._kind, self._first = int(kinds[row]), location.of(row)
         other = has_kind & (kinds != self._kind)
         if other.any():
-            kind, first_kind = self._words[kinds[other.argmax()]], self._words[self._kind]
-            remedy = f"times here are {kind}, those of {self._first} {first_kind}: write all of them alike"
-            if {kind, first_kind} == {*_FORMS[2:]}:
-                remedy = f"{remedy}, or say of which zone those without are, as time_zone=UTC"
-            else:
-                remedy = f"{remedy}, as SQL in docs/howto/messy-log.md does"
-            location.reject(other, values, "times", remedy, lengths)
+            location.reject(
+                other, values, "times", self._remedy(int(kinds[other.argmax()])), lengths
+            )
+
+    def join(self, later: "_Alike") -> None:
+        if not self._kind:
+            self._kind, self._first = later._kind, later._first
+        elif later._kind not in (0, self._kind):
+            raise DataError(f"{later._first}: {self._remedy(later._kind)}.")
+
+    def _remedy(self, kind: int) -> str:
+        here, first = self._words[kind], self._words[self._kind]
+        remedy = f"times here are {here}, those of {self._first} {first}: write all of them alike"
+        if {here, first} == {*_FORMS[2:]}:
+            return f"{remedy}, or say of which zone those without are, as time_zone=UTC"
+        return f"{remedy}, as SQL in docs/howto/messy-log.md does"
 
 
 def _forms(words: pl.Series, numbers: pl.Series) -> np.ndarray:

@@ -72,7 +72,7 @@ def test_times_of_greenwich_by_name_are_those_with_an_offset_of_0():
     for zone in (" UTC", "UTC", " GMT"):
         named = pl.Series([f"{time}{zone}" for time in NAIVE])
         assert TimeForm().numbers(named).to_list() == TimeForm().numbers(pl.Series(UTC)).to_list()
-        check = TimeCheck(TimeForm())
+        check = TimeCheck()
         check.check(named, SourceLocation("a"))
         check.check(pl.Series(UTC), SourceLocation("b"))
         with refuses(DataError, "c, row 0", "without an offset"):
@@ -148,6 +148,6 @@ def test_dates_are_microseconds_since_1970():
         "times in a time zone",
     ):
         assert TimeForm().numbers(pl.Series(KINDS[kind])).to_list() == expected, kind
-    check = TimeCheck(TimeForm())
+    check = TimeCheck()
     for kind in ("times", "times in a time zone"):  # which the types of files distinguish
         check.check(pl.Series(KINDS[kind]), SourceLocation("a.parquet"))
