@@ -49,6 +49,7 @@ class LogFormat:
         format: Its name.
         comes_split: Whether the source has parts for training, validation and test.
         has_features: Whether logs of the format may come with feature vectors of documents.
+        reads_shares: Whether the reader takes a share of the files of a log; see `LogWriter`.
         true_user: Finds the click model that clicked, where clicks are simulated.
     """
 
@@ -59,11 +60,13 @@ class LogFormat:
         *,
         comes_split: bool = False,
         has_features: bool = False,
+        reads_shares: bool = False,
         true_user: _TrueUser | None = None,
     ):
         functools.update_wrapper(self, read)
         self.read, self.format = read, format
         self.has_features, self.true_user = has_features, true_user
+        self.reads_shares = reads_shares
         self._options = list(inspect.signature(read).parameters.values())[2:]
         path, *shared = inspect.signature(open_prepared).parameters.values()
         splits = [
@@ -200,8 +203,26 @@ def _read(
     **options: Any,
 ) -> Log:
     writing = {"source": source, "durable": durable, "earlier": earlier}
+    written(
+        read, source, LogWriter(folder, name or source.stem, format, progress, **writing), **options
+    )
+    return Log.open(folder, ids=ids)
+
+
+def written(read: _Read, source: Path, log: LogWriter, **options: Any) -> LogWriter:
+    """Writes a log, and returns its closed writer.
+
+    Args:
+        read: The reader.
+        source: What it reads.
+        log: A new writer.
+        options: Those of the reader.
+
+    Raises:
+        DataError: The source cannot be read, or there is too little room for the log.
+    """
     try:
-        with LogWriter(folder, name or source.stem, format, progress, **writing) as log:
+        with log:
             read(source, log, **options)
     except MemoryError as error:
         remedy = "Lower the positions or features to keep, or use a machine with more memory"
@@ -209,9 +230,9 @@ def _read(
     except OSError as error:
         if not no_room(error):
             raise
-        where = f"{folder.parent}: there is no room to write what was read of {source}"
+        where = f"{log.folder.parent}: there is no room to write what was read of {source}"
         raise DataError(f"{where}. Make room, or choose a folder on another disk.") from error
-    return Log.open(folder, ids=ids)
+    return log
 
 
 def _reused(folder: Path, source: Path, ids: Path | None) -> Log | None:

@@ -18,7 +18,6 @@ from clickexp.data import Dataset, Sessions, open_lists
 from clickexp.data.ingest.source_table import TextForm
 from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
 from clickexp.data.names import OLDEST, read_names
-from clickexp.data.seen import add_counts
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import Outputs
 from clickexp.export.examination import examination, learned_examination
@@ -382,8 +381,8 @@ def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
                 ids = chunk.of_documents("query_doc_ids")
                 shown[ids] = True
                 if name == "train":
-                    add_counts(impressions, ids)
-                    add_counts(clicks, chunk["query_doc_ids"][chunk["clicks"]])
+                    np.add.at(impressions, ids, 1)
+                    np.add.at(clicks, chunk["query_doc_ids"][chunk["clicks"]], 1)
                 done += chunk.count
                 progress(done, total)
     if dataset.names is not None:

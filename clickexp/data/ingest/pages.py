@@ -21,6 +21,8 @@ SOUND, LEAVES_GAP, SPOILS_PAGE = 0, 1, 2
 """What a row is: as it should be; faulty and not clicked, so that its rank may stay empty, as where an advertisement is
 not logged; or faulty and perhaps clicked, so that nobody knows what its user did."""
 
+PAGES = "pages"
+"""The table of a log that numbers its result pages."""
 _GATHERED = 1 << 13
 """Sessions whose rows memory holds at a time where those of a session lie apart."""
 _COMPARED = ("session", "document", "rank", "click", "place", "state", "page")
@@ -85,6 +87,9 @@ class Pages:
         locations: Those that places count from: the number of a location times 2^32, plus the row there.
         faults: Counts the faults.
         log: Counts what is merged and left out.
+
+    Attributes:
+        sessions: Numbers the sessions.
     """
 
     def __init__(
@@ -96,7 +101,7 @@ class Pages:
     ):
         self._per_session, self._locations = per_session, locations
         self._faults, self._log = faults, log
-        self._sessions = IdTable()
+        self.sessions = IdTable()
 
     def sound(self, rows: Rows) -> Rows:
         """The sound rows of whole sessions by page and rank.
@@ -104,8 +109,8 @@ class Pages:
         Raises:
             ApartError: A session has had rows before.
         """
-        begun, earlier = rows.filter(rows["page"].is_first_distinct()), len(self._sessions)
-        numbers = self._sessions.ids(keys_of(begun["session"]))
+        begun, earlier = rows.filter(rows["page"].is_first_distinct()), len(self.sessions)
+        numbers = self.sessions.ids(keys_of(begun["session"]))
         if (numbers != earlier + np.arange(1, len(begun) + 1)).any():
             raise ApartError
         if not rows["state"].max():

@@ -5,6 +5,7 @@ import polars as pl
 
 from clickexp.data.schema import SourceLocation
 from clickexp.data.time_ranges import EDGES
+from clickexp.errors import DataError
 
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 _DATE = r"^\d{4}-\d\d-\d\d"
@@ -75,6 +76,17 @@ class TimeCheck:
         if not self._unknown_unit:
             self._units.check(units, times, location, lengths)
 
+    def join(self, later: "TimeCheck") -> None:
+        """Compares the times of later files with those before.
+
+        Raises:
+            DataError: They are of another kind; it names both places.
+        """
+        self._unknown_unit |= later._unknown_unit
+        self._forms.join(later._forms)
+        if not self._unknown_unit:
+            self._units.join(later._units)
+
 
 class _Alike:
     """Refuses rows of another kind than the first one.
@@ -99,9 +111,19 @@ class _Alike:
             self._kind, self._first = int(kinds[row]), location.of(row)
         other = has_kind & (kinds != self._kind)
         if other.any():
-            kind, first_kind = self._words[kinds[other.argmax()]], self._words[self._kind]
-            remedy = f"times here are {kind}, those of {self._first} {first_kind}: write all of them alike"
-            location.reject(other, values, "times", remedy, lengths)
+            location.reject(
+                other, values, "times", self._remedy(int(kinds[other.argmax()])), lengths
+            )
+
+    def join(self, later: "_Alike") -> None:
+        if not self._kind:
+            self._kind, self._first = later._kind, later._first
+        elif later._kind not in (0, self._kind):
+            raise DataError(f"{later._first}: {self._remedy(later._kind)}.")
+
+    def _remedy(self, kind: int) -> str:
+        here, first = self._words[kind], self._words[self._kind]
+        return f"times here are {here}, those of {self._first} {first}: write all of them alike"
 
 
 def _forms(words: pl.Series, numbers: pl.Series) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.encoding import FEATURES
+from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     ANY_ID,
     NORMALIZED,
@@ -19,13 +20,13 @@ from clickexp.data.ingest.columns import (
     id_field,
     named_columns,
 )
-from clickexp.data.ingest.extent import Extent
-from clickexp.data.ingest.faults import Faults, Invalid
+from clickexp.data.ingest.faults import Invalid
 from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists, Values, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.pages import (
     LEAVES_GAP,
+    PAGES,
     SOUND,
     SPOILS_PAGE,
     ApartError,
@@ -38,7 +39,6 @@ from clickexp.data.ingest.shown import (
     CONTRADICTION,
     NOT_SEEN,
     SEEN,
-    FirstRankCheck,
     from_one,
     rank_rule,
 )
@@ -78,7 +78,7 @@ _STATES = {"click": SPOILS_PAGE}
 """State of a row with a fault in some field, where it is not LEAVES_GAP."""
 
 
-@log_format("impressions", has_features=True)
+@log_format("impressions", has_features=True, reads_shares=True)
 def open_impressions(
     source: Path,
     log: LogWriter,
@@ -137,7 +137,7 @@ def open_impressions(
     required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
     required = tuple(key for key in required if key != "session" or names[key] is not None)
     text = TextForm(separator, header)
-    tables = open_tables(source, fields, names, required, files=files, text=text)
+    tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
     own = made.settle(tables)
     packed = [
         own[name] if name in own else _PACKED[name]
@@ -156,8 +156,7 @@ def open_impressions(
         log.notes[NORMALIZED] = normalize
     ranks = positions
     if ranks is None:
-        remedy = "set positions to the lowest rank to keep"
-        ranks = spooled.extent.ranks(schema.values(), remedy)
+        ranks = spooled.checks.ranks(schema.values())
     with log.part("sessions", ranks, schema.values()) as pack:
         for lists in spooled.lists:
             pack.append(lists.padded(ranks, schema), SourceLocation(str(source)))
@@ -183,7 +182,7 @@ class _Reading:
 
     Attributes:
         lists: The lists, once they have been read.
-        extent: How long they are.
+        checks: What is decided of all rows.
     """
 
     def __init__(
@@ -206,8 +205,9 @@ class _Reading:
         self._made, self._fields = made, {**tables[0].fields, **_by_row(made.columns)}
         self._ids = PairIds(pair_key, log.names)
         self._locations: list[SourceLocation] = []
-        self._faults, self._first_rank_check = Faults(), FirstRankCheck(first_rank)
-        self.lists, self.extent = Spool[Lists](log.scratch / "lists"), Extent()
+        self.checks = Checks.new(first_rank, "set positions to the lowest rank to keep")
+        self._faults = self.checks.faults
+        self.lists = Spool[Lists](log.scratch / "lists")
 
     def read(self, positions: int | None, invalid: str) -> None:
         """Reads all rows.
@@ -235,11 +235,13 @@ class _Reading:
             lists = lists.down_to(positions, self._log)
             if len(lists.lengths):
                 first = rows["place"].filter(rows["page"].is_first_distinct())
-                self.extent.add(lists.lengths, self, first.to_numpy())
+                self.checks.extent.add(lists.lengths, self, first.to_numpy())
                 lists = self._made.encoded(lists, self._log, self._place)
                 self.lists.append(self._ids.number(lists))
-        options = self._first_rank_check.options
-        self._faults.end(invalid, self._log, self.extent.lists, options)
+        self._log.tables = self._ids.tables
+        if "session" in self._tables[0].columns:  # else a page is a row
+            self._log.tables[PAGES] = pages.sessions
+        self.checks.end(invalid, self._log)
 
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row at a place."""
@@ -261,7 +263,7 @@ class _Reading:
                         known &= ~refused
                         self._log.note("dropped_rows", int(refused.sum()))
                     state[refused] = np.maximum(state[refused], _STATES.get(name, LEAVES_GAP))
-            self._first_rank_check.add(np.asarray(columns["rank"]))
+            self.checks.first_rank.add(np.asarray(columns["rank"]))
             state[(state == LEAVES_GAP) & np.asarray(columns["click"])] = SPOILS_PAGE
             place = (len(self._locations) << 32) + of_file
             self._locations.append(batch.location)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from clickexp.data.encoding import FEATURES
+from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
@@ -17,14 +18,13 @@ from clickexp.data.ingest.columns import (
     id_field,
     named_columns,
 )
-from clickexp.data.ingest.extent import POSITIONS, Extent
-from clickexp.data.ingest.faults import Faults, Invalid
+from clickexp.data.ingest.extent import POSITIONS
+from clickexp.data.ingest.faults import Invalid
 from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
 from clickexp.data.ingest.shown import (
     SEEN,
-    FirstRankCheck,
     check_seen,
     from_one,
     rank_rule,
@@ -57,7 +57,7 @@ _ID_COLUMNS = {"query_doc_ids": "document", "query_ids": "query"}
 """What the ids of a column are of."""
 
 
-@log_format("lists", has_features=True)
+@log_format("lists", has_features=True, reads_shares=True)
 def open_lists(
     source: Path,
     log: LogWriter,
@@ -114,7 +114,7 @@ def open_lists(
     made = FeatureColumns(features, missing, standardize, extra, _KEYS, by_row=False)
     described = {**fields, **made.fields()}, made.names(names), (*required, *made.required)
     text = TextForm(separator, header)
-    tables = open_tables(source, *described, files=files, text=text)
+    tables = open_tables(source, *described, files=files, text=text, share=log.share)
     read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid, made)
 
 
@@ -162,13 +162,14 @@ def read_lists(
     schema, fields = packed_columns(tables[0]) | own, {**tables[0].fields, **own}
     if "seen" in tables[0].columns:  # those left keep their places
         schema["positions"] = COLUMNS["positions"]
-    check = FirstRankCheck(first_rank)
-    faults, extent, waiting = Faults(), Extent(), Spool[Lists](log.scratch / "lists")
-    for batch in batches_of(tables, log.progress, faults=faults):
+    if ids is not None:
+        log.tables = ids.tables
+    checks, waiting = Checks.new(first_rank, POSITIONS), Spool[Lists](log.scratch / "lists")
+    for batch in batches_of(tables, log.progress, faults=checks.faults):
         location = batch.location
         lists = Lists.of(batch.columns, location, fields)
         lists.check_order(location)
-        check.add(np.asarray(lists.documents.get("positions", ())))
+        checks.first_rank.add(np.asarray(lists.documents.get("positions", ())))
         lists = from_one(lists, first_rank, location)
         check_seen(lists, location)
         if query_doc_pairs is not None and ids is None:
@@ -183,11 +184,11 @@ def read_lists(
         lists = seen
         if positions is not None:
             lists = lists.head(positions, log)
-        extent.add(lists.lengths, location, rows)
+        checks.extent.add(lists.lengths, location, rows)
         lists = made.encoded(with_session_keys(lists), log, location)
         waiting.append(lists if ids is None else ids.number(lists))
-    faults.end(invalid, log, extent.lists, check.options)
-    ranks = extent.ranks(schema.values(), POSITIONS) if positions is None else positions
+    checks.end(invalid, log)
+    ranks = checks.ranks(schema.values()) if positions is None else positions
     with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
         for lists in waiting:
             pack.append(lists.padded(ranks, schema), SourceLocation(str(log.source)))
