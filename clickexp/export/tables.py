@@ -47,7 +47,7 @@ from clickexp.models import ClickModel, Model, Ranker
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.documents import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.posteriors.exported import exported, open_documents
-from clickexp.posteriors.intervals import shared_intervals
+from clickexp.posteriors.intervals import shared_intervals, why_no_intervals
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
 from clickexp.runs.store import SHARED
@@ -183,6 +183,8 @@ def _save_parameters(
     table = _examination(model, sessions, posterior)
     if table is not None:
         save("examination.csv", table.write_csv)
+        if model.separates_examination and "propensity_sd" not in table.columns:
+            sys.stderr.write(f"no intervals of examination: {why_no_intervals(model, posterior)}\n")
     intervals = [] if posterior is None else shared_intervals(model, posterior)
     if intervals:
         rows = [{**each.layout, **each.model_dump(exclude={"layout"})} for each in intervals]
