@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import threading
+from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ENTITY = "somebody"
@@ -13,6 +14,8 @@ class WandbServer(ThreadingHTTPServer):
     """Answers the queries of uploads and of saving views.
 
     runs: config, summary and history of each run by its id. views: those saved, by type. files: names of uploads.
+    artifacts: names of those that runs log, with their aliases. used: those that they use. alerts: their texts. sweep:
+    the configuration of a sweep, whose agent runs `commands`, arguments by name.
     """
 
     daemon_threads = True
@@ -21,6 +24,8 @@ class WandbServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.runs, self.views, self.files, self.unknown = {}, {}, set(), []
+        self.artifacts, self.used, self.alerts = {}, [], []
+        self.sweep, self.commands = "", deque()
         self.thread = threading.Thread(target=self.serve_forever, daemon=True)
 
     def __enter__(self):
@@ -82,13 +87,45 @@ class WandbServer(ThreadingHTTPServer):
         bucket = {"id": "b", "name": given["name"], "project": project, "historyLineCount": 0}
         return {"upsertBucket": {"bucket": bucket, "inserted": True}}
 
+    def ArtifactType(self, given):
+        return {"project": {"artifact": None}}
+
     def CreateArtifact(self, given):
-        sequence = {"latestArtifact": {"id": "a"}}
-        return {
-            "createArtifact": {
-                "artifact": {"id": "a", "state": "COMMITTED", "artifactSequence": sequence}
-            }
-        }
+        artifact = given["input"]
+        name = artifact["artifactCollectionName"]
+        self.artifacts[name] = [alias["alias"] for alias in artifact["aliases"] or ()]
+        sequence = {"latestArtifact": {"id": name}}
+        artifact = {"id": name, "state": "COMMITTED", "artifactSequence": sequence}
+        return {"createArtifact": {"artifact": artifact}}
+
+    def UseArtifact(self, given):
+        name = given["input"]["artifactID"]
+        self.used.append(name)
+        return {"useArtifact": {"artifact": {"id": name}}}
+
+    def NotifyScriptableRunAlert(self, given):
+        self.alerts.append(given["text"])
+        return {"notifyScriptableRunAlert": {"success": True}}
+
+    def UpsertSweep(self, given):
+        self.sweep = given["config"]
+        project = {"id": "p", "name": given["projectName"], "entity": {"id": "e", "name": ENTITY}}
+        sweep = {"id": "s", "name": "sweep", "state": "RUNNING", "project": project}
+        return {"upsertSweep": {"sweep": sweep, "configValidationWarnings": []}}
+
+    def SweepWithRuns(self, given):
+        sweep = {"id": "s", "name": "sweep", "config": self.sweep, "runs": {"edges": []}}
+        return {"project": {"sweep": sweep}}
+
+    def CreateAgent(self, given):
+        return {"createAgent": {"agent": {"id": "agent"}}}
+
+    def Heartbeat(self, given):
+        commands = []
+        if self.commands:
+            arguments = {name: {"value": value} for name, value in self.commands.popleft().items()}
+            commands = [{"type": "run", "run_id": "run", "program": "clickexp", "args": arguments}]
+        return {"agentHeartbeat": {"agent": {"id": "agent"}, "commands": json.dumps(commands)}}
 
     def CreateRunFiles(self, given):
         files = [

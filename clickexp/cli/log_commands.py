@@ -29,9 +29,11 @@ from clickexp.data.inspect.summary import summaries
 from clickexp.data.log_format import LogFormat, prepare
 from clickexp.data.names import read_names
 from clickexp.data.prepared import open_prepared, verify_log
+from clickexp.data.shares.prepare import sharing
 from clickexp.errors import ConfigError, DataError, reason
 from clickexp.experiment.formats import FORMATS
 from clickexp.runs.store import IDS
+from clickexp.sweeps.preparing import Workers
 from clickexp.utils.escape import slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
@@ -44,9 +46,13 @@ from clickexp.utils.signatures import (
 )
 from clickexp.utils.sources import source_path
 
+_WORKERS = ("workers", "launcher")
+"""Options of the processes that prepare a log."""
 _FURTHER = (
     "prepare also takes name, which results show, and ids, the folder of a run or prepared log whose documents keep "
-    "their ids, with new ones behind. inspect takes format, unless the files show it; the splits "
+    "their ids, with new ones behind; of lists and impressions in several files workers, the processes that read them "
+    "at a time, and launcher: processes, the default, ray or slurm, with keys such as hydra.launcher.partition. "
+    "inspect takes format, unless the files show it; the splits "
     "train_sessions, val_sessions, test_sessions where the log does not come split; and cache, a folder that keeps "
     "what was read of a source."
 )
@@ -59,14 +65,20 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
         format: One of FORMATS.
         source: File or folder of the log.
         target: The new folder.
-        options: KEY=VALUE, as the reader of the format takes them, and ids, a run or a prepared log whose ids are kept.
+        options: KEY=VALUE, as the reader of the format takes them; ids, a run or a prepared log whose ids are kept; and
+            workers, launcher and hydra.launcher.KEY, the processes that read the files.
     """
-    opener, settings = _opener(format), parsed_options(options)
-    ids = settings.pop("ids", None)
-    _check(opener, settings, [*_names(opener.read), "name"], format)
+    of_launcher = [word for word in options if word.lstrip("+").startswith("hydra.")]
+    settings = parsed_options([word for word in options if word not in of_launcher])
+    opener, ids = _opener(format), settings.pop("ids", None)
+    given = {name: settings.pop(name) for name in _WORKERS if name in settings}
+    _check(opener, settings, [*_names(opener.read), "name", "ids", *_WORKERS], format)
+    read = opener.read
+    if given or of_launcher:
+        read = _shared_read(opener, given, of_launcher, settings)
     settings["earlier"] = None if ids is None else names_of_ids(ids)
     with Steps(f"reading {Path(source).name}") as progress:
-        log = prepare(opener.read, opener.format, source, target, **settings, progress=progress)
+        log = prepare(read, opener.format, source, target, **settings, progress=progress)
     _show(
         f"{target}: {log.name}, prepared from {log.format}",
         report.parts(log),
@@ -75,6 +87,24 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
         *(f"warning: {each}" for each in alike_names(log.names)),
         f"next: {shlex.join(['clickexp', 'dataset=prepared', f'dataset.path={target}'])}",
     )
+
+
+def _shared_read(
+    opener: LogFormat,
+    given: Mapping[str, Any],
+    overrides: Sequence[str],
+    settings: Mapping[str, Any],
+) -> Callable[..., None]:
+    """Returns the reader of a format whose work several processes do."""
+    if not opener.reads_shares:
+        formats = [name for name in FORMATS if FORMATS[name].reads_shares]
+        raise ConfigError(
+            f"workers: a log of {opener.format} is read by one process. Leave out workers and launcher, which "
+            f"{' and '.join(formats)} take."
+        )
+    check_arguments(Workers, given, "")
+    workers = Workers(**given, overrides=overrides)
+    return sharing(opener, workers.count, workers)
 
 
 def names_of_ids(path: Any) -> pl.DataFrame:

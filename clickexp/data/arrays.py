@@ -1,6 +1,8 @@
 """Arrays in .npy files: written block by block, and mapped."""
 
+import os
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from tokenize import TokenError
 
@@ -59,6 +61,35 @@ class GrowingArray:
         descr = np.lib.format.dtype_to_descr(self.dtype)
         header = {"descr": descr, "fortran_order": False, "shape": (self.rows, *self.shape)}
         np.lib.format.write_array_header_1_0(self._file, header)
+
+
+def new_array(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> None:
+    """Makes a .npy file of zeros, whose rows `write_rows` writes."""
+    array = GrowingArray(path, dtype, shape[1:])
+    array.rows = shape[0]
+    array.close()
+    with path.open("r+b") as file:
+        start = file.seek(0, os.SEEK_END)
+        file.truncate(start + array_bytes(dtype, shape))
+
+
+def write_rows(path: Path, first: int, blocks: Iterable[np.ndarray]) -> int:
+    """Writes some rows of a .npy file, of which other processes write others, and returns their CRC-32.
+
+    Args:
+        path: The file.
+        first: The first of the rows.
+        blocks: Rows one after another.
+    """
+    stored = np.lib.format.open_memmap(path, mode="r")
+    crc, size = 0, array_bytes(stored.dtype, stored.shape[1:])
+    with path.open("r+b") as file:
+        file.seek(stored.offset + first * size)
+        for block in blocks:
+            content = np.ascontiguousarray(block, stored.dtype).data
+            file.write(content)
+            crc = zlib.crc32(content, crc)
+    return crc
 
 
 def array_bytes(dtype: DTypeLike, shape: tuple[int, ...]) -> int:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from clickexp.data.feed import FEATURE_TABLE
+from clickexp.data.feed import FEATURE_TABLE, looked_up
 from clickexp.data.records import RECORDS, ranks_of
 from clickexp.data.sessions import Sessions
 from clickexp.types import SHOWN_FIRST, Array, Batch, Count
@@ -24,7 +24,7 @@ def with_mask(arrays: Arrays) -> Arrays:
     """
     if "mask" in arrays:
         return arrays
-    arrays = unpacked(arrays)
+    arrays = unpacked(looked_up(arrays))
     listed = arrays["clicks" if "clicks" in arrays else "labels"]
     lengths = arrays["lengths"]
     return {

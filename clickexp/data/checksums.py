@@ -12,6 +12,8 @@ from clickexp.utils.documents import parse_json
 
 _SEAL = "seal"
 _CHUNK = 1 << 22
+_ONE, _POLYNOMIAL = 1 << 31, 0xEDB88320
+"""The polynomial 1 and that of CRC-32, whose lowest bits are the highest powers."""
 _LONG = 1 << 26
 """Bytes from which on a verification reports its progress."""
 REMEDY = "Delete the folder and prepare the data again."
@@ -88,6 +90,37 @@ def checksum(file: Path, start: int = 0) -> int:
         while block := blocks.read(_CHUNK):
             crc = zlib.crc32(block, crc)
     return crc
+
+
+def joined_checksum(first: int, second: int, size: int) -> int:
+    """Returns the CRC-32 of two contents, one behind the other.
+
+    A CRC-32 is the remainder of a polynomial over GF(2). What follows multiplies that of the first content by x to the
+    power of 8 `size`, which repeated squaring finds.
+
+    Args:
+        first: CRC-32 of the first content.
+        second: That of the second one.
+        size: Bytes of the second content.
+    """
+    power, factor, bits = _ONE, _ONE >> 1, 8 * size
+    while bits:
+        if bits & 1:
+            power = _product(power, factor)
+        factor = _product(factor, factor)
+        bits >>= 1
+    return _product(first, power) ^ second
+
+
+def _product(first: int, second: int) -> int:
+    """Returns the product of two polynomials, whose highest bits are the constants, as a remainder of CRC-32."""
+    product = 0
+    while first:
+        if first & _ONE:
+            product ^= second
+        first = first << 1 & 0xFFFFFFFF
+        second = second >> 1 ^ (_POLYNOMIAL if second & 1 else 0)
+    return product
 
 
 def sealed(content: Mapping[str, Any]) -> str:

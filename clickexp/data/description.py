@@ -87,11 +87,11 @@ class PartDescription(BaseModel):
         """Returns the files of the part in its folder."""
         return [
             Stored(folder / f"{name}.npy", array_bytes(*stored), self.crc32[name])
-            for name, stored in self._arrays.items()
+            for name, stored in self.arrays.items()
         ]
 
     @property
-    def _arrays(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+    def arrays(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
         """Type and shape of the array in each file."""
         arrays: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
         arrays[RECORDS] = np.dtype(np.int32), (self.count, width_of(self.ranks))
@@ -107,7 +107,7 @@ class PartDescription(BaseModel):
             DamagedError: A file cannot be read, or has another size, shape or type.
         """
         mapped = {}
-        for name, (dtype, shape) in self._arrays.items():
+        for name, (dtype, shape) in self.arrays.items():
             file = folder / f"{name}.npy"
             values = map_array(file)
             if values.shape != shape or values.dtype != dtype:

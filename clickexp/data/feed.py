@@ -7,11 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from clickexp.data.features import Features
-from clickexp.data.loader import Superbatch, ahead, superbatches
+from clickexp.data.loader import (
+    NUMBERS,
+    RESIDENT,
+    Superbatch,
+    ahead,
+    resident_tables,
+    superbatches,
+)
 from clickexp.data.sessions import Sessions
 from clickexp.types import Array
 
@@ -32,11 +39,13 @@ def feed(
     seed: int | None = None,
     epoch: int = 0,
     mesh: Mesh | None = None,
+    resident: Mapping[str, jax.Array] | None = None,
 ) -> Iterator[Superbatch]:
     """Superbatches of the data; batches that come ready-made are dispatched one by one, in their own order.
 
     All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty. The thread
-    that reads sessions also copies them, over the devices of a mesh or to an accelerator.
+    that reads sessions also copies them, over the devices of a mesh or to an accelerator. Of sessions that are
+    `resident`, as `resident_on` has copied them, numbers are read and copied.
     """
     if not isinstance(data, Sessions):
         single = map(_single, data)
@@ -45,13 +54,50 @@ def feed(
     batch_size = min(batch_size, fitting)
     batches = _ceil(data.count, batch_size)
     even = _ceil(batches, _ceil(batches, steps))
-    read = superbatches(data, batch_size, even, seed=seed, epoch=epoch, prefetch=0)
+    has_tables = resident is not None
+    read = superbatches(
+        data, batch_size, even, seed=seed, epoch=epoch, prefetch=0, numbers_alone=has_tables
+    )
     if mesh is not None:
         read = map(functools.partial(over_devices, mesh=mesh), read)
     elif jax.default_backend() != "cpu":  # a CPU computes with these arrays as they lie
         read = map(_on_device, read)
+    tables = dict(resident or {})
+    if data.features is not None:
+        tables[FEATURE_TABLE] = _everywhere(data.features.on_device, mesh)
     packed = ahead(read, _AHEAD, "feed")
-    return packed if data.features is None else _with_features(packed, data.features, mesh)
+    return _with_tables(packed, tables) if tables else packed
+
+
+def resident_on(sessions: Sessions, mesh: Mesh | None = None) -> dict[str, jax.Array]:
+    """Returns tables of all that batches carry of some sessions, on each device."""
+    pieces = [
+        {name: _everywhere(jnp.asarray(values), mesh) for name, values in piece.items()}
+        for piece in resident_tables(sessions)
+    ]
+    return {name: jnp.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def looked_up(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    """The superbatch with the columns of its sessions, where these are resident."""
+    if NUMBERS not in arrays:
+        return arrays
+    columns = {}
+    for name, values in arrays.items():
+        if name.startswith(RESIDENT):
+            columns[name.removeprefix(RESIDENT)] = values[arrays[NUMBERS]]
+        elif name != NUMBERS:
+            columns[name] = values
+    return columns
+
+
+def is_table(name: str) -> bool:
+    """Returns whether an array of a superbatch is a table, which all its batches have in common."""
+    return name == FEATURE_TABLE or name.startswith(RESIDENT)
+
+
+def _everywhere(values: jax.Array, mesh: Mesh | None) -> jax.Array:
+    return values if mesh is None else jax.device_put(values, NamedSharding(mesh, PartitionSpec()))
 
 
 def _on_device(batch: Superbatch) -> Superbatch:
@@ -59,19 +105,16 @@ def _on_device(batch: Superbatch) -> Superbatch:
     return dataclasses.replace(batch, arrays=jax.device_put(dict(batch.arrays)))
 
 
-def _with_features(
-    batches: Iterator[Superbatch], features: Features, mesh: Mesh | None
+def _with_tables(
+    batches: Iterator[Superbatch], tables: Mapping[str, jax.Array]
 ) -> Iterator[Superbatch]:
-    table = features.on_device
-    if mesh is not None:
-        table = jax.device_put(table, NamedSharding(mesh, PartitionSpec()))
     for batch in batches:
-        yield dataclasses.replace(batch, arrays={**batch.arrays, FEATURE_TABLE: table})
+        yield dataclasses.replace(batch, arrays={**batch.arrays, **tables})
 
 
 def place_of(name: str, axis: str) -> PartitionSpec:
     """Where an array of a superbatch lies on a mesh: its sessions over the axis, or all of it on each device."""
-    return PartitionSpec() if name == FEATURE_TABLE else PartitionSpec(None, axis)
+    return PartitionSpec() if is_table(name) else PartitionSpec(None, axis)
 
 
 def over_devices(batch: Superbatch, mesh: Mesh) -> Superbatch:

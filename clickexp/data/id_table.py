@@ -4,8 +4,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from clickexp.errors import DataError
+
 _BLOCK = 1 << 16
 _MAX_LOAD = 0.7
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_COLLISION = (
+    "two queries or documents have one 64-bit key, by chance. Name them by integers below 2^32."
+)
 
 
 class IdTable:
@@ -21,18 +27,55 @@ class IdTable:
 
     def __init__(self):
         self._count = 0
+        self._second: np.ndarray | None = None
         self._allocate(1 << 10)
 
     def __len__(self) -> int:
         return self._count
 
-    def ids(self, keys: np.ndarray) -> np.ndarray:
-        """The int64 ids of uint64 keys of any shape; keys not seen before get the next ones."""
-        flat = np.ascontiguousarray(keys, np.uint64).ravel()
+    def ids(self, keys: np.ndarray, second: np.ndarray | None = None) -> np.ndarray:
+        """Returns ids; keys not seen before get the next ones.
+
+        Args:
+            keys: uint64 keys of any shape.
+            second: Other uint64 keys of the same things, which must be equal where keys are. Either all calls have
+                them, or none.
+
+        Returns:
+            int64 ids of the same shape.
+
+        Raises:
+            DataError: Two things have one key, as their second keys show.
+        """
+        flat, known = np.ascontiguousarray(keys, np.uint64).ravel(), self._count
         ids = np.empty(flat.size, np.int64)
         for block in _blocks(flat.size):
             ids[block] = self._ids_of_block(flat[block])
+        if second is not None:
+            self._compare(ids, second, known)
         return ids.reshape(np.shape(keys))
+
+    def keys(self) -> np.ndarray:
+        """Returns the uint64 keys in the order of their ids."""
+        full = self._ids > 0
+        keys = np.empty(self._count, np.uint64)
+        keys[self._ids[full] - 1] = self._keys[full]
+        return keys
+
+    def second_keys(self) -> np.ndarray | None:
+        """Returns the second keys in the order of the ids; None where there are none."""
+        return None if self._second is None else self._second[1 : self._count + 1]
+
+    def _compare(self, ids: np.ndarray, second: np.ndarray, known: int) -> None:
+        """Keeps the second keys of new ids, and compares all of them."""
+        if self._second is None:
+            self._second = np.zeros(self._keys.size, np.uint64)
+        if self._second.size <= self._count:
+            self._second = np.append(self._second, np.zeros(self._keys.size, np.uint64))
+        is_new = ids > known
+        self._second[ids[is_new]] = second[is_new]
+        if (self._second[ids] != second).any():
+            raise DataError(_COLLISION)
 
     def _ids_of_block(self, keys: np.ndarray) -> np.ndarray:
         self._make_room(keys.size)
@@ -105,6 +148,11 @@ def pair_keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     keys = (first << half) | (second & np.uint64(0xFFFFFFFF))
     beyond = ((first >> half) << half) | (second >> half)
     return keys ^ mixed(beyond) if beyond.any() else keys
+
+
+def second_pair_keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """uint64 keys of pairs of integers that have nothing in common with those of `pair_keys`."""
+    return mixed(np.asarray(first).astype(np.uint64) + _ODD) + np.asarray(second).astype(np.uint64)
 
 
 def mixed(keys: np.ndarray) -> np.ndarray:

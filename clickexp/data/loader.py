@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from clickexp.types import Array
 
 _Item = TypeVar("_Item")
+NUMBERS = "numbers"
+"""Key of the numbers of sessions in the arrays of a superbatch, where tables of these stay on the device."""
+RESIDENT = "resident."
+"""How the keys of such tables begin, in which columns follow."""
+_PIECE = 1 << 20
+"""Sessions that are read at a time for a table."""
 
 
 @dataclass(frozen=True)
@@ -44,31 +50,62 @@ def superbatches(
     seed: int | None = None,
     epoch: int = 0,
     prefetch: int = 2,
+    numbers_alone: bool = False,
 ) -> Iterator[Superbatch]:
     """One pass over the sessions, in file order, or in the exact random order of (seed, epoch).
 
     A thread keeps up to `prefetch` superbatches ready (0: none, no thread). It stops when the iterator is
-    closed; its errors are raised by the iterator. Arrays are fresh each time, so JAX may alias them.
+    closed; its errors are raised by the iterator. Arrays are fresh each time, so JAX may alias them. With
+    `numbers_alone`, they are the sessions' numbers, by which `resident_tables` are looked up.
     """
     if batch_size < 1 or steps < 1 or prefetch < 0:
         raise ValueError(
             f"need batch_size, steps >= 1, prefetch >= 0: got {batch_size, steps, prefetch}"
         )
-    filled = _filled(sessions, batch_size, steps, seed, epoch)
+    filled = _filled(sessions, batch_size, steps, seed, epoch, numbers_alone)
     return ahead(filled, prefetch, "superbatches") if prefetch else filled
 
 
 def _filled(
-    sessions: Sessions, batch_size: int, steps: int, seed: int | None, epoch: int
+    sessions: Sessions,
+    batch_size: int,
+    steps: int,
+    seed: int | None,
+    epoch: int,
+    numbers_alone: bool,
 ) -> Iterator[Superbatch]:
     size, shape = batch_size * steps, (steps, batch_size)
     order = None if seed is None else ShuffledOrder(sessions.count, seed, epoch)
     for start in range(0, sessions.count, size):
         stop = min(start + size, sessions.count)
         rows = slice(start, stop) if order is None else order.rows(start, stop)
-        flat = _read(sessions, rows, size, stop - start)
+        numbers = _numbers(rows, size, sessions.count) if numbers_alone else None
+        flat = numbers or _read(sessions, rows, size, stop - start)
         arrays = {name: values.reshape(shape + values.shape[1:]) for name, values in flat.items()}
         yield Superbatch(arrays, -(-(stop - start) // batch_size), stop - start)
+
+
+def _numbers(rows: Rows, size: int, padding: int) -> dict[str, np.ndarray]:
+    """The numbers of the rows, and of `size` in all."""
+    given = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    numbers = np.full(size, padding, np.int32)
+    numbers[: len(given)] = given
+    return {NUMBERS: numbers}
+
+
+def resident_tables(sessions: Sessions) -> Iterator[dict[str, np.ndarray]]:
+    """Yields what batches carry of all sessions, some at a time, and of one more that is padding."""
+    for start in range(0, sessions.count + 1, _PIECE):
+        stop = min(start + _PIECE, sessions.count)
+        size = min(_PIECE, sessions.count + 1 - start)
+        read = _read(sessions, slice(start, stop), size, stop - start)
+        yield {f"{RESIDENT}{name}": values for name, values in read.items()}
+
+
+def resident_bytes(sessions: Sessions) -> int:
+    """Returns the bytes of `resident_tables`."""
+    row = next(resident_tables(sessions.slice(0, 0)))
+    return (sessions.count + 1) * sum(values.nbytes for values in row.values())
 
 
 def _read(sessions: Sessions, rows: Rows, size: int, count: int) -> dict[str, np.ndarray]:

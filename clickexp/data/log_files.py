@@ -1,6 +1,7 @@
 """Which files of a folder are the log: by a pattern, or by the endings of their names."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from clickexp.errors import DataError
@@ -13,6 +14,19 @@ TEXT = (".csv", ".tsv", ".txt")
 JSON_LINES = (".jsonl", ".ndjson")
 _VERSIONED = {"_delta_log": "Delta", ".hoodie": "Hudi", "metadata": "Iceberg"}
 """Folders of tables whose files also hold rows that were deleted or replaced."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Some files of a log, which one of several processes reads.
+
+    Attributes:
+        first: The first file of the log, whose columns the others have.
+        files: These files.
+    """
+
+    first: Path
+    files: tuple[Path, ...]
 
 
 def also_compressed(*endings: str) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ class LogFormat:
         format: Its name.
         comes_split: Whether the source has parts for training, validation and test.
         has_features: Whether logs of the format may come with feature vectors of documents.
+        reads_shares: Whether the reader takes a share of the files of a log; see `LogWriter`.
         true_user: Finds the click model that clicked, where clicks are simulated.
     """
 
@@ -59,17 +60,19 @@ class LogFormat:
         *,
         comes_split: bool = False,
         has_features: bool = False,
+        reads_shares: bool = False,
         true_user: _TrueUser | None = None,
     ):
         functools.update_wrapper(self, read)
         self.read, self.format = read, format
         self.has_features, self.true_user = has_features, true_user
+        self.reads_shares = reads_shares
         self._options = list(inspect.signature(read).parameters.values())[2:]
         path, *shared = inspect.signature(open_prepared).parameters.values()
         splits = [
             p
             for p in shared
-            if p.name not in ("ids", "encoding") and not (comes_split and "sessions" in p.name)
+            if p.name not in ("ids", "learned") and not (comes_split and "sessions" in p.name)
         ]
         reading = inspect.signature(LogFormat.__call__).parameters
         # Hydra's configurations and the command's options are checked against these
@@ -84,7 +87,7 @@ class LogFormat:
         cache: str | Path | None = None,
         progress: Progress | None = None,
         ids: Numbering | None = None,
-        encoding: Numbering | None = None,
+        learned: Numbering | None = None,
         **arguments: Any,
     ) -> Dataset:
         """Opens the dataset in a source of the format, or in a prepared log.
@@ -94,7 +97,7 @@ class LogFormat:
             cache: Folder that keeps what was read.
             progress: Called with what is done and the total.
             ids: Those of another log; see `Log.open`. No option of a configuration.
-            encoding: What a run has learned to encode columns; see `Log.dataset`. The same.
+            learned: What a run has learned to encode columns; see `Log.dataset`. The same.
             arguments: Options of the reader, and arguments of `Log.dataset`.
 
         Raises:
@@ -104,17 +107,17 @@ class LogFormat:
         source, defaults = source_path(path), {p.name: p.default for p in self._options}
         options = {name: arguments.pop(name) for name in defaults if name in arguments}
         if is_log(source):
-            return open_prepared(source, ids=ids, encoding=encoding, **arguments)
+            return open_prepared(source, ids=ids, learned=learned, **arguments)
         check_source(source, _REMEDY)
         read = functools.partial(_read, self.read, self.format, source, progress=progress, ids=ids)
         chosen = {**defaults, **options}
         if cache is None:
             with temporary() as folder:  # mapped files stay readable when it is gone
                 log = _of_source(read(folder / "log", durable=False, **options), source)
-                return self._with_truth(log.dataset(**arguments, encoding=encoding), chosen)
+                return self._with_truth(log.dataset(**arguments, learned=learned), chosen)
         folder = Path(cache).expanduser() / self._cache_name(source, chosen)
         log = _reused(folder, source, ids) or read(folder, **options)
-        return self._with_truth(log.dataset(**arguments, encoding=encoding), chosen)
+        return self._with_truth(log.dataset(**arguments, learned=learned), chosen)
 
     def _cache_name(self, source: Path, options: Mapping[str, Any]) -> str:
         """Returns a name that changes with the names and contents of the files, the options and the reader."""
@@ -200,8 +203,26 @@ def _read(
     **options: Any,
 ) -> Log:
     writing = {"source": source, "durable": durable, "earlier": earlier}
+    written(
+        read, source, LogWriter(folder, name or source.stem, format, progress, **writing), **options
+    )
+    return Log.open(folder, ids=ids)
+
+
+def written(read: _Read, source: Path, log: LogWriter, **options: Any) -> LogWriter:
+    """Writes a log, and returns its closed writer.
+
+    Args:
+        read: The reader.
+        source: What it reads.
+        log: A new writer.
+        options: Those of the reader.
+
+    Raises:
+        DataError: The source cannot be read, or there is too little room for the log.
+    """
     try:
-        with LogWriter(folder, name or source.stem, format, progress, **writing) as log:
+        with log:
             read(source, log, **options)
     except MemoryError as error:
         remedy = "Lower the positions or features to keep, or use a machine with more memory"
@@ -209,9 +230,9 @@ def _read(
     except OSError as error:
         if not no_room(error):
             raise
-        where = f"{folder.parent}: there is no room to write what was read of {source}"
+        where = f"{log.folder.parent}: there is no room to write what was read of {source}"
         raise DataError(f"{where}. Make room, or choose a folder on another disk.") from error
-    return Log.open(folder, ids=ids)
+    return log
 
 
 def _reused(folder: Path, source: Path, ids: Numbering | None) -> Log | None:

@@ -1,9 +1,9 @@
 """Writes prepared logs, whole or not at all."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -13,6 +13,8 @@ from clickexp.data.checksums import Progress, checksum
 from clickexp.data.description import FEATURES, NAMES, Description, PartDescription, is_log
 from clickexp.data.encoding import FeatureSettings, Names
 from clickexp.data.folders import NewFolder
+from clickexp.data.id_table import IdTable
+from clickexp.data.log_files import Share
 from clickexp.data.records import RECORDS, records_of, width_of
 from clickexp.data.schema import (
     COLUMNS,
@@ -42,6 +44,7 @@ class PartWriter:
         source: What an error about missing sessions names.
         max_id: Ids above are an error.
         named: Ids that have names already, which the log has room for whether it shows them or not.
+        may_be_empty: Whether a part without sessions is no error.
 
     Attributes:
         query_doc_pairs: The largest id so far.
@@ -57,10 +60,12 @@ class PartWriter:
         source: str | Path,
         max_id: int | None = None,
         named: int = 0,
+        may_be_empty: bool = False,
     ):
         if ranks < 1:
             raise DataError(f"positions is {ranks}: no rank is left. Set it to at least 1.")
         self.ranks, self.source, self.max_id = ranks, source, max_id
+        self._may_be_empty = may_be_empty
         self.query_doc_pairs, self.positions, self.written = named, 0, 0
         self.schema = declared(columns)
         folder.mkdir()
@@ -78,7 +83,7 @@ class PartWriter:
     def __exit__(self, kind: type | None, *_: object) -> None:
         for array in self._arrays.values():
             array.close()
-        if kind is None and not self.written:
+        if kind is None and not self.written and not self._may_be_empty:
             remedy = "Check the path, and what the options leave out"
             raise DataError(f"{self.source}: there are no sessions to pack. {remedy}.")
 
@@ -100,7 +105,7 @@ class PartWriter:
             query_doc_pairs=self.query_doc_pairs,
             positions=self.positions,
             declared=[column for name, column in self.schema.items() if name not in COLUMNS],
-            crc32={name: array.crc for name, array in self._arrays.items()},
+            crc32={name: self._arrays[name].crc for name in sorted(self._arrays)},
         )
 
 
@@ -117,7 +122,9 @@ class LogWriter:
     name the ids that it numbers; `categories` has the names of categories, and `features_of` what feature vectors are
     made of. Errors about missing sessions name `source`, by default the folder. A folder for a
     moment need not be `durable`, safe from power failures. Documents that `earlier` names, the names of the ids of
-    another log, keep their ids; others come behind.
+    another log, keep their ids; others come behind. Of a `share` of the files, which `clickexp.data.shares` joins with
+    others, the reader leaves here what only all of them decide: `checks` of their rows, and the `tables` that number
+    columns.
     """
 
     def __init__(
@@ -130,6 +137,7 @@ class LogWriter:
         source: str | Path | None = None,
         durable: bool = True,
         earlier: "pl.DataFrame | None" = None,
+        share: Share | None = None,
     ):
         # Here, because it needs Arrow, which a run that opens a prepared log does without.
         from clickexp.data.names import NamesWriter
@@ -140,7 +148,11 @@ class LogWriter:
         self.notes: dict[str, int | str] = {}
         self.categories: dict[str, Names] = {}
         self.features_of: FeatureSettings | None = None
+        self.share = share
+        self.checks: Any = None
+        self.tables: dict[str, IdTable] = {}
         self._parts: dict[str, PartWriter] = {}
+        self._joined: dict[str, PartDescription] = {}
         self._features: GrowingArray | None = None
         self._new = NewFolder(self.folder)
         self.names = NamesWriter(self._new.part / NAMES, earlier)
@@ -167,8 +179,27 @@ class LogWriter:
         """
         source = self.source if name == "sessions" else f"{self.source}, {name}"
         named = 0 if self.names.earlier is None else len(self.names.earlier)
-        self._parts[name] = PartWriter(self._new.part / name, ranks, columns, source, max_id, named)
+        self._parts[name] = PartWriter(
+            self._new.part / name,
+            ranks,
+            columns,
+            source,
+            max_id,
+            named,
+            may_be_empty=self.share is not None,
+        )
         return self._parts[name]
+
+    def join(self, name: str, write: Callable[[Path], PartDescription]) -> None:
+        """A part that others write.
+
+        Args:
+            name: Of the part.
+            write: Makes its files in a new folder, and describes them.
+        """
+        folder = self._new.part / name
+        folder.mkdir()
+        self._joined[name] = write(folder)
 
     @property
     def scratch(self) -> Path:
@@ -223,7 +254,8 @@ class LogWriter:
                 "name": self.name,
                 "format": self.format,
                 "notes": self.notes,
-                "parts": {name: part.description() for name, part in self._parts.items()},
+                "parts": {name: part.description() for name, part in self._parts.items()}
+                | self._joined,
                 "files": files,
                 "categories": self.categories,
                 "features": self.features_of,

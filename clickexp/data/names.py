@@ -12,6 +12,8 @@ from clickexp.data.checksums import REMEDY, DamagedError
 from clickexp.errors import DataError
 
 _BLOCK = 1 << 18
+_SECOND = 1
+"""Seed of second keys."""
 OLDEST = pl.CompatLevel.oldest()
 
 
@@ -54,19 +56,22 @@ class NamesWriter:
     def close(self) -> None:
         """Writes what is left."""
         if self._block:
-            self._write()
+            self._write(is_last=True)
         if self._writer:
             self._writer.close()
 
-    def _write(self) -> None:
-        rows = pa.concat_tables(self._block)
+    def _write(self, is_last: bool = False) -> None:
+        """Writes whole blocks, so that the file follows from the names, whatever came together."""
+        rows = pa.concat_tables(self._block).combine_chunks()
         if self._writer is None:
             # Names hardly repeat within a block: a dictionary of them takes longer, for nothing.
             self._writer = pq.ParquetWriter(
                 self.file, rows.schema, use_dictionary=False, write_statistics=False
             )
-        self._writer.write_table(rows)
-        self._block, self._written = [], self.count
+        whole = len(rows) if is_last else len(rows) // _BLOCK * _BLOCK
+        for start in range(0, whole, _BLOCK):
+            self._writer.write_table(rows.slice(start, min(_BLOCK, whole - start)))
+        self._block, self._written = [rows.slice(whole)], self._written + whole
 
 
 def read_names(mapped: np.ndarray, ids: int = 0) -> pl.DataFrame:
@@ -189,6 +194,11 @@ def _kind(names: pl.DataFrame, column: str) -> str:
     if column not in names.columns:
         return "missing"
     return "numbers" if names[column].dtype.is_integer() else "text"
+
+
+def second_keys_of(values: pl.Series) -> np.ndarray | None:
+    """Returns other uint64 keys of text, which show two texts of one key; None of integers, which share none."""
+    return None if values.dtype.is_integer() else values.hash(seed=_SECOND).to_numpy()
 
 
 def keys_of(values: pl.Series) -> np.ndarray:

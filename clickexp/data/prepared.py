@@ -100,7 +100,7 @@ class Log:
         val_sessions: Split = 0.1,
         test_sessions: Split = 0.1,
         min_train_sessions_per_query: NonNegativeInt = 0,
-        encoding: Numbering | None = None,
+        learned: Numbering | None = None,
     ) -> Dataset:
         """Returns the log as a dataset.
 
@@ -111,7 +111,7 @@ class Log:
             test_sessions: The same for the test.
             min_train_sessions_per_query: Least training sessions of the query of a validation or test session; others
                 are left out.
-            encoding: What a run has learned to encode columns; by default it is learned of the training part.
+            learned: What a run has learned to encode columns; by default it is learned of the training part.
 
         Raises:
             DataError: The splits do not fit the log, or columns cannot be encoded.
@@ -140,7 +140,7 @@ class Log:
             notes=self.notes,
             names=self.names,
         )
-        return self._encoded(dataset, encoding)
+        return self._encoded(dataset, learned)
 
     def _encoded(self, dataset: Dataset, earlier: Numbering | None) -> Dataset:
         """Returns a dataset with encoded columns, where the log has any to encode."""
@@ -151,10 +151,13 @@ class Log:
         else:
             encoding = Encoding.read(earlier.file)
             if earlier.grows:
-                encoding = encoding.grown(dataset.train, self.categories)
+                encoding = encoding.grown(dataset.train, self.categories, self.settings)
         parts = {
             name: encoding.applied(part, self.categories) for name, part in dataset.parts.items()
         }
+        if (stored := dataset.train.features) is not None:
+            vectors = encoding.stored(stored, self.categories)
+            parts = {name: part.with_features(vectors) for name, part in parts.items()}
         return replace(dataset, **parts, encoding=encoding)
 
 
@@ -211,7 +214,7 @@ def open_prepared(
     min_train_sessions_per_query: NonNegativeInt = 0,
     name: str | None = None,
     ids: Numbering | None = None,
-    encoding: Numbering | None = None,
+    learned: Numbering | None = None,
 ) -> Dataset:
     """The dataset in a prepared folder, whatever format it came from.
 
@@ -223,14 +226,14 @@ def open_prepared(
         min_train_sessions_per_query: Least training sessions of a held-out query.
         name: Name in results.
         ids: Those of another log; see `Log.open`.
-        encoding: See `Log.dataset`.
+        learned: See `Log.dataset`.
 
     Raises:
         DataError: The folder is not a prepared log or damaged, or the splits do not fit it.
     """
     log = Log.open(path, ids=ids)
     return log.dataset(
-        name, train_sessions, val_sessions, test_sessions, min_train_sessions_per_query, encoding
+        name, train_sessions, val_sessions, test_sessions, min_train_sessions_per_query, learned
     )
 
 

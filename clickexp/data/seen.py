@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Integer
 
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.id_table import mixed
@@ -41,7 +40,7 @@ class Impressions(DerivedColumn):
         if train.query_doc_pairs <= train.documents:
             counts = np.zeros(train.query_doc_pairs + 1, np.int32)
             for ids in chunks:
-                add_counts(counts, ids)
+                np.add.at(counts, ids, 1)
             return counts, None
         ids, counts = np.unique(np.concatenate(list(chunks)), return_counts=True)
         return counts.astype(np.int32), ids
@@ -58,12 +57,6 @@ class Impressions(DerivedColumn):
     def bounds(self) -> tuple[int, int]:
         """Returns 0 and the most impressions."""
         return 0, int(self._counts[0].max(initial=0))
-
-
-def add_counts(counts: Integer[np.ndarray, " values"], values: Integer[np.ndarray, "..."]) -> None:
-    """Adds to `counts` how often each value occurs; counting distinct ones is several times as fast as `np.add.at`."""
-    distinct, numbers = np.unique(values, return_counts=True)
-    counts[distinct] += numbers.astype(counts.dtype)
 
 
 def lists_seen(train: Sessions, lists: Sessions) -> float:

@@ -23,7 +23,7 @@ from clickexp.data.inspect.identifiability import (
 from clickexp.data.log_format import LogFormat
 from clickexp.data.prepared import open_prepared
 from clickexp.errors import ConfigError, DataError
-from clickexp.evaluation.evaluate import check_lists
+from clickexp.evaluation.evaluate import check_lists, check_metrics
 from clickexp.evaluation.groups import MetricGroup
 from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
@@ -137,6 +137,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     if (advice := _unread_columns(model, config.values, dataset)) is not None:
         logger.warning(advice)
     check_lists(model, dataset, config.metrics)
+    check_metrics(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
     validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
     trainer = config.trainer.copy_with(
@@ -259,6 +260,9 @@ def open_loggers(config: Config) -> Iterator[Logger]:
     try:
         yield logger
         succeeded = True
+    except Exception as error:
+        logger.failed(" ".join(f"{type(error).__name__}: {error}".split()))
+        raise
     finally:
         Compiled.listener = None
         logger.finish(succeeded)

@@ -36,7 +36,7 @@ def print_config(config: Mapping[str, Any]) -> None:
     get_console().print(text, markup=False, soft_wrap=True)
 
 
-def run_info(parts: Parts, sweep: str | None) -> RunInfo:
+def run_info(parts: Parts, sweep: Path | None) -> RunInfo:
     """The record of a run for its loggers.
 
     Besides the configuration, it has `model.name` and `dataset.name` as results have them, the `overrides` by key, and
@@ -44,6 +44,7 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
     """
     config, model, dataset = parts.config.values, parts.model.name, parts.dataset.name
     settings, overrides = parts.config.settings, values(parts.config.overrides)
+    group = settings.group or (sweep.name if sweep else None)
     named = {
         key: value
         for key, value in overrides.items()
@@ -59,11 +60,12 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
             "model": {**config["model"], "name": model},
             "dataset": {**config["dataset"], "name": dataset},
             "overrides": overrides,
-            "group": settings.group or sweep,
+            "group": group,
+            "fingerprint": parts.origin.fingerprint,
         },
         name=f"{model}-{dataset}-{settings.seed}",
         project=settings.project,
-        group=settings.group or sweep,
+        group=group,
         job_type="sweep" if sweep else "run",
         tags=tuple(settings.tags),
         notes=settings.notes,
@@ -71,6 +73,7 @@ def run_info(parts: Parts, sweep: str | None) -> RunInfo:
         changes=_changes({key: value for key, value in named.items() if key not in _TITLE}),
         fingerprint=parts.origin.fingerprint,
         continues=Path(settings.continue_from) if settings.continue_from else None,
+        sweep=sweep,
     )
 
 

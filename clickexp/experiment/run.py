@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 
 def run_experiment(
-    cfg: DictConfig, folder: Path, sweep: str | None = None, overrides: Sequence[str] = ()
+    cfg: DictConfig, folder: Path, sweep: Path | None = None, overrides: Sequence[str] = ()
 ) -> Run:
     """Runs the configured experiment and writes its files.
 
     Args:
         cfg: What Hydra composed.
         folder: Of the run. Training continues from a checkpoint that lies there.
-        sweep: Name of the sweep that the run is part of.
+        sweep: The folder of the sweep that the run is part of.
         overrides: Those that `cfg` was composed with.
 
     Returns:
@@ -49,12 +49,12 @@ def run_experiment(
         return run(parts, sweep)
 
 
-def run(parts: Parts, sweep: str | None = None) -> Run:
+def run(parts: Parts, sweep: Path | None = None) -> Run:
     """Trains and evaluates the model, and writes and reports the result.
 
     Args:
         parts: From `build`.
-        sweep: Name of the sweep that the run is part of.
+        sweep: The folder of the sweep that the run is part of.
 
     Returns:
         The run, finished.
@@ -68,7 +68,7 @@ def run(parts: Parts, sweep: str | None = None) -> Run:
     return finished
 
 
-def _begin(parts: Parts, sweep: str | None) -> None:
+def _begin(parts: Parts, sweep: Path | None) -> None:
     """Writes the configuration, and reports what there is to say before training."""
     with whole(parts.folder / CONFIG) as part:
         part.write_text(OmegaConf.to_yaml(parts.config.values))
@@ -128,7 +128,9 @@ def _report(parts: Parts, finished: Run) -> None:
         from clickexp.results.pages.write import write_report
 
         overrides = parts.config.overrides
-        page = write_report(finished, [*changed_settings(overrides)], command_of(overrides))
+        changed, command = [*changed_settings(overrides)], command_of(overrides)
+        page, figures = write_report(finished, changed, command)
+        parts.logger.report(page, figures)
         parts.logger.message(f"report: {display_path(page)}")
     except Exception as error:  # the result is there: nothing that goes wrong here may end a sweep
         log.debug("no report", exc_info=True)

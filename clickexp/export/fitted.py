@@ -85,7 +85,7 @@ def fitted(
     origin = _origin(run)
     node = _dataset_node(run, config, origin, path, trust)
     read, new_model = constructor(node, "dataset"), model_constructor(config)
-    files = {"ids": run / IDS, "encoding": run / ENCODING}
+    files = {"ids": run / IDS, "learned": run / ENCODING}
     files = {name: file for name, file in files.items() if file.is_file()}
     ids, named = files.get("ids"), {name: content_of(file) for name, file in files.items()}
     opened, key = {} if opened is None else opened, repr((node, config["max_sessions"], named))

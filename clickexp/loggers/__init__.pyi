@@ -5,4 +5,5 @@ from .fanout import FanOut as FanOut
 from .jsonl import JsonlLogger as JsonlLogger
 from .mlflow import MlflowLogger as MlflowLogger
 from .tensorboard import TensorBoardLogger as TensorBoardLogger
+from .trackio import TrackioLogger as TrackioLogger
 from .wandb import WandbLogger as WandbLogger

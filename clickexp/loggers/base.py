@@ -30,6 +30,7 @@ class RunInfo:
         changes: Its other overrides, such as learning_rate=0.1.
         fingerprint: Of the data.
         continues: The folder of the run whose training it continues, if that is another one.
+        sweep: The folder of the sweep that it is a job of.
     """
 
     folder: Path
@@ -44,10 +45,11 @@ class RunInfo:
     changes: tuple[str, ...] = ()
     fingerprint: str = ""
     continues: Path | None = None
+    sweep: Path | None = None
 
 
 class Logger:
-    """Receives what a run reports: start, (progress, compiling, epoch, per_rank, message)*, result, finish.
+    """Receives what a run reports: start, (progress, compiling, epoch, per_rank, message)*, result, report, finish.
 
     Every method does nothing here: a backend overrides those that it needs, and may raise in any of them
     when it stands behind `FanOut`. Constructors open nothing, since checks of a configuration run them; `start` does.
@@ -94,6 +96,25 @@ class Logger:
 
     def result(self, result: Run) -> None:
         """Reports the run's result, as written to `result.json`."""
+
+    def report(self, page: Path, figures: Mapping[str, str]) -> None:
+        """Reports the page of the finished run.
+
+        Args:
+            page: `report.html`.
+            figures: Those in it, as SVG by name.
+        """
+
+    def failed(self, reason: str) -> None:
+        """Reports the error that ends the run, such as a loss that is not finite; not that somebody interrupted it."""
+
+    def best_run(self, info: RunInfo, run: Run) -> None:
+        """Reports the best run of a sweep that has ended, to a logger that was not started.
+
+        Args:
+            info: Facts about the sweep, whose folder it has.
+            run: The run that its objective puts first.
+        """
 
     def finish(self, ok: bool) -> None:
         """Closes the run; `ok` is False if it failed. May come without a start."""

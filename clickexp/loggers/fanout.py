@@ -56,6 +56,9 @@ class FanOut(Logger):
     message = _to_each(Logger.message)
     warning = _to_each(Logger.warning)
     result = _to_each(Logger.result)
+    report = _to_each(Logger.report)
+    failed = _to_each(Logger.failed)
+    best_run = _to_each(Logger.best_run)
 
     def finish(self, ok: bool) -> None:
         """Closes the run in every logger, also in those that failed."""

@@ -1,7 +1,9 @@
 """A run on Weights & Biases, online or offline."""
 
+import contextlib
 import json
 import os
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,7 @@ import wandb
 from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
 from clickexp.loggers.values import named_values, rows, seconds_without_compilation
 from clickexp.runs.run import Run
-from clickexp.runs.store import DASHBOARD, read_object
+from clickexp.runs.store import CONFIG, DASHBOARD, MODEL, RESULT, read_object
 from clickexp.utils.documents import plain
 from clickexp.utils.paths import display_path
 
@@ -33,12 +35,13 @@ _AXES = {
 }
 """The axis of each chart, so that nobody has to set it up."""
 _SUMMARISED = ("train/*", "val/*", "epoch", "sessions")
-_ARTIFACTS = {
-    "model": ("model.npz", "config.yaml", "result.json"),
-    "report": ("report.html",),
-}
-"""Files of a run's folder by the type of the artifact that they become; without the first there is none."""
+_MODEL_FILES = (MODEL, CONFIG, RESULT)
+"""Files of a run's folder that become its artifact; without the first there is none."""
 _LONGEST_TAG = 64
+_LONGEST_NAME = 100
+"""Characters of the name of an artifact, of at most 128, that come from elsewhere."""
+_ON_WHITE = '<!DOCTYPE html><body style="background: white">{}</body>'
+"""A figure as a page: on dark dashboards its text would be lost."""
 
 
 class WandbLogger(Logger):
@@ -49,24 +52,30 @@ class WandbLogger(Logger):
         epoch       train/*, val/*, speed/sessions_per_second, speed/seconds_per_epoch
         sessions    sessions/train/*, sessions/val/*: the same over training sessions seen
         rank        rank/SPLIT/METRIC: the values per rank of the validation and the test sessions, where
-                    rank/test/examination is the examination curve of the fitted model; rank/NAME/METRIC: those of a
-                    reference on the test sessions, such as rank-CTR and, where clicks are simulated, the true user
+                    rank/test/examination is the examination curve of the fitted model
         cutoff      cutoff/test/ndcg and the like
         predicted   calibration/ece: observed click rate over predicted P(click), one point per bin
 
-    `tables/per_rank` has the values per rank as rows. The summary holds `test/*` and the bounds of their intervals,
+    The charts `references/METRIC` have the curves over ranks of the run and of its references, such as rank-CTR and,
+    where clicks are simulated, the true user. `tables/per_rank` has the values per rank as rows, `report` the page of
+    the run, and `figures/NAME` its figures. The summary holds `test/*` and the bounds of their intervals,
     `test_low/*` and `test_high/*`; `draws/*`, the means over posterior draws, with `draws_low/*` and `draws_high/*`;
     `train/*`, `val/*` of the best epoch, `parameters` and `config_hash`. In the configuration `_target_` becomes
-    `class`, without its module. Model, dataset and experiment are tags; the fitted model and the report are artifacts.
+    `class`, without its module. Model, dataset and experiment are tags.
+
+    The fitted model is an artifact, that of the best run of a sweep `model-SWEEP:best`. The log is an artifact that the
+    run has read; it holds the fingerprint of the data alone. An error that ends a run sends an alert.
 
     A run that continues an interrupted one on the same data goes on in its W&B run, which has the epochs of before.
+    Jobs of a sweep are linked in the folder `wandb` of the sweep, which `wandb leet` shows.
 
     Args:
         project: Defaults to that of the run.
         entity: User or team; defaults to yours.
         mode: `online`, `offline`, `disabled`, or `auto`, which is the mode of W&B (`WANDB_MODE`, `wandb offline`), but
             offline if there is no API key or the server does not answer. Nothing ever prompts.
-        artifacts: Whether to upload the fitted model and the report.
+        model: Whether to upload the fitted model, its configuration and result.
+        report: Whether to upload the page of the run and its figures.
         settings: Arguments of `wandb.Settings`. W&B's output and its capture of the console, which a live line would
             fill, are off unless set here.
 
@@ -79,7 +88,8 @@ class WandbLogger(Logger):
         project: str | None = None,
         entity: str | None = None,
         mode: _Mode = "auto",
-        artifacts: bool = True,
+        model: bool = True,
+        report: bool = True,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         if mode not in ("auto", "online", "offline", "disabled"):
@@ -87,12 +97,10 @@ class WandbLogger(Logger):
         self.project = project
         self.entity = entity
         self.mode = mode
-        self.artifacts = artifacts
+        self.model, self.pages = model, report
         self.settings = {"silent": True, "console": "off", "init_timeout": 30, **(settings or {})}
         self.sessions = 0
-        self._folder = Path()
-        self._place = Path(DASHBOARD)
-        self._data = ""
+        self._info = RunInfo(Path(), {}, "", "")
         self._id: str | None = None
         self._logged = 0
         self._run: wandb.Run | None = None
@@ -115,17 +123,10 @@ class WandbLogger(Logger):
 
     def start(self, info: RunInfo) -> str | None:
         """Opens the run; returns its address, or why it is offline and how to sync it."""
-        info.folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._data = info.folder, info.fingerprint
-        self._place = info.folder / DASHBOARD
         self._find_interrupted(info)
-        home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
-        if not home or not os.access(home, os.W_OK):  # else W&B's service would print its log
-            os.environ.setdefault("WANDB_CACHE_DIR", str(info.folder / "wandb"))
-        reason = (
-            self._open_automatically(info) if self.mode == "auto" else self._open(info, self.mode)
-        )
+        reason = self._open(info)
         self._remember()
+        self._link()
         run = self.run
         for axis, names in _AXES.items():
             for name in (axis, *names):
@@ -135,7 +136,7 @@ class WandbLogger(Logger):
                 over = axis if name != axis else None
                 run.define_metric(name, summary=summary, step_metric=over, hidden=name == axis)
         if run.offline:
-            path = shlex.quote(display_path(Path(run.dir).parent.resolve()))
+            path = shlex.quote(display_path(self._files.resolve()))
             return f"Weights & Biases is offline{reason}; to sync later: wandb sync {path}"
         return f"Weights & Biases: {run.url}" if run.url else None
 
@@ -167,15 +168,16 @@ class WandbLogger(Logger):
             )
 
     def result(self, result: Run) -> None:
-        """Logs curves over cutoffs, of calibration and the table per rank, and fills the summary."""
+        """Logs curves over cutoffs, of calibration and of references, the table per rank, and fills the summary."""
         self._log_curves(result)
+        self.run.log(_references(result))
         vectors = {"val": result.per_rank_val, "test": result.per_rank}
         if any(vectors.values()):
             self.run.log({"tables/per_rank": _table(vectors)})
         self.run.summary.update(_summary(result))
 
     def _log_curves(self, result: Run) -> None:
-        """Logs curves over cutoffs, of calibration, and of references over ranks."""
+        """Logs curves over cutoffs and of calibration."""
         cutoffs: dict[int, dict[str, Any]] = defaultdict(dict)
         for name, value in result.test.items():
             base, _, cutoff = name.partition("@")
@@ -186,31 +188,57 @@ class WandbLogger(Logger):
         for name, curve in result.curves.by_name().items():
             for predicted, observed in _reliability(curve) if "predicted" in curve else ():
                 self._point({"predicted": predicted, f"calibration/{name}": observed})
-        for name, reference in result.references.items():
-            for rank, row in enumerate(rows(reference.per_rank), start=1):
-                self._point(
-                    {
-                        "rank": rank,
-                        **{f"rank/{name}/{metric}": value for metric, value in row.items()},
-                    }
-                )
+
+    def report(self, page: Path, figures: Mapping[str, str]) -> None:
+        """Logs the page and its figures as panels."""
+        if not self.pages:
+            return
+        panels = {"report": wandb.Html(page, inject=False)}
+        for name, drawing in figures.items():
+            panels[f"figures/{name}"] = wandb.Html(_ON_WHITE.format(drawing), inject=False)
+        self.run.log(panels)
+
+    def failed(self, reason: str) -> None:
+        """Sends an alert."""
+        if self._run is not None:
+            text = f"{self._info.name}: {reason}"
+            self.run.alert("Run failed", text, level="ERROR")
+
+    def best_run(self, info: RunInfo, run: Run) -> None:
+        """Logs the model of the best run as `model-SWEEP:best`, in a run that has the values of that one."""
+        if not self.model:
+            return
+        self._open(info)
+        self.run.summary.update(_summary(run))
+        self._log_model(run.folder, info.folder.name, ["best", "latest"])
+        self.run.finish()
 
     def finish(self, ok: bool) -> None:
         """Closes the run on W&B, if it was opened; after a run that succeeded, with its artifacts."""
         if self._run is None:
             return
-        if ok and self.artifacts:
-            for kind, patterns in _ARTIFACTS.items():
-                self._log_artifact(kind, patterns)
         if ok:
+            self._use_log()
+            if self.model:
+                self._log_model(self._info.folder, self.run.id, ["latest"])
             self._place.unlink(missing_ok=True)
         self._run.finish(exit_code=0 if ok else 1)
+
+    @property
+    def _place(self) -> Path:
+        """The file that names the run until it has finished."""
+        return self._info.folder / DASHBOARD
+
+    @property
+    def _files(self) -> Path:
+        """The folder that W&B keeps the run in."""
+        return Path(self.run.dir).parent
 
     def _find_interrupted(self, info: RunInfo) -> None:
         """Takes up the id of the W&B run that this run continues, and the number of epochs that it has."""
         for folder in (info.folder, info.continues):
             earlier = read_object(folder / DASHBOARD) if folder else {}
-            if earlier.get("data") == self._data and isinstance(earlier.get("id"), str):
+            if earlier.get("data") == info.fingerprint and isinstance(earlier.get("id"), str):
                 self._id, self._logged = earlier["id"], int(earlier.get("epochs") or 0)
                 return
 
@@ -218,39 +246,68 @@ class WandbLogger(Logger):
         """Notes which run this is, should it be interrupted."""
         if self.run.disabled:
             return
-        note = {"id": self.run.id, "data": self._data, "epochs": self._logged}
+        note = {"id": self.run.id, "data": self._info.fingerprint, "epochs": self._logged}
         self._place.write_text(json.dumps(note))
 
-    def _log_artifact(self, kind: str, patterns: Sequence[str]) -> None:
-        """Logs files of the run's folder as an artifact; they stay where they are until they are uploaded."""
-        files = [sorted(self._folder.glob(pattern)) for pattern in patterns]
-        if not files[0]:
+    def _link(self) -> None:
+        """Links the run in the folder of its sweep, so that one look at this folder shows all jobs."""
+        sweep = self._info.sweep
+        if sweep is None or self.run.disabled:
             return
-        artifact = wandb.Artifact(f"{kind}-{self.run.id}", type=kind)
-        for file in (file for some in files for file in some):
-            name = file.relative_to(self._folder).as_posix()
-            artifact.add_file(str(file), name=name, policy="immutable", skip_cache=True)
-        self.run.log_artifact(artifact)
+        place = sweep / "wandb"
+        target = os.path.relpath(self._files.resolve(), place.resolve())
+        with contextlib.suppress(OSError):  # some file systems have no links
+            place.mkdir(parents=True, exist_ok=True)
+            (place / self._files.name).symlink_to(target)
+
+    def _log_model(self, folder: Path, name: str, aliases: list[str]) -> None:
+        """Logs the model of a run as an artifact; its files stay where they are until they are uploaded."""
+        files = [folder / file for file in _MODEL_FILES if (folder / file).is_file()]
+        if not files or files[0].name != MODEL:
+            return
+        artifact = wandb.Artifact(f"model-{_slug(name)}", type="model")
+        for file in files:
+            artifact.add_file(str(file), name=file.name, policy="immutable", skip_cache=True)
+        self.run.log_artifact(artifact, aliases=aliases)
+
+    def _use_log(self) -> None:
+        """Names the log as an input of the run; runs on the same data share the version."""
+        if not self._info.fingerprint:
+            return
+        name = str((self._info.config.get("dataset") or {}).get("name") or "log")
+        artifact = wandb.Artifact(f"log-{_slug(name)}", type="dataset")
+        with artifact.new_file("fingerprint.txt") as file:
+            file.write(self._info.fingerprint)
+        # use_artifact, which does the same, refuses runs that are offline
+        self.run._log_artifact(artifact, is_user_created=True, use_after_commit=True)
 
     def _point(self, row: Mapping[str, float | None]) -> None:
         """Logs a point of each curve that is known there, with its place on the axis."""
         self.run.log({name: value for name, value in plain(row).items() if value is not None})
 
-    def _open_automatically(self, info: RunInfo) -> str:
-        """Opens the run in the mode of W&B, but offline if it cannot be online; returns why, in brackets."""
-        mode = wandb.setup().settings.mode
-        if mode != "online":
-            return self._open(info, mode)
+    def _open(self, info: RunInfo) -> str:
+        """Opens the run; returns why it is offline although it could be online, in brackets."""
+        self._info = info
+        info.folder.mkdir(parents=True, exist_ok=True)
+        home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
+        if not home or not os.access(home, os.W_OK):  # else W&B's service would print its log
+            os.environ.setdefault("WANDB_CACHE_DIR", str(info.folder / "wandb"))
+        mode = wandb.setup().settings.mode if self.mode == "auto" else self.mode
+        if self.mode != "auto" or mode != "online":
+            self._open_in(info, mode)
+            return ""
         try:
             if wandb.login(prompt=False, verify=False):
-                return self._open(info, "online")
+                self._open_in(info, "online")
+                return ""
             reason = "no API key is configured"
         except wandb.Error as error:
             reason = " ".join(str(error).split())
-        return self._open(info, "offline", f" ({reason})")
+        self._open_in(info, "offline")
+        return f" ({reason})"
 
-    def _open(self, info: RunInfo, mode: Any, reason: str = "") -> str:
-        """Opens the run; returns the reason, for the line to the reader."""
+    def _open_in(self, info: RunInfo, mode: Any) -> None:
+        """Opens the run in a mode."""
         self._run = wandb.init(
             project=self.project or info.project,
             entity=self.entity,
@@ -267,7 +324,6 @@ class WandbLogger(Logger):
             reinit="create_new",
             settings=wandb.Settings(**self.settings),
         )
-        return reason
 
 
 def _tags(info: RunInfo) -> list[str]:
@@ -306,6 +362,34 @@ def _reliability(curve: Mapping[str, Any]) -> Sequence[tuple[float, float]]:
         for mean in (predicted, observed)
     ]
     return list(zip(*(mean.tolist() for mean in means), strict=True))
+
+
+def _references(result: Run) -> dict[str, Any]:
+    """Returns a chart for each metric that references have: their curves over ranks beside that of the run."""
+    metrics = dict.fromkeys(name for each in result.references.values() for name in each.per_rank)
+    charts = {}
+    for metric in metrics:
+        curves = {result.model: result.per_rank.get(metric, [])}
+        for name, reference in result.references.items():
+            curves[name] = reference.per_rank.get(metric, [])
+        points = {
+            name: [(rank, y) for rank, y in enumerate(curve, start=1) if y is not None]
+            for name, curve in curves.items()
+        }
+        known = {name: list(zip(*each, strict=True)) for name, each in points.items() if each}
+        charts[f"references/{metric}"] = wandb.plot.line_series(
+            xs=[ranks for ranks, _ in known.values()],
+            ys=[values for _, values in known.values()],
+            keys=list(known),
+            title=f"{metric} by rank",
+            xname="rank",
+        )
+    return charts
+
+
+def _slug(name: str) -> str:
+    """Returns a name with the letters that the name of an artifact may have."""
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII)[:_LONGEST_NAME]
 
 
 def _table(vectors: Mapping[str, Vectors]) -> wandb.Table:

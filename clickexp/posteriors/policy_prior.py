@@ -29,7 +29,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from clickexp.data import Sessions
-from clickexp.data.seen import add_counts
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.posteriors.documents import ROLES, tower_of
@@ -185,7 +184,7 @@ def lists_of_queries(
 
     for chunk in train.chunks():
         ids = chunk["query_doc_ids"]
-        add_counts(first, ids[:, 0])
+        np.add.at(first, ids[:, 0], 1)
         pairs = np.stack(np.broadcast_arrays(ids[:, :1], ids))[:, chunk.shown]
         # most lists are of queries that earlier ones have linked
         links.append(pairs[:, query[pairs[0]] != query[pairs[1]]])

@@ -22,7 +22,7 @@ from clickexp.training.earlier import shared_names
 from clickexp.types import Array
 from clickexp.utils.files import whole
 
-_MOST = 400
+MOST_SHARED = 400
 """Shared numbers of models that have intervals; the time per session grows with them."""
 WORK = 10_000_000
 """Sessions times shared numbers that are looked at, some ten seconds of one core; the first represent larger logs."""
@@ -112,6 +112,11 @@ class SharedPosterior:
             ) from error
 
 
+def count_shared(model: Model) -> int:
+    """Returns how many numbers all documents of a model share."""
+    return len(shared_names(nnx.state(with_shared_cells(model), nnx.Param)))
+
+
 def shared_posterior(
     model: Model,
     data: Data,
@@ -198,7 +203,7 @@ def _informed(
     model = with_shared_cells(model)
     params = nnx.state(model, nnx.Param)
     names = shared_names(params)
-    if not isinstance(model, ClickModel) or not 0 < len(names) <= _MOST:
+    if not isinstance(model, ClickModel) or not 0 < len(names) <= MOST_SHARED:
         return None
     model.eval()
     share = 1.0

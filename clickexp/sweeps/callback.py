@@ -21,6 +21,7 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.overrides import canonical, folder_of
 from clickexp.experiment.values import current, resolved_values
 from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep, remove_parts
+from clickexp.runs.run import Run
 from clickexp.runs.store import KEPT, Record, records
 
 _REPEAT = "repeat-"
@@ -94,9 +95,10 @@ def collected() -> Iterator[None]:
     What is refused before it starts leaves no folder behind, nor does a repetition without a new result. Of a search
     that is refused, the results of before are not printed.
     """
-    refused = False
+    refused = ended = False
     try:
         yield
+        ended = True
     except UserError:
         config = SweepCallback.config
         refused = config is not None and records(jobs_folder(config.hydra)) == SweepCallback.earlier
@@ -107,13 +109,28 @@ def collected() -> Iterator[None]:
             from clickexp.sweeps.table import collect
 
             jobs = jobs_folder(config.hydra)
-            collect(Path(config.hydra.sweep.dir), jobs, config.optimized_metric)
+            folder = Path(config.hydra.sweep.dir)
+            best = collect(folder, jobs, config.optimized_metric)
             statuses = {record.status for _, record in records(jobs)}
             if jobs.name.startswith(_REPEAT) and statuses == {KEPT}:
                 shutil.rmtree(jobs, ignore_errors=True)
+            if best is not None and ended and statuses != {KEPT}:
+                _report_best(config, folder, best)
         if claim is not None:
             claim.release()
         SweepCallback.claim = SweepCallback.config = SweepCallback.earlier = None
+
+
+def _report_best(config: DictConfig, folder: Path, best: Run) -> None:
+    """Reports the best run of a sweep to the loggers of its jobs."""
+    from clickexp.experiment.instantiate import instantiate
+    from clickexp.loggers import FanOut, RunInfo
+
+    with current(config), contextlib.suppress(UserError, OmegaConfBaseException):
+        nodes = OmegaConf.to_container(config.logger or OmegaConf.create(), resolve=True)
+        name, group = folder.name, config.group or folder.name
+        info = RunInfo(folder, {"group": group}, f"best of {name}", config.project, group, "best")
+        FanOut(instantiate(nodes, "logger").values()).best_run(info, best)
 
 
 def jobs_folder(hydra: HydraConf) -> Path:

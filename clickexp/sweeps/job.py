@@ -169,7 +169,7 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
 def _run_experiment(cfg: DictConfig, hydra: HydraConf) -> float:
     from clickexp.experiment.run import run_experiment
 
-    sweep = Path(hydra.sweep.dir).name if in_sweep(hydra) else None
+    sweep = Path(hydra.sweep.dir) if in_sweep(hydra) else None
     try:
         result = run_experiment(cfg, Path(hydra.runtime.output_dir), sweep, all_overrides(hydra))
     except RuntimeError as error:

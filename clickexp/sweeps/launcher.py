@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 
 from clickexp.errors import ConfigError, UserError, install
+from clickexp.experiment.conf import CONF
+from clickexp.experiment.hydra_errors import MENDABLE, format_hydra_error
 from clickexp.experiment.values import plain
 from clickexp.runs.objective import objective
 from clickexp.runs.run import Run
@@ -279,6 +282,26 @@ def check_pool(config: DictConfig) -> tuple[Any, dict[str, Any]]:
     del options["_target_"], options["pool"]
     check_arguments(pool, options, "hydra.launcher")
     return pool, options
+
+
+def composed_pool(overrides: Sequence[str], folder: Path) -> BasePool:
+    """Returns the pool of a launcher for other work than runs.
+
+    Args:
+        overrides: The launcher and its keys, as on the command line.
+        folder: Takes the files of a scheduler.
+
+    Raises:
+        UserError: There is no such key, or no cluster.
+    """
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config = compose("config", [*overrides], return_hydra_config=True)
+    except MENDABLE as error:
+        raise ConfigError(format_hydra_error(error, overrides)) from error
+    with flag_override(config, "readonly", False):
+        config.hydra.sweep.dir = str(folder)
+    return _new_pool(config)
 
 
 def _new_pool(config: DictConfig) -> BasePool:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from clickexp.errors import UserError
-from clickexp.runs.objective import higher_is_better, stated_by
+from clickexp.runs.objective import higher_is_better, objective, stated_by
 from clickexp.runs.run import Run, Training
 from clickexp.runs.store import (
     DONE,
@@ -40,7 +40,7 @@ _NDCG = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
 _Row = dict[str, Any]
 
 
-def collect(folder: Path, jobs: Path, metric: str, console: Console | None = None) -> None:
+def collect(folder: Path, jobs: Path, metric: str, console: Console | None = None) -> Run | None:
     """Writes and prints the results of jobs.
 
     Args:
@@ -48,22 +48,27 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         jobs: The folder below which the jobs are.
         metric: Orders the configurations, best first, where their results state which way it is better.
         console: By default that of rich.
+
+    Returns:
+        The best run by the metric; None where no job has a result, or it is not known which way is better.
     """
     console = console or get_console()
     found = records(jobs)
     if not found:
-        return
+        return None
     runs = [_run(record) for _, record in found]
     rows = [_row(record, run) for (_, record), run in zip(found, runs, strict=True)]
     try:
         _write(rows, folder)
     except OSError as error:
         print_plain(f"cannot write {display_path(folder / 'sweep.csv')}: {error}", console)
+    best = None
     if any(row["status"] in DONE for row in rows):
         done = [run for run in runs if run]
         order = _comparable(done, metric)
         better = higher_is_better(order, stated_by(done)) if order else None
         console.print(_means(done, order, better, console))
+        best = _best(done, order, better)
     settled = {row["config_hash"] for row in rows if row["status"] in (*DONE, PRUNED)}
     pairs = zip(found, rows, strict=True)
     missing = [(job, row) for (job, _), row in pairs if row["config_hash"] not in settled]
@@ -79,6 +84,7 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         print_plain("the same command again runs what has no result", console)
     elif len(rows) > 1:
         print_plain(f"next: clickexp-compare {display_path(folder)}", console)
+    return best
 
 
 def _run(record: Record) -> Run | None:
@@ -179,6 +185,16 @@ def _in_run(metric: str) -> str:
 def _sort_key(group: "Group", metric: str, better: bool) -> float:
     mean = float(group.spread(_in_run(metric)).mean)
     return math.inf if math.isnan(mean) else -mean if better else mean
+
+
+def _best(runs: Sequence[Run], metric: str | None, better: bool | None) -> Run | None:
+    """Returns the run with the best value, the first of equals."""
+    if metric is None or better is None:
+        return None
+    values = [(objective(run, metric), run) for run in runs]
+    known = [(value, run) for value, run in values if not math.isnan(value)]
+    choose = max if better else min
+    return choose(known, key=lambda pair: pair[0])[1] if known else None
 
 
 def _comparable(runs: Sequence[Run], metric: str) -> str | None:

@@ -21,3 +21,11 @@ def peak_memory() -> dict[str, float]:
     if "peak_bytes_in_use" in reported:
         peaks["peak_device_mib"] = reported["peak_bytes_in_use"] / _MIB
     return peaks
+
+
+def free_device_bytes() -> int | None:
+    """Returns the least memory that is free on a device of this process; None where devices do not report it."""
+    reports = [device.memory_stats() or {} for device in jax.local_devices()]
+    if any("bytes_limit" not in report for report in reports):
+        return None
+    return min(report["bytes_limit"] - report.get("bytes_in_use", 0) for report in reports)

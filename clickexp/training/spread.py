@@ -10,7 +10,7 @@ from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 
 from clickexp.data import Superbatch
-from clickexp.data.feed import FEATURE_TABLE, place_of
+from clickexp.data.feed import is_table, place_of
 from clickexp.errors import ConfigError
 from clickexp.parameters.table import Rows
 from clickexp.training.sparse import learned_priors, packing
@@ -149,7 +149,7 @@ class SeveralDevices(OneDevice):
     def check(self, batch: Superbatch) -> None:
         """ConfigError where devices cannot have equally many sessions of a batch."""
         number = self.placement.devices
-        for values in (values for name, values in batch.arrays.items() if name != FEATURE_TABLE):
+        for values in (values for name, values in batch.arrays.items() if not is_table(name)):
             size = values.shape[1]
             if size % number:
                 raise ConfigError(

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +12,15 @@ import optax
 from flax import nnx
 
 from clickexp.data import Sessions, Superbatch
-from clickexp.data.feed import Compiled, Data, feed, session_count
+from clickexp.data.feed import Compiled, Data, feed, resident_on, session_count
+from clickexp.data.loader import resident_bytes
 from clickexp.evaluation.evaluator import ModelState
 from clickexp.evaluation.inputs import ColumnSelection
 from clickexp.models.base import Model
 from clickexp.training.base import BaseTrainer
 from clickexp.training.earlier import EarlierLogs
 from clickexp.training.loop import Learner
+from clickexp.training.memory import free_device_bytes
 from clickexp.training.optimizers import Optimizer, optimizer_of
 from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse.huge_pages import use_huge_pages
@@ -26,10 +29,13 @@ from clickexp.training.sparse.packing import Path
 from clickexp.training.spread import placement_on, training_on
 from clickexp.training.step import TrainState, TrainStep, decayed, learning_rates, split_model
 from clickexp.training.stopping import EarlyStopping, Stopping
-from clickexp.utils.bounds import BatchSize, Fraction, NonNegativeInt, PositiveInt, Seed
+from clickexp.utils.bounds import BatchSize, Fraction, NonNegativeInt, OneOf, PositiveInt, Seed
 
+AUTO = "auto"
 _MAX_BATCH = 4096
 MIN_STEPS = 128
+_MOST_RESIDENT = 0.4
+"""Share of the free memory that resident sessions take at most: twice as much, while they are copied."""
 _FIXED_PRIOR = 3
 """Epochs before precisions of priors are learned, which rows that have not yet left their start would make too high."""
 
@@ -57,6 +63,8 @@ class Trainer(BaseTrainer):
         devices: How many devices share the rows of tables and the sessions of each batch, to the same estimates; `all`
             takes those that JAX sees in this process.
         earlier: What earlier logs say, where the model is fitted to a log that goes on.
+        resident: Whether training sessions stay on the devices, each of which has all, so that of an epoch only their
+            order travels; `auto`: on accelerators, where they take less than 40% of the memory that is free.
     """
 
     optimizer: Optimizer | optax.GradientTransformation | None = None
@@ -70,6 +78,7 @@ class Trainer(BaseTrainer):
     seed: Seed = 0
     devices: PositiveInt | str = 1
     earlier: EarlierLogs = dataclasses.field(default_factory=EarlierLogs)
+    resident: bool | Annotated[str, OneOf(AUTO)] = AUTO
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,6 +130,7 @@ class _GradientDescent(Learner):
             self.warmup_passes = _FIXED_PRIOR
             self._refit_priors = Compiled(self._devices.refit_priors, donate_argnums=0)
             self.programs.append(self._refit_priors)
+        self._resident: tuple[Data, Mapping[str, jax.Array] | None] | None = None
         seed = trainer.seed if trainer.shuffle else None
         rates = learning_rates(self.state)
         self.settings = {"seed": seed, "batch_size": trainer.batch_size, "learning rates": rates}
@@ -222,9 +232,28 @@ class _GradientDescent(Learner):
         size = self._trainer.batch_size or max(_fitting_batch_size(sessions), number)
         data = self._select_columns(data, self._first_state)
         steps, mesh = self._trainer.steps_per_execution, self._devices.mesh
-        for batch in feed(data, size, steps, seed, epoch, mesh):
+        for batch in feed(data, size, steps, seed, epoch, mesh, self._tables(data)):
             self._devices.check(batch)
             yield batch
+
+    def _tables(self, data: Data) -> Mapping[str, jax.Array] | None:
+        """The sessions on the devices, where they stay there; copied once."""
+        if self._resident is None or self._resident[0] is not data:
+            tables = None
+            if isinstance(data, Sessions) and _stays(self._trainer.resident, data):
+                tables = resident_on(data, self._devices.mesh)
+            self._resident = data, tables
+        return self._resident[1]
+
+
+def _stays(resident: bool | str, sessions: Sessions) -> bool:
+    """Returns whether sessions stay on the devices."""
+    if resident != AUTO:
+        return bool(resident)
+    if jax.default_backend() == "cpu":  # which computes with arrays as they lie
+        return False
+    free = free_device_bytes()
+    return free is not None and resident_bytes(sessions) < _MOST_RESIDENT * free
 
 
 def _fitting_batch_size(sessions: int) -> int:

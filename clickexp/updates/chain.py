@@ -84,7 +84,7 @@ class EarlierRun:
     @property
     def numberings(self) -> dict[str, Numbering]:
         """How the run numbers documents and categories, as readers take it; new ones come behind."""
-        files = {"ids": self.folder / IDS, "encoding": self.folder / ENCODING}
+        files = {"ids": self.folder / IDS, "learned": self.folder / ENCODING}
         return {name: Numbering(file, True) for name, file in files.items() if file.is_file()}
 
     @property

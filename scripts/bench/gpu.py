@@ -14,8 +14,9 @@ import re
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from ours import build
 from report import machine
 
 from clickexp.data import Sessions, Superbatch, superbatches
-from clickexp.data.feed import Compiled
+from clickexp.data.feed import Compiled, feed, resident_on
 from clickexp.training import natural_gradient
 from clickexp.training.accelerators import slow_scatter
 from clickexp.training.memory import peak_memory
@@ -195,21 +196,20 @@ def copies(text: str, rows: int) -> int:
     return sum(bool(m) and m[2].startswith("copy") and f"[{rows + 1}," in m[1] for m in found)
 
 
-def feed(rows: int, count: int, batch_size: int) -> list[tuple[str, float]]:
+def epochs(rows: int, count: int, batch_size: int) -> list[tuple[str, float]]:
     """M sessions/s of the loader, and of PBM's epochs from the loader and from what lies on the device."""
     log = sessions(rows, count)
     case = Case("PBM", rows, log)
     times = [loader_seconds(log, batch_size, STEPS, 1, epoch) for epoch in range(3)]
-    resident = on_device(superbatches(log, batch_size, STEPS))
-    number = itertools.count()
-    fed = median_seconds(
-        lambda: case.epoch(superbatches(log, batch_size, STEPS, seed=1, epoch=next(number))), 3
-    )
-    return [
-        ("loader alone, shuffled", count / statistics.median(times) / 1e6),
-        ("epoch, fed", count / fed / 1e6),
-        ("epoch, resident", count / median_seconds(lambda: case.epoch(resident), 3) / 1e6),
-    ]
+    rates = [("loader alone, shuffled", count / statistics.median(times) / 1e6)]
+    numbers = itertools.count()
+    for name, tables in (("epoch, fed", None), ("epoch, resident", resident_on(log))):
+
+        def epoch(tables: Mapping[str, jax.Array] | None = tables) -> Any:
+            return case.epoch(feed(log, batch_size, STEPS, 1, next(numbers), resident=tables))
+
+        rates.append((name, count / median_seconds(epoch, 3) / 1e6))
+    return rates
 
 
 def steps_of_models(tables: Sequence[int], batch_sizes: Sequence[int]) -> Iterator[tuple]:
@@ -283,7 +283,7 @@ def main() -> None:
     if "feed" in wanted:
         count, size = (200_000, 4096) if small else (10_000_000, 16_384)
         title = f"PBM, {count:,} sessions, {tables[1]:.0e} rows, batches of {size:,}"
-        print_rows(title, ("", "M sessions/s"), feed(tables[1], count, size))
+        print_rows(title, ("", "M sessions/s"), epochs(tables[1], count, size))
     peaks = peak_memory()
     print(", ".join(f"{name}: {value:,.0f}" for name, value in peaks.items()))
     print(f"{time.perf_counter() - start:.0f} s")

@@ -23,12 +23,18 @@ def uniform(folder: Path, count: int, ranks: int, pairs: int) -> Sessions:
     return packed(folder, [("sessions", sessions)])["sessions"]
 
 
-def seconds(sessions: Sessions, batch_size: int, steps: int, seed: int | None, epoch: int) -> float:
+def seconds(
+    sessions: Sessions,
+    batch_size: int,
+    steps: int,
+    seed: int | None,
+    epoch: int,
+    numbers_alone: bool = False,
+) -> float:
     """Processor time of one epoch, the order included, nothing done with the batches."""
     start = time.process_time()
-    assert sum(
-        part.sessions for part in superbatches(sessions, batch_size, steps, seed=seed, epoch=epoch)
-    )
+    order = {"seed": seed, "epoch": epoch, "numbers_alone": numbers_alone}
+    assert sum(part.sessions for part in superbatches(sessions, batch_size, steps, **order))
     return time.process_time() - start
 
 
@@ -46,14 +52,19 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         sessions = uniform(Path(temporary) / "pack", args.sessions, args.ranks, args.pairs)
-        print(f"{'order':<10} {'M sessions / CPU s':>20} {'slowest':>10}")
-        for name, seed in (("file", None), ("shuffled", 1)):
+        print(f"{'order':<24} {'M sessions / CPU s':>20} {'slowest':>10}")
+        ways = {
+            "file": (None, False),
+            "shuffled": (1, False),
+            "shuffled, numbers alone": (1, True),
+        }
+        for name, (seed, numbers_alone) in ways.items():
             times = [
-                seconds(sessions, args.batch_size, args.steps, seed, epoch)
+                seconds(sessions, args.batch_size, args.steps, seed, epoch, numbers_alone)
                 for epoch in range(args.epochs)
             ]
             rates = args.sessions / np.array(times) / 1e6
-            print(f"{name:<10} {np.median(rates):>20.1f} {rates.min():>10.1f}")
+            print(f"{name:<24} {np.median(rates):>20.1f} {rates.min():>10.1f}")
 
 
 if __name__ == "__main__":

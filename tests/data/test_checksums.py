@@ -10,6 +10,7 @@ from refusals import refuses
 from stored_logs import reseal
 
 from clickexp.data import Log, LogWriter, SourceLocation, checksums, log_format
+from clickexp.data.arrays import new_array, write_rows
 from clickexp.data.names import read_names
 from clickexp.data.prepared import verify_log
 from clickexp.data.records import columns_of, width_of
@@ -249,3 +250,23 @@ def test_a_damaged_cache_is_made_again_with_a_line(tmp_path, caplog):
         assert [path.name for path in (tmp_path / "cache").iterdir()] == [kept.name]
     (kept / "log.json").unlink()
     assert opened() == expected and "log.json is missing" in caplog.messages[-1]
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 5), (5, 0), (1, 1), (1000, 77), (3, 1 << 20)])
+def test_checksums_of_parts_join_to_that_of_the_whole(sizes):
+    first, second = (np.random.default_rng(size).bytes(size) for size in sizes)
+    joined = checksums.joined_checksum(zlib.crc32(first), zlib.crc32(second), len(second))
+    assert joined == zlib.crc32(first + second)
+
+
+def test_rows_that_are_written_apart_make_the_array(tmp_path):
+    values = np.random.default_rng(0).integers(0, 99, (7, 3, 2)).astype(np.int16)
+    new_array(tmp_path / "a.npy", np.int16, values.shape)
+    assert not np.load(tmp_path / "a.npy").any()
+    sums = [
+        write_rows(tmp_path / "a.npy", 4, iter([values[4:5], values[5:].astype(np.int64)])),
+        write_rows(tmp_path / "a.npy", 0, iter([values[:4]])),
+    ]
+    np.save(tmp_path / "b.npy", values)
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+    assert sums == [zlib.crc32(values[4:].tobytes()), zlib.crc32(values[:4].tobytes())]

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from clickexp.data import id_table as ids
 from clickexp.data.id_table import IdTable, pair_keys
+from clickexp.errors import DataError
 
 MASK = (1 << 64) - 1
 
@@ -62,3 +64,31 @@ def test_wider_integers_have_keys_of_their_own():
     edge = np.array([-(1 << 63), -2, -1, 0, 1, 1 << 31, 1 << 32, 1 << 33, (1 << 63) - 1], np.int64)
     first, second = (values.ravel() for values in np.meshgrid(edge, edge))
     assert len(np.unique(pair_keys(first, second))) == edge.size**2
+
+
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+def test_keys_are_given_back_in_the_order_of_their_ids(keys):
+    table = IdTable()
+    for part in np.array_split(keys, 3):
+        table.ids(part, part + np.uint64(3))
+    distinct = [*dict.fromkeys(keys.tolist())]
+    np.testing.assert_array_equal(table.keys(), np.array(distinct, np.uint64))
+    second = table.second_keys()
+    np.testing.assert_array_equal(second, np.array(distinct, np.uint64) + np.uint64(3))
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["in one call", "in a later one"])
+def test_second_keys_show_two_things_of_one_key(at):
+    keys, second = np.array([4, 5, 4], np.uint64), np.array([1, 2, 3], np.uint64)
+    table = IdTable()
+    assert table.ids(keys[:2], second[:2]).tolist() == [1, 2]
+    with refuses(DataError, "one 64-bit key", "2^32"):
+        table.ids(keys[2 * at :], second[2 * at :])
+    assert table.ids(keys[:2], second[:2]).tolist() == [1, 2]
+
+
+def test_second_keys_of_pairs_are_others():
+    first, second = (each.ravel() for each in np.meshgrid(np.arange(300), np.arange(300)))
+    keys = ids.second_pair_keys(first, second)
+    assert len(np.unique(keys)) == keys.size
+    assert not np.isin(keys, pair_keys(first, second)).any()

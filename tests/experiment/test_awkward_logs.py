@@ -10,6 +10,7 @@ import clickexp
 from clickexp.cli.export import main as export
 from clickexp.errors import DataError
 from clickexp.experiment.build import build, open_loggers
+from clickexp.loggers import Logger
 
 SMALL = {"model": "pbm", "dataset": "lists", "logger": [], "progress": "off", "trainer.epochs": 1}
 
@@ -94,6 +95,24 @@ def test_declared_columns_that_the_model_does_not_read_are_named(tmp_path, capsy
     with open_loggers(config) as logger:
         build(config, tmp_path, logger)
     assert "declares: ad, price." in " ".join("".join(capsys.readouterr()).split())
+
+
+@pytest.mark.parametrize(
+    "error, reasons", [(ValueError, ["ValueError: it broke"]), (KeyboardInterrupt, [])]
+)
+def test_loggers_receive_the_error_that_ends_a_run(error, reasons):
+    """Not that somebody interrupted it."""
+    received = []
+
+    class Alerts(Logger):
+        def failed(self, reason):
+            received.append(reason)
+
+    config = resolved("model=pbm", "logger=[]", "progress=off")
+    config.loggers["alerts"] = Alerts()
+    with pytest.raises(error), open_loggers(config):
+        raise error("it\nbroke")
+    assert received == reasons
 
 
 @pytest.mark.parametrize(

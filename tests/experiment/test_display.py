@@ -27,7 +27,7 @@ def changes(*overrides):
         trainer=None,
         origin=origin,
     )
-    return run_info(parts, "sweep").changes
+    return run_info(parts, Path("sweep")).changes
 
 
 def test_overrides_are_named_by_their_keys_and_sizes_by_the_last_part():

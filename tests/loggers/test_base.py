@@ -19,6 +19,9 @@ CALLS = {
     "message": ("hello",),
     "warning": ("careful",),
     "result": ({"test": {}},),
+    "report": ("report.html", {}),
+    "failed": ("it broke",),
+    "best_run": (None, {}),
 }
 
 

@@ -1,11 +1,16 @@
-"""TensorBoard and MLflow: files and databases that runs write, read back by the tools' own readers."""
+"""TensorBoard, MLflow and Trackio: files and databases that runs write, read back by the tools' own readers."""
 
 import builtins
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from clickexp.errors import UserError
-from clickexp.loggers import MlflowLogger, RunInfo, TensorBoardLogger
+from clickexp.loggers import MlflowLogger, RunInfo, TensorBoardLogger, TrackioLogger
 from clickexp.runs.run import Run
 
 RESULT = {
@@ -85,9 +90,75 @@ def test_mlflow_reads_settings_metrics_and_artifacts(tmp_path, monkeypatch):
     assert curve("rank/true user/ppl") == {1: 1.25, 2: 1.125}
 
 
+TRACKIO = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_dashboards import report
+from clickexp.loggers import RunInfo, TrackioLogger
+
+report(TrackioLogger(), Path("run"))
+failing = TrackioLogger()
+failing.start(RunInfo(Path("other"), {{}}, "PBM-2", "tests"))
+failing.failed("OSError: it broke")
+failing.finish(False)
+"""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """What Trackio's command reads of two runs of a process, which printed nothing."""
+    folder = tmp_path_factory.mktemp("trackio")
+    env = os.environ | {
+        "TRACKIO_DIR": str(folder / "runs"),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+
+    def called(*words):
+        command = [sys.executable, *words]
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert called("-c", TRACKIO) == ""
+
+    def read(*words):
+        code = "from trackio.cli import main; main()"
+        return json.loads(called("-c", code, *words, "--project", "tests", "--json"))
+
+    return read
+
+
+def test_trackio_reads_curves_over_epochs_and_ranks(kept):
+    def curve(name):
+        points = kept("get", "metric", "--run", "PBM-1", "--metric", name)["values"]
+        return {point["step"]: point["value"] for point in points}
+
+    assert curve("train/loss") == {1: 0.5, 2: 0.25}
+    assert curve("speed/seconds_per_epoch") == {1: 1.5, 2: 1.5}
+    assert curve("rank/test/ppl") == {1: 1.5} and curve("rank/test/ll") == {1: -0.5, 2: -0.25}
+    assert curve("rank/true user/ppl") == {1: 1.25, 2: 1.125}
+    assert {name: curve(f"final/{name}") for name in FINAL} == {
+        name: {0: value} for name, value in FINAL.items()
+    }
+
+
+def test_trackio_has_the_settings_and_an_alert_of_the_run_that_failed(kept):
+    config = kept("get", "run", "--run", "PBM-1")["config"]
+    assert (config["seed"], config["optimizer.learning_rate"]) == (1, 0.5)
+    assert config["_Group"] == "users"
+    (alert,) = kept("list", "alerts")["alerts"]
+    assert (alert["run"], alert["title"]) == ("PBM-2", "Run failed")
+    assert (alert["text"], alert["level"]) == ("OSError: it broke", "error")
+
+
 @pytest.mark.parametrize(
     "logger, package, extra",
-    [(TensorBoardLogger, "tensorboardX", "tensorboard"), (MlflowLogger, "mlflow", "mlflow")],
+    [
+        (TensorBoardLogger, "tensorboardX", "tensorboard"),
+        (MlflowLogger, "mlflow", "mlflow"),
+        (TrackioLogger, "trackio", "trackio"),
+    ],
 )
 def test_a_missing_package_is_an_error_that_names_the_extra(logger, package, extra, monkeypatch):
     whole = builtins.__import__
@@ -105,3 +176,4 @@ def test_a_missing_package_is_an_error_that_names_the_extra(logger, package, ext
 def test_finish_may_come_without_a_start():
     TensorBoardLogger().finish(False)
     MlflowLogger().finish(False)
+    TrackioLogger().finish(False)

@@ -68,7 +68,8 @@ def experiment(folder, break_at):
     fan = FanOut([ConsoleLogger(progress="plain"), JsonlLogger(), backend])
     fan.start(RunInfo(
         folder=Path(folder), config={CONFIG}, name=folder, project="tests",
-        group="a group", job_type="train", tags=("first", "second"), notes="some notes",
+        group="a group", job_type="train", tags=("first", "second"), notes="some notes", fingerprint="f00d",
+        sweep=Path("jobs"),
     ))
     for epoch in (1, 2):
         if epoch == break_at:
@@ -79,16 +80,19 @@ def experiment(folder, break_at):
             "sessions": 10, "improved": True}})
     fan.per_rank("val", {PER_RANK_VAL})
     fan.per_rank("test", {PER_RANK})
-    train = {RESULT["train"]} | {{
-        "best_epoch": 2, "sessions": 20, "compile_seconds": 0.1, "sessions_per_second": 5.0}}
     fan.result(Run.of({RESULT} | {{"train": train}}))
     for name in ("model.npz", "config.yaml", "report.html"):
-        (Path(folder) / name).parent.mkdir(exist_ok=True)
         (Path(folder) / name).write_text(name)
+    fan.report(Path(folder) / "report.html", {{"learning": "<svg>a curve</svg>"}})
+    if break_at:
+        fan.failed("OSError: it broke")
     fan.finish(ok=not break_at)
 
+train = {RESULT["train"]} | {{
+    "best_epoch": 2, "sessions": 20, "compile_seconds": 0.1, "sessions_per_second": 5.0}}
+
 def interrupted(folder, epochs, ok, **more):
-    backend = WandbLogger(artifacts=False)
+    backend = WandbLogger(model=False, report=False)
     backend.start(RunInfo(Path(folder), {{}}, folder, "tests", **more))
     for epoch in epochs:
         backend.epoch({{"epoch": epoch, "train/loss": 0.5 / epoch, "sessions": 10}})
@@ -97,9 +101,15 @@ def interrupted(folder, epochs, ok, **more):
 interrupted("first", (1, 2), False, fingerprint="a")
 interrupted("second", (1, 2, 3), True, fingerprint="a", continues=Path("first"))
 interrupted("other", (1, 2), True, fingerprint="b", continues=Path("first"))
+failing = WandbLogger()
+failing.start(RunInfo(Path("failing"), {{}}, "PBM-1", "tests"))
+failing.failed("DivergedError: the loss is nan")
+failing.finish(False)
 WandbLogger().start(RunInfo(folder=Path("left open"), config={{}}, name="left open", project="tests"))
 experiment("whole", break_at=None)
 experiment("broken", break_at=2)
+info = RunInfo(Path("sweep"), {{"group": "sweep"}}, "best of sweep", "tests", "sweep", "best")
+WandbLogger().best_run(info, Run.of({RESULT} | {{"train": train}}, folder=Path("whole")))
 """
 
 
@@ -192,8 +202,9 @@ def test_summary_of_the_run(written):
     expected |= {"config_hash": "abc123", "parameters": 7, "epoch": 2, "sessions": 20}
     assert {name: run["summary"][name] for name in expected} == expected
     prefixes = {name.partition("/")[0] for name in run["summary"] if not name.startswith("_")}
+    panels = {"report", "figures", "references"}
     bounds = {"test_low", "test_high", "draws", "draws_low", "draws_high"}
-    assert prefixes == bounds | {
+    assert prefixes == bounds | panels | {
         "test",
         "val",
         "train",
@@ -205,18 +216,87 @@ def test_summary_of_the_run(written):
     }
 
 
-def test_the_model_and_the_report_are_artifacts_of_runs_that_succeed(records, written):
-    def artifacts(found):
-        found = [record["artifact"] for record in found if record["type"] == "artifact"]
-        return {
-            one["type"]: sorted(entry["path"] for entry in one["manifest"]["contents"])
-            for one in found
-        }
+def artifacts(written, run):
+    """By type the name, the aliases, the paths, and whether the run has read it."""
+    lines = map(json.loads, inspect(written[1], run).splitlines())
+    found = [line["artifact"] for line in lines if line["type"] == "artifact"]
+    return {
+        one["type"]: (
+            one["name"].replace(line_id(written, run), "ID"),
+            sorted(one["aliases"]),
+            sorted(entry["path"] for entry in one["manifest"]["contents"]),
+            one.get("use_after_commit", False),
+        )
+        for one in found
+        if one["type"] != "run_table"
+    }
 
-    found = artifacts(records)
-    assert found["model"] == ["config.yaml", "model.npz"] and found["report"] == ["report.html"]
-    broken = [json.loads(line) for line in inspect(written[1], "broken").splitlines()]
-    assert not {"model", "report"} & set(artifacts(broken))
+
+def line_id(written, run):
+    (folder,) = (written[1] / run / "wandb").glob("offline-run-*")
+    return folder.name.rpartition("-")[2]
+
+
+def test_models_are_artifacts_of_runs_that_succeed_and_logs_their_inputs(written):
+    files = ["config.yaml", "model.npz"]
+    assert artifacts(written, "whole") == {
+        "model": ("model-ID", ["latest"], files, False),
+        "dataset": ("log-clicks", ["latest"], ["fingerprint.txt"], True),
+    }
+    assert artifacts(written, "broken") == {}
+    assert artifacts(written, "second") == {
+        "dataset": ("log-log", ["latest"], ["fingerprint.txt"], True)
+    }
+
+
+def test_the_best_model_of_a_sweep_has_an_alias(written):
+    found = artifacts(written, "sweep")
+    assert found == {
+        "model": ("model-sweep", ["best", "latest"], ["config.yaml", "model.npz"], False)
+    }
+    run = json.loads(inspect(written[1], "sweep", "--summary"))
+    assert (run["name"], run["summary"]["test/ll"]) == ("best of sweep", -0.3)
+
+
+def test_jobs_are_linked_in_the_folder_of_their_sweep(written):
+    for run in ("whole", "broken"):
+        (folder,) = (written[1] / run / "wandb").glob("offline-run-*")
+        link = written[1] / "jobs/wandb" / folder.name
+        assert link.is_symlink() and link.samefile(folder)
+
+
+def test_references_share_a_chart_with_the_run(written, records):
+    (file,) = (written[1] / "whole").rglob("ll_table*.table.json")
+    table = json.loads(file.read_text())
+    points = [(1, -0.5), (2, -0.25), (3, -0.125)]
+    own = [[rank, "PBM", value] for rank, value in points]
+    baseline = [[1, "rank-CTR", -0.7], [2, "rank-CTR", -0.3]]
+    names = ("step", "lineKey", "lineVal")
+    order = [table["columns"].index(name) for name in names]
+    assert sorted([row[i] for i in order] for row in table["data"]) == sorted(own + baseline)
+    assert "references/ll" in json.dumps(
+        [record for record in records if record["type"] == "config"]
+    )
+
+
+def test_the_report_and_its_figures_are_panels(written):
+    media = written[1] / "whole/wandb"
+    (page,) = media.rglob("media/html/report_*.html")
+    (figure,) = media.rglob("media/html/figures/learning_*.html")
+    assert page.read_text() == "report.html"
+    assert "<svg>a curve</svg>" in figure.read_text()
+    assert not [*(written[1] / "first").rglob("media/html/*")]
+
+
+def test_an_error_that_ends_a_run_sends_an_alert(written):
+    def alerts(run):
+        lines = map(json.loads, inspect(written[1], run).splitlines())
+        return [line["alert"] for line in lines if line["type"] == "alert"]
+
+    (alert,) = alerts("failing")
+    assert (alert["title"], alert["level"]) == ("Run failed", "ERROR")
+    assert alert["text"] == "PBM-1: DivergedError: the loss is nan"
+    assert alerts("first") == alerts("whole") == []
 
 
 def test_group_and_job_type(records):
@@ -241,8 +321,6 @@ def test_one_row_a_rank_without_unknown_values(history):
         {"rank": 1, "rank/test/ll": -0.5, "rank/test/ppl": 1.5, "rank/test/sessions": 30},
         {"rank": 2, "rank/test/ll": -0.25, "rank/test/sessions": 20},
         {"rank": 3, "rank/test/ll": -0.125, "rank/test/ppl": 1.25, "rank/test/sessions": 10},
-        {"rank": 1, "rank/rank-CTR/ll": -0.7},
-        {"rank": 2, "rank/rank-CTR/ll": -0.3},
     ]
 
 

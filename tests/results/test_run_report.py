@@ -42,7 +42,7 @@ def unrendered(monkeypatch):
 def report(folder, changed=(("seed", "3", 0),), command="clickexp seed=3", **result):
     usual = {"test": TEST, "references": REFERENCES, "per_rank": RANKS, "groups": GROUPS}
     write_run(folder, "UBM", 3, **usual | result)
-    return write_report(find_runs([folder])[0][0], changed, command)
+    return write_report(find_runs([folder])[0][0], changed, command)[0]
 
 
 class Rows(HTMLParser):
@@ -336,7 +336,7 @@ def test_names_are_text_without_control_characters(tmp_path):
     }
     changed = [(hostile, hostile, hostile)]
     foreign = Run.of(result, folder=run.folder)
-    file = write_report(foreign, changed, f"clickexp tags={hostile}")
+    file, _ = write_report(foreign, changed, f"clickexp tags={hostile}")
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert "<b a" not in text and text.count("[31m&lt;b a=") > 10

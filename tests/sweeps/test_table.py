@@ -74,6 +74,16 @@ def test_means_over_seeds_best_first(sweep):
     assert f"job 4 failed. Its log: {sweep}/4/job.log" in printed(sweep)
 
 
+def test_the_best_run_is_that_of_the_objective(sweep):
+    console = Console(file=io.StringIO())
+    assert collect(sweep, sweep, "val/loss", console).folder == sweep / "2"  # ubm, seed 1
+    higher = {"ll": True}
+    for number, ll in ((5, -0.05), (6, -0.75)):
+        job(sweep, number, [f"seed={number}"], 0.5, test={"ll": ll}, higher_is_better=higher)
+    assert collect(sweep, sweep, "test/ll", console).folder == sweep / "5"
+    assert collect(sweep / "4", sweep / "4", "val/loss", console) is None  # it failed
+
+
 @pytest.mark.parametrize("ndcg", [True, False])
 def test_losses_of_several_kinds_order_nothing(ndcg, tmp_path):
     """The best ranker by nDCG is first, and without labels the order stays."""

@@ -42,6 +42,13 @@ class Extent:
         self.lists += len(lengths)
         self.documents += int(lengths.sum())
 
+    def join(self, later: "Extent") -> None:
+        """Adds the lists of later files."""
+        if later.longest > self.longest:
+            self.longest, self._error = later.longest, later._error
+        self.lists += later.lists
+        self.documents += later.documents
+
     def ranks(self, columns: Iterable[str | Column], remedy: str) -> int:
         """The length of the longest list, at least 1; DataError where padding to it outweighs the documents."""
         per_document = [column for column in declared(columns).values() if column.per_document]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import numpy as np
 
+from clickexp.data.ingest.times import TimeCheck
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import FaultyLogError
@@ -48,6 +49,12 @@ class _Kind:
                 self.found.append(what)
         self.count += len(rows)
 
+    def join(self, later: "_Kind") -> None:
+        """Adds the rows of later files."""
+        self.count += later.count
+        self.places = [*self.places, *later.places][:_SHOWN]
+        self.found = list(dict.fromkeys([*self.found, *later.found]))[:_SHOWN]
+
     def counted(self) -> str:
         """How many rows, and the next places of the same file: " (5 rows, next 7, 9, ...)"."""
         if self.count == 1:
@@ -80,10 +87,11 @@ class Faults:
 
     Attributes:
         rows: Rows that were read, which the reader counts.
+        times: Compares the times of all rows.
     """
 
     def __init__(self) -> None:
-        self.rows = 0
+        self.rows, self.times = 0, TimeCheck()
         self._kinds: dict[tuple[str, str], _Kind] = {}
 
     def at(self, location: SourceLocation) -> "CountedLocation":
@@ -113,6 +121,20 @@ class Faults:
             self._kinds.setdefault((kind, remedy), _Kind(remedy, unit)).add(
                 location, rows, describe
             )
+
+    def join(self, later: "Faults") -> None:
+        """Adds the faults of later files.
+
+        Raises:
+            DataError: Their times are of another kind.
+        """
+        self.rows += later.rows
+        self.times.join(later.times)
+        for key, kind in later._kinds.items():
+            if key in self._kinds:
+                self._kinds[key].join(kind)
+            else:
+                self._kinds[key] = kind
 
     def end(
         self, invalid: str, log: LogWriter, left: int, options: Mapping[str, str] | None = None

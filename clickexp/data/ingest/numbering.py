@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from clickexp.data.id_table import IdTable, pair_keys
+from clickexp.data.id_table import IdTable, pair_keys, second_pair_keys
 from clickexp.data.ingest.lists import Lists
-from clickexp.data.names import NamesWriter, keys_of
+from clickexp.data.names import NamesWriter, keys_of, second_keys_of
 from clickexp.errors import DataError
 
 PAIR_KEYS = ("query_document", "document")
@@ -42,21 +42,30 @@ class PairIds:
         if names is not None and names.earlier is not None:
             self.continue_from(names.earlier)
 
+    @property
+    def tables(self) -> dict[str, IdTable]:
+        """What numbers packed columns, by column."""
+        queries = {} if self._own else {"query_ids": self._queries}
+        return {"query_doc_ids": self._rows, **queries}
+
     def __len__(self) -> int:
         return len(self._rows)
 
     def number(self, lists: Lists) -> Lists:
         """Returns the lists with rows for documents; queries may be missing where documents alone have rows."""
         documents, sessions = pl.Series(lists.documents["query_doc_ids"]), dict(lists.sessions)
-        keys, named = keys_of(documents), {"document": documents}
+        keys, second, named = keys_of(documents), second_keys_of(documents), {"document": documents}
         if "query_ids" in sessions:
             queries = pl.Series(sessions["query_ids"])
-            query_keys = keys_of(queries)
-            sessions["query_ids"] = queries if self._own else self._queries.ids(query_keys)
+            query_keys, second_query_keys = keys_of(queries), second_keys_of(queries)
+            if not self._own:
+                sessions["query_ids"] = self._queries.ids(query_keys, second_query_keys)
             if self.pair_key == "query_document":
+                others = query_keys if second_query_keys is None else second_query_keys
+                second = second_pair_keys(others[lists.rows], keys if second is None else second)
                 keys = pair_keys(query_keys[lists.rows], keys)
                 named = {"query": queries, **named}
-        rows = self._rows.ids(keys)
+        rows = self._rows.ids(keys, second)
         if self._names is not None:
             new = self._names.unnamed(rows)
             at = {"query": lists.rows[new], "document": new}

@@ -1,6 +1,6 @@
 """Result pages put together from rows of impressions, whatever their order, with faulty ones left out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,8 @@ SOUND, LEAVES_GAP, SPOILS_PAGE = 0, 1, 2
 """What a row is: as it should be; faulty and not clicked, so that its rank may stay empty, as where an advertisement is
 not logged; or faulty and perhaps clicked, so that nobody knows what its user did."""
 
+PAGES = "pages"
+"""The table of a log that numbers its result pages."""
 _GATHERED = 1 << 13
 """Sessions whose rows memory holds at a time where those of a session lie apart."""
 _COMPARED = ("session", "document", "rank", "click", "place", "state", "page")
@@ -45,7 +47,9 @@ def whole_sessions(blocks: Iterable[Rows]) -> Iterator[Rows]:
         yield held.with_columns(page=pl.lit(0, pl.UInt32))
 
 
-def gathered(blocks: Iterable[Rows], scratch: Path, log: LogWriter) -> Iterator[Rows]:
+def gathered(
+    blocks: Iterable[Rows], scratch: Path, note: Callable[[str, int], object]
+) -> Iterator[Rows]:
     """The rows session by session, in the order in which sessions begin; those of a session in the order of the log.
 
     Rows wait on disk, where they take 1 to 2 times the bytes of their fields; memory holds those of 8,192 sessions.
@@ -53,7 +57,7 @@ def gathered(blocks: Iterable[Rows], scratch: Path, log: LogWriter) -> Iterator[
     Args:
         blocks: Rows in the order of the log.
         scratch: Folder for them.
-        log: Counts the sessions whose rows lay apart.
+        note: Counts the sessions whose rows lay apart.
     """
     sessions, spools, seen = IdTable(), {}, 0
     for rows in blocks:
@@ -71,7 +75,7 @@ def gathered(blocks: Iterable[Rows], scratch: Path, log: LogWriter) -> Iterator[
         reach = rows.group_by("number").agg(
             pl.len(), (pl.col("at").max() - pl.col("at").min() + 1).alias("reach")
         )
-        log.note("gathered_sessions", len(reach.filter(pl.col("reach") > pl.col("len"))))
+        note("gathered_sessions", len(reach.filter(pl.col("reach") > pl.col("len"))))
         yield rows.drop("number", "at")
 
 
@@ -85,6 +89,9 @@ class Pages:
         locations: Those that places count from: the number of a location times 2^32, plus the row there.
         faults: Counts the faults.
         log: Counts what is merged and left out.
+
+    Attributes:
+        sessions: Numbers the sessions.
     """
 
     def __init__(
@@ -96,7 +103,7 @@ class Pages:
     ):
         self._per_session, self._locations = per_session, locations
         self._faults, self._log = faults, log
-        self._sessions = IdTable()
+        self.sessions = IdTable()
 
     def sound(self, rows: Rows) -> Rows:
         """The sound rows of whole sessions by page and rank.
@@ -104,8 +111,8 @@ class Pages:
         Raises:
             ApartError: A session has had rows before.
         """
-        begun, earlier = rows.filter(rows["page"].is_first_distinct()), len(self._sessions)
-        numbers = self._sessions.ids(keys_of(begun["session"]))
+        begun, earlier = rows.filter(rows["page"].is_first_distinct()), len(self.sessions)
+        numbers = self.sessions.ids(keys_of(begun["session"]))
         if (numbers != earlier + np.arange(1, len(begun) + 1)).any():
             raise ApartError
         if not rows["state"].max():

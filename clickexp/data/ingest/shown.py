@@ -38,6 +38,11 @@ class FirstRankCheck:
         self._zeros += int((ranks == 0).sum())
         self._ones += int((ranks == 1).sum())
 
+    def join(self, later: "FirstRankCheck") -> None:
+        """Adds the ranks of later files."""
+        self._zeros += later._zeros
+        self._ones += later._ones
+
     @property
     def options(self) -> dict[str, str]:
         """What to set: `first_rank` where 0 is there half as often as 1 or more, else nothing."""

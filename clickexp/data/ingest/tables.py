@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from clickexp.data.checksums import Progress
+from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.json_table import JsonTable
@@ -13,7 +14,7 @@ from clickexp.data.ingest.parquet_table import ParquetTable
 from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
 from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.ingest.times import TimeCheck
-from clickexp.data.log_files import COMPRESSIONS, log_files
+from clickexp.data.log_files import COMPRESSIONS, Share, log_files
 from clickexp.data.schema import Column
 from clickexp.errors import DataError
 from clickexp.utils.sources import parts_below
@@ -32,8 +33,9 @@ def open_tables(
     files: str | None = None,
     kinds: Kinds = KINDS,
     text: TextForm | None = None,
+    share: Share | None = None,
 ) -> list[SourceTable]:
-    """Opens the tables in a file or folder.
+    """Opens the tables in a file or folder, or a share of them.
 
     Where only some of the files have labels, those of the others are missing.
 
@@ -43,16 +45,19 @@ def open_tables(
         files: Pattern of the files in a folder; ** stands for folders inside.
         kinds: Kinds of table that are read.
         text: How text is written.
+        share: The files to open, of those that match the pattern; None opens all.
 
     Raises:
         DataError: A table cannot be read, or they have different columns.
     """
+    wanted = log_files(source, files) if share is None else [*share.files]
+    leading = [] if share is None or share.first in wanted else [share.first]
     tables: list[SourceTable] = []
-    for file in log_files(source, files):
+    for file in (*leading, *wanted):
         folders = _folder_columns(source, file) if file != source else {}
         tables.append(_kind_of(file, kinds)(file, *columns, text=text, folders=folders))
     _check_alike(tables)
-    return tables
+    return tables[len(leading) :]
 
 
 def _check_alike(tables: Sequence[SourceTable]) -> None:
@@ -109,12 +114,15 @@ def batches_of(
         keys: Columns to read, default all.
         faults: Counts the faults of rows; by default the first is an error.
     """
-    total, read, rows, times = sum(table.size for table in tables), 0, 0, TimeCheck()
+    total, read, rows = sum(table.size for table in tables), 0, 0
+    field = tables[0].fields.get("times") if tables else None
+    form = field.form if isinstance(field, Field) else None
+    times = TimeCheck() if faults is None else faults.times
     for number, table in enumerate(tables, 1):
         table.faults = faults
         for batch in table.batches(keys):
             if "times" in batch.columns:
-                times.check(batch.columns["times"], batch.location, batch.lengths)
+                times.check(batch.columns["times"], batch.location, batch.lengths, form)
             read_rows = len(next(iter(batch.columns.values())))
             if faults is not None:
                 faults.rows += read_rows

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.encoding import FEATURES
+from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     ANY_ID,
     NORMALIZED,
@@ -16,16 +17,17 @@ from clickexp.data.ingest.columns import (
     TIME,
     Field,
     Normalize,
+    ValueForms,
     id_field,
     named_columns,
 )
-from clickexp.data.ingest.extent import Extent
-from clickexp.data.ingest.faults import Faults, Invalid
+from clickexp.data.ingest.faults import Invalid
 from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists, Values, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.pages import (
     LEAVES_GAP,
+    PAGES,
     SOUND,
     SPOILS_PAGE,
     ApartError,
@@ -38,7 +40,6 @@ from clickexp.data.ingest.shown import (
     CONTRADICTION,
     NOT_SEEN,
     SEEN,
-    FirstRankCheck,
     from_one,
     rank_rule,
 )
@@ -78,7 +79,7 @@ _STATES = {"click": SPOILS_PAGE}
 """State of a row with a fault in some field, where it is not LEAVES_GAP."""
 
 
-@log_format("impressions", has_features=True)
+@log_format("impressions", has_features=True, reads_shares=True)
 def open_impressions(
     source: Path,
     log: LogWriter,
@@ -87,7 +88,12 @@ def open_impressions(
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
     header: Sequence[str] | None = None,
+    encoding: str | None = None,
     first_rank: FirstRank = 1,
+    time_format: str | None = None,
+    time_zone: str | None = None,
+    grades: Mapping[str, float] | None = None,
+    null_is_no_click: bool = False,
     features: Sequence[str] | None = None,
     missing: Missing | None = None,
     standardize: bool = True,
@@ -117,6 +123,13 @@ def open_impressions(
                says so; None refuses it
     standardize  numbers get mean 0 and standard deviation 1 over the training documents
     separator  of text columns, default the first of tab, comma, semicolon and bar in the first line
+    header     names of the columns of text whose first line is a row
+    encoding   of text, as Python calls it, such as cp1252; default UTF-8, or UTF-16 with a mark
+    first_rank   1 or 0, the rank of the first document of a page
+    time_format  of times of text, as strptime has it: "%m/%d/%Y %I:%M:%S %p"; default ISO 8601
+    time_zone  of times that state no offset: Europe/Berlin, default UTC
+    grades     numbers of the words that labels are written as: {bad: 0, good: 1}
+    null_is_no_click  a click that is missing did not happen
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
     positions  lowest rank to keep, default all; what is shown below is dropped and counted
     invalid    "error": DataError once all is read, which names each kind of fault with its count, first rows and
@@ -129,15 +142,22 @@ def open_impressions(
     made = FeatureColumns(features, missing, standardize, extra, _FIELDS, by_row=True)
     names = made.names(names)
     fields = _FIELDS | made.fields() | _by_row(extra)
-    fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
+    forms = ValueForms(time_format, time_zone, grades, null_is_no_click)
+    fields |= {
+        "click": replace(forms.clicks(), name="click", per="session"),
+        "label": replace(forms.labels(), name="label", per="session"),
+        "session_ids": fields["search_session"],
+        "times": forms.time(),
+    }
     fields["rank"] = Column(
         "rank", "int32", per="session", least=first_rank, rule=rank_rule("ranks", first_rank)
     )
     fields |= {name: id_field(name, normalize) for name in ("query", "document")}
     required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
     required = tuple(key for key in required if key != "session" or names[key] is not None)
-    text = TextForm(separator, header)
-    tables = open_tables(source, fields, names, required, files=files, text=text)
+    required += ("time",) * (names["time"] is not None)
+    text = TextForm(separator, header, encoding)
+    tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
     own = made.settle(tables)
     packed = [
         own[name] if name in own else _PACKED[name]
@@ -156,8 +176,7 @@ def open_impressions(
         log.notes[NORMALIZED] = normalize
     ranks = positions
     if ranks is None:
-        remedy = "set positions to the lowest rank to keep"
-        ranks = spooled.extent.ranks(schema.values(), remedy)
+        ranks = spooled.checks.ranks(schema.values())
     with log.part("sessions", ranks, schema.values()) as pack:
         for lists in spooled.lists:
             pack.append(lists.padded(ranks, schema), SourceLocation(str(source)))
@@ -183,7 +202,7 @@ class _Reading:
 
     Attributes:
         lists: The lists, once they have been read.
-        extent: How long they are.
+        checks: What is decided of all rows.
     """
 
     def __init__(
@@ -206,8 +225,9 @@ class _Reading:
         self._made, self._fields = made, {**tables[0].fields, **_by_row(made.columns)}
         self._ids = PairIds(pair_key, log.names)
         self._locations: list[SourceLocation] = []
-        self._faults, self._first_rank_check = Faults(), FirstRankCheck(first_rank)
-        self.lists, self.extent = Spool[Lists](log.scratch / "lists"), Extent()
+        self.checks = Checks.new(first_rank, "set positions to the lowest rank to keep")
+        self._faults = self.checks.faults
+        self.lists = Spool[Lists](log.scratch / "lists")
 
     def read(self, positions: int | None, invalid: str) -> None:
         """Reads all rows.
@@ -228,18 +248,20 @@ class _Reading:
         pages = Pages(per_session, self._locations, self._faults, self._log)
         blocks = self._rows()
         if self._gather:
-            blocks = gathered(blocks, self._log.scratch, self._log)
+            blocks = gathered(blocks, self._log.scratch, self._log.note)
         for block in whole_sessions(blocks):
             rows = pages.sound(block)
             lists = from_one(self._lists(rows), self._first_rank, self._place)
             lists = lists.down_to(positions, self._log)
             if len(lists.lengths):
                 first = rows["place"].filter(rows["page"].is_first_distinct())
-                self.extent.add(lists.lengths, self, first.to_numpy())
+                self.checks.extent.add(lists.lengths, self, first.to_numpy())
                 lists = self._made.encoded(lists, self._log, self._place)
                 self.lists.append(self._ids.number(lists))
-        options = self._first_rank_check.options
-        self._faults.end(invalid, self._log, self.extent.lists, options)
+        self._log.tables = self._ids.tables
+        if "session" in self._tables[0].columns:  # else a page is a row
+            self._log.tables[PAGES] = pages.sessions
+        self.checks.end(invalid, self._log)
 
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row at a place."""
@@ -261,7 +283,7 @@ class _Reading:
                         known &= ~refused
                         self._log.note("dropped_rows", int(refused.sum()))
                     state[refused] = np.maximum(state[refused], _STATES.get(name, LEAVES_GAP))
-            self._first_rank_check.add(np.asarray(columns["rank"]))
+            self.checks.first_rank.add(np.asarray(columns["rank"]))
             state[(state == LEAVES_GAP) & np.asarray(columns["click"])] = SPOILS_PAGE
             place = (len(self._locations) << 32) + of_file
             self._locations.append(batch.location)

@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 
 from clickexp.data.encoding import FEATURES
+from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
-    TIME,
     Field,
     Normalize,
+    ValueForms,
     id_field,
     named_columns,
 )
-from clickexp.data.ingest.extent import POSITIONS, Extent
-from clickexp.data.ingest.faults import Faults, Invalid
+from clickexp.data.ingest.extent import POSITIONS
+from clickexp.data.ingest.faults import Invalid
 from clickexp.data.ingest.features import FeatureColumns, Missing
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
 from clickexp.data.ingest.shown import (
     SEEN,
-    FirstRankCheck,
     check_seen,
     from_one,
     rank_rule,
@@ -57,7 +57,7 @@ _ID_COLUMNS = {"query_doc_ids": "document", "query_ids": "query"}
 """What the ids of a column are of."""
 
 
-@log_format("lists", has_features=True)
+@log_format("lists", has_features=True, reads_shares=True)
 def open_lists(
     source: Path,
     log: LogWriter,
@@ -66,7 +66,12 @@ def open_lists(
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
     header: Sequence[str] | None = None,
+    encoding: str | None = None,
     first_rank: FirstRank = 1,
+    time_format: str | None = None,
+    time_zone: str | None = None,
+    grades: Mapping[str, float] | None = None,
+    null_is_no_click: bool = False,
     features: Sequence[str] | None = None,
     missing: Missing | None = None,
     standardize: bool = True,
@@ -87,6 +92,13 @@ def open_lists(
                      search session; None, the default, takes the order of the rows. Any other key declares a column
                      that models may read: {dtype: float32, per: document, fill: null, name: KEY}; dtype may be category
     separator        of text columns, default the first of tab, comma, semicolon and bar in the first line
+    header           names of the columns of text whose first line is a row
+    encoding         of text, as Python calls it, such as cp1252; default UTF-8, or UTF-16 with a mark
+    first_rank       1 or 0, the position of the first document
+    time_format      of times of text, as strptime has it: "%m/%d/%Y %I:%M:%S %p"; default ISO 8601
+    time_zone        of times that state no offset: Europe/Berlin, default UTC
+    grades           numbers of the words that labels are written as: {bad: 0, good: 1}
+    null_is_no_click a click that is missing did not happen, nor any of a list of clicks that is
     features         columns that the feature vectors of documents are made of: numbers, true and false, categories, and
                      vectors; None takes query_doc_features, a list of numbers per document, where the files have it
     missing          what stands for a missing feature: "mean", "zero", or "indicator", the mean and a further feature
@@ -101,7 +113,8 @@ def open_lists(
                      length, positions that descend. "drop": leaves the row out, counted
     normalize        "query", "document" or "all": with a pair_key, text that differs by case or blanks names one
     """
-    fields, names, required = list_columns(columns, pair_key, normalize)
+    forms = ValueForms(time_format, time_zone, grades, null_is_no_click)
+    fields, names, required = list_columns(columns, pair_key, normalize, forms)
     extra = {
         name: field
         for name, field in fields.items()
@@ -113,13 +126,16 @@ def open_lists(
     fields["positions"] = replace(COLUMNS["positions"], least=first_rank, rule=rule)
     made = FeatureColumns(features, missing, standardize, extra, _KEYS, by_row=False)
     described = {**fields, **made.fields()}, made.names(names), (*required, *made.required)
-    text = TextForm(separator, header)
-    tables = open_tables(source, *described, files=files, text=text)
+    text = TextForm(separator, header, encoding)
+    tables = open_tables(source, *described, files=files, text=text, share=log.share)
     read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid, made)
 
 
 def list_columns(
-    columns: Mapping[str, Any] | None, pair_key: str | None, normalize: Normalize = None
+    columns: Mapping[str, Any] | None,
+    pair_key: str | None,
+    normalize: Normalize = None,
+    forms: ValueForms = ValueForms(),  # noqa: B008  # a tuple
 ) -> tuple[dict[str, Column | Field], dict[str, str | None], tuple[str, ...]]:
     """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
     names, extra = named_columns({"time": None, **(columns or {})}, _KEYS)
@@ -127,8 +143,10 @@ def list_columns(
     fields: dict[str, Column | Field] = {
         **COLUMNS,
         **extra,
+        "clicks": forms.clicks(),
+        "labels": forms.labels(),
         "session_ids": SEARCH_SESSION,
-        "times": TIME,
+        "times": forms.time(),
         FEATURES: VECTORS,
         "seen": SEEN,
     }
@@ -137,10 +155,13 @@ def list_columns(
             f"{COLUMNS['query_doc_ids'].rule}; pair_key=document or query_document numbers others"
         )
         fields["query_doc_ids"] = replace(COLUMNS["query_doc_ids"], rule=rule)
+        rule = f"{COLUMNS['query_ids'].rule}; pair_key=document or query_document numbers text"
+        fields["query_ids"] = replace(COLUMNS["query_ids"], rule=rule)
     else:
         for name, what in _ID_COLUMNS.items():
             fields[name] = id_field(what, normalize, COLUMNS[name].per_document)
-    return fields, names, (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")
+    required = (*REQUIRED, *extra, *("query_id",) * (pair_key == "query_document"))
+    return fields, names, (*required, *("time",) * (names["time"] is not None))
 
 
 def read_lists(
@@ -162,13 +183,14 @@ def read_lists(
     schema, fields = packed_columns(tables[0]) | own, {**tables[0].fields, **own}
     if "seen" in tables[0].columns:  # those left keep their places
         schema["positions"] = COLUMNS["positions"]
-    check = FirstRankCheck(first_rank)
-    faults, extent, waiting = Faults(), Extent(), Spool[Lists](log.scratch / "lists")
-    for batch in batches_of(tables, log.progress, faults=faults):
+    if ids is not None:
+        log.tables = ids.tables
+    checks, waiting = Checks.new(first_rank, POSITIONS), Spool[Lists](log.scratch / "lists")
+    for batch in batches_of(tables, log.progress, faults=checks.faults):
         location = batch.location
         lists = Lists.of(batch.columns, location, fields)
         lists.check_order(location)
-        check.add(np.asarray(lists.documents.get("positions", ())))
+        checks.first_rank.add(np.asarray(lists.documents.get("positions", ())))
         lists = from_one(lists, first_rank, location)
         check_seen(lists, location)
         if query_doc_pairs is not None and ids is None:
@@ -183,11 +205,11 @@ def read_lists(
         lists = seen
         if positions is not None:
             lists = lists.head(positions, log)
-        extent.add(lists.lengths, location, rows)
+        checks.extent.add(lists.lengths, location, rows)
         lists = made.encoded(with_session_keys(lists), log, location)
         waiting.append(lists if ids is None else ids.number(lists))
-    faults.end(invalid, log, extent.lists, check.options)
-    ranks = extent.ranks(schema.values(), POSITIONS) if positions is None else positions
+    checks.end(invalid, log)
+    ranks = checks.ranks(schema.values()) if positions is None else positions
     with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
         for lists in waiting:
             pack.append(lists.padded(ranks, schema), SourceLocation(str(log.source)))

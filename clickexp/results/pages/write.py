@@ -1,6 +1,6 @@
 """Writes the page of a finished run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from clickexp.results.figures.drawing import draw
@@ -11,7 +11,9 @@ from clickexp.runs.store import REPORT
 from clickexp.utils.files import whole
 
 
-def write_report(run: Run, changed: Sequence[Changed], command: str) -> Path:
+def write_report(
+    run: Run, changed: Sequence[Changed], command: str
+) -> tuple[Path, Mapping[str, str]]:
     """Writes report.html into the folder of a run.
 
     Args:
@@ -20,11 +22,11 @@ def write_report(run: Run, changed: Sequence[Changed], command: str) -> Path:
         command: What runs it again.
 
     Returns:
-        The page.
+        The page, and the figures in it as SVG by name.
     """
     drawn = draw(run_figures(run).items(), formats=["svg"])
     drawings = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items()}
     text = run_page(run, drawings, changed, command)
     with whole(run.folder / REPORT) as part:
         part.write_text(text, encoding="utf-8")
-    return run.folder / REPORT
+    return run.folder / REPORT, drawings

@@ -12,21 +12,10 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from clickexp.sweeps.backends.base import LOG, BasePool, Job, Outcome, Slot
+from clickexp.sweeps.backends.base import IMPORTED, LOG, BasePool, Job, Outcome, Slot
 from clickexp.sweeps.backends.worker import GRACE, HELD, work
 
 _FORKS = sys.platform == "linux"  # elsewhere the libraries of the system do not survive a fork
-_IMPORTED = (
-    "clickexp.cli.main",
-    "clickexp.sweeps.launcher",
-    "clickexp.experiment.run",
-    "clickexp.loggers.wandb",
-    "wandb.sdk.launch",  # which each run of W&B's imports when it starts
-)
-"""Imported once, by the process whose copies the jobs are, which starts neither JAX nor any thread.
-
-Importing takes 2.4 s of CPU, which eight runs of the default experiment, 62 s on one core, would spend once each.
-"""
 
 
 class Pool(BasePool):
@@ -41,6 +30,7 @@ class Pool(BasePool):
         slots: The places for jobs.
         path: Folders where jobs look for modules, by default those of this process.
         job_minutes: See `BasePool`; also a process that has been stopped, and answers no request, is ended.
+        imported: Modules that are imported once for all jobs.
     """
 
     seconds_between_looks = 0.05
@@ -50,13 +40,14 @@ class Pool(BasePool):
         slots: Sequence[Slot],
         path: Sequence[str] | None = None,
         job_minutes: float | None = None,
+        imported: Sequence[str] = IMPORTED,
     ) -> None:
         super().__init__(slots, job_minutes)
         self._path = module_path() if path is None else path
         # each context has its class of processes, which typeshed states for no union of them
         self._processes: Any = multiprocessing.get_context("forkserver" if _FORKS else "spawn")
         if _FORKS:
-            self._processes.set_forkserver_preload(list(_IMPORTED))
+            self._processes.set_forkserver_preload(list(imported))
             with _blocked(HELD):
                 resource_tracker.ensure_running()  # which the other would start, and then let signals through
             with _blocked(HELD):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clickexp.sweeps.backends.base import BasePool, Job, Outcome, Slot
+from clickexp.sweeps.backends.base import IMPORTED, BasePool, Job, Outcome, Slot
 from clickexp.sweeps.backends.pool import Pool, module_path
 from clickexp.sweeps.backends.slots import this_slot
 
@@ -29,6 +29,7 @@ class Call:
         arguments: Of the function.
         path: Folders where the process looks for modules.
         job_minutes: Minutes after which the process is ended; None for no limit.
+        imported: Modules that are imported before.
     """
 
     place: str
@@ -37,11 +38,12 @@ class Call:
     arguments: Sequence[Any]
     path: Sequence[str]
     job_minutes: float | None = None
+    imported: Sequence[str] = IMPORTED
 
     def __call__(self) -> Outcome:
         """Makes the call and returns how its process ended."""
         os.chdir(self.place)  # configurations hold relative paths
-        with Pool([Slot(this_slot())], self.path, self.job_minutes) as pool:
+        with Pool([Slot(this_slot())], self.path, self.job_minutes, self.imported) as pool:
             pool.submit(None, self.folder, self.function, self.arguments)
             (job,) = pool.wait()
         return Outcome(job.slot.name, job.returncode or 0, job.end, job.seconds, job.overdue)
@@ -92,7 +94,15 @@ class RemotePool(BasePool):
 
     def _submit(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> None:
         folder = job.folder.absolute()
-        call = Call(os.getcwd(), folder, function, arguments, module_path(), self._call_minutes)
+        call = Call(
+            os.getcwd(),
+            folder,
+            function,
+            arguments,
+            module_path(),
+            self._call_minutes,
+            self.imported,
+        )
         self._calls.append((job, call))
 
     @abc.abstractmethod

@@ -47,7 +47,7 @@ def device_slots(workers: int | None = None, jobs_per_device: int = 1) -> list[S
     """
     platform, count = _devices()
     if platform == "cpu":
-        return cpu_slots(_cores(), workers)
+        return cpu_slots(own_cores(), workers)
     slots = accelerator_slots(platform, count, jobs_per_device, os.environ)
     return slots[: workers or None]
 
@@ -115,7 +115,8 @@ def _devices() -> tuple[str, int]:
     return platform, count
 
 
-def _cores() -> list[int]:
+def own_cores() -> list[int]:
+    """Returns the CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))

@@ -6,6 +6,7 @@ import signal
 
 import psutil
 import pytest
+from prepared import check_preparing
 from processes import gone, wait_until
 from stand_in import ProcessPlace, statuses
 from test_accelerators import SMALL
@@ -144,3 +145,7 @@ def test_a_cluster_that_does_not_run_is_reported_with_the_remedy(place):
         "clickexp: launcher=ray: no cluster answers at hydra.launcher.address=auto: start one by"
         in output
     )
+
+
+def test_a_log_is_prepared_by_tasks(place):
+    check_preparing(place.folder, place.env, "launcher=ray", *RAY[1:])

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 from places import ROOT
+from prepared import check_preparing
 from processes import gone, wait_until
 from stand_in import ProcessPlace, statuses
 from test_accelerators import SMALL, SPY
@@ -166,6 +167,11 @@ def test_a_job_that_takes_too_long_is_ended_and_not_requeued(place):
         "job 0 failed: longer than hydra.launcher.job_minutes" in output
         and "Traceback" not in output
     )
+
+
+def test_a_log_is_prepared_by_jobs(cluster, tmp_path):
+    keys = ("cpus_per_task=1", "mem_gb=1", "timeout_min=10")
+    check_preparing(tmp_path, cluster, "launcher=slurm", *(f"hydra.launcher.{key}" for key in keys))
 
 
 def test_what_slurm_refuses_is_reported_in_one_line(place):

@@ -1,0 +1,57 @@
+"""What is decided of the rows of a log when all have been read."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from clickexp.data.ingest.extent import Extent
+from clickexp.data.ingest.faults import Faults
+from clickexp.data.ingest.shown import FirstRankCheck
+from clickexp.data.log_writer import LogWriter
+from clickexp.data.schema import Column
+
+
+@dataclass
+class Checks:
+    """Counts over all rows of a log.
+
+    Attributes:
+        first_rank: Of ranks.
+        remedy: What to do where one list is much longer than the others.
+        faults: Of faulty rows.
+        extent: Of the lengths of lists.
+    """
+
+    first_rank: FirstRankCheck
+    remedy: str
+    faults: Faults
+    extent: Extent
+
+    @classmethod
+    def new(cls, first_rank: int, remedy: str) -> "Checks":
+        """Returns the counts of no rows."""
+        return cls(FirstRankCheck(first_rank), remedy, Faults(), Extent())
+
+    def join(self, later: "Checks") -> None:
+        """Adds the rows of later files."""
+        self.first_rank.join(later.first_rank)
+        self.faults.join(later.faults)
+        self.extent.join(later.extent)
+
+    def end(self, invalid: str, log: LogWriter) -> None:
+        """Ends the reading of a log; what faulty rows become is decided where all shares of its files are joined.
+
+        Args:
+            invalid: What becomes of faulty rows.
+            log: Receives counts.
+
+        Raises:
+            FaultyLogError: See `Faults.end`.
+        """
+        if log.share is not None:
+            log.checks = self
+        else:
+            self.faults.end(invalid, log, self.extent.lists, self.first_rank.options)
+
+    def ranks(self, columns: Iterable[str | Column]) -> int:
+        """Returns the length of the longest list; see `Extent.ranks`."""
+        return self.extent.ranks(columns, self.remedy)

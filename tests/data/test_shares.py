@@ -1,0 +1,290 @@
+"""Logs that several processes read are, to the bit, those that one process reads."""
+
+import filecmp
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from refusals import refuses
+
+from clickexp.data import names, prepare
+from clickexp.data.ingest.source_table import SourceTable
+from clickexp.data.names import read_names
+from clickexp.data.prepared import Log, verify_log
+from clickexp.data.shares import prepare as shares
+from clickexp.data.shares.prepare import sharing
+from clickexp.errors import DataError
+from clickexp.experiment.formats import FORMATS
+
+WORKERS = [1, 2, 4]
+
+
+def here(function, arguments, ended):
+    """Calls a function in this process."""
+    results = []
+    for each in arguments:
+        results.append(function(*each))
+        ended()
+    return results
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """A share per worker, and several batches in a file."""
+    monkeypatch.setattr(shares, "_SHARES_PER_WORKER", 1)
+    monkeypatch.setattr(names, "_BLOCK", 5)
+    monkeypatch.setattr(SourceTable, "batch_rows", 7)
+
+
+def prepared(source, folder, workers=None, format="lists", **options):
+    opener = FORMATS[format]
+    read = opener.read
+    if workers is not None:
+        read = sharing(opener, workers, lambda _: nullcontext(here))
+    return prepare(read, opener.format, source, folder, **options)
+
+
+def contents(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+
+
+def assert_equal(folder, other):
+    files = contents(folder)
+    assert files == contents(other)
+    _, *differing = filecmp.cmpfiles(folder, other, files, shallow=False)
+    assert differing == [[], []]
+
+
+def pages(count, seed, text=False, longest=6):
+    """Queries, documents and clicks of some pages."""
+    rng = np.random.default_rng(seed)
+    queries = rng.integers(0, 9, count).tolist()
+    documents = [rng.integers(0, 12, rng.integers(1, longest)).tolist() for _ in range(count)]
+    clicks = [rng.integers(0, 2, len(each)).tolist() for each in documents]
+    if text:
+        queries = [f"wie geht {query}?" for query in queries]
+        documents = [[f"http://d/ø{document}" for document in each] for each in documents]
+    return {"query_id": queries, "query_doc_ids": documents, "clicks": clicks}
+
+
+def plain(number):
+    return pages(11 + number, number, longest=4 + number)
+
+
+def text(number):
+    return pages(11 + number, number, text=True)
+
+
+def rich(number):
+    """Search sessions, times, positions, features with categories that come later, and labels in some files."""
+    table = pages(13, number, text=True)
+    lengths = [len(each) for each in table["clicks"]]
+    rng = np.random.default_rng(number + 100)
+    table["search_session"] = [f"user {at // 3} of {number}" for at in range(13)]
+    table["at"] = [1_700_000_000 + 60 * at + 10_000 * number for at in range(13)]
+    table["positions"] = [list(range(2, 2 + length)) for length in lengths]
+    table["price"] = [rng.random(length).tolist() for length in lengths]
+    brands = [f"brand {brand}" for brand in "edcba"[number : number + 2]]
+    table["brand"] = [[brands[at % 2] for at in range(length)] for length in lengths]
+    if number in (1, 3):
+        table["labels"] = [[float(at) for at in range(length)] for length in lengths]
+    return table
+
+
+LOGS = {
+    "rows of tables": (plain, {}),
+    "integers": (plain, {"pair_key": "query_document"}),
+    "documents alone": (plain, {"pair_key": "document", "columns": {"query_id": None}}),
+    "text": (text, {"pair_key": "query_document"}),
+    "cut": (text, {"pair_key": "query_document", "positions": 3}),
+    "rich": (
+        rich,
+        {
+            "pair_key": "query_document",
+            "columns": {"time": "at", "brand": {"dtype": "category"}},
+            "features": ["price", "brand"],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("log", LOGS)
+def test_shares_of_the_files_join_to_the_log_of_one_process(log, workers, tmp_path):
+    table, options = LOGS[log]
+    (tmp_path / "log").mkdir()
+    for number in range(4):
+        pl.DataFrame(table(number)).write_parquet(tmp_path / f"log/{number}.parquet")
+    prepared(tmp_path / "log", tmp_path / "one", **options)
+    prepared(tmp_path / "log", tmp_path / "several", workers, **options)
+    assert_equal(tmp_path / "one", tmp_path / "several")
+    assert verify_log(tmp_path / "several")
+
+
+def test_folders_state_columns_and_a_file_may_be_empty(tmp_path):
+    for day in range(3):
+        folder = tmp_path / f"log/day={day}"
+        folder.mkdir(parents=True)
+        table = pl.DataFrame(pages(9, day))
+        table.head(0 if day == 1 else 9).write_parquet(folder / "rows.parquet")
+    options = {"columns": {"day": {"dtype": "category", "per": "session"}}, "pair_key": "document"}
+    prepared(tmp_path / "log", tmp_path / "one", **options)
+    prepared(tmp_path / "log", tmp_path / "several", 4, **options)
+    assert_equal(tmp_path / "one", tmp_path / "several")
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_ids_of_an_earlier_log_are_kept(workers, tmp_path):
+    for name, numbers in (("old", [7]), ("log", range(4))):
+        (tmp_path / name).mkdir()
+        for number in numbers:
+            pl.DataFrame(text(number)).write_parquet(tmp_path / name / f"{number}.parquet")
+    options = {"pair_key": "query_document"}
+    old = prepared(tmp_path / "old", tmp_path / "yesterday", **options)
+    options["earlier"] = read_names(old.names)
+    prepared(tmp_path / "log", tmp_path / "one", **options)
+    several = prepared(tmp_path / "log", tmp_path / "several", workers, **options)
+    assert_equal(tmp_path / "one", tmp_path / "several")
+    assert read_names(several.names).head(len(options["earlier"])).equals(options["earlier"])
+
+
+def impressions(number, session="page {}"):
+    """A row per document; rows of a page lie apart."""
+    table = pages(12, number)
+    rows = [
+        {"session": session.format(12 * number + at), "query": query, "document": document,
+         "rank": rank, "click": click}
+        for at, (query, documents, clicks) in enumerate(zip(*table.values()))
+        for rank, (document, click) in enumerate(zip(documents, clicks), 1)
+    ]  # fmt: skip
+    np.random.default_rng(number).shuffle(rows)
+    return pl.DataFrame(rows)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_impressions_whose_pages_lie_in_one_file_each(workers, tmp_path):
+    (tmp_path / "log").mkdir()
+    for number in range(4):
+        impressions(number).write_csv(tmp_path / f"log/{number}.csv")
+    options = {"format": "impressions"}
+    prepared(tmp_path / "log", tmp_path / "one", **options)
+    prepared(tmp_path / "log", tmp_path / "several", workers, **options)
+    assert_equal(tmp_path / "one", tmp_path / "several")
+
+
+def test_pages_across_files_are_refused(tmp_path):
+    (tmp_path / "log").mkdir()
+    impressions(0).write_csv(tmp_path / "log/0.csv")
+    impressions(1, "page {}").with_columns(session=pl.lit("page 3")).head(1).write_csv(
+        tmp_path / "log/1.csv"
+    )
+    prepared(tmp_path / "log", tmp_path / "one", format="impressions", invalid="drop")
+    with refuses(DataError, "1 result pages", "without workers"):
+        prepared(tmp_path / "log", tmp_path / "several", 2, format="impressions", invalid="drop")
+
+
+def faulty(folder):
+    """Three files with faults of two kinds; most rows of the last one have one."""
+    folder.mkdir()
+    for number in range(3):
+        table = pages(10, number)
+        table["clicks"][7 + number] = [7] * len(table["clicks"][7 + number])
+        if number == 2:
+            table["query_doc_ids"] = [[] if at < 6 else each for at, each in
+                                      enumerate(table["query_doc_ids"])]  # fmt: skip
+        pl.DataFrame(table).write_parquet(folder / f"{number}.parquet")
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_faults_of_all_shares_are_named_and_counted_together(workers, tmp_path):
+    faulty(tmp_path / "log")
+    with pytest.raises(DataError) as one:
+        prepared(tmp_path / "log", tmp_path / "one")
+    with pytest.raises(DataError) as several:
+        prepared(tmp_path / "log", tmp_path / "several", workers)
+    assert str(one.value) == str(several.value) and "(3 rows" in str(one.value)
+    prepared(tmp_path / "log", tmp_path / "one", invalid="drop")
+    prepared(tmp_path / "log", tmp_path / "several", workers, invalid="drop")
+    assert_equal(tmp_path / "one", tmp_path / "several")
+
+
+def differing_types(number):
+    return {**pages(5, number), "mood": [[0.5] * len(c) for c in pages(5, number)["clicks"]]}
+
+
+def test_columns_and_times_of_another_kind_are_refused(tmp_path):
+    for name, times in (
+        ("units", [1_700_000_000, 1_700_000_000_000]),
+        ("kinds", [1, "2025-01-01"]),
+    ):
+        (tmp_path / name).mkdir()
+        for number, time in enumerate(times):
+            table = {**pages(5, number), "search_session": [1] * 5, "at": [time] * 5}
+            pl.DataFrame(table).write_parquet(tmp_path / f"{name}/{number}.parquet")
+    options = {"columns": {"time": "at"}}
+    for name in ("units", "kinds"):
+        for workers in (None, 2):
+            with refuses(DataError, "1.parquet", "alike"):
+                prepared(tmp_path / name, tmp_path / f"{name}{workers}", workers, **options)
+
+
+def test_no_sessions_are_an_error(tmp_path):
+    (tmp_path / "log").mkdir()
+    for number in range(2):
+        pl.DataFrame(plain(number)).head(0).write_parquet(tmp_path / f"log/{number}.parquet")
+    with refuses(DataError, "no sessions to pack", "Check the path"):
+        prepared(tmp_path / "log", tmp_path / "several", 2)
+
+
+@pytest.mark.parametrize("pair_key", ["query_document", "document"])
+@pytest.mark.parametrize("workers", [None, 2])
+def test_texts_that_share_a_key_are_refused(workers, pair_key, tmp_path, monkeypatch):
+    """Keys of two bits, which twelve documents share."""
+    from clickexp.data.ingest import numbering
+
+    keys_of = numbering.keys_of
+    monkeypatch.setattr(numbering, "keys_of", lambda values: keys_of(values) & np.uint64(3))
+    (tmp_path / "log").mkdir()
+    for number in range(2):
+        pl.DataFrame(text(number)).write_parquet(tmp_path / f"log/{number}.parquet")
+    with refuses(DataError, "one 64-bit key", "2^32"):
+        prepared(tmp_path / "log", tmp_path / "out", workers, pair_key=pair_key)
+
+
+def test_texts_of_two_shares_that_share_a_key_are_refused(tmp_path, monkeypatch):
+    from clickexp.data.ingest import numbering
+
+    monkeypatch.setattr(numbering, "keys_of", lambda values: np.full(len(values), 5, np.uint64))
+    (tmp_path / "log").mkdir()
+    for number in range(2):
+        one = {"query_id": ["q"], "query_doc_ids": [[f"d{number}"]], "clicks": [[1]]}
+        pl.DataFrame(one).write_parquet(tmp_path / f"log/{number}.parquet")
+    with refuses(DataError, "one 64-bit key"):
+        prepared(tmp_path / "log", tmp_path / "out", 2, pair_key="document")
+
+
+def test_groups_follow_one_another_and_weigh_alike(tmp_path):
+    sizes = [10, 1, 1, 8, 20, 0, 40]
+    files = [tmp_path / str(number) for number in range(len(sizes))]
+    for file, size in zip(files, sizes, strict=True):
+        file.write_bytes(b"x" * size)
+    groups = shares._groups(files, 3)
+    assert [file for group in groups for file in group.files] == files
+    assert {group.first for group in groups} == {files[0]}
+    assert [[Path(file).name for file in group.files] for group in groups] == [
+        ["0", "1", "2", "3"],
+        ["4", "5"],
+        ["6"],
+    ]
+    assert len(shares._groups(files, 100)) <= len(files)
+
+
+def test_logs_open_as_others_do(tmp_path):
+    (tmp_path / "log").mkdir()
+    for number in range(3):
+        pl.DataFrame(text(number)).write_parquet(tmp_path / f"log/{number}.parquet")
+    prepared(tmp_path / "log", tmp_path / "several", 3, pair_key="query_document", name="mine")
+    log = Log.open(tmp_path / "several")
+    assert log.name == "mine" and log.parts["sessions"].count == 11 + 12 + 13
