@@ -90,6 +90,13 @@ class Dataset:
         return self.train.clicks_total / self.train.documents
 
     @property
+    def until(self) -> int | None:
+        """Time of the last training session, in microseconds since 1970; None where the log has no times."""
+        if "times" not in self.train.columns or not self.train.count:
+            return None
+        return int(np.max(as_microseconds(self.train.column("times"))))
+
+    @property
     def columns(self) -> Mapping[str, int]:
         """Largest value of each further column of whole numbers, or derived one, found when it is asked for."""
         return _Largest(self)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from flax import nnx
@@ -38,8 +38,10 @@ from clickexp.runs.sources import sources
 from clickexp.runs.store import CHECKPOINT, RESULT
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
-from clickexp.updates.chain import Continued, EarlierRun, digest_of, last_time
 from clickexp.utils.signatures import accepted
+
+if TYPE_CHECKING:
+    from clickexp.updates.chain import Continued, EarlierRun
 
 _MANY_IDS = 1_000_000
 """The largest id below which tables are small, however few documents a log shows."""
@@ -75,7 +77,7 @@ class Parts:
     origin: Origin
     weighting: Weighting | None = None
     judging: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
-    continued: Continued | None = None
+    continued: "Continued | None" = None
 
     @cached_property
     def links(self) -> Identifiability:
@@ -105,11 +107,8 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     def report(done: int, total: int, where: str = "", /) -> None:
         logger.progress("read", 0, done, total)
 
-    run = EarlierRun.read(config.prior)
-    numberings = {}
-    if run is not None:
-        run.check_trainer(config.trainer)
-        numberings = run.numberings if numbers_ids(config.open_dataset) else {}
+    run = _earlier_run(config)
+    numberings = {} if run is None or not numbers_ids(config.open_dataset) else run.numberings
     dataset = config.open_dataset(
         **accepted(config.open_dataset, {"progress": report}), **numberings
     )
@@ -119,20 +118,19 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         logger.warning(advice)
     dataset = dataset.first(settings.max_sessions)
     check_click_rate(dataset.click_rate)
-    until = last_time(dataset)
     origin = Origin(
         sources=read,
         fingerprint=dataset.fingerprint(),
         directory=str(Path.cwd()),
-        digest=digest_of(dataset),
-        until=until,
+        digest=dataset.train.digest(),
+        until=dataset.until,
     )
     if run is not None:
         run.check(dataset)
         dataset = dataset.covering(run.query_doc_pairs, run.positions)
     model = build_model(config.new_model, dataset, settings.seed)
     dataset = model.prepare(dataset)
-    continued = None if run is None else Continued.of(run, model, until)
+    continued = None if run is None else run.continued(model, origin.until)
     _check_features(model, config.reads, dataset)
     if (advice := _unread_columns(model, config.values, dataset)) is not None:
         logger.warning(advice)
@@ -164,6 +162,18 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         judging,
         continued,
     )
+
+
+def _earlier_run(config: Config) -> "EarlierRun | None":
+    """The run whose posterior is the prior; None where the configuration names none."""
+    if config.prior.run is None:
+        return None
+    # here, since it needs libraries that other runs do without
+    from clickexp.updates.chain import EarlierRun
+
+    run = EarlierRun.read(config.prior)
+    run.check_trainer(config.trainer)
+    return run
 
 
 def _sparse_ids(dataset: Dataset) -> str | None:

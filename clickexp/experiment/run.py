@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -19,9 +20,11 @@ from clickexp.experiment.result import evaluate_run
 from clickexp.runs.run import Run
 from clickexp.runs.store import CHECKPOINT, CONFIG
 from clickexp.training import FitReport
-from clickexp.updates.chain import Continued, describe_change
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
+
+if TYPE_CHECKING:
+    from clickexp.updates.chain import Continued
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +91,10 @@ def _train(parts: Parts) -> FitReport:
     )
 
 
-def _continued(parts: Parts, continued: Continued, fit: FitReport) -> tuple[Parts, FitReport]:
+def _continued(parts: Parts, continued: "Continued", fit: FitReport) -> tuple[Parts, FitReport]:
     """Settles a model that goes on from an earlier run; trains it once more where the log contradicts its prior."""
+    from clickexp.updates.chain import describe_change  # here, since other runs do without
+
     while (found := continued.settled(parts.model, parts.dataset.train)) is not None:
         for change in found.changes[len(continued.changes) :]:
             parts.logger.warning(describe_change(change))

@@ -10,7 +10,6 @@ from flax import nnx
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.description import Numbering
-from clickexp.data.time_ranges import as_microseconds
 from clickexp.errors import ConfigError, DataError, UserError
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import Table
@@ -58,15 +57,13 @@ class EarlierRun:
     settings: PriorSettings
 
     @classmethod
-    def read(cls, settings: PriorSettings) -> "EarlierRun | None":
-        """Returns the run that settings name; None where they name none.
+    def read(cls, settings: PriorSettings) -> "EarlierRun":
+        """Returns the run that settings name.
 
         Raises:
             ConfigError: It has not finished, or has kept no model.
         """
-        if settings.run is None:
-            return None
-        folder = Path(settings.run).expanduser()
+        folder = Path(settings.run or "").expanduser()
         where = f"prior.run={folder}"
         if not folder.is_dir():
             raise ConfigError(
@@ -128,7 +125,7 @@ class EarlierRun:
                 f"prior.run={self.folder}: its ids have {one}, and those of this log {other}. Read both with the same "
                 "pair_key."
             )
-        if digest_of(dataset) in self.logs and not self.settings.again:
+        if dataset.train.digest() in self.logs and not self.settings.again:
             raise DataError(
                 f"prior.run={self.folder} has been fitted to this log, or a run before it: its clicks would count "
                 "twice. Give a new log, or prior.again=true."
@@ -143,6 +140,10 @@ class EarlierRun:
             return 1.0 if half_life is None else 2.0 ** (-days / half_life)
 
         return after(self.settings.half_life), after(self.settings.shared_half_life)
+
+    def continued(self, model: Model, until: int | None) -> "Continued":
+        """Gives a model what the run knows; see `Continued.of`."""
+        return Continued.of(self, model, until)
 
     def describe(self) -> str:
         """Returns a line on the run and its logs."""
@@ -287,7 +288,7 @@ class Continued:
             run=display_path(run.folder.resolve()),  # a link may point elsewhere tomorrow
             updates=run.updates,
             sessions=sessions + dataset.train.count,
-            logs=[*dict.fromkeys([*run.logs, digest_of(dataset)])],
+            logs=[*dict.fromkeys([*run.logs, dataset.train.digest()])],
             forgotten=self.forgotten,
             new_documents=max(dataset.query_doc_pairs - run.query_doc_pairs, 0),
             warm=run.settings.warm,
@@ -310,19 +311,6 @@ def describe_change(change: Change) -> str:
         f"this log contradicts the {change.parameter} of earlier ones{at} (p = {change.p:.1g}; at most {size:.2f} "
         f"{kind} what it was): has the layout of pages changed?"
     )
-
-
-def digest_of(dataset: Dataset) -> str:
-    """Returns a hash of the training sessions that does not depend on the numbers of documents."""
-    return dataset.train.digest()
-
-
-def last_time(dataset: Dataset) -> int | None:
-    """Returns the time of the last training session in microseconds; None where the log has no times."""
-    if "times" not in dataset.train.columns:
-        return None
-    times = as_microseconds(dataset.train.column("times"))
-    return int(np.max(times)) if len(times) else None
 
 
 def _check_posteriors(model: Model, stored: dict[str, np.ndarray], folder: Path) -> None:

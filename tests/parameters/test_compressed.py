@@ -454,7 +454,7 @@ def test_an_epoch_pulls_a_number_by_the_precision_of_its_prior(name):
         found = jax.jit(step.count)(
             learned_priors.no_documents(state.tables), state, arrays, np.int32(steps)
         )
-        state = dataclasses.replace(state, tables=learned_priors.shares(state.tables, found))
+        state = dataclasses.replace(state, tables=learned_priors.shares(state.tables, found, {}))
         before, run, total = leaves(packing.learned(state.tables)), jax.jit(step), 0.0
         for index in range(steps):
             one = {name: values[index][None] for name, values in arrays.items()}

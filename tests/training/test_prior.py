@@ -49,7 +49,7 @@ def moves_of_an_epoch(build, precision):
     step, arrays = TrainStep(graphdef, optimizer), superbatch(COLUMNS, BATCH)
     nothing = learned_priors.no_documents(state.tables)
     found = jax.jit(step.count)(nothing, state, arrays, np.int32(STEPS))
-    state = dataclasses.replace(state, tables=learned_priors.shares(state.tables, found))
+    state = dataclasses.replace(state, tables=learned_priors.shares(state.tables, found, {}))
     run, total = jax.jit(step), 0.0
     (before,), (packed,) = leaves(packing.learned(state.tables)), leaves(state.tables)
     for index in range(STEPS):

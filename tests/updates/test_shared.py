@@ -115,7 +115,7 @@ def test_a_change_is_found_where_ratios_differ_and_not_where_the_scale_does(prio
     slopes = 1 - np.array(EXAMINATION)
     scale = Estimate(own, np.full(RANKS, 0.5) / slopes)
     assert changes(model, scale, prior) == []
-    (found,) = changes(model, Estimate(own, np.array([0.0, 0.0, 0.0, -4.0])), prior)
+    (found,) = changes(model, Estimate(own, np.array([0.0, 0.0, 0.0, -8.0])), prior)
     assert found.parameter == "examination" and found.p < 1e-4 and found.positions == [4]
     assert found.largest < -1
     assert released(prior, [found]) is None
