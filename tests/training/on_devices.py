@@ -28,6 +28,9 @@ from clickexp.data import Features
 from clickexp.loggers import Logger
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig, HashEmbedding
 from clickexp.training import Trainer, lazy_adagrad, natural_gradient
+from clickexp.training.checkpoint import read_parameters, save_model
+from clickexp.training.earlier import EarlierLogs, SharedPrior
+from clickexp.updates.growth import take_over
 
 PAIRS, RANKS, EPOCHS = 1001, 6, 3
 POINTS = EmbeddingParameterConfig(posterior="none")
@@ -50,6 +53,7 @@ CASES = {
         **PLACES, attraction=DeepParameterConfig(features=4), rngs=rngs
     ),
 }
+CASES["update"] = CASES["pbm"]
 ADAGRAD = ("points", "adagrad")
 
 
@@ -61,9 +65,26 @@ def trained(case, devices, **settings):
         rng = np.random.default_rng(1)
         log = log.with_features(Features(rng.normal(size=(PAIRS + 1, 4)).astype(np.float32)))
     optimizer = lazy_adagrad() if case in ADAGRAD else natural_gradient()
+    if case == "update":
+        settings = settings | {"earlier": of_earlier_log(model)}
     options = dict(epochs=EPOCHS, batch_size=96, early_stopping=Last(), seed=0) | settings
     report = Trainer(optimizer, devices=devices, **options).train(model, log, log)
     return model, [record["val/loss"] for record in report.history]
+
+
+def of_earlier_log(model):
+    """Gives a model what one device has learned of another log."""
+    first = CASES["pbm"](nnx.Rngs(0))
+    log = packed(ragged_log(1_000, RANKS, PAIRS - 300, seed=3), PAIRS)
+    report = Trainer(epochs=2, batch_size=96, seed=0).train(first, log, log)
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(first, Path(folder, "model.npz"))
+        take_over(model, read_parameters(Path(folder, "model.npz")), RANKS, 1.0)
+    names = tuple(f"examination/weight[{position}]" for position in range(1, RANKS + 1))
+    prior = SharedPrior(
+        names, np.ones(RANKS, bool), np.linspace(-0.1, -2, RANKS), 50 * np.eye(RANKS)
+    )
+    return EarlierLogs(report.documents, prior)
 
 
 def numbers(model):

@@ -46,6 +46,7 @@ def lines_of(case, *devices):
         pytest.param("adagrad", [2, 8], marks=nightly),
         pytest.param("positions", [2, 8], marks=nightly),
         pytest.param("hash", [2, 8], marks=nightly),
+        pytest.param("update", [2, 8], marks=nightly),
         pytest.param("deep", [2, 8], marks=nightly),
     ],
 )

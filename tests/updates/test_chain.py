@@ -12,6 +12,7 @@ from clickexp.cli.update import words_of
 from clickexp.errors import ConfigError, DataError
 from clickexp.export.tables import export
 from clickexp.runs.store import IDS, MODEL, SHARED
+from clickexp.training.loop import Loop
 from clickexp.updates.seen import Seen
 
 RANKS, SESSIONS = 4, 300
@@ -193,6 +194,29 @@ def test_a_changed_layout_is_noticed_and_its_prior_released(tmp_path):
     released, held = (run.result.propensity[-1].relative for run in (after, kept))
     assert abs(released - 0.9 / 0.4) < abs(held - 0.9 / 0.4)
     assert kept.result.update.changes == after.result.update.changes
+
+
+def test_an_update_that_is_killed_continues_to_the_same_bits(first, tmp_path, monkeypatch):
+    log, words = log_of(3, 12, 2), (f"prior={first.folder}", "trainer.checkpoint_minutes=0")
+    whole = fitted(tmp_path / "whole", log, *words)
+    save = Loop._save
+
+    def killed(loop, same):
+        save(loop, same)
+        if len(loop.history) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Loop, "_save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(tmp_path / "day2", log, *words)
+    monkeypatch.undo()
+    again = fitted(tmp_path / "day2", log, *words)
+    assert again.result.test == whole.result.test
+    for name in (MODEL, SHARED, "seen.npz"):
+        one, other = (np.load(run.folder / name) for run in (whole, again))
+        assert {*one} == {*other}
+        for key in one:
+            np.testing.assert_array_equal(one[key], other[key])
 
 
 def test_the_command_repeats_the_settings_of_the_run(first, tmp_path):
