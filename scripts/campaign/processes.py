@@ -24,6 +24,7 @@ MODULES = {
     "clickexp-data": "clickexp.cli.data",
     "clickexp-compare": "clickexp.cli.compare",
     "clickexp-export": "clickexp.cli.export",
+    "clickexp-update": "clickexp.cli.update",
 }
 """The modules of the commands."""
 _IMPORTED = [

@@ -12,6 +12,11 @@ COMMANDS = {
         [[], ["prepare"], ["inspect"], ["verify"], ["download"]],
         "Reads, describes and checks logs.",
     ),
+    "clickexp-update": (
+        "clickexp.cli.update",
+        [[]],
+        "Fits the model of a run to a further log, with what the run knows as the prior.",
+    ),
     "clickexp-compare": (
         "clickexp.cli.compare",
         [[], ["online"], ["wandb"]],

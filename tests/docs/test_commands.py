@@ -11,7 +11,7 @@ import shlex
 import pytest
 from places import ROOT
 
-from clickexp.cli import compare, data, export, log_commands
+from clickexp.cli import compare, data, export, log_commands, update
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "scripts/bench/README.md")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
@@ -73,14 +73,16 @@ def parse(words):
             else compare._folders()
         )
     elif name.startswith("clickexp-"):
-        parser = {"clickexp-data": data, "clickexp-export": export}[name]._parser()
+        parser = {"clickexp-data": data, "clickexp-export": export, "clickexp-update": update}[
+            name
+        ]._parser()
     else:
         script = ROOT / rest.pop(0)
         assert script.is_file(), script
         if script.suffix == ".sh":
             return None
         parser = script_parser(script)
-    if name == "clickexp-export":
+    if name in ("clickexp-export", "clickexp-update"):
         return parser.parse_intermixed_args(rest)
     return parser.parse_args(rest)
 
