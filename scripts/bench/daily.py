@@ -3,6 +3,7 @@ r"""A log that grows by a day: updates of yesterday's run against refits, a wind
 python scripts/bench/daily.py                                 # PBM, ten days, some minutes
 python scripts/bench/daily.py --users PBM UBM DBN --drifts none jump layout --seeds 0 1
 python scripts/bench/daily.py --policy medium                 # lists in the order of a policy
+python scripts/bench/daily.py --rows 100000 1000000 10000000  # what a step costs with what earlier logs say
 python scripts/bench/daily.py --log FOLDER                    # real search sessions, dataset=tiangong_st, in five parts
 
 Of the pairs, 55% are there on the first day, and the others appear over the days. Drifts come on day 6: `jump` draws
@@ -11,21 +12,26 @@ Of the pairs, 55% are there on the first day, and the others appear over the day
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import jax.numpy as jnp
 import methods
 import numpy as np
 import parameters
 import polars as pl
 import users
+from log import Log, drawn
+from ours import Case
 from report import machine, print_table
 from users import POSITIONS, Design, Parameters, Part, SimulatedLog
 
 import clickexp
+from clickexp.models import ClickModel
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.store import SHARED
 from clickexp.updates.seen import Seen
@@ -196,6 +202,46 @@ def of_log(args: argparse.Namespace, user: str, folder: Path) -> list[list[objec
     return rows
 
 
+class Continued(Case):
+    """A model whose rows hold what earlier logs say."""
+
+    def __init__(self, name: str, log: Log):
+        super().__init__(name, log)
+        self.build = functools.partial(with_sites, self.build)
+
+
+def with_sites(build: Callable[[], ClickModel]) -> ClickModel:
+    """A model with sites of precision 1."""
+    model = build()
+    rows = model.attraction.table.get_value()
+    sites = np.zeros((len(rows.values), 2 * rows.dim), np.float32)
+    sites[:, : rows.dim] = 1.0
+    values = np.concatenate([np.asarray(rows.values), sites], axis=1)
+    rows = dataclasses.replace(rows, values=jnp.asarray(values), has_sites=True)
+    model.attraction.table.set_value(rows)
+    return model
+
+
+def steps(args: argparse.Namespace) -> None:
+    """Prints what a training step and a later epoch cost, in turn without and with sites."""
+    table = []
+    for rows in args.rows:
+        log = drawn(args.logs, "zipf", rows, 1_000_000, 50_000)
+        cases = [Case("PBM", log), Continued("PBM", log)]
+        for case in cases:
+            case.warm_up()
+            case.step_seconds()
+        timings = [
+            [(case.step_seconds(), case.later_epoch_seconds(2)) for case in cases] for _ in range(7)
+        ]
+        step, epoch = np.median(np.array(timings), axis=0).T
+        ratios = np.median(np.array(timings)[:, 1] / np.array(timings)[:, 0], axis=0)
+        cells = [*(1e3 * step), ratios[0], *epoch, ratios[1]]
+        table.append([f"{rows:.0e}", *cells])
+    headers = ["rows", "ms a step", "with sites", "ratio", "s an epoch", "with sites", "ratio"]
+    print_table("PBM, batches of 4,096 sessions, medians of 7", headers, table)
+
+
 def line_of(design: Design, days: Sequence[Day], run: clickexp.FittedRun) -> dict:
     """Figures of a fit; pairs that no day has shown do not count."""
     day, largest = days[-1], run.dataset.query_doc_pairs
@@ -272,12 +318,17 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=400)
     parser.add_argument("--documents", type=int, default=15, help="per query")
     parser.add_argument("--log", type=Path, help="folder of a log of dataset=tiangong_st")
+    parser.add_argument("--rows", nargs="+", type=int, help="of tables whose steps are timed")
+    parser.add_argument("--logs", type=Path, default=Path("outputs/bench"), help="kept for --rows")
     parser.add_argument("--parts", type=int, default=5)
     parser.add_argument(
         "--show", nargs="+", type=int, default=[2, 5, 6, 10], help="days of the tables"
     )
     args = parser.parse_args()
     print(machine(), flush=True)
+    if args.rows:
+        steps(args)
+        return
     if args.log:
         for user in args.users:
             with tempfile.TemporaryDirectory() as folder:

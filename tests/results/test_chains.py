@@ -1,0 +1,85 @@
+"""Chains of updates among runs: which belong together, and what their table and figures show."""
+
+import numpy as np
+from small_runs import write_run
+
+from clickexp.results.chains import chain_of, chain_table, chains, moved_table
+from clickexp.results.commands.compare import compare
+from clickexp.results.figures.chain import chain_panels
+from clickexp.results.loading import find_runs
+
+
+def update_of(folder, number, before, **more):
+    return {
+        "run": str(folder),
+        "updates": number,
+        "sessions": 100 * number,
+        "logs": [],
+        "before": {"ll": before},
+        **more,
+    }
+
+
+def propensity(*ratios):
+    return [
+        {"position": at, "relative": ratio, "relative_low": ratio, "relative_high": ratio}
+        for at, ratio in enumerate(ratios, 1)
+    ]
+
+
+def written(tmp_path):
+    """Three days, and a run beside them."""
+    data = {"sessions": {"train": 1200}}
+    moved = [
+        {"id": 3, "query": "q", "document": "d", "before": 0.2, "after": 0.5, "deviations": 2.5}
+    ]
+    change = [{"parameter": "examination", "p": 1e-9, "positions": [2], "largest": -1.0}]
+    for day, update in {
+        "a": None,
+        "b": update_of(tmp_path / "a", 1, -0.6, new_documents=7, moved=moved),
+        "c": update_of(tmp_path / "b", 2, -0.55, forgotten=0.25, changes=change),
+        "other": None,
+    }.items():
+        at = "abc".find(day)
+        write_run(tmp_path / day, test=[("ll", -0.5 + at / 100)], test_set=day, data=data,
+                  propensity=propensity(1.0, 0.6, 0.4 - at / 100), update=update)  # fmt: skip
+    return {run.folder.name: run for run in find_runs([tmp_path])[0]}
+
+
+def test_runs_of_a_chain_are_found_from_its_last_one(tmp_path):
+    runs = written(tmp_path)
+    (chain,) = chains([*runs.values()])
+    assert [run.folder.name for run in chain] == ["a", "b", "c"]
+    assert [run.folder.name for run in chain_of(runs["c"])] == ["a", "b", "c"]
+    assert [run.folder.name for run in chain_of(runs["other"])] == ["other"]
+    assert chains([runs["c"], runs["other"]]) == []
+
+
+def test_the_table_of_a_chain_has_likelihoods_before_and_after(tmp_path):
+    runs = written(tmp_path)
+    table = chain_table(chain_of(runs["c"]))
+    columns = dict(zip(table.header, zip(*table.rows, strict=True), strict=True))
+    assert columns["Run"] == ("a", "b", "c") and columns["Sessions"] == ("1,200",) * 3
+    assert columns["ll before"] == ("", "-0.6000", "-0.5500")
+    assert columns["ll"] == ("-0.5000", "-0.4900", "-0.4800")
+    assert columns["e(3)"] == ("0.4000", "0.3900", "0.3800")
+    assert columns["New"] == ("", "7", "0") and columns["Forgotten"] == ("", "0%", "25%")
+    assert columns["Changed"] == ("", "", "examination")
+    (row,) = moved_table(runs["b"].update).rows
+    assert row == ["d", "q", "0.2000", "0.5000", "+2.5"]
+
+
+def test_a_comparison_prints_and_draws_the_chain(tmp_path, capsys):
+    runs = written(tmp_path)
+    compare([tmp_path], with_figures=True)
+    assert "3 runs are a chain of updates" in capsys.readouterr().out
+    assert (tmp_path / "tables" / "chain-1.csv").read_text().count("\n") == 4
+    assert (tmp_path / "figures" / "chain-1.pdf").stat().st_size > 1000
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots(1, 3)
+    for panel, one in zip(chain_panels(chain_of(runs["c"])), axes, strict=True):
+        panel(one)
+    after, before = (line.get_ydata() for line in axes[0].lines)
+    np.testing.assert_allclose(after, [-0.5, -0.49, -0.48])
+    np.testing.assert_allclose(before, [np.nan, -0.6, -0.55])
