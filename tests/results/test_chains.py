@@ -10,14 +10,8 @@ from clickexp.results.loading import find_runs
 
 
 def update_of(folder, number, before, **more):
-    return {
-        "run": str(folder),
-        "updates": number,
-        "sessions": 100 * number,
-        "logs": [],
-        "before": {"ll": before},
-        **more,
-    }
+    facts = {"run": str(folder), "updates": number, "sessions": 100 * number, "logs": []}
+    return {**facts, "before": {"ll": before}, **more}
 
 
 def propensity(*ratios):
