@@ -192,6 +192,8 @@ class CountedLocation(SourceLocation):
         self, rows: np.ndarray, describe: Callable[[int], str], remedy: str, kind: str
     ) -> None:
         """Counts rows with a fault; one that several checks find counts once."""
+        if not len(rows):
+            return
         rows, first = np.unique(rows, return_index=True)
         counted = self._counted.get(kind, rows[:0])
         is_new = ~np.isin(rows, counted)

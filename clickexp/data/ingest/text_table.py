@@ -14,6 +14,7 @@ from clickexp.data.ingest.source_table import Batch, Leaf, SourceTable
 from clickexp.data.ingest.streams import Stream, opened
 from clickexp.data.log_files import TEXT, also_compressed
 from clickexp.data.schema import SourceLocation
+from clickexp.errors import DataError
 
 _START_BYTES = 1 << 16
 _SEPARATORS = ("\t", ",", ";", "|")
@@ -58,10 +59,7 @@ class TextTable(SourceTable):
 
     kind = "a table of text"
     suffixes = also_compressed(*TEXT)
-    remedy = (
-        "mend it; the first line names the columns, and the text is UTF-8, or name its encoding, such as "
-        "encoding=cp1252 of Windows in Western Europe"
-    )
+    remedy = "mend it: the first line names the columns, and the text is UTF-8, or that of the option encoding"
 
     def _open(self) -> tuple[pa.Schema, int]:
         self._encoding, self._skipped = None, 0
@@ -87,8 +85,12 @@ class TextTable(SourceTable):
     def _found_separator(self, line: str) -> str:
         wanted = {*self.text.header} if self.text.header else {*self._names.values()}
         marks = [mark for mark in _SEPARATORS if mark in line] or [","]
-        # ties go to the mark that stands first
-        return max(marks, key=lambda mark: len(wanted.intersection(_cells(line, mark))))
+
+        def found(mark: str) -> tuple[int, int]:
+            cells = _cells(line, mark)
+            return len(wanted.intersection(cells)), len(cells)
+
+        return max(marks, key=found)
 
     def _header(self, line: str) -> list[str]:
         """Returns the names of the columns; one without a name is called column_N, as the N-th."""
@@ -97,6 +99,13 @@ class TextTable(SourceTable):
         self._skipped += 1
         cells = _cells(line, self.separator)
         return [cell or f"column_{number}" for number, cell in enumerate(cells, 1)]
+
+    def _unreadable(self, error: Exception) -> DataError:
+        if self._encoding is None and "invalid UTF8" in str(error):
+            remedy = "name its encoding; that of Windows in Western Europe is encoding=cp1252"
+            shown = str(self.source.error("the text is not UTF-8", remedy))
+            return DataError(shown, {"encoding": "cp1252"})
+        return super()._unreadable(error)
 
     def _kinds(self) -> dict[str, Kind]:
         """The kind of each column by its name, from the first rows."""
