@@ -12,7 +12,7 @@ from clickexp.errors import ConfigError
 from clickexp.utils.bounds import check_value
 from clickexp.utils.suggest import did_you_mean
 
-_MARKS = "*&!|>%@`"
+_MARKS = "*&!|>%@`,"
 """What YAML has for other purposes at the beginning of a value, as in files=*.parquet or separator=|."""
 
 _PLAIN = re.compile(r"[\w./:@%+-]+", re.ASCII)

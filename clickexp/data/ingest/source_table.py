@@ -51,14 +51,18 @@ class TextForm(NamedTuple):
         separator: Of the columns; None finds it.
         header: Names of the columns, in a file whose first line is a row.
         encoding: Of the characters, as Python calls it; None for UTF-8, or UTF-16 with a mark.
+        decimal: The mark of fractions, "," or "."; None for both, where columns are not separated by commas.
     """
 
     separator: str | None = None
     header: Sequence[str] | None = None
     encoding: str | None = None
+    decimal: str | None = None
 
     def check(self) -> None:
-        """DataError for a separator or an encoding that there is not."""
+        """DataError for a separator, an encoding or a mark of fractions that there is not."""
+        if self.decimal not in (None, ",", "."):
+            raise DataError(f"decimal is {self.decimal!r}. Give ',' or '.', or null for both.")
         given = self.separator
         if given not in (None, r"\t") and (len(given) != 1 or not given.isascii()):
             raise DataError(f"separator is {given!r}. It must be one ASCII character, or null.")
