@@ -197,6 +197,7 @@ BEHIND_EXTRAS = {
     "clickexp/results/hyperparameters.py": "search",
     **{f"clickexp/sweeps/{name}.py": "search" for name in ("search", "space", "study")},
     "clickexp/export/onnx_graph.py": "onnx",
+    "clickexp/cli/download.py": "hf",
     "clickexp/loggers/mlflow.py": "mlflow",
     "clickexp/loggers/tensorboard.py": "tensorboard",
     "clickexp/loggers/trackio.py": "trackio",

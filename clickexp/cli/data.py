@@ -12,6 +12,8 @@ Prepares search logs, describes and draws them, and verifies their files.
                                      reads a log once, for many runs to open
   clickexp-data inspect data/clicks  counts, click rates, what they identify
   clickexp-data verify data/clicks   every file against its checksum
+  clickexp-data download yandex_clax my/data
+                                     a public log from Hugging Face
   clickexp-data prepare --help       formats and their options, such as
                                      columns.clicks=was_clicked positions=10
 """
@@ -34,9 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
     with ending("clickexp-data", "stopped, nothing half-written is left", arguments):
         chosen = vars(_parsed(arguments))
+        run = chosen.pop("run")
+        if run == "download":
+            from clickexp.cli.download import download
+
+            download(**chosen)
+            return
         from clickexp.cli import log_commands as commands
 
-        getattr(commands, chosen.pop("run"))(**chosen)
+        getattr(commands, run)(**chosen)
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -84,6 +92,22 @@ def _parser() -> argparse.ArgumentParser:
     verify = commands.add_parser("verify", help=text, description=text, formatter_class=raw)
     verify.add_argument("path", metavar="PATH", help="prepared folder, or a cache of these")
     verify.set_defaults(run="verify_logs")
+    text = "download a public log from Hugging Face, every file against its checksum"
+    download = commands.add_parser("download", help=text, description=text, formatter_class=raw)
+    download.add_argument(
+        "name",
+        metavar="NAME",
+        help="yandex_clax, baidu_ultr or baidu_ultr_uva, as dataset= has them",
+    )
+    download.add_argument("target", metavar="FOLDER", help="where to; whole files there are kept")
+    download.add_argument(
+        "--files",
+        metavar="N",
+        type=int,
+        dest="most",
+        help="the first N files by name (default: all)",
+    )
+    download.set_defaults(run="download")
     for command in (prepare, inspect):
         command.add_argument("options", metavar="key=value", nargs="*", help=_OPTIONS)
     return parser

@@ -61,8 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     text = "sessions of the log that examination is averaged over, unless it is the same for all (default: test)"
     parser.add_argument("--part", choices=("train", "val", "test"), default="test", help=text)
     text = (
-        "predict the sessions in a file, or folder of them, as dataset=lists reads them, with the ids of the log; "
-        "without FILE those of --part, in their order"
+        "predict the sessions in a file, or folder of them, with a row per session or per document, and the ids of the "
+        "log; without FILE those of --part, in their order"
     )
     parser.add_argument("--predict", metavar="FILE", nargs="?", const="", help=text)
     text = (
@@ -74,7 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     text = "order the documents of each query by a draw from the posteriors of tables; another SEED is another draw"
     parser.add_argument("--thompson", metavar="SEED", type=int, help=text)
     text = (
-        "score and order the lists in a file, or folder of them, as dataset=lists reads them, with the ids of the log; "
+        "score and order the lists in a file, or folder of them, with a row per list or per document, and the ids of "
+        "the log; "
         "or in a learning-to-rank file"
     )
     parser.add_argument("--rank", metavar="LISTS", help=text)
@@ -89,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", dest="as_json", action="store_true", help=text)
     text = (
         "with --predict or --rank: what its columns are called, such as columns.query_doc_ids=docs, and files, "
-        "separator, header and first_rank as dataset=lists has them"
+        "separator, header, encoding, first_rank, time_format, time_zone and null_is_no_click as dataset=lists has them"
     )
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)
     return parser

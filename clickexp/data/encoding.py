@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from clickexp.data.derived import DerivedColumn, Rows
+from clickexp.data.features import Features
 from clickexp.data.schema import Column
 from clickexp.data.sessions import Sessions
 from clickexp.errors import DataError
@@ -31,6 +32,8 @@ _NONE = "(none)"
 """What the number 0 of a column is called: no category, or one that training does not show."""
 _MOST_INDICATORS = 1000
 """Categories of a column that feature vectors have an indicator for, at most."""
+_BLOCK = 1 << 16
+"""Rows of a table that are encoded at a time."""
 
 
 def numbered_names(categories: Names) -> tuple[str, ...]:
@@ -201,6 +204,49 @@ class FeatureVectors(DerivedColumn):
         return 0, 0
 
 
+class StoredVectors:
+    """The feature vectors of ids, encoded of the numbers that a log stores for each.
+
+    Args:
+        encoder: Makes them of the numbers.
+        stored: The numbers of each id, in the order of the columns of the encoder.
+        recoded: Numbers in training of the stored numbers of categories, by column.
+    """
+
+    reads = ("query_doc_ids",)
+
+    def __init__(self, encoder: Encoder, stored: Features, recoded: Mapping[str, np.ndarray]):
+        self.encoder, self._stored = encoder, stored
+        self._recoded = {
+            place: recoded[column.name]
+            for column, place in encoder.places()
+            if column.categories is not None
+        }
+
+    def numbers(self, packed: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Returns the numbers that vectors are made of, `[sessions, ranks, numbers]`, nan where one is missing."""
+        return self._numbers(packed["query_doc_ids"])
+
+    def _numbers(self, ids: np.ndarray | slice) -> np.ndarray:
+        numbers = self._stored.values[ids].astype(np.float32)
+        for place, table in self._recoded.items():
+            numbers[..., place] = table[numbers[..., place].astype(np.int64)]
+        return numbers
+
+    def encoded(self) -> Features:
+        """Returns the vectors of all ids, of the stored type."""
+        stored = self._stored.values
+        vectors = np.zeros((len(stored), len(self.encoder.names)), stored.dtype)
+        for start in range(0, len(stored), _BLOCK):
+            numbers = self._numbers(slice(start, start + _BLOCK))
+            block = self.encoder.encode(numbers)
+            if self.encoder.missing is None:  # documents of another log, which have no vector
+                block[np.isnan(numbers).all(axis=1)] = np.nan
+            vectors[start : start + _BLOCK] = block
+        vectors[0] = 0
+        return Features(vectors, self._stored.location, self.encoder.is_standardized)
+
+
 class Recoded(DerivedColumn):
     """A column of categories by their numbers in training, in place of those in the log.
 
@@ -249,7 +295,7 @@ class Encoding(_Stated):
             DataError: A column is missing in all training documents, or has too many categories.
         """
         shown = {
-            name: [names[number - 1] for number in _numbers_of(train, name) if number]
+            name: [names[number - 1] for number in _numbers_of(train, name, settings) if number]
             for name, names in categories.items()
         }
         encoding = cls(categories=shown)
@@ -282,9 +328,21 @@ class Encoding(_Stated):
             for name, table in tables.items()
             if name in sessions.columns
         ]
-        if self.features is not None:
+        if self.features is not None and sessions.features is None:
             derived.append(FeatureVectors(self.features, sessions.schema, tables))
         return sessions.replacing(*derived)
+
+    def stored(self, features: Features, categories: Mapping[str, Names]) -> Features:
+        """Returns the feature vectors of ids, where a log stores the numbers that they are made of.
+
+        Args:
+            features: What it stores.
+            categories: Names of the categories of the log, by column.
+        """
+        if self.features is None:
+            return features
+        tables = {name: self._table(name, names) for name, names in categories.items()}
+        return StoredVectors(self.features, features, tables).encoded()
 
     def _table(self, column: str, names: Sequence[int | str]) -> np.ndarray:
         """Returns the number here of each category of a log, from that of none."""
@@ -292,10 +350,27 @@ class Encoding(_Stated):
         return np.array([0, *(numbers.get(name, 0) for name in names)], np.int32)
 
 
-def _numbers_of(sessions: Sessions, name: str) -> np.ndarray:
+def _numbers_of(sessions: Sessions, name: str, settings: FeatureSettings | None) -> np.ndarray:
     """Returns the numbers of the categories that sessions show, in order."""
-    found = [np.unique(chunk.of_documents(name)) for chunk in sessions.chunks()]
-    return np.unique(np.concatenate(found))
+    read = name if name in sessions.columns else "query_doc_ids"
+    found = np.unique(
+        np.concatenate([np.unique(chunk.of_documents(read)) for chunk in sessions.chunks()])
+    )
+    if read == name or settings is None or sessions.features is None:
+        return found
+    place = _place(name, settings.columns, sessions.features)
+    return np.unique(sessions.features.values[found, place].astype(np.int64))
+
+
+def _place(name: str, columns: Sequence[str], stored: Features) -> int:
+    """Returns where the numbers of a column begin among those that a log stores for an id."""
+    before = columns[: columns.index(name)]
+    return sum(_stored_width(other, columns, stored) for other in before)
+
+
+def _stored_width(name: str, columns: Sequence[str], stored: Features) -> int:
+    """Returns how many numbers of a column a log stores for an id: one, but for a vector."""
+    return stored.values.shape[1] - len(columns) + 1 if name == FEATURES else 1
 
 
 def _fitted(
@@ -304,11 +379,14 @@ def _fitted(
     categories: Mapping[str, Names],
     settings: FeatureSettings,
 ) -> Encoder:
-    columns = [_encoded(name, train, encoding) for name in settings.columns]
+    columns = [_encoded(name, train, encoding, settings) for name in settings.columns]
     numbers = sum(column.width for column in columns)
     plain = Encoder(columns=columns, fill=[0.0] * numbers)
     tables = {name: encoding._table(name, names) for name, names in categories.items()}
-    reader = FeatureVectors(plain, train.schema, tables)
+    if train.features is None:
+        reader = FeatureVectors(plain, train.schema, tables)
+    else:
+        reader = StoredVectors(plain, train.features, tables)
     known, total = np.zeros((2, numbers))
     for values in _documents(train, reader):
         known += np.isfinite(values).sum(axis=0)
@@ -329,17 +407,23 @@ def _fitted(
     return _standardized(train, reader, encoder) if settings.standardize else encoder
 
 
-def _encoded(name: str, train: Sessions, encoding: Encoding) -> EncodedColumn:
+def _encoded(
+    name: str, train: Sessions, encoding: Encoding, settings: FeatureSettings
+) -> EncodedColumn:
     categories = encoding.categories.get(name)
     if categories is not None and len(categories) > _MOST_INDICATORS:
         raise DataError(
             f"{name} has {len(categories):,} categories in training, too many for features. Leave it out of features, "
             f"and read it by a tower of its own, such as attraction=embedding attraction.use_feature={name}."
         )
-    return EncodedColumn(name=name, width=train.schema[name].numbers, categories=categories)
+    if train.features is None:
+        width = train.schema[name].numbers
+    else:
+        width = _stored_width(name, settings.columns, train.features)
+    return EncodedColumn(name=name, width=width, categories=categories)
 
 
-def _documents(sessions: Sessions, vectors: FeatureVectors) -> Iterator[np.ndarray]:
+def _documents(sessions: Sessions, vectors: FeatureVectors | StoredVectors) -> Iterator[np.ndarray]:
     """Yields the numbers of the documents shown, `[documents, numbers]`."""
     for rows, shown in sessions.packed_chunks(vectors.reads):
         yield vectors.numbers(rows)[shown]
@@ -353,7 +437,9 @@ def _check_known(encoder: Encoder, known: np.ndarray) -> None:
             )
 
 
-def _standardized(train: Sessions, reader: FeatureVectors, encoder: Encoder) -> Encoder:
+def _standardized(
+    train: Sessions, reader: FeatureVectors | StoredVectors, encoder: Encoder
+) -> Encoder:
     """Returns the encoder with means and standard deviations of its numbers; those that are all 0 or 1 stay so."""
     width = len(encoder.names)
     total, square = np.zeros((2, width))

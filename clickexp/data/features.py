@@ -21,16 +21,22 @@ class Features:
     Args:
         values: `[rows, features]` float16 or float32, in memory or mapped from a file.
         location: Source of the values, for errors.
+        is_standardized: Whether they are standardised.
 
     Raises:
         DataError: The values have another shape or type.
     """
 
-    def __init__(self, values: np.ndarray, location: SourceLocation = _LOCATION):
+    def __init__(
+        self,
+        values: np.ndarray,
+        location: SourceLocation = _LOCATION,
+        is_standardized: bool = False,
+    ):
         if values.ndim != 2 or values.dtype not in (np.float16, np.float32):
             what = f"the array is {values.dtype}{list(values.shape)}"
             raise location.error(what, "features are float16 or float32, one row per document")
-        self.values, self.location = values, location
+        self.values, self.location, self.is_standardized = values, location, is_standardized
 
     @classmethod
     def open(cls, file: str | Path) -> "Features":

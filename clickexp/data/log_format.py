@@ -72,7 +72,7 @@ class LogFormat:
         splits = [
             p
             for p in shared
-            if p.name not in ("ids", "encoding") and not (comes_split and "sessions" in p.name)
+            if p.name not in ("ids", "learned") and not (comes_split and "sessions" in p.name)
         ]
         reading = inspect.signature(LogFormat.__call__).parameters
         # Hydra's configurations and the command's options are checked against these
@@ -87,7 +87,7 @@ class LogFormat:
         cache: str | Path | None = None,
         progress: Progress | None = None,
         ids: Path | None = None,
-        encoding: Path | None = None,
+        learned: Path | None = None,
         **arguments: Any,
     ) -> Dataset:
         """Opens the dataset in a source of the format, or in a prepared log.
@@ -97,7 +97,7 @@ class LogFormat:
             cache: Folder that keeps what was read.
             progress: Called with what is done and the total.
             ids: File that names the ids of another log; see `Log.open`. No option of a configuration.
-            encoding: File of what a run has learned to encode columns; see `Log.dataset`. The same.
+            learned: File of what a run has learned to encode columns; see `Log.dataset`. The same.
             arguments: Options of the reader, and arguments of `Log.dataset`.
 
         Raises:
@@ -107,17 +107,17 @@ class LogFormat:
         source, defaults = source_path(path), {p.name: p.default for p in self._options}
         options = {name: arguments.pop(name) for name in defaults if name in arguments}
         if is_log(source):
-            return open_prepared(source, ids=ids, encoding=encoding, **arguments)
+            return open_prepared(source, ids=ids, learned=learned, **arguments)
         check_source(source, _REMEDY)
         read = functools.partial(_read, self.read, self.format, source, progress=progress, ids=ids)
         chosen = {**defaults, **options}
         if cache is None:
             with temporary() as folder:  # mapped files stay readable when it is gone
                 log = _of_source(read(folder / "log", durable=False, **options), source)
-                return self._with_truth(log.dataset(**arguments, encoding=encoding), chosen)
+                return self._with_truth(log.dataset(**arguments, learned=learned), chosen)
         folder = Path(cache).expanduser() / self._cache_name(source, chosen)
         log = _reused(folder, source, ids) or read(folder, **options)
-        return self._with_truth(log.dataset(**arguments, encoding=encoding), chosen)
+        return self._with_truth(log.dataset(**arguments, learned=learned), chosen)
 
     def _cache_name(self, source: Path, options: Mapping[str, Any]) -> str:
         """Returns a name that changes with the names and contents of the files, the options and the reader."""

@@ -101,7 +101,7 @@ class Log:
         val_sessions: Split = 0.1,
         test_sessions: Split = 0.1,
         min_train_sessions_per_query: NonNegativeInt = 0,
-        encoding: Path | None = None,
+        learned: Path | None = None,
     ) -> Dataset:
         """Returns the log as a dataset.
 
@@ -112,7 +112,7 @@ class Log:
             test_sessions: The same for the test.
             min_train_sessions_per_query: Least training sessions of the query of a validation or test session; others
                 are left out.
-            encoding: File of what a run has learned to encode columns; by default it is learned of the training part.
+            learned: File of what a run has learned to encode columns; by default it is learned of the training part.
 
         Raises:
             DataError: The splits do not fit the log, or columns cannot be encoded.
@@ -141,7 +141,7 @@ class Log:
             notes=self.notes,
             names=self.names,
         )
-        return self._encoded(dataset, encoding)
+        return self._encoded(dataset, learned)
 
     def _encoded(self, dataset: Dataset, file: Path | None) -> Dataset:
         """Returns a dataset with encoded columns, where the log has any to encode."""
@@ -155,6 +155,9 @@ class Log:
         parts = {
             name: encoding.applied(part, self.categories) for name, part in dataset.parts.items()
         }
+        if (stored := dataset.train.features) is not None:
+            vectors = encoding.stored(stored, self.categories)
+            parts = {name: part.with_features(vectors) for name, part in parts.items()}
         return replace(dataset, **parts, encoding=encoding)
 
 
@@ -204,7 +207,7 @@ def open_prepared(
     min_train_sessions_per_query: NonNegativeInt = 0,
     name: str | None = None,
     ids: Path | None = None,
-    encoding: Path | None = None,
+    learned: Path | None = None,
 ) -> Dataset:
     """The dataset in a prepared folder, whatever format it came from.
 
@@ -216,14 +219,14 @@ def open_prepared(
         min_train_sessions_per_query: Least training sessions of a held-out query.
         name: Name in results.
         ids: File that names the ids of another log; see `Log.open`.
-        encoding: See `Log.dataset`.
+        learned: See `Log.dataset`.
 
     Raises:
         DataError: The folder is not a prepared log or damaged, or the splits do not fit it.
     """
     log = Log.open(path, ids=ids)
     return log.dataset(
-        name, train_sessions, val_sessions, test_sessions, min_train_sessions_per_query, encoding
+        name, train_sessions, val_sessions, test_sessions, min_train_sessions_per_query, learned
     )
 
 

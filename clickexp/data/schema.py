@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -52,6 +52,7 @@ class Column:
         nan: Whether NaN may stand for a value that a source lacks.
         rule: What the column holds, for errors; by default derived from the type.
         is_category: Whether dtype was "category".
+        words: Numbers of words, in small letters, that a source may have in place of them.
 
     Raises:
         DataError: The column cannot be packed so.
@@ -66,6 +67,7 @@ class Column:
     nan: bool = False
     rule: str = ""
     is_category: bool = False
+    words: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         is_category = self.is_category or self.dtype == CATEGORY

@@ -184,7 +184,10 @@ class Sessions(ColumnsView):
     @property
     def standardized(self) -> frozenset[str]:
         """Keys of feature vectors that are standardised."""
-        return frozenset(name for name, each in self.derived.items() if each.is_standardized)
+        names = {name for name, each in self.derived.items() if each.is_standardized}
+        if self.features is not None and self.features.is_standardized:
+            names.add("query_doc_features")
+        return frozenset(names)
 
     def with_features(self, features: Features | None) -> "Sessions":
         """The same sessions with a feature vector for each id; DataError where there are fewer vectors than ids."""

@@ -9,7 +9,7 @@ from flax import nnx
 from clickexp.data import Dataset
 from clickexp.errors import DataError
 from clickexp.evaluation.evaluation import Evaluation
-from clickexp.evaluation.evaluator import Evaluator, Groups
+from clickexp.evaluation.evaluator import Evaluator, Groups, Program
 from clickexp.evaluation.groups import (
     ClickMetrics,
     HeldOut,
@@ -77,6 +77,26 @@ def validation_metrics(groups: Groups, watched: Collection[str]) -> dict[str, Ma
     if click.metrics or extra:
         chosen["metrics"] = {**(click.metrics or click_metrics()), **extra}
     return chosen
+
+
+def check_metrics(model: Model, dataset: Dataset, groups: Groups) -> None:
+    """Checks before training that metrics from outside of the package can be computed.
+
+    Raises:
+        ConfigError: One wants what its group does not have.
+    """
+    held_out = HeldOut.test(dataset)
+    for group in metric_groups(groups).values():
+        own = {
+            name: metric
+            for name, metric in group.metrics.items()
+            if not type(metric).__module__.startswith("clickexp.")
+        }
+        group = type(group)(own)
+        data = group.data_of(model, held_out)
+        if data is not None:
+            models = [model, held_out.truth] if group.needs_truth else [model]
+            Program(Evaluator(), model, group, data, *models[1:]).check(models)
 
 
 def check_lists(model: Model, dataset: Dataset, groups: Groups) -> None:

@@ -1,7 +1,7 @@
 """Adds up metrics of a model over held-out data, several batches per dispatch."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from flax import nnx
 
 from clickexp.data import Sessions
-from clickexp.data.batches import at_step, with_mask
+from clickexp.data.batches import at_step, batch_like, with_mask
 from clickexp.data.feed import Compiled, Data, feed, mesh_of, session_count
 from clickexp.data.schema import COLUMNS, MADE
-from clickexp.errors import DataError
+from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluation import Evaluation
 from clickexp.evaluation.groups import (
     ClickMetrics,
@@ -36,6 +36,7 @@ _MOST_NUMBERS = 1 << 25
 
 _KNOWN = {*COLUMNS, *MADE, "query_doc_features", SHOWN_FIRST}
 """Keys of batches that the package fills; readers declare all others."""
+_IDS = "query_doc_ids"
 
 Groups = Mapping[str, Metrics | MetricGroup]
 """Metrics by group; see `clickexp.evaluation.groups.GROUPS`."""
@@ -210,12 +211,33 @@ class Program:
             self._evaluator.logger.progress(phase, epoch, done, total)
         return metrics
 
+    def check(self, models: Sequence[Model]) -> None:
+        """Calls each metric once on shapes alone.
+
+        Args:
+            models: The model and, if the group needs it, the true user.
+
+        Raises:
+            ConfigError: A metric wants what its group does not have.
+        """
+        if not isinstance(self.data, Sessions):
+            return
+        outputs = jax.eval_shape(
+            lambda batch: self._arguments(models, batch, self._layout), batch_like(self.data)
+        )
+        for name, metric in self.group.metrics.items():
+            try:
+                jax.eval_shape(lambda given, metric=metric: metric.statistics(**given), outputs)
+            except TypeError as error:
+                known = ", ".join(sorted(outputs))
+                raise ConfigError(f"metric {name}: {error}. Its group has {known}") from error
+
     def _arguments(
         self, models: Any, batch: Batch, layout: PositionLayout | None
     ) -> dict[str, Any]:
-        """Arguments of metrics by rank: the outputs, and the columns of the batch that readers declare."""
+        """Arguments of metrics by rank: the outputs, ids, and the columns of the batch that readers declare."""
         by_rank = ByRank(batch)
-        columns = {name: by_rank[name] for name in batch if name not in _KNOWN}
+        columns = {name: by_rank[name] for name in batch if name not in _KNOWN or name == _IDS}
         model, *truth = models
         outputs = {**columns, **self.group.outputs(model, by_rank, *truth)}
         return outputs if layout is None else layout.arranged(outputs, by_rank)

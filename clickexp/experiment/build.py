@@ -21,7 +21,7 @@ from clickexp.data.inspect.identifiability import (
     identifiability,
 )
 from clickexp.errors import ConfigError, DataError
-from clickexp.evaluation.evaluate import check_lists
+from clickexp.evaluation.evaluate import check_lists, check_metrics
 from clickexp.evaluation.groups import MetricGroup
 from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
@@ -114,6 +114,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     if (advice := _unread_columns(model, config.values, dataset)) is not None:
         logger.warning(advice)
     check_lists(model, dataset, config.metrics)
+    check_metrics(model, dataset, config.metrics)
     metrics, judging = _with_propensities(config.metrics, dataset)
     validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
     trainer = config.trainer.copy_with(

@@ -87,7 +87,7 @@ def fitted(
     origin = _origin(run)
     node = _dataset_node(run, config, origin, path, trust)
     read, new_model = constructor(node, "dataset"), model_constructor(config)
-    kept = {"ids": run / IDS, "encoding": run / ENCODING}
+    kept = {"ids": run / IDS, "learned": run / ENCODING}
     kept = {name: file for name, file in kept.items() if file.is_file()}
     ids, named = kept.get("ids"), {name: content_of(file) for name, file in kept.items()}
     opened, key = {} if opened is None else opened, repr((node, config["max_sessions"], named))

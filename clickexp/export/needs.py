@@ -53,9 +53,11 @@ class Needs:
         train, encoding = dataset.train, dataset.encoding
         encoder = encoding.features if encoding is not None and FEATURES in read else None
         made = [] if encoder is None else [column.name for column in encoder.columns]
-        names = train.columns.keys() - {*COLUMNS, FEATURES}
-        columns = {name: train.schema[name] for name in names}
-        required = names & {*made, *read}
+        columns = _of_encoder(encoder)
+        columns |= {
+            name: train.schema[name] for name in train.columns.keys() - {*COLUMNS, FEATURES}
+        }
+        required = columns.keys() & {*made, *read}
         if FEATURES in read and (encoder is None or FEATURES in made):
             width = train.feature_lengths[FEATURES] if encoder is None else encoder.width(FEATURES)
             missing = encoder is not None and encoder.missing is not None
@@ -96,7 +98,7 @@ class Needs:
                 continue
             if column.is_category:
                 values[name] = self._numbers(name, pl.Series(values[name]))
-            elif name == FEATURES and self.encoder is None:
+            elif name == FEATURES:
                 values[name] = TRANSFORMS[self.transform](np.asarray(values[name]))
         return replace(lists, documents=documents, sessions=sessions)
 
@@ -121,3 +123,17 @@ class Needs:
             if count:
                 what = f"{count:,} values of {name} are categories that training does not show"
                 sys.stderr.write(f"{source}: {what}, and count as none\n")
+
+
+def _of_encoder(encoder: Encoder | None) -> dict[str, Column]:
+    """Returns the columns that vectors are made of, as files have them, but for vectors."""
+    if encoder is None:
+        return {}
+    nan = encoder.missing is not None
+    return {
+        column.name: Column(
+            column.name, np.float32 if column.categories is None else CATEGORY, nan=nan
+        )
+        for column in encoder.columns
+        if column.name != FEATURES
+    }

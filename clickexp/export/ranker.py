@@ -224,7 +224,7 @@ def _scorer(
         width, transform = len(own), "none"
     if encoder is not None:
         _describe_encoder(encoder, encoding)
-        width, transform = len(encoder.fill), "encoded"
+        width = len(encoder.fill)
         columns = [(column.name, column.width, column.categories) for column in encoder.columns]
     description = {
         "model": model.name or type(model).__name__,

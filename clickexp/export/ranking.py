@@ -1,5 +1,6 @@
 """Files of lists in the order of a fitted model's scores."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,17 @@ import polars as pl
 
 from clickexp.data import Dataset, Features, Sessions
 from clickexp.data.batches import batch_like, keys_read
+from clickexp.data.encoding import FEATURES
+from clickexp.data.folders import temporary
 from clickexp.data.log_files import ENDINGS
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import relevance_scores
+from clickexp.export.pages import Source
 from clickexp.export.predict import columns_read, relevance_outputs
 from clickexp.export.ranker import LETOR, transform_of
-from clickexp.export.sessions import Piece, Source, read_sessions
+from clickexp.export.sessions import Piece, read_sessions
 from clickexp.models import Model
-from clickexp.simulation.svmlight import read_lists
+from clickexp.simulation.svmlight import MISSING, absent_feature, read_lists
 from clickexp.utils.files import check_source
 from clickexp.utils.progress import Steps
 from clickexp.utils.sources import files_below
@@ -55,16 +59,17 @@ def ranked(
     check_source(source.path)
     transform = transform_of(config, dataset)
     if config["dataset"].get("_target_") == LETOR and not _has_tables(source.path):
-        return _ranked_vectors(model, dataset, transform, source.path)
+        return _ranked_vectors(model, dataset, transform, config["dataset"], source.path)
     read = columns_read(model, relevance_outputs, dataset)
-    _, pieces = read_sessions(
-        dataset, id_names, source, read=read, to_rank=True, transform=transform
-    )
     score, first, parts = relevance_scores(model), 1, []
-    for piece in pieces:
-        scores = np.concatenate([*score(piece.sessions)])
-        parts.append(_rows(piece, scores, first))
-        first += piece.sessions.count
+    with temporary() as scratch:
+        _, pieces = read_sessions(
+            dataset, id_names, source, scratch, read=read, to_rank=True, transform=transform
+        )
+        for piece in pieces:
+            scores = np.concatenate([*score(piece.sessions)])
+            parts.append(_rows(piece, scores, first))
+            first += piece.sessions.count
     return pl.concat(parts), None
 
 
@@ -103,23 +108,45 @@ def _ordered(given: Mapping[str, np.ndarray], documents: Any, scores: np.ndarray
 
 
 class _Vectors:
-    """Receives feature vectors as a log does."""
+    """Receives feature vectors and counts as a log does."""
 
     def __init__(self) -> None:
         self.parts: list[np.ndarray] = []
+        self.notes: dict[str, int] = {}
 
     def add_features(self, values: np.ndarray, dtype: Any = np.float32) -> None:
         self.parts.append(np.asarray(values, dtype))
 
+    def note(self, name: str, count: int = 1) -> None:
+        self.notes[name] = self.notes.get(name, 0) + count
+
 
 def _ranked_vectors(
-    model: Model, dataset: Dataset, transform: str, source: Path
+    model: Model,
+    dataset: Dataset,
+    transform: str,
+    settings: Mapping[str, Any],
+    source: Path,
 ) -> tuple[pl.DataFrame, np.ndarray]:
+    encoder = None if dataset.encoding is None else dataset.encoding.features
     features = dataset.train.features
     width = 0 if features is None else features.values.shape[1]
+    width = width if encoder is None else encoder.width(FEATURES)
     vectors = _Vectors()
-    lists = read_lists(source, width, transform, vectors)  # pyright: ignore[reportArgumentType]  # it adds features only
-    values = np.concatenate([np.zeros((1, width), np.float32), *vectors.parts])
+    lists = read_lists(
+        source,
+        width,
+        transform,
+        vectors,  # pyright: ignore[reportArgumentType]  # it adds features and counts only
+        settings.get("missing_above", MISSING),
+        absent_feature(settings.get("missing", "zero")),
+    )
+    for name, count in vectors.notes.items():
+        sys.stderr.write(f"{source}: {name.replace('_', ' ')}: {count:,}\n")
+    parts = vectors.parts
+    if encoder is not None:
+        parts = [encoder.encode(numbers) for numbers in parts]
+    values = np.concatenate([np.zeros_like(parts[0][:1]), *parts])
     ids = np.arange(1, len(values), dtype=np.int32)[:, None]
     documents = Sessions.from_arrays(
         query_doc_ids=ids, clicks=np.zeros(ids.shape, bool), query_doc_pairs=len(ids)

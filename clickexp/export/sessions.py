@@ -17,8 +17,8 @@ from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.shown import from_one, rank_rule
-from clickexp.data.ingest.source_table import SourceTable, TextForm, TypedTable
-from clickexp.data.ingest.tables import batches_of, open_tables
+from clickexp.data.ingest.source_table import SourceTable
+from clickexp.data.ingest.tables import batches_of
 from clickexp.data.names import keys_of
 from clickexp.data.pairs import DOCUMENTS, QUERIES
 from clickexp.data.readers.lists import list_columns, packed_columns
@@ -26,6 +26,7 @@ from clickexp.data.schema import COLUMNS, Column, SourceLocation
 from clickexp.errors import UserError
 from clickexp.export.context import with_context
 from clickexp.export.needs import Needs
+from clickexp.export.pages import Source, by_page
 from clickexp.export.predict import of_pairs
 from clickexp.utils.files import check_source
 from clickexp.utils.progress import Steps
@@ -34,24 +35,6 @@ _PIECE = 1 << 16
 """Sessions that are read at a time."""
 _NAMES = {"query_doc_ids": "document", "query_ids": "query"}
 _INTEGER = Field("i", "the ids of the log are integers")
-
-
-class Source(NamedTuple):
-    """Files of sessions or lists, as `dataset=lists` takes them: parquet, text or JSON lines, compressed or not.
-
-    Attributes:
-        path: A file, or a folder of them.
-        columns: What columns are called.
-        files: Pattern of the files in a folder.
-        text: How text is written.
-        first_rank: What positions count from.
-    """
-
-    path: Path
-    columns: Mapping[str, str | None]
-    files: str | None = None
-    text: TextForm = TextForm()
-    first_rank: int = 1
 
 
 class Piece(NamedTuple):
@@ -100,14 +83,14 @@ def read_sessions(
     dataset: Dataset,
     id_names: pl.DataFrame | None,
     source: Source,
+    scratch: Path,
     *,
     read: Collection[str] = ("query_doc_ids",),
     to_rank: bool = False,
     context: bool = False,
-    time: str | None = None,
     transform: str = "none",
 ) -> tuple[set[str], Iterator[Piece]]:
-    """Reads sessions from files.
+    """Reads sessions from files, with a row per page or, as `by_page` has it, a row per document.
 
     They have what the model reads: lists of query_doc_ids, as the log of the run has them, with query_id where ids are
     of pairs, and features and columns of the log; optionally clicks and positions. Where a reader numbered the log's
@@ -118,11 +101,11 @@ def read_sessions(
         dataset: That of the run.
         id_names: As in `own_sessions`.
         source: The files.
+        scratch: A folder for what files become meanwhile; it stays until all sessions are read.
         read: Keys of a batch that the model reads.
         to_rank: Lists of candidates: they may be longer than those that users see, and any ids beyond those of the log
             are unknown ones, too.
         context: Read what came before each list in its search session, which takes the memory of all lists at once.
-        time: What the log of the run calls the column that orders the lists of a search session.
         transform: What the reader of the log has applied to features.
 
     Returns:
@@ -136,8 +119,12 @@ def read_sessions(
     needs = Needs.of(dataset, read, transform)
     id_names = id_names if needs.ids else None
     ids = None if id_names is None else _numbered(id_names)
-    chosen = source.columns if context else {**source.columns, "search_session": None}
-    source = source._replace(columns=chosen)
+    if not context:
+        source = replace(source, columns={**source.columns, "search_session": None})
+    if to_rank:
+        source = replace(source, columns={**source.columns, "clicks": None})
+    time = source.named.get("time")
+    source = by_page(source, needs.columns, scratch, to_rank=to_rank)
     tables = _opened(dataset, needs, ids, source)
     context = "session_ids" in tables[0].columns
     if context and "clicks" not in tables[0].columns:
@@ -151,9 +138,9 @@ def read_sessions(
                 f"{source.path}: times order the search sessions of the run's log. Name their column by "
                 "columns.time=NAME, or take the order of the rows, with columns.time=null."
             )
-        source = source._replace(columns={**source.columns, "time": time})
+        source = replace(source, columns={**source.columns, "time": time})
         tables = _opened(dataset, needs, ids, source)
-    if id_names is not None and isinstance(tables[0], TypedTable):  # text says nothing of kinds
+    if id_names is not None and not source.is_text:
         _check_kinds(source.path, tables[0].layout, id_names)
     lists = _read(dataset, source, tables, ids, id_names, needs, to_rank)
     return {*tables[0].columns}, _with_context(lists) if context else (piece for _, piece in lists)
@@ -181,7 +168,9 @@ def _opened(
         {**source.columns, **declared},
         None if ids is None else ids.pair_key,
         None if normalize is None else str(normalize),
+        source.forms,
     )
+    names["labels"] = None  # which a model does not read
     optional = {"clicks", *declared} | (set() if needs.ids else {"query_doc_ids"})
     required = [*(name for name in required if name not in optional), *needs.required]
     rule = rank_rule("positions", source.first_rank)
@@ -189,7 +178,7 @@ def _opened(
     fields = {**needs.fields(fields), "positions": positions}
     if FEATURES not in needs.columns:
         names[FEATURES] = None
-    return open_tables(source.path, fields, names, required, files=source.files, text=source.text)
+    return source.open(fields, names, required)
 
 
 def _with_context(read: Iterator[tuple[Lists, Piece]]) -> Iterator[Piece]:

@@ -6,6 +6,7 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickexp.data import Dataset, Sessions, open_lists
+from clickexp.data.folders import temporary
+from clickexp.data.ingest.columns import ValueForms
 from clickexp.data.ingest.source_table import TextForm
 from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
 from clickexp.data.names import OLDEST, NamesFile
@@ -24,6 +27,7 @@ from clickexp.evaluation.scores import Outputs
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.fitted import Fitted, configuration, fitted
 from clickexp.export.judgments import judgments
+from clickexp.export.pages import Source
 from clickexp.export.predict import (
     Predict,
     click_outputs,
@@ -38,13 +42,13 @@ from clickexp.export.predict import (
 )
 from clickexp.export.ranker import described, onnx_writer, ranker_files, transform_of
 from clickexp.export.ranking import ranked
-from clickexp.export.sessions import Piece, Source, own_names, own_sessions, read_sessions
+from clickexp.export.sessions import Piece, own_names, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
 from clickexp.models import ClickModel, Model, Ranker
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.documents import EFFECTIVE, ROLES, effective_outputs, interval_outputs
 from clickexp.posteriors.exported import exported, open_documents
-from clickexp.posteriors.intervals import shared_intervals
+from clickexp.posteriors.intervals import shared_intervals, why_no_intervals
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
 from clickexp.runs.store import SHARED
@@ -62,7 +66,9 @@ _PROBABILITIES = (
 _BOUNDS = {"attraction_low", "attraction_high"}
 SHARED_TABLE = "shared.csv"
 _SEARCH_SESSION = "search_session"
-_FILE_OPTIONS = ("columns", "files", "separator", "header", "first_rank")
+_TEXT = ("separator", "header", "encoding")
+_FORMS = ("time_format", "time_zone", "null_is_no_click")
+_FILE_OPTIONS = ("columns", "files", *_TEXT, "first_rank", *_FORMS)
 """Options of files to predict or to rank."""
 _Save = Callable[[str, Callable[[Path], object]], None]
 """Writes a file of an export: its name, and what writes it to a path."""
@@ -93,8 +99,8 @@ def export(
         dataset: Path of the log, if not that in the configuration.
         part: Sessions that examination is averaged over.
         predict: A file of sessions, or a folder of them; "" predicts those of the part.
-        options: Of the files to predict or to rank: columns.KEY=NAME, files, separator, header and first_rank, as
-            `dataset=lists` has them.
+        options: Of the files to predict or to rank: columns.KEY=NAME, files, separator, header, encoding, first_rank,
+            time_format, time_zone and null_is_no_click, as `dataset=lists` has them.
         trust: The configuration in the folder may call code outside clickexp.
         thompson: Seed of a draw from the posteriors that thompson.parquet orders documents by.
         rank: File of lists that ranking.parquet has in the order of their scores.
@@ -122,7 +128,7 @@ def export(
     named = settings.get("columns") or {}
     if rank is not None:
         source = _source(rank, settings, given)
-        source = source._replace(columns={**own_names(named), **source.columns})
+        source = replace(source, columns={**own_names(named), **source.columns})
         _save_ranking(*ranked(model, log, config, read_names(), source), save)
     if numpy or to_onnx is not None:
         ranker = described(model, log, transform_of(config, log), or_by_id=to_onnx is None)
@@ -179,6 +185,8 @@ def _save_parameters(
     table = _examination(model, sessions, posterior)
     if table is not None:
         save("examination.csv", table.write_csv)
+        if model.separates_examination and "propensity_sd" not in table.columns:
+            sys.stderr.write(f"no intervals of examination: {why_no_intervals(model, posterior)}\n")
     intervals = [] if posterior is None else shared_intervals(model, posterior)
     if intervals:
         rows = [{**each.layout, **each.model_dump(exclude={"layout"})} for each in intervals]
@@ -222,26 +230,52 @@ def write_predictions(
     Their columns of search sessions and times, and those that the log declares itself, are called as the log of the run
     has them, `named`, if the source does not say. `transform` is what its reader has applied to features.
     """
-    of_clicks = isinstance(model, ClickModel)
-    read = columns_read(model, click_outputs if of_clicks else relevance_outputs, log)
-    context = not isinstance(source, Sessions) and reads_context(read)
-    if isinstance(source, Sessions):
-        known, pieces = {*source.columns}, own_sessions(source, id_names)
-    else:
-        names = {**own_names(named), **source.columns}
-        if context and (name := named.get(_SEARCH_SESSION)) not in (None, _SEARCH_SESSION):
-            names = {_SEARCH_SESSION: name, **names}
-        source = source._replace(columns=names)
-        settings = {"read": read, "context": context, "transform": transform}
-        known, pieces = read_sessions(log, id_names, source, time=named.get("time"), **settings)
-        if context and "session_ids" not in known and names.get(_SEARCH_SESSION, "") is not None:
-            sys.stderr.write(
-                f"{source.path}: the model reads what came before in a search session, which the file does not have, "
-                "so that each list is predicted as the first of its user; name their column by "
-                "columns.search_session=NAME, or say columns.search_session=null\n"
-            )
+    with temporary() as scratch:
+        if isinstance(source, Sessions):
+            known, pieces = {*source.columns}, own_sessions(source, id_names)
+        else:
+            source = replace(source, named=named)
+            known, pieces = _to_predict(model, log, source, id_names, transform, scratch)
+        unknown = _write_pieces(model, known, pieces, file)
+    if unknown:
+        sys.stderr.write(
+            f"{unknown:,} documents are in layouts that the log of the run does not have, and have the examination "
+            "that layouts share\n"
+        )
+
+
+def _to_predict(
+    model: Model,
+    log: Dataset,
+    source: Source,
+    id_names: pl.DataFrame | None,
+    transform: str,
+    scratch: Path,
+) -> tuple[set[str], Iterator[Piece]]:
+    """Returns the columns of files, and their sessions; a line on stderr says where context is missing."""
+    read = columns_read(
+        model, click_outputs if isinstance(model, ClickModel) else relevance_outputs, log
+    )
+    context = reads_context(read)
+    names = {**own_names(source.named), **source.columns}
+    if context and (name := source.named.get(_SEARCH_SESSION)) not in (None, _SEARCH_SESSION):
+        names = {_SEARCH_SESSION: name, **names}
+    source = replace(source, columns=names)
+    settings = {"read": read, "context": context, "transform": transform}
+    known, pieces = read_sessions(log, id_names, source, scratch, **settings)
+    if context and "session_ids" not in known and names.get(_SEARCH_SESSION, "") is not None:
+        sys.stderr.write(
+            f"{source.path}: the model reads what came before in a search session, which the file does not have, "
+            "so that each list is predicted as the first of its user; name their column by "
+            "columns.search_session=NAME, or say columns.search_session=null\n"
+        )
+    return known, pieces
+
+
+def _write_pieces(model: Model, known: set[str], pieces: Iterator[Piece], file: Path) -> int:
+    """Writes predictions; returns how many documents are in layouts that the model does not know."""
     outputs = click_outputs if "clicks" in known else marginal_outputs
-    outputs = outputs if of_clicks else relevance_outputs
+    outputs = outputs if isinstance(model, ClickModel) else relevance_outputs
     predict, cells, unknown = predictor(model, outputs), layouts_of(model), 0
 
     def tables() -> Iterator[pa.Table]:
@@ -251,11 +285,7 @@ def write_predictions(
             yield _predictions(piece, predict)
 
     _write(tables(), file)
-    if unknown:
-        sys.stderr.write(
-            f"{unknown:,} documents are in layouts that the log of the run does not have, and have the examination "
-            "that layouts share\n"
-        )
+    return unknown
 
 
 def write_documents(
@@ -289,7 +319,7 @@ def write_documents(
         for count, outputs in known:
             rows = ids[done : done + count]
             done += count
-            columns: dict[str, Any] = {"query_doc_id": rows.astype(np.int32)}
+            columns: dict[str, Any] = {"query_doc_id": rows}
             columns |= {} if names is None else names.of(rows).to_dict()
             # in this order, whatever that of a compiled program
             columns |= {name: outputs[name] for name in _PROBABILITIES if name in outputs}
@@ -411,7 +441,11 @@ def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict
 
 
 def _source(path: str | Path, settings: Mapping[str, Any], given: Mapping[str, Any]) -> Source:
-    """Returns files to read, whose positions count as those of the log do; `given` options come first."""
-    chosen = {"first_rank": settings.get("first_rank", 1), **given}
-    text = TextForm(chosen.pop("separator", None), chosen.pop("header", None))
-    return Source(source_path(path), chosen.pop("columns", {}), text=text, **chosen)
+    """Returns files to read, whose values are written as those of the log are; `given` options come first."""
+    alike = {name: settings[name] for name in ("first_rank", *_FORMS) if name in settings}
+    chosen = {**alike, **given}
+    text = TextForm(**{name: chosen.pop(name) for name in _TEXT if name in chosen})
+    forms = ValueForms(**{name: chosen.pop(name) for name in _FORMS if name in chosen})
+    named = settings.get("columns") or {}
+    given = chosen.pop("columns", {})
+    return Source(source_path(path), given, text=text, forms=forms, named=named, **chosen)

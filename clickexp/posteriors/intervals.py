@@ -17,7 +17,7 @@ from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
 from clickexp.parameters.context import in_new_session
 from clickexp.parameters.layouts import LayoutParameter, PointCellParameter, with_shared_cells
-from clickexp.posteriors.shared import SharedPosterior
+from clickexp.posteriors.shared import MOST_SHARED, SharedPosterior, count_shared
 from clickexp.runs.run import SharedParameter
 from clickexp.types import Array
 from clickexp.utils.statistics.means import QUANTILE
@@ -77,6 +77,28 @@ def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedPar
             covariance = posterior.covariance_of(model, function)
             found += (_ratios if curve.relative else _probabilities)(curve, values, covariance)
     return found
+
+
+def why_no_intervals(model: Model, posterior: SharedPosterior | None) -> str:
+    """Returns why examination of a model that separates it has no intervals.
+
+    Args:
+        model: A fitted model.
+        posterior: From `shared_posterior`.
+    """
+    _, tower = in_new_session(getattr(model, "examination", None))
+    if not isinstance(tower, PositionParameter | LayoutParameter):
+        return f"it is no tower of positions alone, but {type(tower).__name__}"
+    if posterior is not None:
+        return "the log says nothing about it"
+    numbers = count_shared(model)
+    if numbers > MOST_SHARED:
+        return (
+            f"the model has {numbers:,} shared numbers, and intervals are for {MOST_SHARED} at most"
+        )
+    return (
+        "the run has not computed them (shared_intervals=false, or a warning of the run says why)"
+    )
 
 
 def propensity(

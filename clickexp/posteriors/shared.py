@@ -20,7 +20,7 @@ from clickexp.posteriors.information import Information, information
 from clickexp.types import Array
 from clickexp.utils.files import whole
 
-_MOST = 400
+MOST_SHARED = 400
 """Shared numbers of models that have intervals; the time per session grows with them."""
 WORK = 10_000_000
 """Sessions times shared numbers that are looked at, some ten seconds of one core; the first represent larger logs."""
@@ -110,6 +110,11 @@ class SharedPosterior:
             ) from error
 
 
+def count_shared(model: Model) -> int:
+    """Returns how many numbers all documents of a model share."""
+    return len(_names(nnx.state(with_shared_cells(model), nnx.Param)))
+
+
 def shared_posterior(
     model: Model, data: Data, progress: Callable[[int, int], None] | None = None
 ) -> SharedPosterior | None:
@@ -139,7 +144,7 @@ def shared_posterior(
     model = with_shared_cells(model)
     params = nnx.state(model, nnx.Param)
     names = _names(params)
-    if not isinstance(model, ClickModel) or not 0 < len(names) <= _MOST:
+    if not isinstance(model, ClickModel) or not 0 < len(names) <= MOST_SHARED:
         return None
     model.eval()
     share = 1.0

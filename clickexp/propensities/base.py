@@ -167,6 +167,7 @@ class Weighting:
         sessions: Sessions,
         column: str | None = None,
         ignores_offsets: bool = False,
+        weights: np.ndarray | None = None,
     ) -> "Weighting":
         """Weighs the clicks of sessions.
 
@@ -177,11 +178,14 @@ class Weighting:
             column: Propensity of each document, which clicks at known positions are weighed by; None for that of their
                 position.
             ignores_offsets: Whether there are offsets that the weights leave in.
+            weights: Of a click by position from 0; None for the inverse propensities.
         """
         sessions = propensities.view(sessions)
         shown, clicked = sessions.by_position
         known = propensities.by_position(len(shown) - 1)
-        weights = propensities.weights(len(shown) - 1, clip)
+        if weights is None:
+            weights = propensities.weights(len(shown) - 1, clip)
+        weights = np.resize(np.append(weights, np.zeros(len(shown))), len(shown))
         total, squares = (clicked * weights).sum(), (clicked * weights**2).sum()
         if column is not None:
             total = squares = 0.0

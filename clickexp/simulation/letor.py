@@ -8,8 +8,10 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge
 
+from clickexp.data.encoding import FEATURES, FeatureSettings
 from clickexp.data.ingest.columns import check_keys
 from clickexp.data.ingest.extent import Extent
+from clickexp.data.ingest.features import Missing
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import Column, SourceLocation
@@ -22,6 +24,7 @@ from clickexp.simulation.svmlight import (
     POSITION,
     TRANSFORMS,
     LabelledLists,
+    absent_feature,
     feature_count,
     read_lists,
 )
@@ -62,7 +65,9 @@ def open_letor(
     files: Mapping[str, str | None] | None = None,
     features: PositiveInt | None = None,
     missing_above: PositiveFloat | None = MISSING,
+    missing: Missing = "zero",
     transform: str = "log1p",
+    standardize: bool = False,
     clicks: str = SIMULATED,
     sessions: PositiveInt = 100_000,
     val_sessions: PositiveInt = 20_000,
@@ -97,13 +102,16 @@ def open_letor(
     folds, fold     cross-validation by query: all queries of the files are dealt to so many folds, and number `fold`,
                     from 0, is the test; val_queries of the others validate
     features        numbers per document; None takes the largest index in the files, from 0
-    missing_above   features of at least this are missing, as those that a line leaves out, and counted; None for none
+    missing_above   features of at least this are missing, and counted; None for none
+    missing         what stands for a missing feature: "zero", as for those that a line leaves out; "mean", over the
+                    training documents; or "indicator", the mean and a further feature that says so
     clicks          "simulated", from the labels as below; or "logged", the labels are clicks, 0 or 1: a list per query,
                     in the order of positions in files named as these plus ".position", one per line, from 0 or 1, or of
                     the lines. A file for test with other labels has judged lists; the test sessions then are
-                    val_queries of the training ones, too. Of the other options, those up to `transform` and `positions`
-                    count
+                    val_queries of the training ones, too. Of the other options, those up to `standardize`, and
+                    `positions`, count
     transform       "log1p", sign(x) log(1 + |x|), tames features of any scale; "none"
+    standardize     features get mean 0 and standard deviation 1 over the training documents, after `transform`
     positions       documents shown; None shows all
     policy          ranks what users see: "trained", a ridge regression on the labels of `policy_queries` (a share) of
                     the training queries; "random", one random order of each list; "scores", one number per line in
@@ -129,9 +137,17 @@ def open_letor(
     paths = _found(source, files or {}, folds is not None)
     check_clicks(clicks, paths)
     width = features or feature_count(paths.values())
+    absent = absent_feature(missing)
     lists = {
-        part: read_lists(file, width, transform, log, missing_above) for part, file in paths.items()
+        part: read_lists(file, width, transform, log, missing_above, absent)
+        for part, file in paths.items()
     }
+    if standardize or missing != "zero":
+        log.features_of = FeatureSettings(
+            columns=[FEATURES],
+            missing=missing,  # pyright: ignore[reportArgumentType]  # one of these
+            standardize=standardize,
+        )
     if clicks == LOGGED:
         log.notes |= {"features": width, "transform": transform}
         write_logged(log, paths, lists, positions, val_queries, np.random.default_rng(seed))

@@ -90,7 +90,7 @@ def _feature(features: np.ndarray, number: int) -> np.ndarray:
         raise DataError(
             f"policy_feature is {number}, and the last feature is {last}. Give one of 0 to {last}."
         )
-    values = features[:, number].astype(np.float64)
+    values = np.nan_to_num(features[:, number].astype(np.float64))
     if (values[1:] == values[1]).all():
         raise DataError(
             f"policy_feature is {number}, which is {values[1]:g} for all documents. Choose another one."
@@ -126,7 +126,12 @@ def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray
             what, "choose a run on the same files, with the same features and transform"
         )
     blocks = (np.arange(at, min(at + (1 << 16), rows)) for at in range(0, rows, 1 << 16))
-    return np.concatenate([ranker.score(features[ids], ids, transformed=True) for ids in blocks])
+    is_encoded = bool(ranker.description["encoding"])
+    scores = []
+    for ids in blocks:
+        numbers = features[ids] if is_encoded else np.nan_to_num(features[ids])
+        scores.append(ranker.score(ranker.encoded(numbers), ids, transformed=True))
+    return np.concatenate(scores)
 
 
 def _read_scores(file: Path) -> np.ndarray:
@@ -141,7 +146,7 @@ def _read_scores(file: Path) -> np.ndarray:
 
 def _ridge(features: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Predictions for all documents of a ridge regression on the labels of some; the penalty is their number."""
-    x = features[rows].astype(np.float64)
+    x = np.nan_to_num(features[rows].astype(np.float64))
     mean, scale = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-6)
     x = (x - mean) / scale
     weights = np.linalg.solve(
@@ -149,5 +154,5 @@ def _ridge(features: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.nda
     )
     blocks = range(0, len(features), 1 << 16)
     return np.concatenate(
-        [(features[at : at + (1 << 16)] - mean) / scale @ weights for at in blocks]
+        [(np.nan_to_num(features[at : at + (1 << 16)]) - mean) / scale @ weights for at in blocks]
     )

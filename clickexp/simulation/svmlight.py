@@ -98,7 +98,12 @@ def feature_count(files: Iterable[Path]) -> int:
 
 
 def read_lists(
-    file: Path, width: int, transform: str, log: LogWriter, missing_above: float | None = MISSING
+    file: Path,
+    width: int,
+    transform: str,
+    log: LogWriter,
+    missing_above: float | None = MISSING,
+    absent: float = 0.0,
 ) -> LabelledLists:
     """Reads labels and lists of a file; its feature vectors go to the log, which counts those that are missing.
 
@@ -107,7 +112,8 @@ def read_lists(
         width: Length of a feature vector.
         transform: One of TRANSFORMS.
         log: Receives the feature vectors.
-        missing_above: Features of at least this are missing, as those that a line leaves out; None for none.
+        missing_above: Features of at least this are missing; None for none.
+        absent: What stands for them; those that a line leaves out are 0.
 
     Raises:
         DataError: A line does not parse; it names file, line and what was expected.
@@ -115,7 +121,8 @@ def read_lists(
     labels, queries, named, line = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, bool)], 0
     rows = max(_SLICE // (np.dtype(np.float32).itemsize * width), 1)
     for block in _blocks(file):
-        parsed = _parsed(block, width, SourceLocation(str(file), line + 1, "line"), missing_above)
+        location = SourceLocation(str(file), line + 1, "line")
+        parsed = _parsed(block, width, location, missing_above, absent)
         if parsed.missing:
             log.note("missing_features", parsed.missing)
         for start in range(0, len(parsed.labels), rows):
@@ -143,6 +150,11 @@ def read_lists(
             "a query comes back after another", "put the lines of a query together"
         )
     return LabelledLists(labels, np.append(starts, len(labels)), queries[starts])
+
+
+def absent_feature(missing: str) -> float:
+    """Returns what stands for a missing feature until an encoder fills it: nan, unless it is zero."""
+    return 0.0 if missing == "zero" else math.nan
 
 
 def _lines(block: bytes) -> int:
@@ -174,7 +186,11 @@ class _Parsed(NamedTuple):
 
 
 def _parsed(
-    block: bytes, width: int, location: SourceLocation, missing_above: float | None
+    block: bytes,
+    width: int,
+    location: SourceLocation,
+    missing_above: float | None,
+    absent: float,
 ) -> _Parsed:
     """The numbers of whole lines. The parser gets one token per line: qid left out, a label as value of _LABEL."""
     block = block.removesuffix(b"\n")
@@ -207,7 +223,7 @@ def _parsed(
         raise location.error(f"{token!r} does not parse", remedy, int(line[at]))
     features = ~is_label
     missing = features & (value >= (np.inf if missing_above is None else missing_above))
-    value = np.where(missing, 0.0, value)
+    value = np.where(missing, absent, value)
     huge = features & (np.abs(value) > _LARGEST)
     if huge.any():
         at = int(huge.argmax())

@@ -9,7 +9,7 @@ COMMANDS = {
     "clickexp": ("clickexp.cli.main", [[]], "Runs an experiment, a sweep or a search."),
     "clickexp-data": (
         "clickexp.cli.data",
-        [[], ["prepare"], ["inspect"], ["verify"]],
+        [[], ["prepare"], ["inspect"], ["verify"], ["download"]],
         "Reads, describes and checks logs.",
     ),
     "clickexp-compare": (

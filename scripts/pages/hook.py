@@ -55,8 +55,17 @@ def on_post_page(output: str, **_: Any) -> str:
 
 
 def on_post_build(config: MkDocsConfig, **_: Any) -> None:
-    """Removes the page of the theme for addresses that a server does not know."""
+    """Removes the page of the theme for addresses that a server does not know, and reports long sentences."""
+    from pages import sentences
+
     Path(config.site_dir, "404.html").unlink(missing_ok=True)
+    words = [sentences.sentences(page.read_text()).words for page in sentences.pages()]
+    counted = [count for of_page in words for count in of_page]
+    mean, most = sum(counted) / len(counted), max(counted)
+    print(
+        f"{len(counted)} sentences on {len(words)} pages: {mean:.1f} words on average, {most} at most"
+    )
+    sentences.main([])
 
 
 def formulas(text: str) -> str:

@@ -17,7 +17,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -33,6 +33,13 @@ MODELS = (
 SWEEP = f"clickexp -m model={MODELS} dataset.seed=0"
 USERS = "clickexp -m model=pbm,ubm,dbn,dctr,rctr seed=1,2,3 keep_values=true dataset.seed=0"
 PICTURES = ("per_rank", "examination")
+PARTS = {
+    "comparison_leaderboard": "#legend",
+    "comparison_difference": ".card:has(#forest)",
+    "comparison_curves": ".card:has(#examination)",
+    "comparison_cost": ".card:has(#cost)",
+}
+"""Pictures of the comparison page, each down to an element."""
 
 
 def main() -> None:
@@ -57,7 +64,8 @@ def main() -> None:
     printed = start()
     (DATA / "start.txt").write_text(printed)
     (DATA / "end.txt").write_text(glance(printed))
-    photograph(RUNS / "start/report.html", IMAGES / "run.png")
+    photograph(RUNS / "start/report.html", {"run": "#figures .card:not(.wide) >> nth=-1"}, 1100)
+    photograph(RUNS / "users/comparison.html", PARTS)
     embed_examples.main()
 
 
@@ -145,22 +153,34 @@ def trimmed(text: str) -> str:
     return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE).strip() + "\n"
 
 
-def photograph(page: Path, picture: Path) -> None:
-    """Writes a picture of a page down to its small figures, where there is a browser; else an earlier one stays."""
+def photograph(page: Path, parts: Mapping[str, str], width: int = 1280) -> None:
+    """Writes pictures of a page, where there is a browser; else earlier ones stay.
+
+    Args:
+        page: The page.
+        parts: By the name of a picture a selector: it begins where the one before it ends, and ends with this element.
+        width: Of the window.
+    """
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if not chromium or not importlib.util.find_spec("playwright"):
-        print(f"{picture.name} stays as it is: there is no browser", file=sys.stderr)
+        print(f"{', '.join(parts)} stay as they are: there is no browser", file=sys.stderr)
         return
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 1100, "height": 900})
+        tab = browser.new_page(
+            viewport={"width": width, "height": 3000}
+        )  # all is drawn that is seen
         tab.goto(page.as_uri())
-        tab.wait_for_timeout(500)
-        shown = tab.locator("#figures .card:not(.wide)").last.bounding_box()
-        clip = {"x": 0, "y": 0, "width": 1100, "height": shown["y"] + shown["height"] + 12}
-        tab.screenshot(path=picture, full_page=True, clip=clip)
+        tab.wait_for_timeout(1500)
+        top = 0
+        for name, selector in parts.items():
+            shown = tab.locator(selector).bounding_box()
+            bottom = shown["y"] + shown["height"] + 8
+            clip = {"x": 0, "y": top, "width": width, "height": bottom - top}
+            tab.screenshot(path=IMAGES / f"{name}.png", full_page=True, clip=clip)
+            top = bottom
         browser.close()
 
 

@@ -75,6 +75,12 @@ def runs(tmp_path_factory):
     (folder / "outputs/pbm/export").mkdir(parents=True)
     examination = pl.DataFrame({"rank": np.arange(1, 11), "propensity": np.linspace(1, 0.2, 10)})
     examination.write_csv(folder / "outputs/pbm/export/examination.csv")
+    features = {"query_doc_ids": np.arange(1, 11), "bm25": rng.random(10), "price": rng.random(10)}
+    pl.DataFrame(features).write_parquet(folder / "my/features.parquet")
+    documents = {"document": np.arange(1, 11), "impressions": np.arange(15, 25)}
+    pl.DataFrame(documents).write_parquet(folder / "outputs/pbm/export/documents.parquet")
+    expected = {"click_probability": np.full((300, 10), 0.3).tolist()}
+    pl.DataFrame(expected).write_parquet(folder / "outputs/pbm/export/predictions.parquet")
     small = [
         "dataset.sessions=2000",
         "dataset.queries=100",

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from datetime import UTC, datetime
 
 import duckdb
 import numpy as np
@@ -13,9 +14,9 @@ from clickexp.data import open_lists
 from clickexp.data.names import read_names
 
 
-def blocks():
-    """The SQL of the guide."""
-    text = (ROOT / "docs/howto/my-log.md").read_text()
+def blocks(page="my-log"):
+    """The SQL of a guide."""
+    text = (ROOT / f"docs/howto/{page}.md").read_text()
     return re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
 
 
@@ -102,3 +103,15 @@ def test_the_sql_of_events_writes_what_is_read(tmp_path, monkeypatch):
         alone = {"search_session": None}
         dataset = open_lists("pages.parquet", columns=alone, pair_key="query_document")
         assert sum(part.clicks_total for part in dataset.parts.values()) == 3
+
+
+def test_the_sql_for_mixed_times_writes_seconds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (sql,) = blocks("messy-log")
+    at = datetime(2025, 11, 14, 9, 30, tzinfo=UTC).timestamp()
+    words = [f"{at:.0f}", f"{at * 1000:.0f}", "2025-11-14 09:30:00", "2025-11-14T09:30:00.000"]
+    lines = [f"{number},{word}" for number, word in enumerate(words)]
+    (tmp_path / "mixed.csv").write_text("\n".join(["session,time", *lines]))
+    with duckdb.connect() as connection:
+        connection.execute(sql)
+    assert pl.read_parquet("times.parquet")["time"].to_list() == [at] * 4

@@ -35,6 +35,8 @@ from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import Rows, Sizes
 from clickexp.propensities import Propensities
+from clickexp.results.loading import find_runs
+from clickexp.results.reproductions import reproductions
 from clickexp.runs.run import Run
 from clickexp.simulation import simulate
 from clickexp.sweeps.backends.remote import Call
@@ -260,8 +262,21 @@ def test_configurations_of_examples_are_complete(monkeypatch):
         ("stream", "dataset=stream", "dataset.path=pages.jsonl.gz"),
         ("logger", "logger=[jsonl,sqlite]"),
         ("session", "model=ubm", "+context=pause", "dataset=tiangong_st", "dataset.path=."),
+        ("reproduction", "+experiment=my_paper", "model=pbm", "seed=1"),
     ):
         checked(monkeypatch, example, *overrides)
+
+
+@pytest.mark.nightly
+def test_published_figures_have_a_verdict(tmp_path):
+    done = clickexp(
+        tmp_path, "reproduction", "+experiment=my_paper", "model=pbm", "seed=1", "hydra.run.dir=run"
+    )
+    assert done.returncode == 0
+    (found,) = reproductions(find_runs([tmp_path / "run"])[0])
+    verdicts = {row.metric: row.verdict for row in found.rows}
+    assert verdicts["ppl"].split() in (["inside", "0.02"], ["outside", "0.02"])
+    assert verdicts["ll"] == "not comparable"
 
 
 @pytest.mark.nightly
@@ -559,6 +574,10 @@ def test_a_loss_and_a_correction_of_the_user_against_a_loop(monkeypatch):
                 margins = [max(0, 1 - scores[row, i] + scores[row, j]) for j in skipped]
                 expected += weight * sum(margins)
         assert losses[row] == pytest.approx(expected, rel=1e-5)
+    sessions = Sessions.from_arrays(query_doc_ids=np.ones((20, 5), np.int32), clicks=clicks)
+    weights = np.maximum(curve, 0.04) ** -0.5 * clicks
+    effective = weights.sum() ** 2 / (weights**2).sum()  # of its own weights
+    assert debias.weighting(sessions).effective == pytest.approx(effective, rel=1e-5)
 
 
 @pytest.mark.nightly

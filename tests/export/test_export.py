@@ -40,7 +40,7 @@ from clickexp.export import drawn
 from clickexp.export import fitted as module
 from clickexp.export import sessions as sessions_module
 from clickexp.export.fitted import fitted
-from clickexp.export.sessions import Source
+from clickexp.export.pages import Source
 from clickexp.export.tables import export, write_predictions
 from clickexp.export.trust import check_targets
 from clickexp.posteriors.shared import SharedPosterior

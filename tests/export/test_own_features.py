@@ -299,3 +299,59 @@ def test_lists_of_a_letor_run_are_scored_by_their_own_features(tmp_path):
     expected = Scorer(run / "export/ranker.npz").score(vectors.astype(np.float32))
     ranking = pl.read_parquet(run / "export/ranking.parquet").sort("list", "document")
     np.testing.assert_allclose(ranking["score"], expected.ravel(), rtol=1e-4)
+
+
+def test_files_of_a_letor_run_are_encoded_as_the_run_has_learned(tmp_path, capsys):
+    """The same lists as a learning-to-rank file, as a table and by NumPy; one feature is missing."""
+    rng = np.random.default_rng(0)
+    vectors = 10 * rng.normal(size=(12, 3))
+    for name in ("train.txt", "test.txt"):
+        lines = [
+            f"{number % 3} qid:{number // 4} " + " ".join(f"{i}:{x}" for i, x in enumerate(vector))
+            for number, vector in enumerate(vectors)
+        ]
+        lines[5] = lines[5].replace(f"1:{vectors[5, 1]}", "1:1.7976e308")
+        (tmp_path / name).write_text("\n".join(lines))
+    few = [f"dataset.{part}sessions=30" for part in ("", "val_", "test_")]
+    given = ["dataset=letor", f"dataset.path={tmp_path}", "dataset.policy=random", *few]
+    given += ["dataset.standardize=true", "dataset.missing=indicator", "dataset.val_queries=0.34"]
+    run = new_run(tmp_path / "run", "model=pbm", "parameter@attraction=linear", *given)
+    vectors[5, 1] = np.nan
+    lists = vectors.reshape(3, 4, 3).tolist()
+    lists[1][1][1] = None
+    pl.DataFrame({FEATURES: lists}).write_parquet(tmp_path / "lists.parquet")
+    scores = []
+    for file in ("test.txt", "lists.parquet"):
+        export(run, rank=tmp_path / file, numpy=True)
+        ranking = pl.read_parquet(run / "export/ranking.parquet")
+        scores.append(ranking.sort("list", "score")["score"].to_numpy())
+    assert "test.txt: missing features: 1" in capsys.readouterr().err
+    from clickexp.models.ranker.scorer import Scorer
+
+    scorer = Scorer(run / "export/ranker.npz")
+    by_hand = np.sort(scorer.score(vectors).reshape(3, 4), axis=1).ravel()
+    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-5)
+    np.testing.assert_allclose(scores[0], by_hand, rtol=1e-4)
+    log = fitted(run).log
+    np.testing.assert_allclose(
+        scorer.encoded(np.sign(vectors) * np.log1p(np.abs(vectors))),
+        log.train.features.values[13:],
+        atol=1e-4,
+    )
+    pytest.importorskip("onnx", reason="needs the extra onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    export(run, onnx=tmp_path / "ranker.onnx")
+    (of_onnx,) = runtime.InferenceSession(str(tmp_path / "ranker.onnx")).run(
+        None, {"features": vectors.astype(np.float32)}
+    )
+    np.testing.assert_allclose(of_onnx, scorer.score(vectors), rtol=1e-4)
+    again = new_run(
+        tmp_path / "again", "model=pbm", *given[:2], *few, f"dataset.policy_ranker={run}",
+        "dataset.policy=ranker", "dataset.policy_noise=0.0", "dataset.keep_policy_scores=true",
+        "dataset.missing=mean", "dataset.val_queries=0.34",
+    )  # fmt: skip
+    found = fitted(again).log.ranking
+    order = np.argsort(-found.column("policy_scores"), axis=1)
+    np.testing.assert_array_equal(
+        order, np.argsort(-scorer.score(vectors).reshape(3, 4), axis=1, kind="stable")
+    )

@@ -21,8 +21,9 @@ from clickexp.data.names import read_names
 from clickexp.errors import UserError
 from clickexp.export.context import with_context
 from clickexp.export.fitted import configuration, fitted
+from clickexp.export.pages import Source
 from clickexp.export.predict import document_outputs, predictor, single_documents
-from clickexp.export.sessions import Source, read_sessions
+from clickexp.export.sessions import read_sessions
 from clickexp.export.tables import export, write_predictions
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import ContextParameterConfig, EmbeddingParameterConfig, SumParameterConfig
@@ -345,8 +346,9 @@ def test_files_are_in_the_order_that_the_run_was_trained_with(reader, log, tmp_p
         np.testing.assert_allclose(clicks(predicted(file, **columns)), own, rtol=1e-5)
     assert np.abs(clicks(predicted(file, time=None)) - own).max() > 1e-4
     names = {"search_session": "user"}
-    read = partial(read_sessions, predicted.log, predicted.names, Source(file, names), context=True)
-    (piece,) = read(time="when")[1]
+    settings = {"scratch": tmp_path, "context": True}
+    read = partial(read_sessions, predicted.log, predicted.names, **settings)
+    (piece,) = read(source=Source(file, names, named={"time": "when"}))[1]
     for name in (*CONTEXT, *HISTORY):
         own = predicted.log.test.column(name)
         np.testing.assert_array_equal(piece.sessions.column(name), own, err_msg=name)
@@ -354,7 +356,7 @@ def test_files_are_in_the_order_that_the_run_was_trained_with(reader, log, tmp_p
     with refuses(UserError, "'when' for time", "columns.time to one of"):
         predicted(tmp_path / "unnamed.parquet")
     with refuses(UserError, "columns.time=NAME", "columns.time=null"):
-        read()
+        read(source=Source(file, names))
 
 
 @pytest.mark.parametrize("overrides", [["model=ubm"], ["model=pbm", "+context=list"]])
@@ -386,7 +388,7 @@ def test_unknown_documents_are_not_ranked_by_the_row_of_a_document(tmp_path):
         pl.DataFrame({"query_doc_ids": [[999, 1]]}).write_parquet(tmp_path / "lists.parquet")
         dataset = open_lists(tmp_path / "log.parquet", cache=tmp_path / str(least))
         _, pieces = read_sessions(
-            dataset, None, Source(tmp_path / "lists.parquet", {}), to_rank=True
+            dataset, None, Source(tmp_path / "lists.parquet"), tmp_path, to_rank=True
         )
         if least == 0:
             with refuses(UserError, "1 documents are not in the log", "dataset.pair_key=document"):

@@ -30,8 +30,9 @@ from clickexp.posteriors.intervals import (
     of_first_positions,
     propensity,
     shared_intervals,
+    why_no_intervals,
 )
-from clickexp.posteriors.shared import SharedPosterior, shared_posterior
+from clickexp.posteriors.shared import SharedPosterior, count_shared, shared_posterior
 
 SIZES = {"positions": 3, "query_doc_pairs": 4}
 IDS = np.array([[1, 2, 3], [2, 4, 1], [3, 1, 2]], np.int32)
@@ -42,6 +43,19 @@ NORMAL = np.random.default_rng(0).standard_normal((200_000, 16))
 
 def built(kind, **towers):
     return kind(**SIZES, **towers, rngs=nnx.Rngs(0))
+
+
+def test_examination_without_intervals_has_a_reason(monkeypatch):
+    by_position = PositionParameterConfig()
+    both = SumParameterConfig({"first": by_position, "second": by_position})
+    model = built(PositionBasedModel, examination=both)
+    assert "no tower of positions alone, but SumParameter" in why_no_intervals(model, None)
+    model = built(PositionBasedModel)
+    assert "shared_intervals=false" in why_no_intervals(model, None)
+    monkeypatch.setattr("clickexp.posteriors.intervals.MOST_SHARED", 3)
+    numbers = count_shared(model)
+    assert numbers == 5  # positions 0 to 3, and the baseline of attraction
+    assert f"{numbers} shared numbers, and intervals are for 3" in why_no_intervals(model, None)
 
 
 def posterior_of(names, seed=0):

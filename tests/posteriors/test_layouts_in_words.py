@@ -73,7 +73,7 @@ def test_another_log_has_the_numbers_of_the_run(tmp_path):
     """Even where it lacks the last device, so that its model has the size of the run's."""
     _, dataset = opened(tmp_path, ["phone", "desktop", "tablet"])
     (tmp_path / "encoding.json").write_text(dataset.encoding.model_dump_json())
-    _, other = opened(tmp_path, ["desktop", "tv", "phone"], encoding=tmp_path / "encoding.json")
+    _, other = opened(tmp_path, ["desktop", "tv", "phone"], learned=tmp_path / "encoding.json")
     assert other.columns["device"] == dataset.columns["device"] == 3
     found = examination(pbm(other), other.train)
     assert set(found["device"]) == {"desktop", "phone", "(none)"}

@@ -411,3 +411,54 @@ def test_the_true_user_clicks_with_the_probability_of_labels_and_ranks(folder, t
         found = np.exp(dataset.truth.predict_clicks({**lists, "positions": positions}))
         expected = (0.1 + 0.9 * (2 ** batch["labels"] - 1) / 7) * np.array([0.9, 0.5, 0.2])
         assert np.allclose(found[mask], expected[mask], rtol=1e-5)
+
+
+@pytest.mark.parametrize("missing", ["zero", "mean", "indicator"])
+def test_features_are_standardised_by_the_training_documents(tmp_path, missing):
+    """By definition in float64, each document as often as training shows it; after the transform."""
+    rng, raw = np.random.default_rng(2), []
+    for part, queries in (("train", range(5)), ("test", range(5, 8))):
+        lines = []
+        for query in queries:
+            for document in range(4):
+                first, second = rng.normal(3, 9), rng.gamma(2.0)
+                raw.append([np.nan if rng.random() < 0.3 else first, second])
+                shown = "1.797693134862315e308" if np.isnan(raw[-1][0]) else f"{first!r}"
+                lines.append(f"{document % 3} qid:{query} 0:{shown} 1:{second!r}")
+        (tmp_path / f"{part}.txt").write_text("\n".join(lines))
+    dataset = open_letor(tmp_path, standardize=True, missing=missing, **FEW)
+    numbers = np.array([[0.0, 0.0], *raw])
+    numbers = np.sign(numbers) * np.log1p(np.abs(numbers))
+    counts = np.zeros(len(numbers))
+    for chunk in dataset.train.chunks():
+        np.add.at(counts, chunk.of_documents("query_doc_ids"), 1)
+    absent = np.isnan(numbers[:, 0])
+    known = counts * ~absent
+    mean = 0.0 if missing == "zero" else known @ np.nan_to_num(numbers[:, 0]) / known.sum()
+    filled = np.where(np.isnan(numbers), [[mean, 0.0]], numbers)
+    center = counts @ filled / counts.sum()
+    scale = np.sqrt(counts @ (filled - center) ** 2 / counts.sum())
+    expected = (filled - center) / scale
+    if missing == "indicator":
+        expected = np.column_stack([expected, absent])
+    np.testing.assert_allclose(dataset.train.features.values[1:], expected[1:], atol=2e-5)
+    assert dataset.notes["missing_features"] == absent.sum()
+    assert dataset.train.standardized == {"query_doc_features"}
+
+
+@pytest.mark.parametrize("policy", ["trained", "feature"])
+def test_policies_take_missing_features_for_zero(tmp_path, policy):
+    """As they do where zero stands for them in the log."""
+    scores = []
+    for part, queries in (("train", range(9)), ("test", range(9, 12))):
+        lines = [
+            f"{document % 3} qid:{query} 0:{document + query / 7} 1:{1e309 if document == 2 else 1}"
+            for query in queries
+            for document in range(4)
+        ]
+        (tmp_path / f"{part}.txt").write_text("\n".join(lines).replace("inf", "1.7976e308"))
+    for missing in ("zero", "mean"):
+        given = {"policy": policy, "policy_feature": 1 if policy == "feature" else None}
+        dataset = open_letor(tmp_path, missing=missing, keep_policy_scores=True, **given, **FEW)
+        scores.append(dataset.train.column("policy_scores"))
+    np.testing.assert_array_equal(*scores)

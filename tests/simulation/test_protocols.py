@@ -258,6 +258,7 @@ def write_linear(file, weights):
 
 
 def write_npz(file, description, **arrays):
-    text = json.dumps({"model": "PBM", "transform": "none", **description})
+    stated = {"model": "PBM", "transform": "none", "encoding": [], "columns": []}
+    text = json.dumps({**stated, **description})
     with open(file, "wb") as stream:
         np.savez(stream, description=np.array(text), **arrays)

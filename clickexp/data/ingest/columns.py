@@ -1,8 +1,11 @@
 """What readers of tables take columns for, and the option `columns`, which names and declares them."""
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
+from clickexp.data.ingest.times import TimeForm
 from clickexp.data.schema import COLUMNS, MADE, Column
 from clickexp.errors import DataError
 from clickexp.utils.bounds import OneOf
@@ -26,6 +29,7 @@ class Field(NamedTuple):
     per_document: bool = True
     fill: float | None = None
     normalize: bool = False
+    form: TimeForm = TimeForm()
 
     @property
     def missing(self) -> float | None:
@@ -49,8 +53,54 @@ def id_field(what: str, normalize: Normalize, per_document: bool = False) -> Fie
 
 _SESSIONS = "ids of search sessions are integers or text; drop the row, or leave them out: columns.search_session=null"
 SEARCH_SESSION = Field("iuU", _SESSIONS, per_document=False)
-_TIMES = "times are finite numbers, or all are dates and times as 2014-03-01 or 2014-03-01 12:30:05"
+_TIMES = (
+    "times are finite numbers, or all are dates and times as 2014-03-01 or 2014-03-01 12:30:05; others have a "
+    "time_format, such as time_format='%m/%d/%Y %I:%M:%S %p'"
+)
 TIME = Field("ift", _TIMES, per_document=False)
+_CLICKS = "; null_is_no_click=true takes a missing one for no click"
+_GRADES = "; words have numbers by an option, such as 'grades={bad: 0, good: 1}'"
+
+
+class ValueForms(NamedTuple):
+    """Options of readers about how values are written.
+
+    Attributes:
+        time_format: That of times of text, as strptime has it; None for numbers and ISO 8601.
+        time_zone: The zone of times that state no offset from UTC; None for UTC.
+        grades: Numbers of the words that labels are written as.
+        null_is_no_click: Whether a click that is missing did not happen.
+    """
+
+    time_format: str | None = None
+    time_zone: str | None = None
+    grades: Mapping[str, float] | None = None
+    null_is_no_click: bool = False
+
+    def time(self) -> Field:
+        """Returns how times are read; DataError for a zone that there is not."""
+        form = TimeForm(self.time_format, self.time_zone)
+        form.check()
+        return TIME._replace(form=form)
+
+    def clicks(self) -> Column:
+        """Returns how clicks are read."""
+        column = COLUMNS["clicks"]
+        if self.null_is_no_click:
+            return replace(column, fill=0)
+        return replace(column, rule=f"{column.rule}{_CLICKS}")
+
+    def labels(self) -> Column:
+        """Returns how labels are read; DataError for a grade that is no number of a word."""
+        words = {}
+        for word, number in (self.grades or {}).items():
+            is_number = isinstance(number, int | float) and math.isfinite(number)
+            if not isinstance(word, str) or not is_number:
+                given = f"grades has {word!r}: {number!r}"
+                raise DataError(f"{given}. Give numbers of words, as 'grades={{bad: 0, good: 1}}'.")
+            words[word.strip().lower()] = float(number)
+        column = COLUMNS["labels"]
+        return replace(column, words=words, rule=f"{column.rule}{_GRADES}")
 
 
 def named_columns(

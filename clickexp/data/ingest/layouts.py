@@ -46,10 +46,11 @@ _READ = {
 
 
 class Kind(NamedTuple):
-    """Values of a column: whether each is a list, and whether they are text."""
+    """Values of a column: whether each is a list, whether they are text, and whether a list is one of lists."""
 
     is_list: bool
     is_text: bool
+    is_nested: bool = False
 
 
 class _Pattern(NamedTuple):

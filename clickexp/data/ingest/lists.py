@@ -3,20 +3,23 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isnan
 
 import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.columns import Field
-from clickexp.data.ingest.times import TEXT, as_numbers
+from clickexp.data.ingest.times import TEXT
 from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation
 
 Values = np.ndarray | pl.Series
 
-_TRUTH = {"true": "1", "false": "0"}
+_TRUTH = {
+    **dict.fromkeys(("true", "t", "yes", "y", "wahr", "vrai", "vero", "verdadero"), "1"),
+    **dict.fromkeys(("false", "f", "no", "n", "falsch", "faux", "falso"), "0"),
+}
+"""Words for true and false, as databases and spreadsheets write them."""
 _ANY = {pl.String(): "", pl.Boolean(): False}
 """A value of a type that is not numeric, in place of one that is refused."""
 _EXACT = 1 << 53
@@ -60,7 +63,7 @@ class Lists:
         lists = {name: values for name, values in columns.items() if fields[name].per_document}
         first = next(iter(lists))
         for name in lists:
-            if name != first and isnan(fields[name].missing or 0):
+            if name != first and fields[name].missing is not None:
                 lists[name] = _with_missing(lists[name], lists[first].list.len().fill_null(0))
         lengths = list_lengths(lists, location, fields)
         documents, sessions = {}, {}
@@ -200,15 +203,20 @@ def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
     is_text = values.dtype in TEXT
     fill = field.missing
     fill = int(fill) if fill is not None and fill == fill // 1 else fill
-    if "t" in field.kinds:
-        return as_numbers(values)
+    if isinstance(field, Field) and "t" in field.kinds:
+        return field.form.numbers(values)
     if "U" in field.kinds and is_text:
         words = values.cast(pl.String)
         if isinstance(field, Field) and field.normalize:
             words = normalized(words)
         return words.set(words == "", None)
     if is_text:
-        values = _numbers(values.cast(pl.String).str.to_lowercase(), fill, "f" in field.kinds)
+        words = values.cast(pl.String).str.to_lowercase()
+        if isinstance(field, Column) and field.words:
+            words = words.str.strip_chars().replace(
+                {word: str(number) for word, number in field.words.items()}
+            )
+        values = _numbers(words, fill, "f" in field.kinds)
     elif fill is not None:
         values = values.fill_null(fill)
     if _has_fractions(values) and "f" not in field.kinds and "i" in field.kinds:

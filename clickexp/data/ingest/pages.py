@@ -1,6 +1,6 @@
 """Result pages put together from rows of impressions, whatever their order, with faulty ones left out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +47,9 @@ def whole_sessions(blocks: Iterable[Rows]) -> Iterator[Rows]:
         yield held.with_columns(page=pl.lit(0, pl.UInt32))
 
 
-def gathered(blocks: Iterable[Rows], scratch: Path, log: LogWriter) -> Iterator[Rows]:
+def gathered(
+    blocks: Iterable[Rows], scratch: Path, note: Callable[[str, int], object]
+) -> Iterator[Rows]:
     """The rows session by session, in the order in which sessions begin; those of a session in the order of the log.
 
     Rows wait on disk, where they take 1 to 2 times the bytes of their fields; memory holds those of 8,192 sessions.
@@ -55,7 +57,7 @@ def gathered(blocks: Iterable[Rows], scratch: Path, log: LogWriter) -> Iterator[
     Args:
         blocks: Rows in the order of the log.
         scratch: Folder for them.
-        log: Counts the sessions whose rows lay apart.
+        note: Counts the sessions whose rows lay apart.
     """
     sessions, spools, seen = IdTable(), {}, 0
     for rows in blocks:
@@ -73,7 +75,7 @@ def gathered(blocks: Iterable[Rows], scratch: Path, log: LogWriter) -> Iterator[
         reach = rows.group_by("number").agg(
             pl.len(), (pl.col("at").max() - pl.col("at").min() + 1).alias("reach")
         )
-        log.note("gathered_sessions", len(reach.filter(pl.col("reach") > pl.col("len"))))
+        note("gathered_sessions", len(reach.filter(pl.col("reach") > pl.col("len"))))
         yield rows.drop("number", "at")
 
 

@@ -1,5 +1,6 @@
 """Files of rows, read under the names that a reader uses as streams of columns; each kind of file is a class."""
 
+import codecs
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ _LISTS = (
     pa.types.is_list_view,
     pa.types.is_large_list_view,
 )
+_IDS = ("query_doc_ids", "query_ids")
+"""Columns where text is no number, but a name."""
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
@@ -47,10 +50,24 @@ class TextForm(NamedTuple):
     Attributes:
         separator: Of the columns; None finds it.
         header: Names of the columns, in a file whose first line is a row.
+        encoding: Of the characters, as Python calls it; None for UTF-8, or UTF-16 with a mark.
     """
 
     separator: str | None = None
     header: Sequence[str] | None = None
+    encoding: str | None = None
+
+    def check(self) -> None:
+        """DataError for a separator or an encoding that there is not."""
+        given = self.separator
+        if given not in (None, r"\t") and (len(given) != 1 or not given.isascii()):
+            raise DataError(f"separator is {given!r}. It must be one ASCII character, or null.")
+        try:
+            codecs.lookup(self.encoding or "utf-8")
+        except LookupError as error:
+            raise DataError(
+                f"encoding is {self.encoding!r}. Give one that Python knows, such as cp1252, or null."
+            ) from error
 
 
 class Batch(NamedTuple):
@@ -122,10 +139,12 @@ class SourceTable(ABC):
         vector_rows: The same where there are vectors among them.
         block_bytes: Bytes of text that are read at a time; Arrow has up to 32 such blocks in memory.
         faults: Counts the faults of rows; None makes the first an error.
+        origin: Where the first row was made of others; errors name it.
     """
 
     batch_rows, vector_rows, block_bytes = 1 << 16, 1 << 10, 1 << 21
     faults: Faults | None = None
+    origin: SourceLocation | None = None
     kind: str
     suffixes: tuple[str, ...]
     remedy = "write the file again"
@@ -202,6 +221,8 @@ class SourceTable(ABC):
     def at(self, first: int, unit: str = "row") -> SourceLocation:
         """Where the rows from the first one on are."""
         location = SourceLocation(str(self.file), first, unit)
+        if (origin := self.origin) is not None:
+            location = SourceLocation(origin.source, origin.first + first, origin.unit)
         return location if self.faults is None else self.faults.at(location)
 
     def kinds(self) -> dict[str, Kind]:
@@ -307,7 +328,7 @@ class TypedTable(SourceTable):
         if types.is_null(values):
             return "nothing"
         is_text = is_any(values, _TEXT)
-        if not _is_read(values, field.kinds, is_text):
+        if not _is_read(values, field.kinds, is_text, is_parsed=key not in _IDS):
             cast = ": cast the column to text" if "U" in field.kinds else ""
             cast = cast if is_any(values, _BINARY) else ""
             raise self.source.error(f"{key} has type {kind}", f"{field.rule}{cast}")
@@ -330,14 +351,14 @@ class TypedTable(SourceTable):
         return values
 
 
-def _is_read(values: pa.DataType, kinds: str, is_text: bool) -> bool:
-    """Returns whether columns of these kinds are read from a type."""
-    types = pa.types
+def _is_read(values: pa.DataType, kinds: str, is_text: bool, is_parsed: bool) -> bool:
+    """Returns whether columns of these kinds are read from a type; numbers also from text, where it `is_parsed`."""
+    types, has_words = pa.types, is_text and is_parsed
     is_number = types.is_floating(values) or types.is_decimal(values)
     is_of = {
-        "i": types.is_integer(values) or is_number,
-        "f": is_number,
-        "b": types.is_boolean(values),
+        "i": types.is_integer(values) or is_number or has_words,
+        "f": is_number or has_words,
+        "b": types.is_boolean(values) or has_words,
         "t": is_text or types.is_timestamp(values) or types.is_date(values),
         "U": is_text,
         "v": is_any(values, _LISTS) and _is_number(values.value_type),
@@ -396,7 +417,7 @@ def _kind_of(values: pa.DataType) -> Kind:
     is_list = is_any(values, _LISTS)
     inner = values.value_type if is_list else values
     inner = inner.value_type if pa.types.is_dictionary(inner) else inner
-    return Kind(is_list, is_any(inner, _TEXT))
+    return Kind(is_list, is_any(inner, _TEXT), is_list and is_any(inner, _LISTS))
 
 
 def _is_name(text: str) -> bool:

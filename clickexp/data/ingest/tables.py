@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from clickexp.data.checksums import Progress
+from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.json_table import JsonTable
@@ -114,12 +115,14 @@ def batches_of(
         faults: Counts the faults of rows; by default the first is an error.
     """
     total, read, rows = sum(table.size for table in tables), 0, 0
+    field = tables[0].fields.get("times") if tables else None
+    form = field.form if isinstance(field, Field) else None
     times = TimeCheck() if faults is None else faults.times
     for number, table in enumerate(tables, 1):
         table.faults = faults
         for batch in table.batches(keys):
             if "times" in batch.columns:
-                times.check(batch.columns["times"], batch.location, batch.lengths)
+                times.check(batch.columns["times"], batch.location, batch.lengths, form)
             read_rows = len(next(iter(batch.columns.values())))
             if faults is not None:
                 faults.rows += read_rows

@@ -14,7 +14,6 @@ from clickexp.data.ingest.source_table import Batch, Leaf, SourceTable
 from clickexp.data.ingest.streams import Stream, opened
 from clickexp.data.log_files import TEXT, also_compressed
 from clickexp.data.schema import SourceLocation
-from clickexp.errors import DataError
 
 _START_BYTES = 1 << 16
 _SEPARATORS = ("\t", ",", ";", "|")
@@ -50,7 +49,7 @@ _COMMA, _GROUPED = r"^([+-]?\d+),(\d+)$", r"^[+-]?[1-9]\d{0,2}(,\d{3})+$"
 
 
 class TextTable(SourceTable):
-    """A CSV or TSV file, plain or compressed, in UTF-8, or in UTF-16 with a byte order mark.
+    """A CSV or TSV file, plain or compressed, in UTF-8, in UTF-16 with a byte order mark, or in a stated encoding.
 
     The first line names the columns, unless a header is given. The separator is the one of tab, comma, semicolon and
     bar that finds most of the names in it, and where the file begins with a line sep=, that one. Where columns are not
@@ -59,20 +58,22 @@ class TextTable(SourceTable):
 
     kind = "a table of text"
     suffixes = also_compressed(*TEXT)
-    remedy = "mend it, and save the file as UTF-8 text whose first line names the columns"
+    remedy = (
+        "mend it; the first line names the columns, and the text is UTF-8, or name its encoding, such as "
+        "encoding=cp1252 of Windows in Western Europe"
+    )
 
     def _open(self) -> tuple[pa.Schema, int]:
         self._encoding, self._skipped = None, 0
+        self.text.check()
         given = self.text.separator
         given = "\t" if given == r"\t" else given
-        if given is not None and (len(given) != 1 or not given.isascii()):
-            raise DataError(f"separator is {given!r}. It must be one ASCII character, or null.")
         with opened(self.file) as stream:
             start, size = stream.content.read(_START_BYTES), stream.size
         for sign, (what, remedy) in _NO_TABLES.items():
             if start.removeprefix(_UTF8_MARK).startswith(sign):
                 raise self.source.error(what, remedy)
-        self._encoding = _ENCODINGS.get(start[:2])
+        self._encoding = self.text.encoding or _ENCODINGS.get(start[:2])
         text = start.removeprefix(_UTF8_MARK).decode(self._encoding or "utf-8", "ignore")
         lines = text.splitlines()[:2]
         stated = None
@@ -109,7 +110,8 @@ class TextTable(SourceTable):
             is_list = words.str.contains(_LIST) & (is_bracketed | words.str.contains(_NUMBERS))
             inner = words.str.extract_all(_WORD).list.join(" ")
             is_text = not inner.str.contains(_NUMBERS).all()
-            kinds[name] = Kind(bool(is_list.any()), is_text)
+            is_nested = bool(words.str.contains(r"^\s*\[\s*\[").any())
+            kinds[name] = Kind(bool(is_list.any()), is_text, is_nested)
         return kinds
 
     @contextmanager

@@ -1,5 +1,8 @@
 """Times of lists: numbers, or dates and times, of which a log has one kind."""
 
+from datetime import datetime
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
 
@@ -24,18 +27,62 @@ _UNITS = (
 )
 
 
-def as_numbers(times: pl.Series) -> pl.Series:
-    """Returns finite numbers as they are, dates and times in microseconds since 1970; null where text is neither."""
-    if times.dtype.is_temporal():
-        return times.dt.epoch("us").cast(pl.Float64)
-    is_text = times.dtype in TEXT
-    words = times.cast(pl.String) if is_text else times
-    numbers = words.cast(pl.Float64, strict=False)
-    if is_text and numbers.is_null().any():
+class TimeForm(NamedTuple):
+    """How times are written.
+
+    Attributes:
+        format: Of text, as strptime has it; None for numbers and ISO 8601.
+        zone: That of times without an offset from UTC; None for UTC.
+    """
+
+    format: str | None = None
+    zone: str | None = None
+
+    def check(self) -> None:
+        """DataError for a zone that there is not."""
+        try:
+            self._in_utc(pl.Series([datetime(2025, 1, 1)]))
+        except pl.exceptions.PolarsError as error:
+            raise DataError(
+                f"time_zone is {self.zone!r}. Give a name such as Europe/Berlin, or an offset such as '+01:00'."
+            ) from error
+
+    def numbers(self, times: pl.Series) -> pl.Series:
+        """Returns finite numbers as they are, dates and times in microseconds since 1970; null for other text."""
+        if times.dtype.is_temporal():
+            return self._in_utc(times).dt.epoch("us").cast(pl.Float64)
+        if times.dtype not in TEXT:
+            numbers = times.cast(pl.Float64, strict=False)
+            return numbers.set(~numbers.is_finite(), None)
+        words = times.cast(pl.String)
+        if self.format is not None:
+            dates = words.str.to_datetime(self.format, strict=False, time_unit="us")
+            return self._in_utc(dates).dt.epoch("us").cast(pl.Float64)
+        numbers = words.cast(pl.Float64, strict=False)
+        if numbers.is_null().any():
+            numbers = self._dates(words).dt.epoch("us").cast(pl.Float64)
+        return numbers.set(~numbers.is_finite(), None)
+
+    def _dates(self, words: pl.Series) -> pl.Series:
+        """The times of ISO 8601 in some text; null elsewhere."""
         dates = words.set(~words.str.contains(_DATE), None).str.replace(_UTC, "Z")
-        dates = dates.str.to_datetime(strict=False, time_unit="us", time_zone="UTC")
-        numbers = dates.dt.epoch("us").cast(pl.Float64)
-    return numbers.set(~numbers.is_finite(), None)
+        if self.zone is None:
+            return dates.str.to_datetime(strict=False, time_unit="us", time_zone="UTC")
+        # apart, since the first one of a series shows how the others are written
+        has_offset = words.str.contains(_OFFSET).fill_null(False)
+        stated = dates.set(~has_offset, None)
+        stated = stated.str.to_datetime(strict=False, time_unit="us", time_zone="UTC")
+        local = dates.set(has_offset, None).str.to_datetime(strict=False, time_unit="us")
+        return stated.zip_with(has_offset, self._in_utc(local))
+
+    def _in_utc(self, times: pl.Series) -> pl.Series:
+        """Times of dates, which are those of `zone` where they have none; null where a clock was put forward."""
+        times = times.cast(pl.Datetime("us")) if times.dtype == pl.Date else times
+        if self.zone is None or getattr(times.dtype, "time_zone", None) is not None:
+            return times
+        return times.dt.replace_time_zone(
+            self.zone, ambiguous="earliest", non_existent="null"
+        ).dt.convert_time_zone("UTC")
 
 
 class TimeCheck:
@@ -50,7 +97,11 @@ class TimeCheck:
         self._unknown_unit = False
 
     def check(
-        self, times: pl.Series, location: SourceLocation, lengths: np.ndarray | None = None
+        self,
+        times: pl.Series,
+        location: SourceLocation,
+        lengths: np.ndarray | None = None,
+        form: TimeForm | None = None,
     ) -> None:
         """Compares the times of the next rows with those before.
 
@@ -58,17 +109,22 @@ class TimeCheck:
             times: As the file has them.
             location: Where the rows are.
             lengths: How many times each row has, by default one.
+            form: How times are written.
 
         Raises:
             DataError: They are of another kind; it names both places.
         """
-        if times.dtype.is_temporal():
+        form = form or TimeForm()
+        if times.dtype.is_temporal() or form.format is not None:
             return
         numbers = (
             times.cast(pl.String).cast(pl.Float64, strict=False) if times.dtype in TEXT else times
         )
         if times.dtype in TEXT:
-            self._forms.check(_forms(times.cast(pl.String), numbers), times, location, lengths)
+            forms = _forms(times.cast(pl.String), numbers)
+            if form.zone is not None:
+                forms = np.minimum(forms, 2)
+            self._forms.check(forms, times, location, lengths)
         values = numbers.cast(pl.Float64).fill_null(0).to_numpy()
         places = np.searchsorted(EDGES, values, side="right")
         units = np.where(places % 2 == 1, places // 2 + 1, 0)
@@ -123,7 +179,10 @@ class _Alike:
 
     def _remedy(self, kind: int) -> str:
         here, first = self._words[kind], self._words[self._kind]
-        return f"times here are {here}, those of {self._first} {first}: write all of them alike"
+        remedy = f"times here are {here}, those of {self._first} {first}: write all of them alike"
+        if {here, first} == {*_FORMS[2:]}:
+            return f"{remedy}, or say of which zone those without are, as time_zone=UTC"
+        return f"{remedy}, as SQL in docs/howto/messy-log.md does"
 
 
 def _forms(words: pl.Series, numbers: pl.Series) -> np.ndarray:

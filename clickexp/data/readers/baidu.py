@@ -4,21 +4,24 @@ Hager et al. 2024, "Unbiased Learning to Rank Meets Reality: Lessons from Baidu'
 is that of Zou et al. 2022, "A Large Scale Search Dataset for Unbiased Learning to Rank".
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from clickexp.data.encoding import FEATURES
 from clickexp.data.id_table import IdTable
-from clickexp.data.ingest.columns import Field, check_keys
+from clickexp.data.ingest.columns import Field, named_columns
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.faults import Faults, Invalid
-from clickexp.data.ingest.lists import Lists, Values
+from clickexp.data.ingest.features import FeatureColumns, Missing
+from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.parquet_table import ParquetTable
-from clickexp.data.ingest.source_table import Batch
+from clickexp.data.ingest.source_table import Batch, SourceTable
 from clickexp.data.ingest.tables import batches_of, longest_list, open_tables
-from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
@@ -26,12 +29,10 @@ from clickexp.data.schema import COLUMNS, Column, SourceLocation
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
-_VECTORS = "query_doc_features"
 _ANNOTATIONS = "annotations.parquet"
 _RULE = "features are finite numbers within half precision, as many for every document"
-_FIELDS = {_VECTORS: Field("v", _RULE), **COLUMNS}
-_COLUMN_NAMES = {name: name for name in (_VECTORS, "positions", "clicks", "labels")}
-_REQUIRED = {"sessions": (_VECTORS, "positions", "clicks"), "ranking": (_VECTORS, "labels")}
+_PACKED = {"sessions": ("positions", "clicks"), "ranking": ("labels",)}
+"""Columns of each part, besides those that make vectors."""
 
 _REMEDIES = {
     "sessions": POSITIONS,
@@ -43,30 +44,22 @@ class _Documents:
     """Numbers distinct vectors from 1 and stores each of them once."""
 
     def __init__(self, log: LogWriter):
-        self._log, self._table, self._width = log, IdTable(), 0
+        self._log, self._table = log, IdTable()
 
     def __len__(self) -> int:
         return len(self._table)
 
-    def halves(
-        self, vectors: pl.Series, lengths: np.ndarray, location: SourceLocation
-    ) -> np.ndarray:
-        """[documents, features] in half precision of the vectors of some lists, one list after another."""
-        given = vectors.drop_nulls()
-        self._width = self._width or (len(given[0]) if len(given) else 0)
-        column = Column(_VECTORS, np.float16, shape=(self._width,), rule=_RULE)
-        return as_array(vectors, column, location, lengths)
-
     def ids(self, vectors: np.ndarray) -> np.ndarray:
-        """The ids of vectors [documents, features]."""
+        """The ids of vectors [documents, numbers]."""
         if not len(vectors):
             return np.zeros(0, np.int64)
         stored = len(self._table)
         rows = np.ascontiguousarray(vectors)
+        rows[np.isnan(rows)] = np.nan  # of which there are several
         whole = pl.Series(rows.view(f"V{rows[:1].nbytes}").ravel().tolist(), dtype=pl.Binary)
         ids = self._table.ids(keys_of(whole))
         distinct, first = np.unique(ids, return_index=True)
-        self._log.add_features(vectors[first[distinct > stored]])
+        self._log.add_features(vectors[first[distinct > stored]], vectors.dtype)
         return ids
 
 
@@ -77,7 +70,10 @@ def open_baidu_ultr_uva(
     *,
     files: str = "part-*_split-*.parquet",
     annotations: str | None = _ANNOTATIONS,
-    columns: Mapping[str, str | None] | None = None,
+    columns: Mapping[str, Any] | None = None,
+    features: Sequence[str] | None = None,
+    missing: Missing | None = None,
+    standardize: bool = False,
     positions: PositiveInt | None = 10,
     invalid: Invalid = "error",
 ) -> None:
@@ -88,25 +84,37 @@ def open_baidu_ultr_uva(
 
     files        pattern of the files of sessions
     annotations  file of the labelled lists; None leaves them out, and so does no such file under the default name
-    columns      file's name for query_doc_features, positions, clicks and labels
+    columns      file's name for query_doc_features, positions, clicks and labels. Any other key declares a column of
+                 `features`: {dtype: category, name: KEY}
+    features     columns that vectors are made of: lists of numbers, true and false, or categories, and
+                 query_doc_features; numbers then have single precision. None takes query_doc_features
+    missing      what stands for a missing feature: "mean", "zero", or "indicator", the mean and a further feature that
+                 says so; None refuses it
+    standardize  numbers get mean 0 and standard deviation 1 over the training documents
     positions    lowest position to keep, None for all; what was shown below is dropped and counted
     invalid      "error": DataError once all is read, which names each kind of fault with its count, first rows and
                  remedy. "drop": leaves the rows out, counted
     """
-    check_keys("columns", columns or {}, _COLUMN_NAMES)
-    labelled, names = _annotations(source, annotations), {**_COLUMN_NAMES, **(columns or {})}
+    names, extra = named_columns(columns, (FEATURES, "positions", "clicks", "labels"))
+    made = FeatureColumns(features or [FEATURES], missing, standardize, extra, (), by_row=False)
+    names = made.names(names)
+    _check_made(made, extra)
+    fields = {**COLUMNS, **made.fields(), **extra}
+    labelled = _annotations(source, annotations)
     tables = {}
     for part, pattern in {"sessions": files, **({"ranking": labelled} if labelled else {})}.items():
-        wanted = {key: names[key] for key in _REQUIRED[part]}
+        keys = (*made.required, *_PACKED[part])
+        wanted = {key: names[key] for key in keys}
         tables[part] = open_tables(
-            source, _FIELDS, wanted, _REQUIRED[part], files=pattern, kinds=[ParquetTable]
+            source, fields, wanted, keys, files=pattern, kinds=[ParquetTable]
         )
+    fields |= _settled(made, tables["sessions"], features)
     total, read = sum(table.size for part in tables.values() for table in part), 0
     documents, faults, left = _Documents(log), Faults(), 0
     for part, lowest in zip(tables, (positions, None), strict=False):
-        schema = {name: COLUMNS[name] for name in ("query_doc_ids", "clicks", *_REQUIRED[part][1:])}
+        schema = {name: COLUMNS[name] for name in ("query_doc_ids", "clicks", *_PACKED[part])}
         ranks = (
-            longest_list(tables[part], _REQUIRED[part][-1], schema, _REMEDIES[part])
+            longest_list(tables[part], _PACKED[part][-1], schema, _REMEDIES[part])
             if lowest is None
             else lowest
         )
@@ -116,12 +124,14 @@ def open_baidu_ultr_uva(
                 lambda done, _, *where, read=read: log.progress(read + done, total, *where),
                 faults=faults,
             ):
-                lists = _sound(batch, documents, lowest, log).down_to(lowest, log)
+                lists = _sound(batch, fields, lowest, log).down_to(lowest, log)
                 if len(lists.lengths):
+                    lists = made.encoded(lists, log, batch.location)
                     shown = {
                         name: lists.documents[name] for name in schema.keys() - {"query_doc_ids"}
                     }
-                    shown["query_doc_ids"] = documents.ids(np.asarray(lists.documents[_VECTORS]))
+                    vectors = [np.asarray(lists.documents[name]) for name in made.required]
+                    shown["query_doc_ids"] = documents.ids(_joined(vectors))
                     packed = Lists(lists.lengths, shown, {}).padded(ranks)
                     pack.append(packed, SourceLocation(str(source)))
             left += pack.written
@@ -130,6 +140,35 @@ def open_baidu_ultr_uva(
         read += sum(table.size for table in tables[part])
     faults.end(invalid, log, left)
     log.note("distinct_documents", len(documents))
+    if features is not None or missing is not None or standardize:
+        made.finish(log)
+
+
+def _check_made(made: FeatureColumns, extra: Mapping[str, Column]) -> None:
+    """DataError for a declared column that makes no vectors, or has no value per document."""
+    for name, column in extra.items():
+        if name not in made.required or not column.per_document:
+            raise DataError(
+                f"columns.{name} is declared, and is no feature per document. Name it in features, or read the log "
+                "with dataset=lists, which has further columns."
+            )
+
+
+def _settled(
+    made: FeatureColumns, tables: Sequence[SourceTable], features: Sequence[str] | None
+) -> dict[str, Column]:
+    """The declarations of the columns that vectors are made of; vectors alone have half precision."""
+    columns = made.settle(tables)
+    if features is None:
+        halves = replace(columns[FEATURES], dtype=np.dtype(np.float16), rule=_RULE)
+        made.columns[FEATURES] = columns[FEATURES] = halves
+    return columns
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Numbers and vectors per document as one vector each."""
+    single = parts[0].dtype if len(parts) == 1 and parts[0].ndim == 2 else np.float32
+    return np.concatenate([part.reshape(len(part), -1).astype(single) for part in parts], axis=1)
 
 
 def _annotations(folder: Path, name: str | None) -> str | None:
@@ -142,19 +181,16 @@ def _annotations(folder: Path, name: str | None) -> str | None:
     raise DataError(f"{folder / name}: no such file. Check annotations, or set it to null.")
 
 
-def _sound(batch: Batch, documents: _Documents, lowest: int | None, log: LogWriter) -> Lists:
-    """The lists of a batch that its location does not refuse, their vectors [documents, features] in half precision."""
+def _sound(
+    batch: Batch, fields: Mapping[str, Column | Field], lowest: int | None, log: LogWriter
+) -> Lists:
+    """The lists of a batch that its location does not refuse."""
     location = batch.location
-    lists = Lists.of(batch.columns, location, _FIELDS)
-    columns: dict[str, Values] = {"clicks": np.zeros(len(lists.rows), bool)}
-    for name, values in lists.documents.items():
-        if name == _VECTORS:
-            columns[name] = documents.halves(pl.Series(values), lists.lengths, location)
-        else:
-            columns[name] = COLUMNS[name].convert(np.asarray(values), location, lists.lengths)
-    lists = Lists(lists.lengths, columns, {})
+    lists = Lists.of(batch.columns, location, fields)
+    if "clicks" not in lists.documents:
+        lists = lists.with_documents(clicks=np.zeros(len(lists.rows), bool))
     if lowest is not None:
-        kept = lists.where(np.asarray(columns["positions"]) <= lowest).lengths
+        kept = lists.where(np.asarray(lists.documents["positions"]) <= lowest).lengths
         remedy = f"positions from 1 to {lowest} show one document each: mend or drop the row"
         location.reject(kept > lowest, kept, "the number of documents", remedy)
     refused = location.refused(len(lists.lengths))

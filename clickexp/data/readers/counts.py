@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.columns import ANY_ID, Field, named_columns
+from clickexp.data.ingest.columns import ANY_ID, Field, ValueForms, named_columns
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds
@@ -48,7 +48,10 @@ def open_counts(
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
     header: Sequence[str] | None = None,
+    encoding: str | None = None,
     first_rank: FirstRank = 1,
+    grades: Mapping[str, float] | None = None,
+    null_is_no_click: bool = False,
     pair_key: str = "query_document",
     seed: Seed = 0,
     invalid: Invalid = "error",
@@ -65,7 +68,10 @@ def open_counts(
                 query where pair_key is "document"
     separator   of text columns, default the one of tab, comma, semicolon and bar that finds the names
     header      names of the columns of text whose first line is a row
+    encoding    of text, as Python calls it, such as cp1252; default UTF-8, or UTF-16 with a mark
     first_rank  1 or 0, the rank of the first document of a page
+    grades      numbers of the words that labels are written as: {bad: 0, good: 1}
+    null_is_no_click  a row whose clicks are missing has none
     pair_key    what has a row in the tables: "query_document", a document under a query, or "document"
     seed        of the order
     invalid     "error": DataError once all is read, which names each kind of fault with its count, first rows and
@@ -78,8 +84,12 @@ def open_counts(
     rank = Column(
         "rank", "int32", per="session", least=first_rank, rule=rank_rule("ranks", first_rank)
     )
-    form = TextForm(separator, header)
-    tables = open_tables(source, {**_FIELDS, "rank": rank}, names, required, files=files, text=form)
+    labels = ValueForms(grades=grades).labels()
+    fields = {**_FIELDS, "rank": rank, "label": replace(labels, name="label", per="session")}
+    if null_is_no_click:
+        fields["clicks"] = replace(fields["clicks"], fill=0)  # pyright: ignore[reportArgumentType]  # a column
+    form = TextForm(separator, header, encoding)
+    tables = open_tables(source, fields, names, required, files=files, text=form)
     rows = _rows(tables, log, PairIds(pair_key, log.names), first_rank, invalid)
     _pack(rows, source, log, np.random.default_rng(seed))
 

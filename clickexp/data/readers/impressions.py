@@ -17,6 +17,7 @@ from clickexp.data.ingest.columns import (
     TIME,
     Field,
     Normalize,
+    ValueForms,
     id_field,
     named_columns,
 )
@@ -87,7 +88,12 @@ def open_impressions(
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
     header: Sequence[str] | None = None,
+    encoding: str | None = None,
     first_rank: FirstRank = 1,
+    time_format: str | None = None,
+    time_zone: str | None = None,
+    grades: Mapping[str, float] | None = None,
+    null_is_no_click: bool = False,
     features: Sequence[str] | None = None,
     missing: Missing | None = None,
     standardize: bool = True,
@@ -117,6 +123,13 @@ def open_impressions(
                says so; None refuses it
     standardize  numbers get mean 0 and standard deviation 1 over the training documents
     separator  of text columns, default the first of tab, comma, semicolon and bar in the first line
+    header     names of the columns of text whose first line is a row
+    encoding   of text, as Python calls it, such as cp1252; default UTF-8, or UTF-16 with a mark
+    first_rank   1 or 0, the rank of the first document of a page
+    time_format  of times of text, as strptime has it: "%m/%d/%Y %I:%M:%S %p"; default ISO 8601
+    time_zone  of times that state no offset: Europe/Berlin, default UTC
+    grades     numbers of the words that labels are written as: {bad: 0, good: 1}
+    null_is_no_click  a click that is missing did not happen
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
     positions  lowest rank to keep, default all; what is shown below is dropped and counted
     invalid    "error": DataError once all is read, which names each kind of fault with its count, first rows and
@@ -129,14 +142,21 @@ def open_impressions(
     made = FeatureColumns(features, missing, standardize, extra, _FIELDS, by_row=True)
     names = made.names(names)
     fields = _FIELDS | made.fields() | _by_row(extra)
-    fields |= {"session_ids": fields["search_session"], "times": fields["time"]}
+    forms = ValueForms(time_format, time_zone, grades, null_is_no_click)
+    fields |= {
+        "click": replace(forms.clicks(), name="click", per="session"),
+        "label": replace(forms.labels(), name="label", per="session"),
+        "session_ids": fields["search_session"],
+        "times": forms.time(),
+    }
     fields["rank"] = Column(
         "rank", "int32", per="session", least=first_rank, rule=rank_rule("ranks", first_rank)
     )
     fields |= {name: id_field(name, normalize) for name in ("query", "document")}
     required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
     required = tuple(key for key in required if key != "session" or names[key] is not None)
-    text = TextForm(separator, header)
+    required += ("time",) * (names["time"] is not None)
+    text = TextForm(separator, header, encoding)
     tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
     own = made.settle(tables)
     packed = [
@@ -228,7 +248,7 @@ class _Reading:
         pages = Pages(per_session, self._locations, self._faults, self._log)
         blocks = self._rows()
         if self._gather:
-            blocks = gathered(blocks, self._log.scratch, self._log)
+            blocks = gathered(blocks, self._log.scratch, self._log.note)
         for block in whole_sessions(blocks):
             rows = pages.sound(block)
             lists = from_one(self._lists(rows), self._first_rank, self._place)

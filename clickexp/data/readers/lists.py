@@ -12,9 +12,9 @@ from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
-    TIME,
     Field,
     Normalize,
+    ValueForms,
     id_field,
     named_columns,
 )
@@ -66,7 +66,12 @@ def open_lists(
     columns: Mapping[str, Any] | None = None,
     separator: str | None = None,
     header: Sequence[str] | None = None,
+    encoding: str | None = None,
     first_rank: FirstRank = 1,
+    time_format: str | None = None,
+    time_zone: str | None = None,
+    grades: Mapping[str, float] | None = None,
+    null_is_no_click: bool = False,
     features: Sequence[str] | None = None,
     missing: Missing | None = None,
     standardize: bool = True,
@@ -87,6 +92,13 @@ def open_lists(
                      search session; None, the default, takes the order of the rows. Any other key declares a column
                      that models may read: {dtype: float32, per: document, fill: null, name: KEY}; dtype may be category
     separator        of text columns, default the first of tab, comma, semicolon and bar in the first line
+    header           names of the columns of text whose first line is a row
+    encoding         of text, as Python calls it, such as cp1252; default UTF-8, or UTF-16 with a mark
+    first_rank       1 or 0, the position of the first document
+    time_format      of times of text, as strptime has it: "%m/%d/%Y %I:%M:%S %p"; default ISO 8601
+    time_zone        of times that state no offset: Europe/Berlin, default UTC
+    grades           numbers of the words that labels are written as: {bad: 0, good: 1}
+    null_is_no_click a click that is missing did not happen, nor any of a list of clicks that is
     features         columns that the feature vectors of documents are made of: numbers, true and false, categories, and
                      vectors; None takes query_doc_features, a list of numbers per document, where the files have it
     missing          what stands for a missing feature: "mean", "zero", or "indicator", the mean and a further feature
@@ -101,7 +113,8 @@ def open_lists(
                      length, positions that descend. "drop": leaves the row out, counted
     normalize        "query", "document" or "all": with a pair_key, text that differs by case or blanks names one
     """
-    fields, names, required = list_columns(columns, pair_key, normalize)
+    forms = ValueForms(time_format, time_zone, grades, null_is_no_click)
+    fields, names, required = list_columns(columns, pair_key, normalize, forms)
     extra = {
         name: field
         for name, field in fields.items()
@@ -113,13 +126,16 @@ def open_lists(
     fields["positions"] = replace(COLUMNS["positions"], least=first_rank, rule=rule)
     made = FeatureColumns(features, missing, standardize, extra, _KEYS, by_row=False)
     described = {**fields, **made.fields()}, made.names(names), (*required, *made.required)
-    text = TextForm(separator, header)
+    text = TextForm(separator, header, encoding)
     tables = open_tables(source, *described, files=files, text=text, share=log.share)
     read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid, made)
 
 
 def list_columns(
-    columns: Mapping[str, Any] | None, pair_key: str | None, normalize: Normalize = None
+    columns: Mapping[str, Any] | None,
+    pair_key: str | None,
+    normalize: Normalize = None,
+    forms: ValueForms = ValueForms(),  # noqa: B008  # a tuple
 ) -> tuple[dict[str, Column | Field], dict[str, str | None], tuple[str, ...]]:
     """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
     names, extra = named_columns({"time": None, **(columns or {})}, _KEYS)
@@ -127,8 +143,10 @@ def list_columns(
     fields: dict[str, Column | Field] = {
         **COLUMNS,
         **extra,
+        "clicks": forms.clicks(),
+        "labels": forms.labels(),
         "session_ids": SEARCH_SESSION,
-        "times": TIME,
+        "times": forms.time(),
         FEATURES: VECTORS,
         "seen": SEEN,
     }
@@ -137,10 +155,13 @@ def list_columns(
             f"{COLUMNS['query_doc_ids'].rule}; pair_key=document or query_document numbers others"
         )
         fields["query_doc_ids"] = replace(COLUMNS["query_doc_ids"], rule=rule)
+        rule = f"{COLUMNS['query_ids'].rule}; pair_key=document or query_document numbers text"
+        fields["query_ids"] = replace(COLUMNS["query_ids"], rule=rule)
     else:
         for name, what in _ID_COLUMNS.items():
             fields[name] = id_field(what, normalize, COLUMNS[name].per_document)
-    return fields, names, (*REQUIRED, *extra) + ("query_id",) * (pair_key == "query_document")
+    required = (*REQUIRED, *extra, *("query_id",) * (pair_key == "query_document"))
+    return fields, names, (*required, *("time",) * (names["time"] is not None))
 
 
 def read_lists(

@@ -147,8 +147,14 @@ class WithPropensities(Debias):
 
     def weighting(self, sessions: Sessions) -> Weighting:
         """Returns the share of the clicks of sessions that the weights leave; `prepare` has seen these."""
+        propensities, ignores_offsets = self.known(), self._ignores_offsets()
+        weights = None
+        if propensities.cells is None:
+            positions = np.arange(1, sessions.positions + 1)[None]
+            batch = {"positions": positions, "mask": np.ones(positions.shape, bool)}
+            weights = np.append(0.0, np.asarray(self.weights(batch), float)[0])
         return Weighting.of(
-            self.known(), self.clip, sessions, ignores_offsets=self._ignores_offsets()
+            propensities, self.clip, sessions, ignores_offsets=ignores_offsets, weights=weights
         )
 
     def _ignores_offsets(self) -> bool:
@@ -160,7 +166,10 @@ class WithPropensities(Debias):
         )
 
     def weights(self, batch: Batch) -> PerDocument:
-        """Returns 1 / propensity of each document, 0 where it is unknown."""
+        """Returns 1 / propensity of each document, 0 where it is unknown.
+
+        A correction that weighs clicks in another way overrides this: what a run prints of weights is then true of it.
+        """
         propensities = self.known()
         weights = propensities.weights(len(propensities.values), self.clip)
         return by_position(weights, batch, propensities)

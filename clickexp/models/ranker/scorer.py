@@ -84,7 +84,7 @@ class Scorer:
         Args:
             features: Feature vectors, [..., features], as in the files that training read.
             ids: Ids of query-document pairs, [...].
-            transformed: Whether the features are already transformed as the dataset transforms them.
+            transformed: Whether the features are already transformed and encoded as the dataset does it.
 
         Returns:
             Scores [...]; higher is better.
@@ -125,6 +125,11 @@ class Scorer:
             raise ValueError("the ranker reads no columns: give vectors of features")
         return np.concatenate(parts, axis=1)
 
+    def encoded(self, features):
+        """Returns the feature vectors, as steps read them, of the transformed numbers of documents."""
+        encoding = self.description["encoding"]
+        return self._computed(encoding, features) if encoding else features
+
     def rank(self, features=None, ids=None):
         """Returns the places of documents [n] in the order of their scores, the best first."""
         return np.argsort(-self.score(features, ids), axis=-1, kind="stable")
@@ -140,9 +145,8 @@ class Scorer:
                 f"features have shape {features.shape}, and the ranker reads {self.width} per document"
             )
         if self.description["transform"] == "log1p":
-            return np.sign(features) * np.log1p(np.abs(features))
-        encoding = self.description["encoding"]
-        return self._computed(encoding, features) if encoding else features
+            features = np.sign(features) * np.log1p(np.abs(features))
+        return self.encoded(features)
 
     def _computed(self, steps, features, ids=None):
         values, result = {**self.arrays, "features": features, "ids": ids}, np.zeros(())

@@ -270,6 +270,8 @@ def _environments(runs: Sequence[Run]) -> list[str]:
     environments = [run.environment for run in runs]
     shown = {"git_commit": "commit", "clickexp": "clickexp", "jax": "JAX", "device": "device"}
     values = {key: sorted({str(own[key]) for own in environments if own.get(key)}) for key in shown}
+    if values["clickexp"] == [version("clickexp")]:  # which the page begins with
+        values["clickexp"] = []
     values["git_commit"] = sorted({commit[:_COMMIT] for commit in values["git_commit"]})
     return [f"{name} {' and '.join(values[key])}" for key, name in shown.items() if values[key]]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from clickexp.models.ranker.debias import WithPropensities
+from clickexp.models.ranker.debias import InversePropensity
 from clickexp.models.ranker.losses import Loss
 from clickexp.utils.bounds import PositiveProbability
 
@@ -23,13 +23,12 @@ class HingeLoss(Loss):
 
 
 @dataclass(frozen=True)
-class TemperedPropensity(WithPropensities):
+class TemperedPropensity(InversePropensity):
     """A click at position k has weight 1 / p_k^power: with a power below 1, less variance for some bias."""
 
     name = "tempered"
 
     power: PositiveProbability = 0.5
 
-    def loss(self, loss, scores, batch, learned=None, key=None):
-        weights = self.weights(batch) ** self.power
-        return loss(scores, batch["clicks"], batch["mask"], weights, key)
+    def weights(self, batch):
+        return super().weights(batch) ** self.power

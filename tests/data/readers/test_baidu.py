@@ -250,3 +250,71 @@ def test_all_faults_are_named_and_their_rows_left_out(tmp_path):
     assert sum((lists(part, "clicks") for part in whole), []) == [row for row in kept if row]
     assert dataset.notes["dropped_rows"] == len(bad)
     assert dataset.ranking.count == len(labelled)
+
+
+def of_columns(rows, seed=1):
+    """A price with gaps, a flag and a brand for each document of some rows."""
+    rng = np.random.default_rng(seed)
+    columns = {"price": [], "sale": [], "brand": []}
+    for shown, *_ in rows:
+        price = rng.normal(50, 9, len(shown)).astype(np.float32).tolist()
+        columns["price"].append([None if rng.random() < 0.2 else each for each in price])
+        columns["sale"].append((rng.random(len(shown)) < 0.5).tolist())
+        columns["brand"].append(rng.choice(["acme", "bolt", "core"], len(shown)).tolist())
+    return columns
+
+
+def test_vectors_are_made_of_columns_and_standardised_by_the_training_documents(tmp_path):
+    """By definition in float64: what stands in training sessions counts once for each time it is shown."""
+    clicked, labelled = folder_of(tmp_path / "uva", documents=60)
+    made = of_columns(clicked + labelled)
+    for name, first, last in (
+        ("part-0_split-0", 0, 10),
+        ("part-0_split-1", 10, 27),
+        ("annotations", 27, 30),
+    ):
+        file = tmp_path / "uva" / f"{name}.parquet"
+        table = pq.read_table(file)
+        for column, values in made.items():
+            table = table.append_column(column, pa.array(values[first:last]))
+        pq.write_table(table, file)
+    dataset = open_baidu_ultr_uva(
+        tmp_path / "uva",
+        features=["price", "sale", "query_doc_features", "brand"],
+        missing="indicator",
+        standardize=True,
+        positions=None,
+        **WHOLE,
+    )
+    shown = [sum((list(values) for values in made[name][:21]), []) for name in made]
+    columns = dict(zip(made, shown, strict=True))
+    prices = np.array([each for each in columns["price"] if each is not None], np.float64)
+    deviation = np.sqrt(((prices - prices.mean()) ** 2).sum() / len(columns["price"]))
+    vectors = np.concatenate([np.asarray(row[0], np.float32) for row in clicked[:21]])
+    vectors = vectors.astype(np.float64)
+    brands = dataset.categories["brand"]
+    assert brands == list(dict.fromkeys(columns["brand"]))
+    found = dataset.train.features.values
+    assert found.dtype == np.float32 and dataset.train.standardized == {"query_doc_features"}
+    rows = [*zip(clicked + labelled, *(made[name] for name in made), strict=True)]
+    ids = sum((lists(part, "query_doc_ids") for part in dataset.parts.values()), [])
+    assert len(ids) == len(rows)
+    for numbers, ((shown, *_), price, sale, brand) in zip(ids, rows, strict=True):
+        absent = np.array([each is None for each in price])
+        filled = np.array([prices.mean() if each is None else each for each in price])
+        own = (np.asarray(shown, np.float32) - vectors.mean(axis=0)) / vectors.std(axis=0)
+        expected = [(filled - prices.mean())[:, None] / deviation, np.array(sale)[:, None], own]
+        expected += [np.array(brand)[:, None] == np.array(brands), absent[:, None]]
+        np.testing.assert_allclose(found[numbers], np.concatenate(expected, axis=1), atol=2e-5)
+
+
+def test_features_of_annotated_folders_that_cannot_be_are_refused(tmp_path):
+    folder_of(tmp_path / "uva")
+    column = {"columns": {"age": {"dtype": "float32"}}}
+    for options, *parts in (
+        ({"features": ["clicks"]}, "features has clicks"),
+        ({"features": ["price"]}, "no column 'price'"),
+        (column, "columns.age", "features", "dataset=lists"),
+    ):
+        with refuses(DataError, *parts):
+            open_baidu_ultr_uva(tmp_path / "uva", **options)

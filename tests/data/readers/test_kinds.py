@@ -202,7 +202,7 @@ SPOILED = {
     "cut": (ndjson(ROWS)[:-9], ("is no object", "one JSON object")),
     "an array": (json.dumps(ROWS).encode(), ("one JSON array", "write_ndjson")),
     "empty": (b"\n\n", ("holds no line",)),
-    "names": (ndjson([{**row, "rank": "top"} for row in ROWS]), ("rank has type", "integers from 1")),
+    "names": (ndjson([{**row, "rank": "top"} for row in ROWS]), ("rank holds 'top'", "integers from 1")),
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from refusals import refuses
 
 from clickexp.data import open_impressions, open_lists
 from clickexp.data.ingest.source_table import SourceTable
-from clickexp.data.ingest.times import TimeCheck, as_numbers
+from clickexp.data.ingest.times import TimeCheck, TimeForm
 from clickexp.data.log_format import prepare
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
@@ -71,7 +71,7 @@ def test_times_of_greenwich_by_name_are_those_with_an_offset_of_0():
     """As BigQuery writes them; beside times without an offset they are another kind."""
     for zone in (" UTC", "UTC", " GMT"):
         named = pl.Series([f"{time}{zone}" for time in NAIVE])
-        assert as_numbers(named).to_list() == as_numbers(pl.Series(UTC)).to_list()
+        assert TimeForm().numbers(named).to_list() == TimeForm().numbers(pl.Series(UTC)).to_list()
         check = TimeCheck()
         check.check(named, SourceLocation("a"))
         check.check(pl.Series(UTC), SourceLocation("b"))
@@ -147,7 +147,7 @@ def test_dates_are_microseconds_since_1970():
         "times",
         "times in a time zone",
     ):
-        assert as_numbers(pl.Series(KINDS[kind])).to_list() == expected, kind
+        assert TimeForm().numbers(pl.Series(KINDS[kind])).to_list() == expected, kind
     check = TimeCheck()
     for kind in ("times", "times in a time zone"):  # which the types of files distinguish
         check.check(pl.Series(KINDS[kind]), SourceLocation("a.parquet"))

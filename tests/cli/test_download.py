@@ -1,0 +1,180 @@
+"""`clickexp-data download` against a server on this machine that answers as Hugging Face does."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import polars as pl
+import pytest
+from places import ROOT
+
+from clickexp.cli import download as module
+from clickexp.cli.download import PUBLIC, download
+from clickexp.errors import ConfigError, DataError, UserError
+
+COMMIT = "a" * 40
+
+
+class Hub(ThreadingHTTPServer):
+    """Has the files of one repository; `damaged` ones have other content than their checksum says."""
+
+    daemon_threads = True
+
+    def __init__(self, files, damaged=()):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files, self.damaged, self.fetched = files, damaged, []
+        self.thread = threading.Thread(target=self.serve_forever, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self.shutdown()
+        self.server_close()
+        self.thread.join()
+
+    def entry(self, path):
+        content = self.files[path]
+        digest = hashlib.sha256(content).hexdigest()
+        lfs = {"oid": digest, "size": len(content), "pointerSize": 130}
+        return {"type": "file", "path": path, "size": len(content), "oid": "b" * 40, "lfs": lfs}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_HEAD(self):
+        self.answer(body=False)
+
+    def do_GET(self):
+        self.answer(body=True)
+
+    def answer(self, body):
+        path = self.path.partition("?")[0]
+        if tree := re.fullmatch(r"/api/datasets/[\w/-]+?/tree/[\w%]+/(.+)", path):
+            found = [
+                self.server.entry(name) for name in self.server.files if name.startswith(tree[1])
+            ]
+            self.reply(json.dumps(found).encode(), "application/json", body)
+        elif file := re.fullmatch(r"/datasets/[\w/-]+?/resolve/\w+/(.+)", path):
+            content = self.server.files[file[1]]
+            if body:
+                self.server.fetched.append(file[1])
+            if file[1] in self.server.damaged:
+                content = bytes(len(content))
+            self.reply(content, "application/octet-stream", body)
+        else:
+            self.reply(b"{}", "application/json", body)
+
+    def reply(self, content, kind, body):
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Two files of a log, and one of another."""
+    folder = tmp_path_factory.mktemp("log")
+    content = {}
+    for number in range(2):
+        lists = {
+            "query_doc_ids": [[1, 2], [2, 1]] * 20,
+            "clicks": [[1, 0], [0, 1]] * 20,
+            "query_id": [0] * 40,
+        }
+        pl.DataFrame(lists).write_parquet(folder / "part.parquet")
+        content[f"yandex/part-{number}.parquet"] = (folder / "part.parquet").read_bytes()
+    content["baidu-ultr/part-0.parquet"] = b"another log"
+    return content
+
+
+def run(hub, folder, *words):
+    env = os.environ | {
+        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}",
+        "HF_HOME": str(folder / "hf"),
+    }
+    code = "from clickexp.cli.data import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "download", *words],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_log_is_downloaded_whole_and_once(files, tmp_path):
+    with Hub(files) as hub:
+        code, printed = run(hub, tmp_path, "yandex_clax", "data")
+        assert code == 0, printed
+        assert "2 files" in printed and "all checksums hold" in printed
+        assert "next: clickexp dataset=yandex_clax dataset.path=data/yandex" in printed
+        assert {file.name for file in (tmp_path / "data/yandex").glob("*")} == {
+            "part-0.parquet",
+            "part-1.parquet",
+        }
+        for name in ("yandex/part-0.parquet", "yandex/part-1.parquet"):
+            assert (tmp_path / "data" / name).read_bytes() == files[name]
+        fetched = len(hub.fetched)
+        assert run(hub, tmp_path, "yandex_clax", "data")[0] == 0
+        assert len(hub.fetched) == fetched == 2
+
+
+def test_the_first_files_alone_and_a_damaged_one(files, tmp_path):
+    with Hub(files, damaged=["yandex/part-1.parquet"]) as hub:
+        code, printed = run(hub, tmp_path, "yandex_clax", "data", "--files", "1")
+        assert code == 0 and "1 files" in printed
+        assert [file.name for file in (tmp_path / "data/yandex").glob("*")] == ["part-0.parquet"]
+        code, printed = run(hub, tmp_path, "yandex_clax", "data")
+        assert code == 1 and "part-1.parquet: another checksum" in printed
+        assert "Traceback" not in printed
+
+
+def test_a_server_that_does_not_answer_ends_in_one_line(tmp_path, monkeypatch):
+    def fails(*args, **named):
+        raise ConnectionError("no route")
+
+    class Api:
+        list_repo_tree = fails
+
+    monkeypatch.setattr(module, "_hub", lambda: type("Hub", (), {"HfApi": Api}))
+    with pytest.raises(UserError, match=r"philipphager/clax-datasets does not answer"):
+        download("yandex_clax", str(tmp_path))
+
+
+def test_an_unknown_name_lists_the_public_logs():
+    with pytest.raises(ConfigError, match=r"choose yandex_clax.*Did you mean yandex_clax"):
+        download("yandex_clx", "data")
+
+
+def test_a_disk_that_is_too_small_is_named_before_the_download(tmp_path, monkeypatch):
+    file = type("File", (), {"path": "yandex/part-0", "size": 10**18, "lfs": None})
+    monkeypatch.setattr(module, "_files", lambda log: [file])
+    with pytest.raises(UserError, match=r"1e\+09 GB are needed"):
+        download("yandex_clax", str(tmp_path / "new"))
+
+
+def test_no_files_is_an_error(tmp_path, monkeypatch):
+    api = type("Api", (), {"list_repo_tree": lambda *args, **named: []})
+    monkeypatch.setattr(module, "_hub", lambda: type("Hub", (), {"HfApi": api}))
+    with pytest.raises(DataError, match="has no files in yandex"):
+        download("yandex_clax", str(tmp_path))
+
+
+def test_every_public_log_is_an_option():
+    assert set(PUBLIC) <= {file.stem for file in (ROOT / "conf/dataset").glob("*.yaml")}

@@ -1,0 +1,171 @@
+"""Files with a row per document shown are predicted and ranked as the same log with a row per page."""
+
+import numpy as np
+import polars as pl
+import pytest
+from refusals import refuses
+from untrained import new_run
+
+from clickexp.data.ingest import pages
+from clickexp.errors import UserError
+from clickexp.export.tables import export
+
+COLUMNS = {"session": "visit", "query": "query", "document": "url", "rank": "slot", "click": "hit"}
+
+
+def rows_of(seed, sessions=30):
+    """Impressions of pages whose slots have gaps, with a price and a device, and words for queries."""
+    rng, rows = np.random.default_rng(seed), []
+    for session in range(sessions):
+        slots = np.sort(1 + rng.permutation(5)[: rng.integers(1, 5)]).tolist()
+        urls = rng.permutation(9)[: len(slots)].tolist()
+        device = ("phone", "tablet")[session % 2]
+        rows += [
+            (
+                f"s{session}",
+                f"q{session % 3}",
+                f"u{url}",
+                slot,
+                int(rng.random() < 0.4),
+                float(rng.normal()),
+                device,
+            )
+            for slot, url in zip(slots, urls, strict=True)
+        ]
+    names = [*COLUMNS.values(), "price", "device"]
+    return pl.DataFrame(rows, names, orient="row")
+
+
+def as_lists(rows):
+    """A row per page, in the order in which pages begin."""
+    rows = rows.unique(["visit", "url"], keep="first", maintain_order=True)
+    lists = (
+        rows.sort("slot")
+        .group_by("visit")
+        .agg(
+            pl.col("query").first().alias("query_id"),
+            pl.col("url").alias("query_doc_ids"),
+            pl.col("hit").alias("clicks"),
+            pl.col("slot").alias("positions"),
+            pl.col("price"),
+            pl.col("device").first(),
+        )
+    )
+    order = rows["visit"].unique(maintain_order=True).to_list()
+    return lists.sort(pl.col("visit").replace_strict(order, range(len(order)))).drop("visit")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """PBM on the log, whose examination is that of devices."""
+    folder = tmp_path_factory.mktemp("pages")
+    rows_of(0, 60).write_parquet(folder / "log.parquet")
+    given = ["dataset=impressions", f"dataset.path={folder / 'log.parquet'}", "model=pbm"]
+    given += [f"dataset.columns.{key}={name}" for key, name in COLUMNS.items()]
+    given += ["+dataset.columns.device={dtype: category, per: session}", "examination_by=[device]"]
+    return new_run(folder / "run", *given)
+
+
+def shuffled(rows, seed=1):
+    """The rows apart, and one of them twice; pages begin in another order."""
+    order = np.random.default_rng(seed).permutation(len(rows))
+    return pl.concat([rows[order], rows[order[:1]]])
+
+
+def write(table, path):
+    if path.suffix == ".parquet":
+        table.write_parquet(path)
+    elif path.suffix == ".jsonl":
+        table.write_ndjson(path)
+    else:
+        table.write_csv(path)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_rows_apart_are_predicted_as_pages(run, tmp_path, ending, monkeypatch):
+    monkeypatch.setattr(pages, "_GATHERED", 4)
+    rows = shuffled(rows_of(2))
+    write(rows, tmp_path / f"rows.{ending}")
+    as_lists(rows).write_parquet(tmp_path / "lists.parquet")
+    found = {}
+    for name in (f"rows.{ending}", "lists.parquet"):
+        export(run, tmp_path / "out", predict=tmp_path / name)
+        found[name] = pl.read_parquet(tmp_path / "out/predictions.parquet")
+    first, second = found.values()
+    assert first["documents"].to_list() == second["documents"].to_list()
+    assert first["query"].to_list() == second["query"].to_list()
+    for name in ("click_probability", "conditional_click_probability", "relevance"):
+        np.testing.assert_allclose(
+            first[name].explode().to_numpy(), second[name].explode().to_numpy(), rtol=1e-6
+        )
+
+
+def test_names_may_be_given_and_those_of_the_run_are_known(run, tmp_path):
+    rows = rows_of(3, 5)
+    new = {"visit": "page", "url": "thing", "slot": "at", "hit": "went"}
+    rows.rename(new).write_csv(tmp_path / "other.csv", separator=";")
+    rows.write_csv(tmp_path / "same.csv")
+    scores = []
+    options = [f"columns.{key}={new[COLUMNS[key]]}" for key in ("session", "document", "rank")]
+    for name, given in (("other.csv", [*options, "columns.click=went"]), ("same.csv", [])):
+        export(run, tmp_path, predict=tmp_path / name, options=given)
+        scores.append(pl.read_parquet(tmp_path / "predictions.parquet")["relevance"].to_list())
+    assert scores[0] == scores[1]
+
+
+def test_rows_are_ranked_by_page_or_by_query(run, tmp_path):
+    """Candidates have no ranks and clicks, and may have no pages."""
+    rows = rows_of(4, 9)
+    candidates = rows.select("visit", "query", "url")
+    candidates.write_csv(tmp_path / "pages.csv")
+    candidates.drop("visit").write_csv(tmp_path / "queries.csv")
+    export(run, tmp_path, rank=tmp_path / "pages.csv")
+    by_page = pl.read_parquet(tmp_path / "ranking.parquet")
+    assert by_page["list"].n_unique() == 9 and len(by_page) == len(candidates)
+    export(run, tmp_path, rank=tmp_path / "queries.csv")
+    by_query = pl.read_parquet(tmp_path / "ranking.parquet")
+    assert by_query["list"].n_unique() == 3 and len(by_query) == len(candidates)
+    first = by_query.unique(["query", "document"]).sort("query", "document")["score"]
+    second = by_page.unique(["query", "document"]).sort("query", "document")["score"]
+    assert first.to_list() == second.to_list()
+
+
+def test_features_come_from_the_rows(tmp_path):
+    """Of columns, and of a list of numbers per row."""
+    rows = rows_of(5, 40).with_columns(
+        query_doc_features=pl.concat_list(pl.col("price"), pl.col("price") ** 2)
+    )
+    rows.write_parquet(tmp_path / "log.parquet")
+    given = ["dataset=impressions", f"dataset.path={tmp_path / 'log.parquet'}", "model=pbm"]
+    given += [f"dataset.columns.{key}={name}" for key, name in COLUMNS.items()]
+    given += ["parameter@attraction=linear"]
+    for name, features in (("columns", "[price]"), ("vectors", "[query_doc_features]")):
+        run = new_run(tmp_path / name, *given, f"dataset.features={features}")
+        lists = as_lists(rows).with_columns(
+            query_doc_features=pl.col("price").map_elements(
+                lambda each: [[x, x * x] for x in each], pl.List(pl.List(pl.Float64))
+            )
+        )
+        lists.drop("device").write_parquet(tmp_path / "lists.parquet")
+        rows.drop("device", "hit").write_parquet(tmp_path / "rows.parquet")
+        scores = []
+        for file in ("rows.parquet", "lists.parquet"):
+            export(run, tmp_path, rank=tmp_path / file)
+            ranking = pl.read_parquet(tmp_path / "ranking.parquet")
+            scores.append(ranking.sort("list", "document")["score"].to_list())
+        assert scores[0] == pytest.approx(scores[1], rel=1e-6)
+
+
+def test_faults_of_rows_are_named_in_their_file(run, tmp_path):
+    rows = rows_of(6, 9)
+    bad = rows.with_columns(slot=pl.when(pl.int_range(pl.len()) == 3).then(0).otherwise("slot"))
+    bad.write_parquet(tmp_path / "bad.parquet")
+    with refuses(UserError, "bad.parquet, row 3", "rank holds 0"):
+        export(run, tmp_path, predict=tmp_path / "bad.parquet")
+    rows.with_columns(pl.col("slot") + 90).write_parquet(tmp_path / "far.parquet")
+    with refuses(UserError, "far.parquet", "documents at position 9"):
+        export(run, tmp_path, predict=tmp_path / "far.parquet")
+    rows.drop("visit").write_parquet(tmp_path / "bare.parquet")
+    with refuses(UserError, "bare.parquet", "columns.session=NAME"):
+        export(run, tmp_path, predict=tmp_path / "bare.parquet", options=["columns.document=url"])
