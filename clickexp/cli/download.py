@@ -2,35 +2,16 @@
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from clickexp.data.public_logs import PUBLIC, PublicLog
 from clickexp.errors import ConfigError, DataError, UserError, install
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
 from clickexp.utils.suggest import did_you_mean
 
-
-class PublicLog(NamedTuple):
-    """Where a public log is.
-
-    Attributes:
-        repository: A repository of data sets on Hugging Face.
-        folder: Its folder there.
-    """
-
-    repository: str
-    folder: str
-
-
-_CLAX = "philipphager/clax-datasets"
-PUBLIC: Mapping[str, PublicLog] = {
-    "yandex_clax": PublicLog(_CLAX, "yandex"),
-    "baidu_ultr": PublicLog(_CLAX, "baidu-ultr"),
-    "baidu_ultr_uva": PublicLog(_CLAX, "baidu-ultr-uva"),
-}
-"""Public logs by the option of `dataset=` that reads them."""
 _BLOCK = 1 << 20
 
 

@@ -18,6 +18,7 @@ from clickexp.data.folders import remove, remove_stale, temporary
 from clickexp.data.log_files import log_files
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.prepared import Log, open_prepared
+from clickexp.data.public_logs import how_to_get
 from clickexp.errors import DataError, no_room
 from clickexp.utils.content import content_of, content_of_all
 from clickexp.utils.files import check_source
@@ -108,7 +109,7 @@ class LogFormat:
         options = {name: arguments.pop(name) for name in defaults if name in arguments}
         if is_log(source):
             return open_prepared(source, ids=ids, learned=learned, **arguments)
-        check_source(source, _REMEDY)
+        check_source(source, _REMEDY + how_to_get(arguments.get("name")))
         read = functools.partial(_read, self.read, self.format, source, progress=progress, ids=ids)
         chosen = {**defaults, **options}
         if cache is None:

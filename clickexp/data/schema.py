@@ -96,7 +96,9 @@ class Column:
         rules = {"b": "it must hold true or false, 1 or 0", "f": "it must hold finite numbers"}
         if is_category:
             rules["i"] = "it must hold integers or text"
-        rule = self.rule or rules.get(dtype.kind, f"it must hold integers that fit {dtype}")
+        rule = self.rule or rules.get(
+            dtype.kind, f"it must hold integers that fit {dtype}, or be a {CATEGORY}"
+        )
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "rule", rule)
         object.__setattr__(self, "is_category", is_category)

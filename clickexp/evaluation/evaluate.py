@@ -95,8 +95,9 @@ def check_metrics(model: Model, dataset: Dataset, groups: Groups) -> None:
         group = type(group)(own)
         data = group.data_of(model, held_out)
         if data is not None:
-            models = [model, held_out.truth] if group.needs_truth else [model]
-            Program(Evaluator(), model, group, data, *models[1:]).check(models)
+            truth = held_out.truth if group.needs_truth else None
+            models = [model] if truth is None else [model, truth]
+            Program(Evaluator(), model, group, data, truth).check(models)
 
 
 def check_lists(model: Model, dataset: Dataset, groups: Groups) -> None:

@@ -16,8 +16,8 @@ _MOST_KEYS = 3
 """Keys of the configuration in a name, at most, where overrides do not distinguish groups."""
 
 
-_FEW_RUNS = 3
-"""Runs over which a standard deviation says little."""
+FEW_RUNS = 3
+"""Runs over which a standard deviation says little, so that their values are shown instead."""
 
 
 def _relative_bounds(run: Run, ranks: int) -> np.ndarray | None:
@@ -135,14 +135,14 @@ class Group:
     def per_rank(self, metric: str) -> Spread | None:
         """Spread of a vector of result.json, rank 1 first; None where no run has it.
 
-        The interval of examination of up to three runs, over which a spread says little, is the mean of those that the
-        log leaves of their ratios to rank 1.
+        The bounds of two or three runs, over which a spread says little, are the lowest and the highest value. Those of
+        examination of up to three runs are means of the intervals that the log leaves of their ratios to rank 1.
         """
         vectors = [run.per_rank.get(metric, []) for run in self.runs]
         ranks = max(map(len, vectors))
         padded = [[*vector, *[None] * (ranks - len(vector))] for vector in vectors if vector]
-        spread = Spread.of(padded) if padded else None
-        if spread is None or metric != "examination" or len(self.runs) > _FEW_RUNS:
+        spread = _of_runs(padded) if padded else None
+        if spread is None or metric != "examination" or len(self.runs) > FEW_RUNS:
             return spread
         bounds = [_relative_bounds(run, ranks) for run in self.runs]
         if any(of_run is None for of_run in bounds):
@@ -180,7 +180,7 @@ class Group:
             for pair in pairs
         ]
         rows = [first - second for first, second in values if len(first) == len(second) == ranks]
-        return Spread.of(rows) if rows else Spread.of([own.mean[:ranks] - other.mean[:ranks]])
+        return _of_runs(rows or [own.mean[:ranks] - other.mean[:ranks]])
 
     def reliability(self) -> dict[str, np.ndarray] | None:
         """Mean P(click), click rate and documents of all runs together, [bin, rank]; None where no run has them."""
@@ -198,6 +198,18 @@ class Group:
             )
             pooled[key] = sums / np.where(documents > 0, documents, np.nan)
         return pooled
+
+
+def _of_runs(vectors: Sequence[Any]) -> Spread:
+    """Spread of vectors of runs; of two or three of them from the lowest to the highest value."""
+    spread = Spread.of(vectors)
+    if not 1 < len(vectors) <= FEW_RUNS:
+        return spread
+    values = np.array(vectors, np.float64)
+    low = np.min(values, axis=0, where=~np.isnan(values), initial=np.inf)
+    high = np.max(values, axis=0, where=~np.isnan(values), initial=-np.inf)
+    unknown = spread.count == 0
+    return replace(spread, low=np.where(unknown, np.nan, low), high=np.where(unknown, np.nan, high))
 
 
 def experiments(runs: Iterable[Run]) -> list[list[Run]]:

@@ -10,6 +10,7 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 from rich import get_console
 
+from clickexp.data.public_logs import how_to_get
 from clickexp.errors import ConfigError
 from clickexp.experiment.overrides import parsed
 from clickexp.runs.settings import Settings
@@ -48,13 +49,14 @@ def check_jobs(
 
 def _check_data(compose: _Compose, count: int) -> None:
     """Raises a ConfigError where no job of the sweep has a result, or its data on this machine."""
-    path = None
+    path = name = None
     for number in range(count):
         composed = compose(number)
         if OmegaConf.is_missing(composed.dataset, "path"):
             continue
         with current(composed):
             path, hydra = composed.dataset.get("path"), HydraConfig.get()
+            name = composed.dataset.get("name")
             if path is None or is_there(str(path)):
                 return
             record = new_record(without_hydra(composed), hydra)
@@ -63,7 +65,7 @@ def _check_data(compose: _Compose, count: int) -> None:
                 return
     if path is not None:
         raise ConfigError(
-            f"{path}: no such file or folder. Check the path; a configuration has it as dataset.path."
+            f"{path}: no such file or folder. Check the path; a configuration has it as dataset.path.{how_to_get(name)}"
         )
 
 

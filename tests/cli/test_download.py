@@ -14,7 +14,8 @@ import pytest
 from places import ROOT
 
 from clickexp.cli import download as module
-from clickexp.cli.download import PUBLIC, download
+from clickexp.cli.download import download
+from clickexp.data.public_logs import PUBLIC
 from clickexp.errors import ConfigError, DataError, UserError
 
 COMMIT = "a" * 40
@@ -174,6 +175,17 @@ def test_no_files_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_hub", lambda: type("Hub", (), {"HfApi": api}))
     with pytest.raises(DataError, match="has no files in yandex"):
         download("yandex_clax", str(tmp_path))
+
+
+@pytest.mark.parametrize("words", [[], ["-m", "seed=1,2"]])
+def test_a_public_log_that_is_not_there_has_its_command(words, tmp_path):
+    given = [*words, "dataset=yandex_clax", "dataset.path=my/yandex", "model=pbm", "logger=jsonl"]
+    done = subprocess.run(
+        [sys.executable, "-m", "clickexp", *given], cwd=tmp_path, capture_output=True, text=True
+    )
+    printed = " ".join(done.stderr.split())
+    assert done.returncode == 1 and "my/yandex: no such file or folder" in printed
+    assert "clickexp-data download yandex_clax FOLDER fetches it into FOLDER/yandex" in printed
 
 
 def test_every_public_log_is_an_option():

@@ -7,11 +7,12 @@ from omegaconf import OmegaConf
 from places import ROOT
 from refusals import refuses
 from scipy import stats
-from small_runs import write_run
+from small_runs import result_of, write_run
 
 from clickexp.errors import UserError
 from clickexp.results import find_runs
 from clickexp.results.comparison import comparisons
+from clickexp.results.groups import Group
 from clickexp.results.leaderboard import leaderboard
 from clickexp.results.metric_names import headline, leading
 from clickexp.results.pages.comparison import data
@@ -36,6 +37,33 @@ def test_a_spread_is_that_of_scipy():
     np.testing.assert_array_equal(gaps.count, [2, 1])
     np.testing.assert_allclose(gaps.mean, [2, 2])
     np.testing.assert_allclose(gaps.sd, [2**0.5, np.nan])
+
+
+@pytest.mark.parametrize("runs", [2, 3, 4])
+def test_curves_of_few_runs_reach_from_the_lowest_to_the_highest_value(runs):
+    curves = RNG.normal(size=(runs, 3)).round(3)
+    gap = curves.tolist()
+    gap[0][2] = None
+
+    def group(model, vectors):
+        made = [
+            result_of({"test": {"ppl": 1.0}, "seed": i, "model": model, "per_rank": {"ppl": v}})
+            for i, v in enumerate(vectors)
+        ]
+        return Group(tuple(made), model, model)
+
+    spread = group("A", gap).per_rank("ppl")
+    difference = group("A", curves.tolist()).per_rank_difference(
+        group("B", np.ones((runs, 3)).tolist()), "ppl"
+    )
+    known = curves[:, :2]
+    if runs > 3:
+        low, high = stats.t.interval(0.95, runs - 1, known.mean(axis=0), stats.sem(known))
+    else:
+        low, high = known.min(axis=0), known.max(axis=0)
+        assert (spread.low[2], spread.high[2]) == (curves[1:, 2].min(), curves[1:, 2].max())
+    np.testing.assert_allclose([spread.low[:2], spread.high[:2]], [low, high])
+    np.testing.assert_allclose([difference.low[:2], difference.high[:2]], [low - 1, high - 1])
 
 
 def test_paired_p_is_that_of_scipy_where_both_have_values():

@@ -35,7 +35,7 @@ def look(i: int) -> dict[str, Any]:
 def per_rank(
     groups: Sequence[Group], metric: str, axes: Axes, baseline: Group | None = None
 ) -> None:
-    """Draws a metric, or its difference to a baseline, over ranks: the mean over runs with its 95% interval.
+    """Draws a metric, or its difference to a baseline, over ranks: means over runs with their bounds.
 
     Models without examination are left out of its curves where others have it.
     """

@@ -18,7 +18,7 @@ from clickexp.results import metric_names
 from clickexp.results.colors import COLORS
 from clickexp.results.comparison import Comparison
 from clickexp.results.conclusion import conclusion
-from clickexp.results.groups import Group, varying
+from clickexp.results.groups import FEW_RUNS, Group, varying
 from clickexp.results.hyperparameters import commands, importances
 from clickexp.results.leaderboard import difference_texts, value_texts
 from clickexp.results.loading import Skipped
@@ -205,6 +205,10 @@ def _hint(group: Group, metric: str) -> list[str]:
     """Standard deviation and interval of a metric, and what they are over, in words."""
     spread, (low, high, over) = group.spread(metric), group.interval(metric)
     hints = []
+    if 1 < spread.count <= FEW_RUNS and over == group.repeats:
+        values = [run.value(metric) for run in group.runs]
+        listed = ", ".join(number(value) for value in values if value is not None)
+        return [f"values over {group.repeats}: {listed}"]
     if np.isfinite(spread.sd):
         hints.append(f"standard deviation over {group.repeats} {spread.sd:.2g}")
     if np.isfinite(low):

@@ -32,7 +32,8 @@ function spread(values) {
   return [mean, values.length > 1 ? Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1)) : null];
 }
 
-// mean and 95% interval of the difference at each rank, over runs of the same seed on the same test set
+// mean of the difference at each rank, over runs of the same seed on the same test set, with its 95% interval; of up to
+// three runs the lowest and the highest value
 function differences(group, base, name) {
   const pairs = group.runs.flatMap((run) => base.runs.filter((other) => other.seed === run.seed && other.testSet === run.testSet)
     .map((other) => [run.perRank[name], other.perRank[name]])).filter(([own, other]) => own && other);
@@ -42,6 +43,7 @@ function differences(group, base, name) {
     if (!values.length) return [known(mean) && known(base.perRank[name][0][at]) ? mean - base.perRank[name][0][at] : null, null, null];
     const [middle, sd] = spread(values);
     if (!known(sd)) return [middle, null, null];
+    if (values.length <= 3) return [middle, Math.min(...values), Math.max(...values)];
     const half = (D.quantiles[values.length - 2] ?? 1.96) * sd / Math.sqrt(values.length);
     return [middle, middle - half, middle + half];
   });
