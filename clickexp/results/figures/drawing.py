@@ -170,7 +170,10 @@ def _without_outliers(axes: Axes) -> set[str]:
     )
     far = {label for label, (a, b) in ends.items() if a < middle - reach or b > middle + reach}
     near = [bounds for label, bounds in ends.items() if label not in far]
-    if far and near:
-        bottom, top = min(a for a, _ in near), max(b for _, b in near)
-        axes.set_ylim(bottom - 0.06 * (top - bottom), top + 0.06 * (top - bottom))
+    if not (far and near):
+        return far
+    bottom, top = min(a for a, _ in near), max(b for _, b in near)
+    if top == bottom:  # no extent to show without the others
+        return set()
+    axes.set_ylim(bottom - 0.06 * (top - bottom), top + 0.06 * (top - bottom))
     return far
