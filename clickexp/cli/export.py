@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from clickexp.utils.exits import VERSION, ending
+from clickexp.utils.memory import return_freed_arrays
 
 _DESCRIPTION = """\
 Writes what the fitted model of a run knows, as tables for other tools:
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
     with ending("clickexp-export", "stopped, nothing half-written is left"):
         chosen = vars(_parser().parse_intermixed_args(arguments))
+        return_freed_arrays()
         from clickexp.export.drawn import export_drawn
 
         export_drawn(**chosen)
@@ -88,7 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", dest="as_json", action="store_true", help=text)
     text = (
         "with --predict or --rank: what its columns are called, such as columns.query_doc_ids=docs, and files, "
-        "separator, header, encoding, first_rank, time_format, time_zone and null_is_no_click as dataset=lists has them"
+        "separator, header, encoding, decimal, first_rank, time_format, time_zone and null_is_no_click, as "
+        "dataset=lists has them"
     )
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)
     return parser

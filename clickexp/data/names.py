@@ -74,6 +74,57 @@ class NamesWriter:
         self._block, self._written = [rows.slice(whole)], self._written + whole
 
 
+class NamesFile:
+    """A file of names, of which a block at a time is in memory.
+
+    Args:
+        mapped: Bytes of the file.
+        ids: How many it must name.
+
+    Raises:
+        DataError: The file cannot be read, or names fewer.
+    """
+
+    def __init__(self, mapped: np.ndarray, ids: int = 0):
+        self._file = getattr(mapped, "filename", None) or "the names of ids"
+        try:
+            self._parquet = pq.ParquetFile(pa.BufferReader(mapped))
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error) from error
+        stored = self._parquet.metadata
+        rows, columns = stored.num_rows, self._parquet.schema_arrow.names
+        if rows < ids or not {"document"} <= {*columns} <= {"document", "query"}:
+            what = f"it has {rows} rows of {', '.join(columns)}"
+            raise DamagedError(f"{self._file}: {what}, and {ids} documents to name", REMEDY)
+        blocks = [stored.row_group(number).num_rows for number in range(stored.num_row_groups)]
+        self._ends, self._block = np.cumsum(blocks), (-1, pl.DataFrame())
+
+    def all(self) -> pl.DataFrame:
+        """Returns all names; see `read_names`."""
+        try:
+            return pl.DataFrame(self._parquet.read())
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error) from error
+
+    def of(self, ids: np.ndarray) -> pl.DataFrame:
+        """Returns the names of some ids, which ascend."""
+        block = np.searchsorted(self._ends, ids)
+        found = [self._some(each, ids[block == each]) for each in np.unique(block).tolist()]
+        return pl.concat(found)
+
+    def _some(self, block: int, ids: np.ndarray) -> pl.DataFrame:
+        if self._block[0] != block:
+            try:
+                self._block = block, pl.DataFrame(self._parquet.read_row_group(block))
+            except (pa.ArrowException, OSError) as error:
+                raise self._unreadable(error) from error
+        names = self._block[1]
+        return names[ids - 1 - int(self._ends[block]) + len(names)]
+
+    def _unreadable(self, error: Exception) -> DamagedError:
+        return DamagedError(f"{self._file}: cannot be read as parquet ({error})", REMEDY)
+
+
 def read_names(mapped: np.ndarray, ids: int = 0) -> pl.DataFrame:
     """Reads names of ids.
 
@@ -87,15 +138,7 @@ def read_names(mapped: np.ndarray, ids: int = 0) -> pl.DataFrame:
     Raises:
         DataError: The file cannot be read, or names fewer.
     """
-    file = getattr(mapped, "filename", None) or "the names of ids"
-    try:
-        names = pl.DataFrame(pq.read_table(pa.BufferReader(mapped)))
-    except (pa.ArrowException, OSError) as error:
-        raise DamagedError(f"{file}: cannot be read as parquet ({error})", REMEDY) from error
-    if len(names) < ids or not {"document"} <= {*names.columns} <= {"document", "query"}:
-        what = f"it has {len(names)} rows of {', '.join(names.columns)}"
-        raise DamagedError(f"{file}: {what}, and {ids} documents to name", REMEDY)
-    return names
+    return NamesFile(mapped, ids).all()
 
 
 def renumbering(log: pl.DataFrame, other: pl.DataFrame) -> np.ndarray:

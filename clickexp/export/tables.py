@@ -2,6 +2,7 @@
 
 import contextlib
 import filecmp
+import functools
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from clickexp.data.folders import temporary
 from clickexp.data.ingest.columns import ValueForms
 from clickexp.data.ingest.source_table import TextForm
 from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
-from clickexp.data.names import OLDEST, read_names
+from clickexp.data.names import OLDEST, NamesFile
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import Outputs
 from clickexp.export.examination import examination, learned_examination
@@ -66,7 +67,7 @@ _PROBABILITIES = (
 _BOUNDS = {"attraction_low", "attraction_high"}
 SHARED_TABLE = "shared.csv"
 _SEARCH_SESSION = "search_session"
-_TEXT = ("separator", "header", "encoding")
+_TEXT = ("separator", "header", "encoding", "decimal")
 _FORMS = ("time_format", "time_zone", "null_is_no_click")
 _FILE_OPTIONS = ("columns", "files", *_TEXT, "first_rank", *_FORMS)
 """Options of files to predict or to rank."""
@@ -99,8 +100,8 @@ def export(
         dataset: Path of the log, if not that in the configuration.
         part: Sessions that examination is averaged over.
         predict: A file of sessions, or a folder of them; "" predicts those of the part.
-        options: Of the files to predict or to rank: columns.KEY=NAME, files, separator, header, encoding, first_rank,
-            time_format, time_zone and null_is_no_click, as `dataset=lists` has them.
+        options: Of the files to predict or to rank: columns.KEY=NAME, files, separator, header, encoding, decimal,
+            first_rank, time_format, time_zone and null_is_no_click, as `dataset=lists` has them.
         trust: The configuration in the folder may call code outside clickexp.
         thompson: Seed of a draw from the posteriors that thompson.parquet orders documents by.
         rank: File of lists that ranking.parquet has in the order of their scores.
@@ -121,14 +122,15 @@ def export(
     fit = fitted(run, dataset, trust)
     model, log = fit.model, fit.log
     config = configuration(run)
-    id_names = None if log.names is None else read_names(log.names, log.query_doc_pairs)
+    names = None if log.names is None else NamesFile(log.names, log.query_doc_pairs)
+    read_names = functools.cache(lambda: None if names is None else names.all())
     save = partial(_save, folder, report)
     settings = config["dataset"]
     named = settings.get("columns") or {}
     if rank is not None:
         source = _source(rank, settings, given)
         source = replace(source, columns={**own_names(named), **source.columns})
-        _save_ranking(*ranked(model, log, config, id_names, source), save)
+        _save_ranking(*ranked(model, log, config, read_names(), source), save)
     if numpy or to_onnx is not None:
         ranker = described(model, log, transform_of(config, log), or_by_id=to_onnx is None)
         for name, content in ranker_files(ranker).items() if numpy else ():
@@ -136,15 +138,15 @@ def export(
         if to_onnx is not None:
             _write_whole(Path(str(onnx)), report, partial(Path.write_bytes, data=to_onnx(ranker)))
     sessions: Sessions = getattr(log, part)
-    _save_parameters(run, fit, id_names, sessions, save)
+    _save_parameters(run, fit, names, sessions, save)
     if judgment_list:
         text = judgments(folder / "documents.parquet")
         save("judgments.txt", partial(Path.write_text, data=text, encoding="utf-8"))
     if thompson is not None:
-        save("thompson.parquet", thompson_order(model, log, id_names, thompson).write_parquet)
+        save("thompson.parquet", thompson_order(model, log, read_names(), thompson).write_parquet)
     if predict is not None:
         source = sessions if predict == "" else _source(predict, settings, given)
-        arguments = model, log, source, id_names, named
+        arguments = model, log, source, read_names(), named
         transform = transform_of(config, log)
         save("predictions.parquet", partial(write_predictions, *arguments, transform=transform))
 
@@ -174,7 +176,7 @@ def _write_whole(
 def _save_parameters(
     run: Path,
     fit: Fitted,
-    id_names: pl.DataFrame | None,
+    names: NamesFile | None,
     sessions: Sessions,
     save: _Save,
 ) -> None:
@@ -194,7 +196,7 @@ def _save_parameters(
     is_kept = fit.is_own and (run / SEEN).is_file()
     seen = Seen.load(run / SEEN) if is_kept else None
     settings = {"intervals": intervals, "has_intervals": fit.is_own, "seen": seen}
-    write = partial(write_documents, model, log, id_names, posterior, **settings)
+    write = partial(write_documents, model, log, names, posterior, **settings)
     save("documents.parquet", write)
 
 
@@ -292,7 +294,7 @@ def _write_pieces(model: Model, known: set[str], pieces: Iterator[Piece], file: 
 def write_documents(
     model: Model,
     dataset: Dataset,
-    id_names: pl.DataFrame | None,
+    names: NamesFile | None,
     posterior: SharedPosterior | None,
     file: Path,
     *,
@@ -315,7 +317,7 @@ def write_documents(
     all_impressions = None if seen is None else seen.impressions(model)
     if all_impressions is not None:
         shown[: len(all_impressions)] |= all_impressions > 0
-    ids = np.flatnonzero(shown)
+    ids = np.flatnonzero(shown).astype(np.int32)
     left_open = open_documents(dataset.train, intervals, len(shown), layouts_of(model))
     known = _known_of_documents(
         model,
@@ -332,13 +334,14 @@ def write_documents(
         for count, outputs in known:
             rows = ids[done : done + count]
             done += count
-            columns: dict[str, Any] = {"query_doc_id": rows.astype(np.int32)}
-            columns |= {} if id_names is None else id_names[rows - 1].to_dict()
+            columns: dict[str, Any] = {"query_doc_id": rows}
+            columns |= {} if names is None else names.of(rows).to_dict()
             # in this order, whatever that of a compiled program
             columns |= {name: outputs[name] for name in _PROBABILITIES if name in outputs}
             for name in _BOUNDS & columns.keys():
                 columns[name] = pl.Series(columns[name]).set(pl.Series(left_open[rows]), None)
-            columns |= {"impressions": impressions[rows], "clicks": clicks[rows]}
+            columns |= {"impressions": impressions[rows].astype(np.int64)}
+            columns |= {"clicks": clicks[rows].astype(np.int64)}
             columns |= {EFFECTIVE: outputs[EFFECTIVE]} if EFFECTIVE in outputs else {}
             yield pl.DataFrame(columns).to_arrow(compat_level=OLDEST)
 
@@ -416,7 +419,7 @@ def _predictions(piece: Piece, predict: Predict) -> pa.Table:
 def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns training impressions and clicks of each id, and whether any part of the dataset shows it."""
     rows = dataset.query_doc_pairs + 1
-    impressions, clicks = np.zeros((2, rows), np.int64)
+    impressions, clicks = np.zeros((2, rows), np.int32)
     shown = np.zeros(rows, bool)
     total, done = sum(part.count for part in dataset.parts.values()), 0
     with Steps("counting") as progress:
@@ -455,7 +458,8 @@ def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict
 
 def _source(path: str | Path, settings: Mapping[str, Any], given: Mapping[str, Any]) -> Source:
     """Returns files to read, whose values are written as those of the log are; `given` options come first."""
-    alike = {name: settings[name] for name in ("first_rank", *_FORMS) if name in settings}
+    names = ("decimal", "first_rank", *_FORMS)
+    alike = {name: settings[name] for name in names if name in settings}
     chosen = {**alike, **given}
     text = TextForm(**{name: chosen.pop(name) for name in _TEXT if name in chosen})
     forms = ValueForms(**{name: chosen.pop(name) for name in _FORMS if name in chosen})

@@ -125,22 +125,25 @@ def with_shared_uncertainty(
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
         if path not in found:
             return table
-        cross = np.asarray(sums.rows[path])[:, 0, : len(used)] / np.float32(share)
-        return table.copy(_inflated(table.get_value(), kept[path], cross, others.covariance))
+        cross = np.asarray(sums.rows[path])[:, 0, : len(used)]
+        return table.copy(_inflated(table.get_value(), kept[path], cross, share, others.covariance))
 
     inflated = nnx.clone(model)
     nnx.update(inflated, nnx.map_state(changed, state[1]))
     return inflated
 
 
-def _inflated(rows: Rows, kept: np.ndarray, cross: np.ndarray, covariance: np.ndarray) -> Rows:
+def _inflated(
+    rows: Rows, kept: np.ndarray, cross: np.ndarray, share: float, covariance: np.ndarray
+) -> Rows:
     log_precision = 0.0 if rows.prior is None else float(rows.prior.log_precision)
     values = np.array(rows.values)
     for part in _blocks(len(kept)):
         ids = kept[part]
         spreads = values[ids, rows.dim].astype(np.float64)
         variances = np.exp(2 * spreads - log_precision)
-        moved = variances[:, None] * cross[part].astype(np.float64)
+        whole = cross[part] / np.float32(share)
+        moved = variances[:, None] * whole.astype(np.float64)
         more = np.einsum("ij,jk,ik->i", moved, covariance, moved) / variances
         values[ids, rows.dim] = spreads + np.log1p(np.maximum(more, 0.0)) / 2
     return dataclasses.replace(rows, values=jnp.asarray(values))

@@ -203,3 +203,17 @@ def test_ids_of_another_kind_are_not_continued(tmp_path):
         assert not log.exists()
     prepare(read, "lists", source, log, pair_key="document", earlier=small)
     assert read_names(Log.open(log).names)["document"].to_list() == [3, 9, 4]
+
+
+@pytest.mark.parametrize("ids", [[1], [2, 3, 5, 6, 7, 11, 23], [*range(1, 24)], [21, 22, 23]])
+def test_names_of_some_ids_are_read_block_by_block(ids, tmp_path):
+    documents = np.array([f"d{each}" for each in range(23)])
+    writer = names.NamesWriter(tmp_path / "names.parquet")
+    writer.append(document=documents[:9])
+    writer.append(document=documents[9:])
+    writer.close()
+    assert pq.ParquetFile(tmp_path / "names.parquet").num_row_groups == 5
+    file = names.NamesFile(np.memmap(tmp_path / "names.parquet", np.uint8, "r"), 23)
+    found = file.of(np.array(ids, np.int32))
+    assert found["document"].to_list() == documents[np.array(ids, int) - 1].tolist()
+    assert file.all()["document"].to_list() == documents.tolist()
