@@ -76,7 +76,15 @@ def test_it_goes_on(name, logs, tmp_path):
     second = fitted(logs, tmp_path, 2, *words)
     assert second.result.update.updates == 1
     assert second.result.test["ll"] > second.result.update.before["ll"] - 0.02
-    assert second.result.shared or name in ("dctr", "gctr", "drctr", "mixture", "linear", "cm", "sdbn")
+    assert second.result.shared or name in (
+        "dctr",
+        "gctr",
+        "drctr",
+        "mixture",
+        "linear",
+        "cm",
+        "sdbn",
+    )
 
 
 @pytest.mark.parametrize("name", WITHOUT)
