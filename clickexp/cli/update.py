@@ -1,6 +1,7 @@
 """The command `clickexp-update`: fits a run's model to a further log, with the run's posterior as the prior."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +16,10 @@ The run stays as it is. Like clickexp with the settings of the run and prior=RUN
   clickexp-update outputs/day1 logs/2026-01-02.parquet hydra.run.dir=outputs/day2
   clickexp-update outputs/day1 logs/2026-01-02.parquet prior.half_life=30
 """
-_REPLACED = ("dataset.path", "prior", "continue_from")
+_REPLACED = ("dataset.path", "prior", "prior.run", "prior.warm", "prior.again", "continue_from")
 """Settings of the run that the command states itself."""
+_PLAIN = re.compile(r"[\w./+@-]*[A-Za-z/][\w./+@-]*")
+"""A path that Hydra takes as it is."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -53,10 +56,19 @@ def words_of(run: Path, log: str, overrides: Sequence[str]) -> list[str]:
     kept = [
         line_of(each)
         for each in parsed([str(word) for word in before])
-        if not each.key_or_group.startswith((*LAUNCHING, *_REPLACED))
+        if each.key_or_group not in _REPLACED
+        and not each.key_or_group.startswith(LAUNCHING)
         and each.get_key_element() not in given
     ]
-    return [*kept, f"dataset.path={log}", f"prior.run={run}", *overrides]
+    named = {"dataset.path": log, "prior.run": str(run)}
+    return [*kept, *(f"{key}={_quoted(path)}" for key, path in named.items()), *overrides]
+
+
+def _quoted(path: str) -> str:
+    """A path as Hydra reads it, whatever signs it has."""
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    return path if _PLAIN.fullmatch(path) else QuotedString(path, Quote.single).with_quotes()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -91,10 +91,23 @@ class Dataset:
 
     @property
     def until(self) -> int | None:
-        """Time of the last training session, in microseconds since 1970; None where the log has no times."""
+        """Time of the last training session, in microseconds since 1970; None where the log has no dates."""
+        return None if self._span is None else self._span[1]
+
+    @property
+    def since(self) -> int | None:
+        """Time of the first training session; see `until`."""
+        return None if self._span is None else self._span[0]
+
+    @cached_property
+    def _span(self) -> tuple[int, int] | None:
         if "times" not in self.train.columns or not self.train.count:
             return None
-        return int(np.max(as_microseconds(self.train.column("times"))))
+        try:
+            times = as_microseconds(self.train.column("times"))
+        except DataError:  # numbers that are no dates
+            return None
+        return int(np.min(times)), int(np.max(times))
 
     @property
     def columns(self) -> Mapping[str, int]:

@@ -98,6 +98,8 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         DataError: The data cannot be used, or does not fit the model.
     """
     settings, identified = config.settings, identity(config.values)
+    run = _earlier_run(config)
+    identified |= {} if run is None else run.identity()
     share_compilations(Path(settings.cache_dir))
     config.trainer.check_machine()
     earlier = _earlier(settings.continue_from, identified)
@@ -107,7 +109,6 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     def report(done: int, total: int, where: str = "", /) -> None:
         logger.progress("read", 0, done, total)
 
-    run = _earlier_run(config)
     numberings = {} if run is None or not numbers_ids(config.open_dataset) else run.numberings
     dataset = config.open_dataset(
         **accepted(config.open_dataset, {"progress": report}), **numberings
@@ -126,7 +127,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         until=dataset.until,
     )
     if run is not None:
-        run.check(dataset)
+        run.check(dataset, origin)
         dataset = dataset.covering(run.query_doc_pairs, run.positions)
     model = build_model(config.new_model, dataset, settings.seed)
     dataset = model.prepare(dataset)

@@ -106,7 +106,7 @@ def _note_earlier_run(parts: Parts) -> None:
     if parts.continued is None:
         return
     parts.logger.message(parts.continued.run.describe())
-    if (advice := parts.continued.run.advice()) is not None:
+    if (advice := parts.continued.run.advice(parts.dataset)) is not None:
         parts.logger.warning(advice)
 
 

@@ -98,7 +98,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)
     if parts.continued is not None:
-        result["update"] = parts.continued.update(model, dataset).model_dump()
+        result["update"] = parts.continued.update(model, dataset, parts.origin).model_dump()
     if settings.report:
         result["references"] = references(model, dataset, trainer.evaluator, groups)
     drawn = evaluate_draws(
@@ -184,12 +184,14 @@ def _shared_intervals(parts: Parts) -> _Part:
         prior = None if parts.continued is None else parts.continued.logs.shared
         pull = {} if prior is None else pull_on(parts.model, prior)
         posterior = shared_posterior(parts.model, parts.dataset.train, report, pull)
-        if posterior is None:
+        if posterior is None and prior is None:
             return {}
-        if parts.model.separates_examination:
+        if posterior is not None and parts.model.separates_examination:
             posterior = with_open_factors(parts.model, posterior, parts.links.groups)
         if prior is not None:
             posterior = combined(parts.model, posterior, prior)
+        if posterior is None:
+            return {}
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
         shared = shared_intervals(parts.model, posterior)

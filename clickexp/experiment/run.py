@@ -102,6 +102,7 @@ def _continued(parts: Parts, continued: "Continued", fit: FitReport) -> tuple[Pa
         if found.logs is continued.logs:
             break
         continued = found
+        (parts.folder / CHECKPOINT).unlink(missing_ok=True)
         continued.again(parts.model)
         fit = _train(parts)
     return parts, fit

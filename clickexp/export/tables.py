@@ -315,7 +315,7 @@ def write_documents(
     """
     impressions, clicks, shown = _counts(dataset)
     all_impressions = None if seen is None else seen.impressions(model)
-    if all_impressions is not None:
+    if all_impressions is not None and dataset.features is None:  # which earlier logs had theirs of
         shown[: len(all_impressions)] |= all_impressions > 0
     ids = np.flatnonzero(shown).astype(np.int32)
     left_open = open_documents(dataset.train, intervals, len(shown), layouts_of(model))

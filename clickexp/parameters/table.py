@@ -20,6 +20,8 @@ Posterior = Annotated[str, OneOf("none", "normal", "normal_by_rank")]
 The prior of the last has a mean that follows the ranks at which training shows documents; see `Prior`.
 """
 
+LEAST_SITE = -0.25
+"""Precision of a site over that of the prior. A skip of an attractive document leaves less than the prior has."""
 NEVER_SHOWN = np.inf
 """x of rows that no document of the training log has."""
 
@@ -139,11 +141,12 @@ class Rows:
 
         Times the prior, it is the posterior of the earlier logs (Broderick et al. 2013, "Streaming variational Bayes").
         """
-        if not self.has_sites:
+        if not self.has_sites or self.prior is None:
             return 0.0, 0.0
+        least = LEAST_SITE * jnp.exp(self.prior.log_precision)  # the prior may have become wide
         first = self.start + self.numbers + self.by_rank
         precisions, tilts = first + self.dim, first + 2 * self.dim
-        return rows[..., first:precisions], rows[..., precisions:tilts]
+        return jnp.maximum(rows[..., first:precisions], least), rows[..., precisions:tilts]
 
     def with_sites(self) -> "Rows":
         """Returns the table with room for sites, which say nothing."""

@@ -163,10 +163,12 @@ class Estimate(NamedTuple):
     Attributes:
         posterior: The covariance of the estimate.
         step: The estimate, less the parameters of the model.
+        share: Of the log that it is of: large ones are read in part.
     """
 
     posterior: SharedPosterior
     step: Float[np.ndarray, " numbers"]
+    share: float = 1.0
 
 
 def shared_estimate(model: Model, data: Data) -> Estimate | None:
@@ -187,10 +189,8 @@ def shared_estimate(model: Model, data: Data) -> Estimate | None:
     covariance = root @ root.T
     step = -covariance @ found.score
     size = len(used)
-    posterior = SharedPosterior(
-        tuple(names[place] for place in used), share * covariance[:size, :size]
-    )
-    return Estimate(posterior, step[:size])
+    posterior = SharedPosterior(tuple(names[place] for place in used), covariance[:size, :size])
+    return Estimate(posterior, step[:size], share)
 
 
 def _informed(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 from scipy.special import expit
 
 from clickexp.models import Model, TrustBiasModel, TwoTowersModel
@@ -27,9 +28,7 @@ _UNKNOWN = 100.0
 def with_open_factors(
     model: Model,
     posterior: SharedPosterior,
-    groups: Sequence[Sequence[int]] = (),
-    *,
-    scale: bool = False,
+    groups: Sequence[Sequence[int]],
 ) -> SharedPosterior:
     """Returns the posterior with a deviation of 100 of the logarithm of each factor that the log leaves open.
 
@@ -38,25 +37,40 @@ def with_open_factors(
             documents, the posterior stays as it is: what documents have in common may link positions.
         posterior: Of its shared parameters.
         groups: Positions that documents of the training sessions link, or cells of layouts; see `Identifiability`.
-        scale: Whether the factor of the first group is open, too, as it is where attraction is.
+    """
+    unknown = _UNKNOWN * open_directions(model, posterior.names, groups)
+    if not len(unknown):
+        return posterior
+    return SharedPosterior(posterior.names, posterior.covariance + unknown.T @ unknown)
+
+
+def open_directions(
+    model: Model,
+    names: tuple[str, ...],
+    groups: Sequence[Sequence[int]] = (),
+    *,
+    scale: bool = False,
+) -> Float[np.ndarray, "directions numbers"]:
+    """Returns how shared parameters move by changes that clicks do not show; none where `with_open_factors` has none.
+
+    Args:
+        model: A fitted model.
+        names: Of the parameters.
+        groups: Positions that documents link.
+        scale: Whether the change of all positions alike counts, which also moves attraction.
     """
     if not (model.separates_examination and _has_table_of_documents(model)):
-        return posterior
+        return np.zeros((0, len(names)))
     model = with_shared_cells(model)
     group_of = {position: number for number, group in enumerate(groups) for position in group}
-    place_of = {name: place for place, name in enumerate(posterior.names)}
-    directions = defaultdict(lambda: np.zeros(len(posterior.names)))
-    for number in _numbers(model, posterior.names):
+    place_of = {name: place for place, name in enumerate(names)}
+    directions = defaultdict(lambda: np.zeros(len(names)))
+    for number in _numbers(model, names):
         group = group_of.get(number.position, 0)
         for change, moved in _moved(model, number).items():
             directions[group, change][place_of[number.name]] = moved
-    unknown = [
-        _UNKNOWN * direction for (group, _), direction in directions.items() if group > 0 or scale
-    ]
-    if not unknown:
-        return posterior
-    root = np.stack(unknown)
-    return SharedPosterior(posterior.names, posterior.covariance + root.T @ root)
+    found = [each for (group, _), each in directions.items() if group > 0 or scale]
+    return np.stack(found) if found else np.zeros((0, len(names)))
 
 
 def factors(model: Model, names: tuple[str, ...]) -> list[str]:

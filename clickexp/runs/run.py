@@ -139,13 +139,15 @@ class Change(_Document):
         parameter: The role, such as examination.
         p: Probability of such a difference by chance.
         positions: Those at which it is large.
-        largest: The largest difference, in the logarithm of examination or in logits.
+        largest: The largest difference, in the logarithm of a ratio or in logits.
+        is_ratio: Whether it is in that of ratios.
     """
 
     parameter: str
     p: float
     positions: list[int] = []
     largest: float = 0.0
+    is_ratio: bool = False
 
 
 class Moved(_Document):
@@ -175,7 +177,8 @@ class Update(_Document):
         run: Folder of the run whose posterior was the prior.
         updates: How many there were since a fit from scratch.
         sessions: Training sessions of all logs.
-        logs: Their digests, the oldest first.
+        logs: Hashes of their sessions and of their files, the oldest first.
+        until: Time of the last session of all logs, in microseconds since 1970.
         new_documents: Ids that the earlier logs do not have.
         forgotten: Share of the information on rows that half-lives have taken off.
         warm: Whether only parameters were taken over.
@@ -188,6 +191,7 @@ class Update(_Document):
     updates: int
     sessions: int
     logs: list[str]
+    until: int | None = None
     new_documents: int = 0
     forgotten: float = 0.0
     warm: bool = False

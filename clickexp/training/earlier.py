@@ -15,6 +15,10 @@ from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Leaf
 
+OPEN_DEVIATION = 100.0
+"""Of a direction that logs leave open."""
+_LEAST_INFORMATION = 1 / OPEN_DEVIATION**2
+
 
 def shared_names(params: nnx.State) -> list[str]:
     """Returns the names of shared parameters in the order in which they are ravelled, such as examination/weight[3]."""
@@ -48,6 +52,13 @@ class SharedPrior:
         """Returns the places of the parameters among all names; KeyError where one is not there."""
         places = {name: place for place, name in enumerate(names)}
         return np.array([places[name] for name in self.names], np.int32)
+
+    def covariance(self) -> Float[np.ndarray, "numbers numbers"]:
+        """Returns that of phi, with a deviation of 100 in directions that the logs leave open."""
+        values, vectors = np.linalg.eigh(self.information)
+        known = values > _LEAST_INFORMATION
+        variances = np.where(known, 1 / np.where(known, values, 1.0), OPEN_DEVIATION**2)
+        return (vectors * variances) @ vectors.T
 
     def pull(self, params: nnx.State) -> "Pull":
         """Returns what steps need of the prior, before they are counted."""

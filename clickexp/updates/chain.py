@@ -16,7 +16,7 @@ from clickexp.parameters import Table
 from clickexp.posteriors.exported import row_tables
 from clickexp.posteriors.rows import newton_refined
 from clickexp.posteriors.shared import SharedPosterior, shared_estimate
-from clickexp.runs.run import Change, Run, Update
+from clickexp.runs.run import Change, Origin, Run, Update
 from clickexp.runs.settings import PriorSettings
 from clickexp.runs.store import ENCODING, IDS, MODEL, RESULT, SEEN, SHARED
 from clickexp.training import Trainer
@@ -63,8 +63,10 @@ class EarlierRun:
         Raises:
             ConfigError: It has not finished, or has kept no model.
         """
-        folder = Path(settings.run or "").expanduser()
-        where = f"prior.run={folder}"
+        folder = (
+            Path(settings.run or "").expanduser().resolve()
+        )  # a link may point elsewhere tomorrow
+        where = f"prior.run={settings.run}"
         if not folder.is_dir():
             raise ConfigError(
                 f"{where}: there is no such folder. Give the folder of a finished run."
@@ -96,10 +98,20 @@ class EarlierRun:
 
     @property
     def logs(self) -> list[str]:
-        """Digests of the logs that the run, and those before it, were fitted to."""
+        """Hashes of the logs that the run, and those before it, were fitted to: of sessions, and of files."""
         before = [] if self.result.update is None else self.result.update.logs
-        digest = None if self.result.origin is None else self.result.origin.digest
-        return before if digest is None else [*dict.fromkeys([*before, digest])]
+        return [*dict.fromkeys([*before, *logs_of(self.result.origin)])]
+
+    @property
+    def until(self) -> int | None:
+        """Time of the last session of the chain; None where no log has times."""
+        update, origin = self.result.update, self.result.origin
+        known = [each.until for each in (update, origin) if each is not None]
+        return max((each for each in known if each is not None), default=None)
+
+    def identity(self) -> dict[str, str]:
+        """Returns what makes a training from the run another than one from another run."""
+        return {"prior": content_of(self.folder / MODEL)}
 
     def check_trainer(self, trainer: BaseTrainer) -> None:
         """ConfigError for a trainer without posteriors."""
@@ -112,8 +124,12 @@ class EarlierRun:
                 "trainer=default optimizer=natural_gradient, or take the parameters alone by prior.warm=true."
             )
 
-    def check(self, dataset: Dataset) -> None:
+    def check(self, dataset: Dataset, origin: Origin) -> None:
         """Checks that a log goes on from those of the run.
+
+        Args:
+            dataset: The log.
+            origin: Where it comes from.
 
         Raises:
             DataError: It does not: its ids are other documents, or it is one of them.
@@ -125,7 +141,7 @@ class EarlierRun:
                 f"prior.run={self.folder}: its ids have {one}, and those of this log {other}. Read both with the same "
                 "pair_key."
             )
-        if dataset.train.digest() in self.logs and not self.settings.again:
+        if {*logs_of(origin)} & {*self.logs} and not self.settings.again:
             raise DataError(
                 f"prior.run={self.folder} has been fitted to this log, or a run before it: its clicks would count "
                 "twice. Give a new log, or prior.again=true."
@@ -133,7 +149,7 @@ class EarlierRun:
 
     def kept(self, until: int | None) -> tuple[float, float]:
         """Returns the shares of what rows and what shared parameters know that are kept for a log that ends then."""
-        before = None if self.result.origin is None else self.result.origin.until
+        before = self.until
         days = 1.0 if before is None or until is None else max(until - before, 0) / _DAY
 
         def after(half_life: float | None) -> float:
@@ -150,10 +166,15 @@ class EarlierRun:
         before = self.result.update
         sessions = self.result.data.sessions.get("train", 0) if before is None else before.sessions
         kind = "start" if self.settings.warm else "prior"
-        return f"{kind}: {display_path(self.folder)}, {len(self.logs)} logs, {sessions:,} training sessions"
+        return f"{kind}: {display_path(self.folder)}, {self.updates} logs, {sessions:,} training sessions"
 
-    def advice(self) -> str | None:
-        """Returns a line on what a reader should know of this update."""
+    def advice(self, dataset: Dataset) -> str | None:
+        """Returns a line on what a reader should know of an update by a log."""
+        if dataset.since is not None and self.until is not None and dataset.since < self.until:
+            return (
+                "this log begins before the last one ends: sessions that are in both count twice. A folder that grows "
+                "holds the days before, too; name its new files by dataset.files"
+            )
         if self.settings.warm:
             return (
                 f"the model starts with the parameters of {self.folder} and knows nothing else of its logs: it forgets "
@@ -232,11 +253,11 @@ class Continued:
         """Returns a trainer that knows of the earlier logs."""
         if self.run.settings.warm:
             return trainer
-        prior = {
-            "prior": content_of(self.run.folder / MODEL),
-            "released": [change.parameter for change in self.changes],
-        }
-        return trainer.copy_with(earlier=self.logs, settings={**trainer.settings, **prior})
+        if not self.changes:
+            return trainer.copy_with(earlier=self.logs)
+        released = {"released": [change.parameter for change in self.changes]}
+        settings = {**trainer.settings, **released}
+        return trainer.copy_with(earlier=self.logs, settings=settings, continue_from=None)
 
     def judged(self, model: Model, trainer: BaseTrainer, dataset: Dataset) -> "Continued":
         """Returns the same with test metrics of the model before training."""
@@ -271,24 +292,29 @@ class Continued:
             logs = replace(self.logs, shared=released(shared, found))
             return replace(self, logs=logs, changes=[*self.changes, *found])
         if estimate is not None:
-            settled(model, estimate, shared)
+            if estimate.share == 1:  # else of the first sessions alone
+                settled(model, estimate, shared)
             nnx.update(model, nnx.state(newton_refined(model, row_tables(model), train), Table))
         return replace(self, changes=found) if found else None
 
-    def update(self, model: Model, dataset: Dataset) -> Update:
+    def update(self, model: Model, dataset: Dataset, origin: Origin) -> Update:
         """Returns what a run says of the chain that it belongs to.
 
         Args:
             model: The fitted model.
             dataset: Its data.
+            origin: Where they come from.
         """
         run, earlier = self.run, self.run.result.update
         sessions = run.result.data.sessions.get("train", 0) if earlier is None else earlier.sessions
         return Update(
-            run=display_path(run.folder.resolve()),  # a link may point elsewhere tomorrow
+            run=display_path(run.folder),
             updates=run.updates,
             sessions=sessions + dataset.train.count,
-            logs=[*dict.fromkeys([*run.logs, dataset.train.digest()])],
+            logs=[*dict.fromkeys([*run.logs, *logs_of(origin)])],
+            until=max(
+                (each for each in (run.until, origin.until) if each is not None), default=None
+            ),
             forgotten=self.forgotten,
             new_documents=max(dataset.query_doc_pairs - run.query_doc_pairs, 0),
             warm=run.settings.warm,
@@ -305,12 +331,24 @@ def describe_change(change: Change) -> str:
         if change.positions
         else ""
     )
-    kind = "times" if change.parameter.endswith("examination") else "in logits,"
-    size = math.exp(change.largest) if kind == "times" else change.largest
-    return (
-        f"this log contradicts the {change.parameter} of earlier ones{at} (p = {change.p:.1g}; at most {size:.2f} "
-        f"{kind} what it was): has the layout of pages changed?"
+    size = (
+        f"up to {math.exp(change.largest):.2f} times what it was"
+        if change.is_ratio
+        else f"up to {change.largest:+.2f} in logits"
     )
+    return (
+        f"this log contradicts the {change.parameter} of earlier ones{at} ({size}, p = {change.p:.1g}): has the page "
+        "changed, or most of what it shows?"
+    )
+
+
+def logs_of(origin: Origin | None) -> list[str]:
+    """Returns hashes by which a log is known again: of its sessions, and of its files."""
+    if origin is None:
+        return []
+    return [
+        each for each in (origin.digest, origin.sources.get("dataset.path")) if each is not None
+    ]
 
 
 def _check_posteriors(model: Model, stored: dict[str, np.ndarray], folder: Path) -> None:
@@ -323,8 +361,8 @@ def _check_posteriors(model: Model, stored: dict[str, np.ndarray], folder: Path)
             )
     if not (folder / SHARED).is_file() and any("/table" not in name for name in stored):
         raise ConfigError(
-            f"prior.run={folder}: there is no posterior of its shared parameters ({SHARED}), as of networks and of "
-            "runs with shared_intervals=false. Take the parameters alone by prior.warm=true."
+            f"prior.run={folder}: there is no posterior of its shared parameters ({SHARED}): these are more than 400, "
+            "as of networks, or the run had shared_intervals=false. Take the parameters alone by prior.warm=true."
         )
     if not (folder / SEEN).is_file():
         raise ConfigError(

@@ -19,6 +19,9 @@ _INFLATED = 2.0
 """Variance of the difference over that of both posteriors, which are too sure of few clicks and ordered lists."""
 _OPEN = 10.0
 """Deviation from which on a direction is open."""
+_UNSURE = 0.3
+"""Deviation of this log's estimate of a number, from which on it is not compared: so few clicks make none that is
+normal."""
 _FAR = 3.0
 """Deviations from which on a number is named."""
 
@@ -44,13 +47,17 @@ def changes(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Change
     phi, slopes = phi_of(values_of(model, both), prior.is_factor[before])
     # a line through the model: ratios stay ratios where the scale is open, and the step long
     away = phi + slopes * estimate.step[at] - prior.center[before]
-    covariance = estimate.posterior.covariance[np.ix_(at, at)] * np.outer(slopes, slopes)
-    covariance += np.linalg.pinv(prior.information, hermitian=True)[np.ix_(before, before)]
-    tests = (
-        _tested(role, positions, away[of_role], _INFLATED * covariance[np.ix_(of_role, of_role)])
-        for role, (of_role, positions) in _by_role(model, both).items()
-    )
-    return [change for change in tests if change.p < _SURE]
+    own_covariance = estimate.posterior.covariance[np.ix_(at, at)] * np.outer(slopes, slopes)
+    covariance = own_covariance + prior.covariance()[np.ix_(before, before)]
+    found = []
+    for role, (of_role, positions) in _by_role(model, both).items():
+        sure = _deviations(own_covariance[np.ix_(of_role, of_role)]) < _UNSURE
+        chosen = of_role[sure]
+        among = _INFLATED * covariance[np.ix_(chosen, chosen)]
+        is_ratio = bool(prior.is_factor[before][of_role].all())
+        change = _tested(role, positions[sure], away[chosen], among)
+        found.append(change.model_copy(update={"is_ratio": is_ratio}))
+    return [change for change in found if change.p < _SURE]
 
 
 def released(prior: SharedPrior, found: Iterable[Change]) -> SharedPrior | None:
@@ -59,7 +66,7 @@ def released(prior: SharedPrior, found: Iterable[Change]) -> SharedPrior | None:
     kept = np.array([name.rpartition("/")[0] not in roles for name in prior.names])
     if not kept.any():
         return None
-    covariance = np.linalg.pinv(prior.information, hermitian=True)[np.ix_(kept, kept)]
+    covariance = prior.covariance()[np.ix_(kept, kept)]
     names = tuple(np.array(prior.names)[kept].tolist())
     information = np.linalg.pinv(covariance, hermitian=True)
     return SharedPrior(names, prior.is_factor[kept], prior.center[kept], information)
@@ -84,6 +91,11 @@ def _tested(role: str, positions: np.ndarray, away: np.ndarray, covariance: np.n
         positions=sorted({int(position) for position in positions[far] if position}),
         largest=float(apart[np.argmax(np.abs(apart))]) if len(apart) else 0.0,
     )
+
+
+def _deviations(covariance: np.ndarray) -> np.ndarray:
+    """Standard deviations of numbers given the others, so that an open factor of all does not count."""
+    return np.diag(np.linalg.pinv(covariance, hermitian=True)) ** -0.5
 
 
 def _places(names: Sequence[str], among: Sequence[str]) -> np.ndarray:

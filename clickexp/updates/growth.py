@@ -11,15 +11,15 @@ from jaxtyping import Integer
 
 from clickexp.errors import ConfigError
 from clickexp.models import Model
-from clickexp.parameters import PositionParameter, Rows, Table
+from clickexp.models.roles import Index
+from clickexp.parameters import EmbeddingParameter, PositionParameter, Rows, Table
 from clickexp.parameters.layouts import CellParameter
-from clickexp.parameters.table import Prior, powers
+from clickexp.parameters.table import LEAST_SITE, Prior, powers
+from clickexp.posteriors.intervals import components
 from clickexp.training.checkpoint import KEPT
 
 _BLOCK = 1 << 16
 """Rows that are computed in double precision at a time."""
-_LEAST_SITE = -0.25
-"""Precision of a site over that of the prior. A skip of an attractive document leaves less than the prior has."""
 _REMEDY = "Give the settings of that run, as clickexp-update does, or fit this log from scratch"
 
 Arrays = Mapping[str, np.ndarray]
@@ -61,7 +61,7 @@ def take_over(model: Model, stored: Arrays, positions: int, kept: float | None) 
     for path, variable in nnx.to_flat_state(state):
         name = "/".join(map(str, path))
         if isinstance(variable, Table):
-            _check_cells(model, path, variable, stored[name])
+            _check_rows(model, path, variable, stored[name])
             rows = grown_rows(variable.get_value(), name, stored)
             if kept is not None:
                 rows, information = _with_sites(rows, kept)
@@ -89,14 +89,32 @@ def _check_names(state: nnx.State, stored: Arrays) -> None:
         )
 
 
-def _check_cells(model: Model, path: tuple, table: Table, stored: np.ndarray) -> None:
-    """ConfigError where the rows of a table are the positions of layouts, and are not the same as in the run."""
-    tower = _node(model, path[:-1])
-    if isinstance(tower, CellParameter) and len(stored) != len(table.get_value().values):
+def _check_rows(model: Model, path: tuple, table: Table, stored: np.ndarray) -> None:
+    """ConfigError where a table has another size than in the run, and its rows would be those of other documents."""
+    if len(stored) == len(table.get_value().values):
+        return
+    tower, name = _node(model, path[:-1]), "/".join(map(str, path))
+    if isinstance(tower, CellParameter):
         raise ConfigError(
             "prior: this log has other layouts, or other positions, than that run, and rows of layouts cannot grow. "
             "Fit it from scratch, with the earlier logs"
         )
+    by_id = isinstance(tower, EmbeddingParameter) and tower.config.use_feature not in _indices(
+        model
+    )
+    if not by_id:
+        raise ConfigError(
+            f"prior: {name} had {len(stored):,} rows and would have {len(table.get_value().values):,}. Rows of a "
+            "compressed table, or by position and document, cannot grow: fit both logs with the same number of "
+            "parameters (parameters=N of the tower) and positions, or from scratch"
+        )
+
+
+def _indices(model: Model) -> dict[str, Index]:
+    """What the model, or components of a mixture, add to batches by position and another number."""
+    return {
+        key: each for part in components(model).values() for key, each in part.indices().items()
+    }
 
 
 def _node(model: Model, path: tuple) -> object:
@@ -113,7 +131,7 @@ def _places(
         raise ConfigError(
             f"prior: {name} has {old.shape} numbers there, and {value.shape} here. {_REMEDY}"
         )
-    at, index = np.arange(len(old)), model.indices().get(tower.config.use_feature)
+    at, index = np.arange(len(old)), _indices(model).get(tower.config.use_feature)
     return at if index is None else at // (positions + 1) * index.radix + at % (positions + 1)
 
 
@@ -163,7 +181,7 @@ def _with_sites(rows: Rows, kept: float) -> tuple[Rows, float]:
         offsets, spreads = block[:, : rows.dim], block[:, rows.dim : rows.numbers]
         shown = (block[:, : rows.numbers] != 0).any(axis=1, keepdims=True)
         center = _centers(rows, rows.prior, block)
-        site = np.where(shown, np.maximum(np.expm1(-2 * spreads), _LEAST_SITE) * tau, 0.0)
+        site = np.where(shown, np.maximum(np.expm1(-2 * spreads), LEAST_SITE) * tau, 0.0)
         tilt = np.where(shown, (tau + site) * offsets + site * center, 0.0)
         known += float(np.maximum(site, 0.0).sum())
         site, tilt = kept * site, kept * tilt

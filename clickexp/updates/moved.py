@@ -27,7 +27,7 @@ def moved(model: Model, stored: Mapping[str, np.ndarray], names: np.ndarray | No
         names: Bytes of the file that names ids, if there is one.
 
     Returns:
-        None where attraction is no table of documents with posteriors of one number.
+        The documents; none where attraction is no table of documents with posteriors of one number.
     """
     tower = tower_of(model, ROLES["attraction"])
     if not isinstance(tower, EmbeddingParameter) or tower.config.use_feature != "query_doc_ids":

@@ -3,13 +3,17 @@
 import numpy as np
 from flax import nnx
 from jax.flatten_util import ravel_pytree
+from scipy.linalg import null_space
 from scipy.special import expit, log_expit
 
 from clickexp.models import Model
 from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.shared import Estimate, SharedPosterior
-from clickexp.posteriors.unlinked import factors, with_open_factors
+from clickexp.posteriors.unlinked import factors, open_directions
 from clickexp.training.earlier import SharedPrior, shared_names
+
+_FLOOR = 1e-9
+"""Eigenvalues in units of the diagonal, below which a direction is open."""
 
 
 def prior_of(model: Model, posterior: SharedPosterior, kept: float) -> SharedPrior | None:
@@ -27,15 +31,17 @@ def prior_of(model: Model, posterior: SharedPosterior, kept: float) -> SharedPri
         The prior of those that are no rows of tables while the model trains; None where there are none.
     """
     own = shared_names(nnx.state(model, nnx.Param))
-    opened = with_open_factors(model, posterior, scale=True)
-    kept_names = np.isin(opened.names, own)
-    names = tuple(name for name, is_own in zip(opened.names, kept_names, strict=True) if is_own)
+    is_own = np.isin(posterior.names, own)
+    names = tuple(np.array(posterior.names)[is_own].tolist())
     if not names:
         return None
     is_factor = np.isin(names, factors(model, names))
     center, slopes = phi_of(values_of(model, names), is_factor)
-    covariance = opened.covariance[np.ix_(kept_names, kept_names)] * np.outer(slopes, slopes)
-    return SharedPrior(names, is_factor, center, kept * _inverse(covariance))
+    covariance = posterior.covariance[np.ix_(is_own, is_own)] * np.outer(slopes, slopes)
+    shifts = open_directions(model, posterior.names, scale=True)[:, is_own] * slopes
+    ratios = null_space(shifts) if len(shifts) else np.eye(len(names))
+    information = ratios @ _inverse(ratios.T @ covariance @ ratios) @ ratios.T
+    return SharedPrior(names, is_factor, center, kept * information)
 
 
 def pull_on(model: Model, prior: SharedPrior) -> dict[str, float]:
@@ -122,7 +128,3 @@ def _inverse(matrix: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
     root = vectors / np.sqrt(np.maximum(values, _FLOOR)) / scale[:, None]
     return root @ root.T
-
-
-_FLOOR = 1e-9
-"""Eigenvalues in units of the diagonal, below which a direction is open."""

@@ -18,7 +18,7 @@ _MOST_POSITIONS = 3
 def chain_panels(runs: Sequence[Run]) -> list[Panel]:
     """Returns panels of what the runs have: test log-likelihood, examination and click rate."""
     panels: list[Panel] = [partial(_likelihoods, runs)]
-    if any(run.propensity for run in runs):
+    if _positions(runs):
         panels.append(partial(_examination, runs))
     if any(click_rate(run) is not None for run in runs):
         panels.append(partial(_click_rates, runs))
@@ -38,7 +38,7 @@ def _likelihoods(runs: Sequence[Run], axes: Axes) -> None:
 
 def _examination(runs: Sequence[Run], axes: Axes) -> None:
     """Examination relative to the first position, at some positions, with 95% intervals."""
-    positions = sorted({each.position for run in runs for each in run.propensity} - {1})
+    positions = _positions(runs)
     chosen = dict.fromkeys(
         positions[at] for at in np.linspace(0, len(positions) - 1, _MOST_POSITIONS).astype(int)
     )
@@ -52,10 +52,15 @@ def _examination(runs: Sequence[Run], axes: Axes) -> None:
     _over_runs(runs, "Relative examination", axes)
 
 
+def _positions(runs: Sequence[Run]) -> list[int]:
+    """Positions but the first that runs have examination of, where it does not differ between layouts."""
+    return sorted({e.position for run in runs for e in run.propensity if not e.layout} - {1})
+
+
 def _at(run: Run, position: int) -> tuple[float | None, float | None, float | None]:
     """The ratio at a position and its bounds."""
     for each in run.propensity:
-        if each.position == position:
+        if each.position == position and not each.layout:
             return each.relative, each.relative_low, each.relative_high
     return None, None, None
 

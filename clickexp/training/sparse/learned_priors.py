@@ -221,12 +221,13 @@ def _with_sites(
         offsets: From the mean of the new prior.
         moved: Which rows the change of the prior leaves where they are.
     """
-    (site, tilt), precision = rows.site(block), jnp.exp(prior.log_precision)
+    precision = jnp.exp(prior.log_precision)
     before = 0.0 if rows.prior is None else rows.prior.log_precision
     spreads = block[:, rows.start + rows.dim : rows.start + 2 * rows.dim]
     spreads += jnp.where(moved[:, None], (prior.log_precision - before) / 2, 0.0)
     kept = jnp.concatenate([offsets, spreads], axis=1)
     under = dataclasses.replace(rows, prior=prior)
+    site, tilt = under.site(block)
     center = under.means(block) - block[:, rows.start : rows.start + rows.dim]
     total = precision + site
     of_site = jnp.concatenate(
