@@ -130,12 +130,21 @@ def _laid_out(panels: Sequence[Panel]) -> _Drawing:
         for label in lines
     ]
     width = max(figure.get_figwidth(), min(max(map(len, labels)) * _LETTER + _HANDLE, _PAGE))
-    columns = max(1, min(len(lines), int(width / (max(map(len, labels)) * _LETTER + _HANDLE))))
+    columns = _columns(labels, width)
     figure.set_size_inches(width, _ROW + 0.17 * -(-len(lines) // columns))
     handles, labels = (_by_row(items, columns) for items in (list(lines.values()), labels))
     spacing = {"columnspacing": 0.8, "handlelength": 1.8, "handletextpad": 0.5}
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, **spacing)
     return figure
+
+
+def _columns(labels: Sequence[str], width: float) -> int:
+    """The most columns of a legend, each as wide as its longest label, that a width in inches holds."""
+    for columns in range(len(labels), 1, -1):
+        longest = (max(map(len, labels[column::columns])) for column in range(columns))
+        if sum(letters * _LETTER + _HANDLE for letters in longest) <= width:
+            return columns
+    return 1
 
 
 def _by_row(items: Sequence[Any], columns: int) -> list[Any]:
