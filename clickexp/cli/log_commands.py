@@ -18,6 +18,7 @@ from clickexp.cli import log_report as report
 from clickexp.data import Dataset
 from clickexp.data.checksums import REMEDY
 from clickexp.data.description import NAMES, is_log
+from clickexp.data.ingest.source_table import TextForm
 from clickexp.data.inspect.alike import alike_names
 from clickexp.data.inspect.context import context_summaries
 from clickexp.data.inspect.doubts import doubts, examination_doubts
@@ -40,6 +41,7 @@ from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import (
     check_arguments,
     flat_options,
+    for_hydra,
     located,
     merged,
     parsed_options,
@@ -314,7 +316,8 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
         named = [value for key, value in flat_options(options) if key.startswith("columns.")]
         features = options.get("features")
         named += features if isinstance(features, list) else []
-        format, found, why = detect(path, FORMATS, named)
+        written = {name: options[name] for name in TextForm._fields if name in options}
+        format, found, why = detect(path, FORMATS, named, options.get("files"), TextForm(**written))
         options = merged(found, options)
     opener = _opener(format)
     _check(opener, options, _names(opener), opener.format)
@@ -340,6 +343,8 @@ def _next(format: str, path: Path, options: Mapping[str, Any]) -> list[str]:
     """The words of the command that fits a model to a log."""
     given = []
     for key, value in flat_options(options):
-        declares = "+" if value.startswith("{") else ""  # a key that configurations lack
-        given += [f"{declares}dataset.{key}={value}"] if key != "cache" else []
-    return ["clickexp", f"dataset={format}", f"dataset.path={path}", *given, "model=pbm"]
+        is_new = key.startswith("columns.") and value.startswith("{")
+        declares = "+" if is_new else ""  # a key that configurations lack
+        given += [f"{declares}dataset.{key}={for_hydra(value)}"] if key != "cache" else []
+    place = f"dataset.path={for_hydra(str(path))}"
+    return ["clickexp", f"dataset={format}", place, *given, "model=pbm"]

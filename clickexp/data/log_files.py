@@ -63,6 +63,7 @@ def log_files(source: Path, pattern: str | None = None) -> list[Path]:
     remedy = "Check the path of the dataset, or name the files to read in `files`"
     if pattern and any(PurePosixPath(file.name).match(pattern) for file in below):
         remedy = f"Those in the folders inside are read with files='**/{pattern}'"
+        raise DataError(f"{what}. {remedy}.", {"files": f"**/{pattern}"})
     raise DataError(f"{what}. {remedy}.")
 
 

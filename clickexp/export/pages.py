@@ -109,12 +109,14 @@ def by_page(source: Source, read: Mapping[str, Column], scratch: Path, *, to_ran
     of_lists = {key: name for key, name in of_run.items() if key not in _KEYS}
     if layout is not None and layout.format == "lists" and not given:
         return replace(source, columns={**layout.columns, **of_lists, **source.columns})
-    found = {**guessed_columns("impressions", kinds), **of_run}
-    if layout is not None and layout.format == "impressions":
+    of_bandits = {"session": None} if source.named.get("session", "") is None else {}
+    found = {**of_bandits, **guessed_columns("impressions", kinds), **of_run}
+    has_rows = layout is not None and layout.format == "impressions"
+    if layout is not None and has_rows:
         found = {**layout.columns, **of_run}
         found = {"session": None, **found} if "columns.session" in layout.options else found
     found = {key: found[key] for key in _KEYS if key in found} | given
-    if not given and not _has_rows(found, names, kinds, to_rank):
+    if not given and not has_rows and not _has_rows(found, names, kinds, to_rank):
         return replace(source, columns={**of_lists, **source.columns})
     if "session" not in found and to_rank and "query" in found:
         found["session"] = found["query"]

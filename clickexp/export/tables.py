@@ -66,7 +66,7 @@ _PROBABILITIES = (
 _BOUNDS = {"attraction_low", "attraction_high"}
 SHARED_TABLE = "shared.csv"
 _SEARCH_SESSION = "search_session"
-_TEXT = ("separator", "header", "encoding")
+_TEXT = ("separator", "header", "encoding", "decimal")
 _FORMS = ("time_format", "time_zone", "null_is_no_click")
 _FILE_OPTIONS = ("columns", "files", *_TEXT, "first_rank", *_FORMS)
 """Options of files to predict or to rank."""
@@ -99,8 +99,8 @@ def export(
         dataset: Path of the log, if not that in the configuration.
         part: Sessions that examination is averaged over.
         predict: A file of sessions, or a folder of them; "" predicts those of the part.
-        options: Of the files to predict or to rank: columns.KEY=NAME, files, separator, header, encoding, first_rank,
-            time_format, time_zone and null_is_no_click, as `dataset=lists` has them.
+        options: Of the files to predict or to rank: columns.KEY=NAME, files, separator, header, encoding, decimal,
+            first_rank, time_format, time_zone and null_is_no_click, as `dataset=lists` has them.
         trust: The configuration in the folder may call code outside clickexp.
         thompson: Seed of a draw from the posteriors that thompson.parquet orders documents by.
         rank: File of lists that ranking.parquet has in the order of their scores.
@@ -442,7 +442,8 @@ def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict
 
 def _source(path: str | Path, settings: Mapping[str, Any], given: Mapping[str, Any]) -> Source:
     """Returns files to read, whose values are written as those of the log are; `given` options come first."""
-    alike = {name: settings[name] for name in ("first_rank", *_FORMS) if name in settings}
+    names = ("decimal", "first_rank", *_FORMS)
+    alike = {name: settings[name] for name in names if name in settings}
     chosen = {**alike, **given}
     text = TextForm(**{name: chosen.pop(name) for name in _TEXT if name in chosen})
     forms = ValueForms(**{name: chosen.pop(name) for name in _FORMS if name in chosen})

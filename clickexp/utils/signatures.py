@@ -2,6 +2,7 @@
 
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,8 +12,15 @@ from clickexp.errors import ConfigError
 from clickexp.utils.bounds import check_value
 from clickexp.utils.suggest import did_you_mean
 
-_MARKS = "*&!|>%@`"
+_MARKS = "*&!|>%@`,"
 """What YAML has for other purposes at the beginning of a value, as in files=*.parquet or separator=|."""
+
+_PLAIN = re.compile(r"[\w./:@%+-]+", re.ASCII)
+"""Text that an override takes as it is."""
+_DECLARED = {"dtype", "per", "fill", "name"}
+"""Keys of a declaration of a column."""
+_WHOLE = ("grades",)
+"""Options whose keys are words of a log."""
 
 
 def accepted(constructor: Callable[..., Any], known: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,13 +157,24 @@ def merged(options: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, An
 
 
 def flat_options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields dotted keys and values in YAML of what `parsed_options` returns."""
+    """Yields dotted keys and values in YAML of `parsed_options`; declarations and grades stay whole."""
     for key, value in options.items():
-        if isinstance(value, dict) and not value.keys() & {"dtype", "per", "fill", "name"}:
+        is_declaration = isinstance(value, dict) and value.keys() & _DECLARED
+        if isinstance(value, dict) and key not in _WHOLE and not is_declaration:
             yield from ((f"{key}.{inner}", each) for inner, each in flat_options(value))
         else:
-            text = yaml.safe_dump(value, default_flow_style=True, width=1 << 20)
+            text = yaml.safe_dump(value, default_flow_style=True, width=1 << 20, allow_unicode=True)
             yield key, text.removesuffix("\n").removesuffix("\n...")
+
+
+def for_hydra(value: str) -> str:
+    """Returns a value in YAML as an override takes it: text of other than plain characters is in quotes."""
+    text = yaml.safe_load(value)
+    is_plain = _PLAIN.fullmatch(value) is not None
+    if is_plain or not isinstance(text, str):
+        return value
+    escaped = text.replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def of_dataset(options: Mapping[str, str]) -> dict[str, str]:

@@ -321,12 +321,21 @@ def test_a_curve_far_off_leaves_room_to_the_others_and_is_reported(tmp_path, dra
     )
     (axes,) = figure.axes
     assert -0.5 < axes.get_ylim()[0] < axes.get_ylim()[1] < 0
-    assert [text.get_text() for text in figure.legends[0].texts] == [
-        "PBM",
-        "UBM",
-        "DBN",
-        "CM (beyond the axis)",
-    ]
+    names = {"PBM", "UBM", "DBN", "CM (beyond the axis)"}
+    assert {text.get_text() for text in figure.legends[0].texts} == names
+
+
+def test_a_legend_has_as_few_lines_as_its_names_need(tmp_path, drawn):
+    """One long name among short ones makes no column of its own width for all."""
+    for i, model in enumerate(("PBM", "UBM", "DBN", "DCTR", "CM")):
+        write_run(tmp_path / model, model, test={"ll": -9 if model == "CM" else -0.3 - 0.01 * i})
+    figures(comparisons(find_runs([tmp_path])[0])[0])
+    wide = next(figure for figure in drawn if len(figure.axes) > 1)
+    wide.set_layout_engine("constrained")
+    FigureCanvasAgg(wide).draw()
+    places = [text.get_window_extent() for text in wide.legends[0].texts]
+    assert len(places) == 5 and len({round(place.y0) for place in places}) == 1
+    assert max(place.x1 for place in places) <= wide.bbox.x1
 
 
 def test_a_legend_reads_row_by_row_from_the_best(tmp_path, drawn):

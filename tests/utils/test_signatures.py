@@ -9,6 +9,8 @@ from typing import Any, Literal, Optional
 import numpy as np
 import pytest
 from flax import nnx
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString
 from refusals import refuses
 
 from clickexp.errors import ConfigError
@@ -19,7 +21,13 @@ from clickexp.models import (
     PositionBasedModel,
     RankCTRModel,
 )
-from clickexp.utils.signatures import accepted, check_arguments, located
+from clickexp.utils.signatures import (
+    accepted,
+    check_arguments,
+    flat_options,
+    for_hydra,
+    located,
+)
 
 
 def function(a, b: int = 1, *, c: str | None = None):
@@ -216,3 +224,36 @@ def test_what_a_module_lacks_is_named(path, part, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with refuses(ConfigError, path, part):
         located(path)
+
+
+VALUES = [
+    "a b",
+    "my logs, (new)",
+    "Gr\xf6\xdfe",
+    "%m/%d/%Y %I:%M:%S %p",
+    "1",
+    "null",
+    "s'x",
+    'a"b',
+    "x.y/z-1",
+]
+VALUES += ["", "a: b"]
+
+
+@pytest.mark.parametrize("value", [*VALUES, 7, None, True, [None, "2025-04-05"]])
+def test_options_become_overrides_of_the_same_value(value):
+    """As Hydra's parser reads them."""
+    (key, text), *others = flat_options({"columns": {"rank": value}})
+    assert not others
+    override = OverridesParser.create().parse_override(f"dataset.{key}={for_hydra(text)}")
+    found = override.value()
+    assert value == (found.text if isinstance(found, QuotedString) else found)
+
+
+def test_grades_stay_whole():
+    options = {"grades": {"bad": 0, "good": 1.5}, "columns": {"rank": "slot", "label": None}}
+    assert dict(flat_options(options)) == {
+        "grades": "{bad: 0, good: 1.5}",
+        "columns.rank": "slot",
+        "columns.label": "null",
+    }

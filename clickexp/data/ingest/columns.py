@@ -17,6 +17,10 @@ Normalize = Annotated[str, OneOf("query", "document", "all")] | None
 """Whose text is read without the differences of case and of blanks."""
 
 
+Decimal = Annotated[str, OneOf(",", ".")]
+"""The mark of fractions in text."""
+
+
 NORMALIZED = "normalized"
 """The note of a log that says so."""
 

@@ -20,6 +20,8 @@ _MOST = (
     "Most rows are faulty, and the others are another log: mend them, filter the log before, or leave out a column "
     "that holds something else, as by columns.label=null."
 )
+NULL_IS_NO_CLICK = "null_is_no_click"
+"""The option of readers that take a missing click for none, which their remedy of one names."""
 _SHOWN = 3
 """Places and values of a kind that are named."""
 
@@ -153,12 +155,20 @@ class Faults:
         """
         if not self._kinds:
             return
-        options = dict(options or {})
+        options = {**(options or {}), **self._needed()}
         is_droppable = left > 0 and not options and not self._are_most()
         if invalid == "error" or not is_droppable:
             raise self._error(options, left > 0, is_droppable)
         for (kind, _), rows in self._kinds.items():
             log.note(kind, rows.count)
+
+    def _needed(self) -> dict[str, str]:
+        """Options that a reader has for missing clicks, where these are those of more than half of the rows."""
+        for (name, remedy), kind in self._kinds.items():
+            is_missing = name.startswith("missing_") and NULL_IS_NO_CLICK in remedy
+            if is_missing and 2 * kind.count > self.rows:
+                return {NULL_IS_NO_CLICK: "true"}
+        return {}
 
     def _are_most(self) -> bool:
         """Whether more than half of the rows have some kind of fault, so that the log is another one without them."""
@@ -192,6 +202,8 @@ class CountedLocation(SourceLocation):
         self, rows: np.ndarray, describe: Callable[[int], str], remedy: str, kind: str
     ) -> None:
         """Counts rows with a fault; one that several checks find counts once."""
+        if not len(rows):
+            return
         rows, first = np.unique(rows, return_index=True)
         counted = self._counted.get(kind, rows[:0])
         is_new = ~np.isin(rows, counted)

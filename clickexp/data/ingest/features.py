@@ -1,5 +1,6 @@
 """The columns of tables that feature vectors are made of, and those of categories, which get numbers."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -77,6 +78,12 @@ class FeatureColumns:
             if name != FEATURES and (name in taken or name in COLUMNS):
                 raise DataError(
                     f"features has {name}, which is no feature: documents to rank do not have it. Leave it out."
+                )
+            if name not in declared and not name.isidentifier():
+                key = re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_") or "feature"
+                raise DataError(
+                    f"features has {name!r}, which is no name of letters and digits. Give it one: features=[{key}] "
+                    f"'columns.{key}={{dtype: float32, name: {name}}}', or dtype: category of text."
                 )
         if len({*names}) < len(names) or features == []:
             raise DataError(f"features is {names}. Give names of columns, each of them once.")

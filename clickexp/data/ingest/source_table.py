@@ -51,14 +51,18 @@ class TextForm(NamedTuple):
         separator: Of the columns; None finds it.
         header: Names of the columns, in a file whose first line is a row.
         encoding: Of the characters, as Python calls it; None for UTF-8, or UTF-16 with a mark.
+        decimal: The mark of fractions, "," or "."; None for both, where columns are not separated by commas.
     """
 
     separator: str | None = None
     header: Sequence[str] | None = None
     encoding: str | None = None
+    decimal: str | None = None
 
     def check(self) -> None:
-        """DataError for a separator or an encoding that there is not."""
+        """DataError for a separator, an encoding or a mark of fractions that there is not."""
+        if self.decimal not in (None, ",", "."):
+            raise DataError(f"decimal is {self.decimal!r}. Give ',' or '.', or null for both.")
         given = self.separator
         if given not in (None, r"\t") and (len(given) != 1 or not given.isascii()):
             raise DataError(f"separator is {given!r}. It must be one ASCII character, or null.")
@@ -329,8 +333,9 @@ class TypedTable(SourceTable):
             return "nothing"
         is_text = is_any(values, _TEXT)
         if not _is_read(values, field.kinds, is_text, is_parsed=key not in _IDS):
-            cast = ": cast the column to text" if "U" in field.kinds else ""
-            cast = cast if is_any(values, _BINARY) else ""
+            cast = ""
+            if "U" in field.kinds and is_any(values, _BINARY):
+                cast = _text_of_bytes(self.columns[key].column, is_any(kind, _LISTS))
             raise self.source.error(f"{key} has type {kind}", f"{field.rule}{cast}")
         if "U" in field.kinds and types.is_uint64(values):  # as 64-bit keys, 2^64 - 1 would be -1
             return "unsigned numbers"
@@ -349,6 +354,14 @@ class TypedTable(SourceTable):
             to_float = pl.element().cast(pl.Float64)
             return values.list.eval(to_float) if is_list else values.cast(pl.Float64)
         return values
+
+
+def _text_of_bytes(name: str, is_list: bool) -> str:
+    """Returns the command that writes bytes as text, for a message."""
+    text = "bin.encode('hex')"
+    text = f"list.eval(polars.element().{text})" if is_list else text
+    table = f"polars.read_parquet(FILE).with_columns(polars.col({name!r}).{text})"
+    return f"; bytes become text by {table}.write_parquet(OTHER)"
 
 
 def _is_read(values: pa.DataType, kinds: str, is_text: bool, is_parsed: bool) -> bool:

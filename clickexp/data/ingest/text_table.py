@@ -14,6 +14,7 @@ from clickexp.data.ingest.source_table import Batch, Leaf, SourceTable
 from clickexp.data.ingest.streams import Stream, opened
 from clickexp.data.log_files import TEXT, also_compressed
 from clickexp.data.schema import SourceLocation
+from clickexp.errors import DataError
 
 _START_BYTES = 1 << 16
 _SEPARATORS = ("\t", ",", ";", "|")
@@ -35,11 +36,14 @@ _NO_TABLES = {
 }
 """What other files begin with, what they are, and the remedy."""
 _WORD = r"""[^\[\](){}<>,;'"\s]+"""
+_WORD_WITH_COMMA = r"""[^\[\](){}<>;'"\s]+"""
 _GAPS = ["null", "None", "nan", "NaN", "NA"]
 """Words of a vector for a number that it lacks."""
 _LIST = r"""^\s*(\[.*\]|\(.*\)|\S+([\s,;]+\S+)+)\s*$"""
 """A cell that seems to hold a list."""
 _NUMBERS = r"^[\d\s,;.eE+-]*$"
+_FRACTION = r"^\s*[+-]?\d+(,\d+)?\s*$"
+"""A number that may have a decimal comma."""
 _LOOKED_AT = 1000
 """Cells that show whether a column has lists."""
 _CELL = r"""^(\s*\[[^\[\]]*\]\s*|[^\[\]]*)$"""
@@ -58,10 +62,7 @@ class TextTable(SourceTable):
 
     kind = "a table of text"
     suffixes = also_compressed(*TEXT)
-    remedy = (
-        "mend it; the first line names the columns, and the text is UTF-8, or name its encoding, such as "
-        "encoding=cp1252 of Windows in Western Europe"
-    )
+    remedy = "mend it: the first line names the columns, and the text is UTF-8, or that of the option encoding"
 
     def _open(self) -> tuple[pa.Schema, int]:
         self._encoding, self._skipped = None, 0
@@ -87,8 +88,12 @@ class TextTable(SourceTable):
     def _found_separator(self, line: str) -> str:
         wanted = {*self.text.header} if self.text.header else {*self._names.values()}
         marks = [mark for mark in _SEPARATORS if mark in line] or [","]
-        # ties go to the mark that stands first
-        return max(marks, key=lambda mark: len(wanted.intersection(_cells(line, mark))))
+
+        def found(mark: str) -> tuple[int, int]:
+            cells = _cells(line, mark)
+            return len(wanted.intersection(cells)), len(cells)
+
+        return max(marks, key=found)
 
     def _header(self, line: str) -> list[str]:
         """Returns the names of the columns; one without a name is called column_N, as the N-th."""
@@ -97,6 +102,13 @@ class TextTable(SourceTable):
         self._skipped += 1
         cells = _cells(line, self.separator)
         return [cell or f"column_{number}" for number, cell in enumerate(cells, 1)]
+
+    def _unreadable(self, error: Exception) -> DataError:
+        if self._encoding is None and "invalid UTF8" in str(error):
+            remedy = "name its encoding; that of Windows in Western Europe is encoding=cp1252"
+            shown = str(self.source.error("the text is not UTF-8", remedy))
+            return DataError(shown, {"encoding": "cp1252"})
+        return super()._unreadable(error)
 
     def _kinds(self) -> dict[str, Kind]:
         """The kind of each column by its name, from the first rows."""
@@ -108,6 +120,8 @@ class TextTable(SourceTable):
             words = cells.filter(cells != "").head(_LOOKED_AT)
             is_bracketed = words.str.contains(r"^\s*[\[(]").all()
             is_list = words.str.contains(_LIST) & (is_bracketed | words.str.contains(_NUMBERS))
+            if self.separator != "," and words.str.contains(_FRACTION).all():
+                is_list &= False
             inner = words.str.extract_all(_WORD).list.join(" ")
             is_text = not inner.str.contains(_NUMBERS).all()
             is_nested = bool(words.str.contains(r"^\s*\[\s*\[").any())
@@ -148,10 +162,14 @@ class TextTable(SourceTable):
             return self._vectors(key, text, location)
         if field.per_document:
             location.reject(~text.str.contains(_CELL), text, key, "close its bracket")
-            return text.str.extract_all(_WORD)
+            if self.text.decimal != ",":
+                return text.str.extract_all(_WORD)
+            word = pl.element().str.strip_chars(",").str.replace(_COMMA, "${1}.${2}")
+            return text.str.extract_all(_WORD_WITH_COMMA).list.eval(word)
         words = text.str.strip_chars()
         is_number = "f" in field.kinds or "U" not in field.kinds
-        if is_number and self.separator != ",":
+        is_comma = self.text.decimal == ","
+        if is_number and (is_comma or (self.separator != "," and self.text.decimal is None)):
             words = self._with_points(key, words, location)
         return words
 
@@ -189,10 +207,11 @@ class TextTable(SourceTable):
         """The same with points in place of decimal commas."""
         if not words.str.contains(",", literal=True).any():
             return words
-        unclear = "it may be a fraction or thousands: write it without a comma"
-        grouped = words.str.contains(_GROUPED)
-        location.reject(grouped, words, key, unclear)
-        words = words.set(grouped, "0")  # one fault is enough
+        if self.text.decimal is None:
+            unclear = "it may be a fraction or thousands: say decimal=',' where it is a fraction"
+            grouped = words.str.contains(_GROUPED)
+            location.reject(grouped, words, key, unclear)
+            words = words.set(grouped, "0")  # one fault is enough
         return words.str.replace(_COMMA, "${1}.${2}")
 
     def _reader(self, stream: pa.NativeFile, wanted: Iterable[str]) -> pa_csv.CSVStreamingReader:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns, needed
+from clickexp.data.ingest.source_table import TextForm
 from clickexp.data.ingest.tables import open_tables
 from clickexp.errors import DataError
 
@@ -51,13 +52,21 @@ class Detected(NamedTuple):
     reason: str
 
 
-def detect(path: Path, formats: Iterable[str], named: Iterable[str] = ()) -> Detected:
+def detect(
+    path: Path,
+    formats: Iterable[str],
+    named: Iterable[str] = (),
+    files: str | None = None,
+    text: TextForm | None = None,
+) -> Detected:
     """Finds the format of a log, and the names of its columns.
 
     Args:
         path: File or folder.
         formats: Those that there are.
         named: Columns of the log that options name.
+        files: Pattern of the files in a folder.
+        text: How text is written.
 
     Raises:
         DataError: The files do not show it. It names the formats with the columns that each needs.
@@ -78,8 +87,10 @@ def detect(path: Path, formats: Iterable[str], named: Iterable[str] = ()) -> Det
             )
             raise DataError(f"{path}: the lines hold {lines}. {remedy}.")
     try:
-        kinds = open_tables(path, {}, {}, ())[0].kinds()
+        kinds = open_tables(path, {}, {}, (), files=files, text=text)[0].kinds()
     except DataError as error:
+        if error.options:
+            raise
         remedy = f"Or add format=, one of {', '.join(formats)}."
         raise DataError(f"{error} {remedy}") from error
     layout = guess(kinds)

@@ -15,6 +15,7 @@ from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
     TIME,
+    Decimal,
     Field,
     Normalize,
     ValueForms,
@@ -89,6 +90,7 @@ def open_impressions(
     separator: str | None = None,
     header: Sequence[str] | None = None,
     encoding: str | None = None,
+    decimal: Decimal | None = None,
     first_rank: FirstRank = 1,
     time_format: str | None = None,
     time_zone: str | None = None,
@@ -125,6 +127,7 @@ def open_impressions(
     separator  of text columns, default the first of tab, comma, semicolon and bar in the first line
     header     names of the columns of text whose first line is a row
     encoding   of text, as Python calls it, such as cp1252; default UTF-8, or UTF-16 with a mark
+    decimal    mark of fractions in text, "," or "."; default both, where no commas separate columns
     first_rank   1 or 0, the rank of the first document of a page
     time_format  of times of text, as strptime has it: "%m/%d/%Y %I:%M:%S %p"; default ISO 8601
     time_zone  of times that state no offset: Europe/Berlin, default UTC
@@ -156,7 +159,7 @@ def open_impressions(
     required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
     required = tuple(key for key in required if key != "session" or names[key] is not None)
     required += ("time",) * (names["time"] is not None)
-    text = TextForm(separator, header, encoding)
+    text = TextForm(separator, header, encoding, decimal)
     tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
     own = made.settle(tables)
     packed = [

@@ -12,6 +12,7 @@ from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
+    Decimal,
     Field,
     Normalize,
     ValueForms,
@@ -67,6 +68,7 @@ def open_lists(
     separator: str | None = None,
     header: Sequence[str] | None = None,
     encoding: str | None = None,
+    decimal: Decimal | None = None,
     first_rank: FirstRank = 1,
     time_format: str | None = None,
     time_zone: str | None = None,
@@ -94,6 +96,7 @@ def open_lists(
     separator        of text columns, default the first of tab, comma, semicolon and bar in the first line
     header           names of the columns of text whose first line is a row
     encoding         of text, as Python calls it, such as cp1252; default UTF-8, or UTF-16 with a mark
+    decimal          mark of fractions in text, "," or "."; default both, where no commas separate columns
     first_rank       1 or 0, the position of the first document
     time_format      of times of text, as strptime has it: "%m/%d/%Y %I:%M:%S %p"; default ISO 8601
     time_zone        of times that state no offset: Europe/Berlin, default UTC
@@ -126,7 +129,7 @@ def open_lists(
     fields["positions"] = replace(COLUMNS["positions"], least=first_rank, rule=rule)
     made = FeatureColumns(features, missing, standardize, extra, _KEYS, by_row=False)
     described = {**fields, **made.fields()}, made.names(names), (*required, *made.required)
-    text = TextForm(separator, header, encoding)
+    text = TextForm(separator, header, encoding, decimal)
     tables = open_tables(source, *described, files=files, text=text, share=log.share)
     read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid, made)
 

@@ -130,12 +130,21 @@ def _laid_out(panels: Sequence[Panel]) -> _Drawing:
         for label in lines
     ]
     width = max(figure.get_figwidth(), min(max(map(len, labels)) * _LETTER + _HANDLE, _PAGE))
-    columns = max(1, min(len(lines), int(width / (max(map(len, labels)) * _LETTER + _HANDLE))))
+    columns = _columns(labels, width)
     figure.set_size_inches(width, _ROW + 0.17 * -(-len(lines) // columns))
     handles, labels = (_by_row(items, columns) for items in (list(lines.values()), labels))
     spacing = {"columnspacing": 0.8, "handlelength": 1.8, "handletextpad": 0.5}
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, **spacing)
     return figure
+
+
+def _columns(labels: Sequence[str], width: float) -> int:
+    """The most columns of a legend, each as wide as its longest label, that a width in inches holds."""
+    for columns in range(len(labels), 1, -1):
+        longest = (max(map(len, labels[column::columns])) for column in range(columns))
+        if sum(letters * _LETTER + _HANDLE for letters in longest) <= width:
+            return columns
+    return 1
 
 
 def _by_row(items: Sequence[Any], columns: int) -> list[Any]:
@@ -161,7 +170,10 @@ def _without_outliers(axes: Axes) -> set[str]:
     )
     far = {label for label, (a, b) in ends.items() if a < middle - reach or b > middle + reach}
     near = [bounds for label, bounds in ends.items() if label not in far]
-    if far and near:
-        bottom, top = min(a for a, _ in near), max(b for _, b in near)
-        axes.set_ylim(bottom - 0.06 * (top - bottom), top + 0.06 * (top - bottom))
+    if not (far and near):
+        return far
+    bottom, top = min(a for a, _ in near), max(b for _, b in near)
+    if top == bottom:  # no extent to show without the others
+        return set()
+    axes.set_ylim(bottom - 0.06 * (top - bottom), top + 0.06 * (top - bottom))
     return far

@@ -7,6 +7,8 @@ import pytest
 from refusals import refuses
 
 from clickexp.data import open_lists
+from clickexp.data.ingest.source_table import TextForm
+from clickexp.data.ingest.tables import open_tables
 from clickexp.data.inspect.layout import detect
 from clickexp.errors import DataError
 from clickexp.experiment.formats import FORMATS
@@ -126,3 +128,28 @@ def test_lists_as_text_in_parquet_name_the_way_out(tmp_path):
         open_lists(tmp_path / "log.parquet")
     pl.read_parquet(tmp_path / "log.parquet").write_csv(tmp_path / "log.csv")
     assert open_lists(tmp_path / "log.csv").train.clicks_total == 2
+
+
+def test_fractions_with_decimal_commas_are_no_lists(tmp_path):
+    """Beside lists, which have other signs or three numbers somewhere."""
+    header = "session;query;document;rank;click;price;shown"
+    (tmp_path / "log.csv").write_text(f"{header}\n1;q;d;1;1;12,34;3,5,8\n1;q;e;2;0;7;4,6\n")
+    (table,) = open_tables(tmp_path / "log.csv", {}, {}, ())
+    lists = {name: kind.is_list for name, kind in table.kinds().items()}
+    assert lists == {name: name == "shown" for name in header.split(";")}
+
+
+def test_how_text_is_written_is_known_where_the_layout_is_looked_for(tmp_path):
+    """Its encoding, its separator, where other marks are in names, and names of columns without a line of them."""
+    header = "session;query;document (url, or none);rank;click"
+    rows = "\n".join([header, "1;caf\xe9;d;1;1"])
+    (tmp_path / "log.csv").write_bytes(rows.encode("cp1252"))
+    with refuses(DataError, "log.csv", "encoding=cp1252") as caught:
+        detect(tmp_path / "log.csv", FORMATS)
+    assert caught.value.options == {"encoding": "cp1252"}
+    with refuses(DataError, "document (url, or none)"):
+        detect(tmp_path / "log.csv", FORMATS, text=TextForm(encoding="cp1252"))
+    (tmp_path / "bare.txt").write_text("1!q!d!1!1\n")
+    names = ["session", "query", "document", "rank", "click"]
+    found = detect(tmp_path / "bare.txt", FORMATS, text=TextForm("!", names))
+    assert found.format == "impressions"

@@ -200,3 +200,32 @@ def test_other_encodings_are_answered_with_the_option(tmp_path):
         open_impressions(tmp_path / "log.csv")
     with refuses(DataError, "encoding is 'excel'", "cp1252"):
         open_impressions(tmp_path / "log.csv", encoding="excel")
+
+
+def test_commas_of_fractions_may_be_stated(tmp_path):
+    """Where three digits follow, they may be thousands."""
+    prices = ["1,234", "0,5", "12,345", "7", "2,000", "3,5", "1,5", "9,125", "4", "1"]
+    table = rows([[1, 0]] * 5).drop("label").with_columns(price=pl.Series(prices))
+    table.write_csv(tmp_path / "log.csv", separator=";")
+    options = {"columns": {"price": {"dtype": "float32"}}, **WHOLE}
+    dataset = open_impressions(tmp_path / "log.csv", decimal=",", **options)
+    expected = [float(each.replace(",", ".")) for each in prices]
+    np.testing.assert_array_equal(values(dataset, "price").ravel(), np.float32(expected))
+    with refuses(DataError, "price holds '1,234', '12,345', '2,000'", "decimal=','"):
+        open_impressions(tmp_path / "log.csv", **options)
+    with refuses(DataError, "price holds", "'0,5'"):
+        open_impressions(tmp_path / "log.csv", decimal=".", **options)
+    with refuses(DataError, "decimal is ';'", "',' or '.'"):
+        open_impressions(tmp_path / "log.csv", decimal=";", **options)
+
+
+def test_lists_of_numbers_may_have_decimal_commas(tmp_path):
+    lines = ["[0,5 1,25]", "[0,5; 2]", "1,5 3", "[1,5, 2,5]", "[0,125]"]
+    cells = (
+        "".join(f"a b;1 0;{line.replace(';', ' ')}\n" for line in lines[:4]) + f"a;1;{lines[4]}\n"
+    )
+    (tmp_path / "log.csv").write_text("query_doc_ids;clicks;price\n" + cells)
+    options = {"columns": {"price": {"dtype": "float32"}}, "pair_key": "document", **WHOLE}
+    dataset = open_lists(tmp_path / "log.csv", decimal=",", **options)
+    expected = [[0.5, 1.25], [0.5, 2], [1.5, 3], [1.5, 2.5], [0.125, 0]]
+    np.testing.assert_array_equal(values(dataset, "price"), expected)

@@ -99,7 +99,9 @@ def test_what_is_left_and_counted_is_what_dictionaries_find(examples, tmp_path_f
         found, counts = kept(rows)
         arguments = (open_impressions.read, "impressions", folder / "log.parquet", folder / "log")
         if not found or mostly_faulty(rows):
-            with pytest.raises(DataError, match="no sessions|leaves nothing|Most rows"):
+            with pytest.raises(
+                DataError, match="no sessions|leaves nothing|Most rows|seems to need"
+            ):
                 prepare(*arguments, invalid="drop")
             return
         log = prepare(*arguments, invalid="drop")
@@ -296,8 +298,16 @@ def test_faults_of_most_rows_are_no_rows_to_leave_out(tmp_path):
     ]
     rows.append(("q", "q", "d1", 1, 0))
     table(rows).write_parquet(tmp_path / "log.parquet")
-    with refuses(FaultyLogError, "click holds null (18 rows", "Most rows are faulty") as caught:
+    with refuses(
+        FaultyLogError, "click holds null (18 rows", "to need null_is_no_click=true"
+    ) as caught:
         open_impressions(tmp_path / "log.parquet", invalid="drop")
+    assert caught.value.options == {"null_is_no_click": "true"}
+    assert open_impressions(tmp_path / "log.parquet", null_is_no_click=True).train.count == 8
+    halves = pl.when(pl.col("rank") > 1).then(0.5).otherwise("rank")
+    table(rows).with_columns(rank=halves).write_parquet(tmp_path / "log.parquet")
+    with refuses(FaultyLogError, "rank holds 0.5", "Most rows are faulty") as caught:
+        open_impressions(tmp_path / "log.parquet", invalid="drop", null_is_no_click=True)
     assert caught.value.options == {}
     grades = table(rows).with_columns(click=0, grade=pl.lit("good"))
     grades.write_parquet(tmp_path / "log.parquet")
