@@ -184,12 +184,7 @@ class Program:
         self.data = data
         self._graphdefs = [nnx.graphdef(one) for one in models]
         self._truth = [] if truth is None else [(nnx.state(truth),)]
-        self._select_columns = ColumnSelection(
-            lambda *inputs: group.statistics(
-                **self._arguments(inputs[:-1], inputs[-1], self._layout)
-            ),
-            *self._graphdefs,
-        )
+        self._select_columns = ColumnSelection(self._read, *self._graphdefs)
 
     def __call__(self, state: ModelState, phase: Phase, epoch: int = 0) -> MetricGroup:
         """The metrics over the data, summed in float64 on the host.
@@ -231,6 +226,12 @@ class Program:
             except TypeError as error:
                 known = ", ".join(sorted(outputs))
                 raise ConfigError(f"metric {name}: {error}. Its group has {known}") from error
+
+    def _read(self, *inputs: Any) -> Any:
+        """What a batch is read for: statistics, and positions, by which a layout arranges them and nothing else."""
+        *models, batch = inputs
+        found = self.group.statistics(**self._arguments(models, batch, None))
+        return found if self._layout is None else (found, batch["positions"], batch["mask"])
 
     def _arguments(
         self, models: Any, batch: Batch, layout: PositionLayout | None

@@ -109,7 +109,8 @@ def by_page(source: Source, read: Mapping[str, Column], scratch: Path, *, to_ran
     of_lists = {key: name for key, name in of_run.items() if key not in _KEYS}
     if layout is not None and layout.format == "lists" and not given:
         return replace(source, columns={**layout.columns, **of_lists, **source.columns})
-    found = {**guessed_columns("impressions", kinds), **of_run}
+    of_bandits = {"session": None} if source.named.get("session", "") is None else {}
+    found = {**of_bandits, **guessed_columns("impressions", kinds), **of_run}
     has_rows = layout is not None and layout.format == "impressions"
     if layout is not None and has_rows:
         found = {**layout.columns, **of_run}

@@ -13,6 +13,7 @@ from clickexp.loggers.values import (
     hyperparameters,
     missing_extra,
     rows_by_rank,
+    spelled,
 )
 from clickexp.runs.run import Run
 
@@ -29,7 +30,7 @@ class MlflowLogger(Logger):
 
     Epochs are steps of train/*, val/* and speed/*; ranks are steps of rank/SPLIT/METRIC, and of rank/NAME/METRIC for
     references such as rank-CTR. Settings are parameters. Test metrics, intervals and values of the best epoch have
-    no steps: final/test/ll and the like. Values are sent once per epoch.
+    no steps: final/test/ll and the like, ndcg_at_10 for ndcg@10. Values are sent once per epoch.
 
     Args:
         tracking_uri: Such as sqlite:///outputs/mlflow.db or http://HOST:5000; None takes that of MLflow, which
@@ -122,7 +123,7 @@ class MlflowLogger(Logger):
 
         now = int(1000 * time.time())
         metrics = [
-            Metric(name, value, now, step)
+            Metric(spelled(name), value, now, step)
             for step, values in steps.items()
             for name, value in values.items()
         ]

@@ -11,6 +11,7 @@ from clickexp.loggers.values import (
     hyperparameters,
     missing_extra,
     rows_by_rank,
+    spelled,
 )
 from clickexp.runs.run import Run
 from clickexp.utils.paths import display_path
@@ -21,7 +22,7 @@ class TensorBoardLogger(Logger):
 
     `tensorboard --logdir outputs` shows all runs below a folder. Epochs are steps of train/*, val/* and speed/*; ranks
     are steps of rank/SPLIT/METRIC. Values by rank of references, such as rank-CTR, lie in a run beside it, so that they
-    share the charts rank/test/METRIC. Hyperparameters and final values are in the tab HParams.
+    share the charts rank/test/METRIC. Hyperparameters and final values are in the tab HParams. ndcg@10 is ndcg_at_10.
 
     Args:
         folder: Name of the folder in that of the run.
@@ -53,7 +54,7 @@ class TensorBoardLogger(Logger):
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Writes the metrics of an epoch."""
         for name, value in epoch_metrics(record).items():
-            self._writer.add_scalar(name, value, record["epoch"])
+            self._writer.add_scalar(spelled(name), value, record["epoch"])
         self._writer.flush()
 
     def per_rank(self, split: Split, values: Vectors) -> None:
@@ -62,7 +63,7 @@ class TensorBoardLogger(Logger):
 
     def result(self, result: Run) -> None:
         """Writes hyperparameters and final values, and curves of references beside the run."""
-        values = final_values(result)
+        values = {spelled(name): value for name, value in final_values(result).items()}
         for name, value in values.items():
             self._writer.add_scalar(f"final/{name}", value, 0)
         metrics = {f"final/{name}": value for name, value in values.items()}
@@ -94,4 +95,4 @@ def _hparams() -> Any:
 def _write_ranks(writer: Any, split: str, values: Vectors) -> None:
     for rank, row in rows_by_rank(values):
         for name, value in row.items():
-            writer.add_scalar(f"rank/{split}/{name}", value, rank)
+            writer.add_scalar(f"rank/{split}/{spelled(name)}", value, rank)

@@ -1,6 +1,7 @@
 """Numbers of a run as dashboards take them: rows by rank, single values by name, hyperparameters by dotted key."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from clickexp.runs.run import Run
 
 _LEFT_OUT = ("experiment", "overrides")
 """Keys that loggers receive besides the configuration."""
+_REFUSED = re.compile(r"[^\w\-. :/]", re.ASCII)
 
 
 def missing_extra(logger: str, error: ImportError) -> UserError:
@@ -54,6 +56,14 @@ def rows_by_rank(vectors: Vectors) -> Iterator[tuple[int, dict[str, float]]]:
     """Yields ranks from 1, each with the metrics that are known there."""
     for rank, row in enumerate(rows(vectors), start=1):
         yield rank, numbers(row)
+
+
+def spelled(name: str) -> str:
+    """Returns a name without the signs that some dashboards refuse.
+
+    ndcg@10 is ndcg_at_10, cold_ll@51+ is cold_ll_at_51_up, and another sign is an underscore.
+    """
+    return _REFUSED.sub("_", name.replace("@", "_at_").replace("+", "_up"))
 
 
 def final_values(result: Run) -> dict[str, float]:

@@ -45,7 +45,11 @@ def load_model(model: Model, file: str | Path) -> Model:
     """
     try:
         with open(file, "rb") as stream, np.load(stream) as stored:
-            before = _as_stored(model, stored)
+            widths = {
+                name: stored[name].shape[-1:] if f"{name}/{_PRECISION}" in stored else ()
+                for name in stored
+            }
+            before = _as_stored(model, widths)
             named, by_rank = _named(model), _by_rank(model)
             leaves, structure = jax.tree.flatten_with_path(nnx.state(model, KEPT))
             differ = sorted(set(stored) ^ set(named))
@@ -86,8 +90,12 @@ def read_parameters(file: str | Path) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _as_stored(model: Model, stored: Mapping[str, np.ndarray]) -> list[tuple[Table, Rows]]:
+def _as_stored(model: Model, widths: Mapping[str, tuple[int, ...]]) -> list[tuple[Table, Rows]]:
     """Leaves numbers in the rows of tables that were stored without posteriors, and makes room for sites in others.
+
+    Args:
+        model: The model.
+        widths: Length of the last axis of each array that was stored, by name.
 
     Returns:
         These tables, with their rows as they were.
@@ -97,9 +105,9 @@ def _as_stored(model: Model, stored: Mapping[str, np.ndarray]) -> list[tuple[Tab
         if not isinstance(node, Table):
             continue
         rows, name = node.get_value(), "/".join(map(str, path))
-        if f"{name}/{_PRECISION}" not in stored:
+        if f"{name}/{_PRECISION}" not in widths:
             changed = rows.point()
-        elif name in stored and stored[name].shape[1:] == (rows.with_sites().width,):
+        elif widths.get(name) == (rows.with_sites().width,):
             changed = rows.with_sites()
         else:
             continue

@@ -6,7 +6,9 @@ import pytest
 from flax import nnx
 
 from clickexp.data import Dataset, Sessions
+from clickexp.data.derived import DerivedColumn
 from clickexp.data.inspect.summary import summaries
+from clickexp.data.schema import Column
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.evaluator import Evaluator
 from clickexp.evaluation.groups import click_metrics
@@ -134,3 +136,22 @@ def test_conventions_of_one_document_per_rank_refuse_merged_positions():
         ValueError, match=r"several documents at one position.*rank_normalization=own"
     ):
         Evaluator().clicks(model_of(dataset), dataset.test, metrics)
+
+
+def test_columns_that_no_metric_reads_are_not_read_where_lists_have_positions():
+    """Such as the query of each document, which a log of documents alone does not have."""
+
+    class Unread(DerivedColumn):
+        column = Column("unread", np.int32)
+        reads = ("query_doc_ids",)
+
+        def of(self, packed, rows):
+            raise AssertionError("read")
+
+        def bounds(self):
+            return 0, 0
+
+    dataset = dataset_of("ads")
+    metrics = Evaluator().clicks(model_of(dataset), dataset.test.deriving(Unread()), METRICS)
+    expected = Evaluator().clicks(model_of(dataset), dataset.test, METRICS)
+    assert metrics.compute() == expected.compute()

@@ -169,3 +169,21 @@ def test_faults_of_rows_are_named_in_their_file(run, tmp_path):
     rows.drop("visit").write_parquet(tmp_path / "bare.parquet")
     with refuses(UserError, "bare.parquet", "columns.session=NAME"):
         export(run, tmp_path, predict=tmp_path / "bare.parquet", options=["columns.document=url"])
+
+
+def test_rows_of_bandits_are_pages_as_in_the_log_of_the_run(tmp_path):
+    """Lists of one document at positions of their own, which documents without a query have."""
+    rng = np.random.default_rng(0)
+    columns = {
+        "item_id": rng.integers(0, 5, 90),
+        "position": rng.integers(1, 4, 90),
+        "click": rng.integers(0, 2, 90),
+        "propensity_score": np.full(90, 0.2),
+    }
+    pl.DataFrame(columns).write_csv(tmp_path / "log.csv")
+    run = new_run(
+        tmp_path / "run", "dataset=open_bandit", f"dataset.path={tmp_path / 'log.csv'}", "model=pbm"
+    )
+    export(run, predict=tmp_path / "log.csv")
+    found = pl.read_parquet(run / "export/predictions.parquet")
+    assert found["documents"].to_list() == [[str(each)] for each in columns["item_id"].tolist()]

@@ -18,7 +18,7 @@ RESULT = {
     "model": "PBM",
     "dataset": "clicks",
     "test_set": "a",
-    "test": {"ll": -0.3, "ppl": 1.4},
+    "test": {"ll": -0.3, "ppl": 1.4, "ndcg@10": 0.5, "cold_ll@51+": -0.25, "of=a": 1.0},
     "val": {"ll": -0.2},
     "intervals": {"ll": [-0.35, -0.25]},
     "references": {"true user": {"test": {"ll": -0.5}, "per_rank": {"ppl": [1.25, 1.125]}}},
@@ -27,6 +27,9 @@ RESULT = {
 CONFIG = {"seed": 1, "optimizer": {"learning_rate": 0.5}, "tags": [], "overrides": {"seed": 1}}
 FINAL = {"test/ll": -0.3, "test/ppl": 1.4, "val/ll": -0.2, "test_low/ll": -0.35}
 FINAL |= {"test_high/ll": -0.25, "parameters": 7}
+SPELLED = FINAL | {"test/ndcg_at_10": 0.5, "test/cold_ll_at_51_up": -0.25, "test/of_a": 1.0}
+"""Names of other signs are refused by MLflow, and changed with a line each by TensorBoard."""
+FINAL |= {"test/ndcg@10": 0.5, "test/cold_ll@51+": -0.25, "test/of=a": 1.0}
 
 
 def report(logger, folder):
@@ -42,7 +45,8 @@ def report(logger, folder):
     logger.finish(True)
 
 
-def test_tensorboard_reads_curves_over_epochs_and_ranks(tmp_path):
+def test_tensorboard_reads_curves_over_epochs_and_ranks(tmp_path, caplog):
+    caplog.set_level("INFO")
     from tensorboard.backend.event_processing import event_accumulator
 
     report(TensorBoardLogger(), tmp_path / "run")
@@ -58,9 +62,10 @@ def test_tensorboard_reads_curves_over_epochs_and_ranks(tmp_path):
     assert own["train/loss"] == {1: 0.5, 2: 0.25}
     assert own["speed/seconds_per_epoch"] == {1: 1.5, 2: 1.5}
     assert own["rank/test/ppl"] == {1: 1.5} and own["rank/test/ll"] == {1: -0.5, 2: -0.25}
-    assert {name: own[f"final/{name}"] for name in FINAL} == {
-        name: {0: value} for name, value in FINAL.items()
+    assert {name: own[f"final/{name}"] for name in SPELLED} == {
+        name: {0: value} for name, value in SPELLED.items()
     }
+    assert not [record for record in caplog.records if "illegal" in record.getMessage()]
     assert reference == {"rank/test/ppl": {1: 1.25, 2: 1.125}}
 
 
@@ -77,7 +82,7 @@ def test_mlflow_reads_settings_metrics_and_artifacts(tmp_path, monkeypatch):
     assert (run.info.run_name, run.info.status) == ("PBM-1", "FINISHED")
     assert run.data.tags["group"] == "users" and run.data.tags["first"] == "true"
     assert run.data.params == {"seed": "1", "optimizer.learning_rate": "0.5", "tags": "[]"}
-    assert {name: run.data.metrics[f"final/{name}"] for name in FINAL} == FINAL
+    assert {name: run.data.metrics[f"final/{name}"] for name in SPELLED} == SPELLED
 
     def curve(name):
         return {

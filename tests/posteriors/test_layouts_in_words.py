@@ -8,6 +8,7 @@ from layout_logs import PAIRS
 
 from clickexp.cli.data import main
 from clickexp.data import open_lists
+from clickexp.data.description import Numbering
 from clickexp.data.inspect.layouts import groupings
 from clickexp.experiment.build import build_model
 from clickexp.export.examination import examination
@@ -73,7 +74,9 @@ def test_another_log_has_the_numbers_of_the_run(tmp_path):
     """Even where it lacks the last device, so that its model has the size of the run's."""
     _, dataset = opened(tmp_path, ["phone", "desktop", "tablet"])
     (tmp_path / "encoding.json").write_text(dataset.encoding.model_dump_json())
-    _, other = opened(tmp_path, ["desktop", "tv", "phone"], learned=tmp_path / "encoding.json")
+    _, other = opened(
+        tmp_path, ["desktop", "tv", "phone"], learned=Numbering(tmp_path / "encoding.json")
+    )
     assert other.columns["device"] == dataset.columns["device"] == 3
     found = examination(pbm(other), other.train)
     assert set(found["device"]) == {"desktop", "phone", "(none)"}
