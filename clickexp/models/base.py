@@ -187,7 +187,13 @@ class ClickModel(Model):
     The loss and predictions of clicks take lists to be in the order of the training log: for a row that training has
     not shown, the rank of its document carries what the policy knew (see `clickexp.parameters.table.Prior`). Relevance,
     attraction, examination and samples do not depend on it.
+
+    Attributes:
+        independent_given_clicks: Whether the loss of a document depends on the logits of that document alone, given the
+            clicks of its list.
     """
+
+    independent_given_clicks = False
 
     def conditional(self, batch: ByRank) -> LogPair:
         """Returns log P(c_r = 1 | c_1 .. c_{r-1}) and log P(c_r = 0 | c_1 .. c_{r-1}) for the clicks of the batch."""
@@ -298,6 +304,8 @@ class ClickModel(Model):
 
 class IndependentModel(ClickModel):
     """A model in which clicks do not depend on each other, so that conditional and marginal agree."""
+
+    independent_given_clicks = True
 
     def conditional(self, batch: ByRank) -> LogPair:
         """Returns the marginal."""

@@ -29,6 +29,7 @@ class UserBrowsingModel(ClickModel):
 
     name = "UBM"
     separates_examination = True
+    independent_given_clicks = True
 
     positions: PositiveInt = field()  # pyright: ignore[reportIncompatibleVariableOverride]  # required here
     query_doc_pairs: Pairs | None = None

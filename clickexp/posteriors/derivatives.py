@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -14,8 +14,15 @@ from jaxtyping import Float, Integer
 
 from clickexp.data.batches import Arrays, at_step, with_mask
 from clickexp.data.feed import Compiled, Data, feed
+from clickexp.models.base import ClickModel, Model
+from clickexp.parameters import (
+    EmbeddingParameter,
+    GlobalParameter,
+    Parameter,
+    PositionParameter,
+)
 from clickexp.parameters.hashing import murmur3
-from clickexp.parameters.table import Rows
+from clickexp.parameters.table import Rows, Table
 from clickexp.training.sparse import packing
 from clickexp.training.sparse import rows as tbl
 from clickexp.training.sparse.lookups import Traced
@@ -67,11 +74,13 @@ class Passes:
 
     Args:
         graphdef: Structure of the model, split into shared parameters, tables and the rest.
+        roles: Result of `linear_towers`.
     """
 
-    def __init__(self, graphdef: nnx.GraphDef):
-        self._graphdef = graphdef
-        self._add = Compiled(functools.partial(self._loop, self._sums), donate_argnums=0)
+    def __init__(self, graphdef: nnx.GraphDef, roles: tuple[str, ...] = ()):
+        self.graphdef, self._roles = graphdef, roles
+        add = _of_documents if roles else self._sums
+        self._add = Compiled(functools.partial(self._loop, add), donate_argnums=0)
         self._count = Compiled(functools.partial(self._loop, self._reads), donate_argnums=0)
 
     def reads(
@@ -125,7 +134,7 @@ class Passes:
             batch = {**batch, "mask": batch["mask"] & (index < steps)}
             return add(
                 sums,
-                _Step(self._graphdef, arguments[0], batch),
+                _Step(self.graphdef, self._roles, arguments[0], batch),
                 first + index.astype(jnp.uint32),
                 *arguments,
             )
@@ -153,14 +162,7 @@ class Passes:
         slots: dict[Path, jax.Array],
     ) -> Sums:
         size = used.size
-        # each table has signs of its own, since several may have rows of the same ids
-        drawn, probes = (
-            {
-                path: _signs(ids, seed, 2 * table + salt)
-                for table, (path, ids) in enumerate(step.ids.items())
-            }
-            for salt in (0, 1)
-        )
+        drawn, probes = _draws(step, seed)
         # one direction per parameter and, for the diagonal of E[L_zz], random signs of all rows at once
         directions = (
             jnp.eye(size + 1, size),
@@ -207,6 +209,185 @@ class Passes:
         )
 
 
+def _of_documents(
+    sums: Sums, step: "_Step", seed: Count, state: State, used: Array, slots: dict[Path, jax.Array]
+) -> Sums:
+    """The same as `Passes._sums`, where the loss of a document depends on its own logits alone.
+
+    With logits u that are linear in shared numbers t and rows z, L_tt = u_t' L_uu u_t and L_zt = u_z' L_uu u_t. L_uu
+    has a few numbers per document, one for each pair of towers, so that the loss is differentiated once per tower. Of
+    the numbers of positions, a document has one in each tower: they cost what documents do, however many there are.
+    """
+    size, total = used.size, step.theta.size
+    place = jnp.full(total, size, jnp.int32).at[used].set(jnp.arange(size, dtype=jnp.int32))
+    drawn, probes = _draws(step, seed)
+    others, places = step.others, step.places
+    still = {path: jnp.zeros((len(others), *each.shape)) for path, each in step.deviations.items()}
+
+    def at_point(sign: jax.Array) -> _OfDocuments:
+        away = {path: sign * drawn[path] * sd for path, sd in step.deviations.items()}
+
+        def gradients(shifts: _Fields) -> _Fields:
+            return jax.grad(lambda shifts: step.loss(step.theta, away, shifts))(shifts)
+
+        gradient, push = jax.linearize(gradients, step.shifts)
+        curvature = {
+            role: push({**step.shifts, role: jnp.ones_like(shift)})
+            for role, shift in step.shifts.items()
+        }
+
+        def bent(slopes: _Fields) -> _Fields:
+            return {
+                role: _sum(curvature[other][role] * slope for other, slope in slopes.items())
+                for role in slopes
+            }
+
+        _, along = jax.linearize(step.logits, step.theta, away)
+        _, pull = jax.vjp(lambda moved: step.logits(step.theta, moved), away)
+        slopes = jax.vmap(along)(jnp.eye(total)[others], still)
+        moved = bent(slopes)
+        signs = {path: jnp.broadcast_to(probes[path], sd.shape) for path, sd in away.items()}
+        (own,) = pull(bent(along(jnp.zeros(total), signs)))
+        (of_rows,) = pull(gradient)
+        (cross,) = jax.vmap(pull)(moved)
+        by_place = {role: pull(curvature[role])[0] for role in places}
+        rows = {}
+        for path, sd in away.items():
+            each = jnp.concatenate([cross[path], *(by[path][None] for by in by_place.values())])
+            both = jnp.concatenate(
+                [each, each * sd, (own[path] * signs[path])[None], of_rows[path][None]]
+            )
+            rows[path] = both
+        products = {
+            role: (slope.reshape(len(others), -1), moved[role].reshape(len(others), -1))
+            for role, slope in slopes.items()
+        }
+        return _OfDocuments(
+            _sum(products[role][0] @ gradient[role].ravel() for role in products),
+            _sum(one @ other.T for one, other in products.values()),
+            {role: gradient[role] for role in places},
+            {role: moved[role] for role in places},
+            {role: {other: curvature[role][other] for other in places} for role in places},
+            rows,
+        )
+
+    found = jax.tree.map(
+        lambda each: jnp.mean(each, axis=0), jax.lax.map(at_point, jnp.array([1.0, -1.0]))
+    )
+    of_others = place[others]
+    # sums over the batch first, since those over the log are large numbers
+    gradient = jnp.zeros(size).at[of_others].add(found.gradient, mode="drop")
+    information = jnp.zeros((size, size))
+    information = information.at[of_others[:, None], of_others].add(found.second, mode="drop")
+    columns = {role: place[number] for role, number in places.items()}
+    for role, column in columns.items():
+        gradient = gradient.at[column].add(found.of_places[role], mode="drop")
+        mixed = found.mixed[role].reshape(len(others), -1)
+        flat = column.ravel()
+        information = information.at[of_others[:, None], flat].add(mixed, mode="drop")
+        information = information.at[flat[:, None], of_others].add(mixed.T, mode="drop")
+        for other, column_of_other in columns.items():
+            information = information.at[column, column_of_other].add(
+                found.pairs[role][other], mode="drop"
+            )
+    rows = {}
+    for path, values in found.rows.items():
+        at = slots[path].at[step.ids[path]].get(mode="fill", fill_value=len(sums.rows[path]))
+        own_places = step.places_of_lookups(path)
+        cells = [jnp.broadcast_to(of_others, (len(at), len(others)))]
+        cells += [place[number][:, None] for number in own_places.values()]
+        first = jnp.concatenate(cells, axis=1)
+        second = jnp.where(first < size, first + size, 2 * size + 2)
+        last = jnp.broadcast_to(jnp.array([2 * size, 2 * size + 1]), (len(at), 2))
+        first = jnp.where(first < size, first, 2 * size + 2)
+        cell = jnp.concatenate([first, second, last], axis=1)
+        rows[path] = (
+            sums.rows[path].at[at[:, None], :, cell].add(jnp.moveaxis(values, 0, 1), mode="drop")
+        )
+    return Sums(sums.gradient + gradient, sums.information + information, sums.rows | rows)
+
+
+_Fields = dict[str, jax.Array]
+"""A number per document, `[batch, rank]`, of each tower."""
+
+
+class _OfDocuments(NamedTuple):
+    """Derivatives of the loss of a batch, where most shared numbers are numbers of positions.
+
+    Attributes:
+        gradient: By the other numbers.
+        second: Twice by these.
+        of_places: By the number of a position that a document has, of each tower of positions.
+        mixed: By that and the other numbers, [others, batch, rank].
+        pairs: By two such numbers.
+        rows: By rows, [numbers, lookups, dim] of each table.
+    """
+
+    gradient: jax.Array
+    second: jax.Array
+    of_places: _Fields
+    mixed: _Fields
+    pairs: dict[str, _Fields]
+    rows: dict[Path, jax.Array]
+
+
+_SHIFT = "shift_of_"
+"""How keys of a batch begin that shift the logits of a tower."""
+
+
+def _shifted(tower: Parameter, role: str, logits: dict[str, jax.Array]) -> Parameter:
+    """Returns a tower whose logits the batch shifts; those without the shift are noted."""
+
+    class Shifted(Parameter):
+        def logit(self, batch: Batch) -> jax.Array:
+            logits[role] = jnp.broadcast_to(tower.logit(batch), batch["mask"].shape)
+            return logits[role] + batch[f"{_SHIFT}{role}"]
+
+    return Shifted()
+
+
+def _numbers_of_positions(
+    state: State, roles: tuple[str, ...]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The places of numbers that are of no position, and the roles whose towers have a number per position."""
+    theta, back = ravelled(state)
+    with jax.ensure_compile_time_eval():
+        params, _ = back(jnp.arange(theta.size, dtype=jnp.float32))
+    numbers = {
+        str(path[0]): np.asarray(leaf.get_value()).ravel().astype(int)
+        for path, leaf in nnx.to_flat_state(params)
+        if path[0] in roles and path[1:] == ("weight",) and leaf.get_value().size > 1
+    }
+    is_other = np.ones(theta.size, bool)
+    for places in numbers.values():
+        is_other[places] = False
+    return np.flatnonzero(is_other), tuple(numbers)
+
+
+def linear_towers(model: Model) -> tuple[str, ...]:
+    """Returns the roles of a model whose sums `_of_documents` adds up; none of other models.
+
+    These have no shared numbers outside towers, and towers of one number, of one per position, or of one per document.
+    """
+    if not (isinstance(model, ClickModel) and model.independent_given_clicks):
+        return ()
+    towers = {role: part for role, part in vars(model).items() if isinstance(part, Parameter)}
+    inside = all(path[0] in towers for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param)))
+    return tuple(towers) if inside and all(map(_is_linear, towers.values())) else ()
+
+
+def _is_linear(tower: Parameter) -> bool:
+    if type(tower) in (PositionParameter, GlobalParameter):
+        return True
+    if type(tower) is not EmbeddingParameter or not isinstance(tower.table, Table):
+        return False
+    return tower.config.use_feature == "query_doc_ids" and tower.table.get_value().dim == 1
+
+
+def _sum(arrays: Iterable[jax.Array]) -> jax.Array:
+    return functools.reduce(jnp.add, arrays)
+
+
 class _Step:
     """The loss of a batch as a function of the vector of shared parameters and of how far rows are from their means.
 
@@ -214,17 +395,25 @@ class _Step:
         theta: The vector of the model.
         ids: By table the rows that the batch reads.
         deviations: Standard deviations of their posteriors, [lookups, dim].
+        shifts: Zeros for the logits of each tower that may be shifted.
     """
 
-    def __init__(self, graphdef: nnx.GraphDef, state: State, batch: Batch):
+    def __init__(self, graphdef: nnx.GraphDef, roles: tuple[str, ...], state: State, batch: Batch):
         params, tables, other = state
         self._tables = {path: table.get_value() for path, table in nnx.to_flat_state(tables)}
         self.theta, self._unravel = ravelled(state)
+        self.shifts = {role: jnp.zeros(batch["mask"].shape) for role in roles}
+        self.others, self._of_positions = _numbers_of_positions(state, roles)
+        batch = self._shifting(batch, self.shifts)
         opened, arguments = tbl.opened(tables), (params, other, batch)
 
-        def loss(params: nnx.State, other: nnx.State, batch: Batch) -> jax.Array:
-            model = nnx.merge(graphdef, params, opened, other, copy=True)
-            return jnp.sum(model.compute_loss(batch, aggregate=False))
+        def loss(
+            params: nnx.State, other: nnx.State, batch: Batch
+        ) -> tuple[jax.Array, dict[str, jax.Array]]:
+            model, logits = nnx.merge(graphdef, params, opened, other, copy=True), {}
+            for role in roles:
+                setattr(model, role, _shifted(getattr(model, role), role, logits))
+            return jnp.sum(model.compute_loss(batch, aggregate=False)), logits
 
         self._traced, self._rest = Traced(loss, *arguments), arguments[1:]
         self._taken = tbl.ids_taken(tables, self._traced, batch["mask"], True, *arguments)
@@ -237,13 +426,51 @@ class _Step:
             path: _deviations(self._tables[path], packed) for path, packed in self._packed.items()
         }
 
-    def loss(self, theta: _Vector, moved: dict[Path, jax.Array]) -> jax.Array:
+    def loss(
+        self,
+        theta: _Vector,
+        moved: dict[Path, jax.Array],
+        shifts: Mapping[str, jax.Array] | None = None,
+    ) -> jax.Array:
         """Returns the sum over documents.
 
         Args:
             theta: Shared parameters.
             moved: By table how far the rows of lookups are from their means, [lookups, dim].
+            shifts: What is added to the logits of towers.
         """
+        return self._computed(theta, moved, shifts or self.shifts)[0]
+
+    @functools.cached_property
+    def places(self) -> dict[str, jax.Array]:
+        """Which number of the vector each document has of each tower of positions, `[batch, rank]`."""
+        numbers = jnp.arange(self.theta.size, dtype=jnp.float32)
+        found = self.logits(
+            numbers, {path: jnp.zeros_like(sd) for path, sd in self.deviations.items()}
+        )
+        return {role: found[role].astype(jnp.int32) for role in self._of_positions}
+
+    def places_of_lookups(self, path: Path) -> dict[str, jax.Array]:
+        """The same of the documents of the lookups of a table, [lookups]."""
+        still = {each: jnp.zeros_like(sd) for each, sd in self.deviations.items()}
+        _, pull = jax.vjp(lambda moved: self.logits(self.theta, moved), still)
+        found = {}
+        for other, numbers in self.places.items():
+            (pulled,) = pull({**self.shifts, str(path[0]): numbers.astype(jnp.float32)})
+            found[other] = pulled[path][:, 0].astype(jnp.int32)
+        return found
+
+    def logits(self, theta: _Vector, moved: dict[Path, jax.Array]) -> dict[str, jax.Array]:
+        """Returns the logits of the towers that may be shifted, `[batch, rank]`, for arguments as `loss` has them."""
+        return self._computed(theta, moved, self.shifts)[1]
+
+    @staticmethod
+    def _shifting(batch: Batch, shifts: Mapping[str, jax.Array]) -> Batch:
+        return {**batch, **{f"{_SHIFT}{role}": shift for role, shift in shifts.items()}}
+
+    def _computed(
+        self, theta: _Vector, moved: dict[Path, jax.Array], shifts: Mapping[str, jax.Array]
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
         params, slopes = self._unravel(theta)
         taken = {}
         for path, ids in self._taken.items():
@@ -254,13 +481,28 @@ class _Step:
                 )
             values = table.means(self._packed[path]) + moved[path]
             taken[path] = packing.in_shapes(values, ids)
-        return self._traced(tbl.in_order(self._traced, taken), params, *self._rest)
+        other, batch = self._rest
+        return self._traced(
+            tbl.in_order(self._traced, taken), params, other, self._shifting(batch, shifts)
+        )
 
 
 def _deviations(table: Rows, packed: jax.Array) -> jax.Array:
     return jnp.asarray(
         jnp.zeros((len(packed), table.dim)) if table.prior is None else table.deviations(packed)
     )
+
+
+def _draws(step: "_Step", seed: Count) -> tuple[dict[Path, jax.Array], dict[Path, jax.Array]]:
+    """Random signs twice; each table has its own, since several may have rows of the same ids."""
+    drawn, probes = (
+        {
+            path: _signs(ids, seed, 2 * table + salt)
+            for table, (path, ids) in enumerate(step.ids.items())
+        }
+        for salt in (0, 1)
+    )
+    return drawn, probes
 
 
 def _signs(ids: _Ids, seed: Count, salt: int) -> Float[jax.Array, "lookups 1"]:

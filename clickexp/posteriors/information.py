@@ -26,7 +26,14 @@ from clickexp.data.feed import Data
 from clickexp.evaluation.inputs import ColumnSelection
 from clickexp.models.base import Model
 from clickexp.parameters.table import Table
-from clickexp.posteriors.derivatives import Done, Passes, State, Sums, ravelled
+from clickexp.posteriors.derivatives import (
+    Done,
+    Passes,
+    State,
+    Sums,
+    linear_towers,
+    ravelled,
+)
 from clickexp.training.sparse import packing
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array
@@ -108,7 +115,7 @@ def prepared(model: Model, data: Data) -> tuple[Passes, State, Data]:
         lambda model, batch: model.compute_loss(batch, aggregate=False), graphdef
     )(data, whole)
     graphdef, params, tables, other = nnx.split(model, nnx.Param, Table, ...)
-    return _compiled(graphdef), (params, tables, other), data
+    return _compiled(graphdef, linear_towers(model)), (params, tables, other), data
 
 
 _compiled = functools.lru_cache(maxsize=4)(Passes)

@@ -4,6 +4,7 @@ import filecmp
 from contextlib import nullcontext
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import polars as pl
 import pytest
@@ -288,3 +289,14 @@ def test_logs_open_as_others_do(tmp_path):
     prepared(tmp_path / "log", tmp_path / "several", 3, pair_key="query_document", name="mine")
     log = Log.open(tmp_path / "several")
     assert log.name == "mine" and log.parts["sessions"].count == 11 + 12 + 13
+
+
+def test_files_at_a_url_are_shared(tmp_path):
+    files = fsspec.filesystem("memory")
+    for number in range(3):
+        with files.open(f"/shared/{number}.parquet", "wb") as out:
+            pl.DataFrame(text(number)).write_parquet(out)
+    for target, workers in (("one", None), ("several", 2)):
+        options = {"pair_key": "query_document", "name": "log"}
+        prepared("memory://shared", tmp_path / target, workers, **options)
+    assert_equal(tmp_path / "one", tmp_path / "several")

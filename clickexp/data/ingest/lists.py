@@ -15,11 +15,12 @@ from clickexp.data.schema import COLUMNS, Column, SourceLocation
 
 Values = np.ndarray | pl.Series
 
-_TRUTH = {
+_TRUTH = {"true": "1", "false": "0"}
+_WORDS_OF_TRUTH = {
     **dict.fromkeys(("true", "t", "yes", "y", "wahr", "vrai", "vero", "verdadero"), "1"),
     **dict.fromkeys(("false", "f", "no", "n", "falsch", "faux", "falso"), "0"),
 }
-"""Words for true and false, as databases and spreadsheets write them."""
+"""Words for true and false, as databases and spreadsheets write them, where a column holds nothing else."""
 _ANY = {pl.String(): "", pl.Boolean(): False}
 """A value of a type that is not numeric, in place of one that is refused."""
 _EXACT = 1 << 53
@@ -216,7 +217,7 @@ def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
             words = words.str.strip_chars().replace(
                 {word: str(number) for word, number in field.words.items()}
             )
-        values = _numbers(words, fill, "f" in field.kinds)
+        values = _numbers(words, fill, _truth(field))
     elif fill is not None:
         values = values.fill_null(fill)
     if _has_fractions(values) and "f" not in field.kinds and "i" in field.kinds:
@@ -226,12 +227,20 @@ def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
     return values
 
 
-def _numbers(words: pl.Series, fill: float | None, has_truth: bool) -> pl.Series:
-    """The numbers in a text, null for other words; `has_truth` allows true and false."""
+def _truth(field: Column | Field) -> Mapping[str, str]:
+    """The words for true and false that a column may have."""
+    if "f" not in field.kinds:
+        return {}
+    is_number = isinstance(field, Column) and np.dtype(field.dtype).kind != "b"
+    return _TRUTH if is_number else _WORDS_OF_TRUTH
+
+
+def _numbers(words: pl.Series, fill: float | None, truth: Mapping[str, str]) -> pl.Series:
+    """The numbers in a text, of words for true and false, too; null for other words."""
     if fill is not None:
         words = words.fill_null("").replace(dict.fromkeys(_MISSING, str(fill)))
-    if has_truth:
-        words = words.replace(_TRUTH)
+    if truth:
+        words = words.replace(truth)
     numbers = words.cast(pl.Int64, strict=False)
     return words.cast(pl.Float64, strict=False) if numbers.null_count() else numbers
 

@@ -229,3 +229,11 @@ def test_lists_of_numbers_may_have_decimal_commas(tmp_path):
     dataset = open_lists(tmp_path / "log.csv", decimal=",", **options)
     expected = [[0.5, 1.25], [0.5, 2], [1.5, 3], [1.5, 2.5], [0.125, 0]]
     np.testing.assert_array_equal(values(dataset, "price"), expected)
+
+
+def test_words_of_truth_are_no_numbers(tmp_path):
+    table = rows([["y", "n"]] * 5).with_columns(label=pl.lit("n"))
+    table.write_csv(tmp_path / "log.csv")
+    with refuses(DataError, "label holds 'n'") as caught:
+        open_impressions(tmp_path / "log.csv")
+    assert "click" not in str(caught.value)
