@@ -31,6 +31,6 @@ def how_to_get(name: str | None) -> str:
     Args:
         name: Of the dataset.
     """
-    if name not in PUBLIC:
+    if name is None or name not in PUBLIC:
         return ""
     return f" clickexp-data download {name} FOLDER fetches it into FOLDER/{PUBLIC[name].folder}."
