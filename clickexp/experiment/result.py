@@ -135,9 +135,9 @@ def _save_seen(parts: Parts, fit: FitReport) -> None:
     """Keeps what training has shown, with what earlier logs have, where a run may go on from this one."""
     if fit.documents is None:
         return
-    lists = lists_shown(parts.model, parts.dataset.train)
-    seen = Seen() if parts.continued is None else parts.continued.seen
-    Seen.of(fit.documents, seen.plus_lists(lists)).save(parts.folder / SEEN)
+    earlier = None if parts.continued is None else parts.continued.seen.queries
+    queries = lists_shown(parts.model, parts.dataset.train, earlier=earlier)
+    Seen.of(fit.documents, queries).save(parts.folder / SEEN)
 
 
 def _lists_seen(dataset: Dataset, ranked: bool) -> _Part:

@@ -56,7 +56,8 @@ def exported(
         effective = newton_refined(model, row_tables(model), train, progress)
     if lists is None:
         with Steps("lists of queries") as progress:
-            lists = lists_shown(model, train, progress)
+            queries = lists_shown(model, train, progress)
+            lists = None if queries is None else queries.lists
     probabilities, intervals = with_policy_prior(effective, model, impressions, lists)
     if posterior is not None:
         intervals = with_shared_cells(intervals)

@@ -160,9 +160,24 @@ def recombined(
     return changed * (tilts + means / spreads), changed
 
 
+class Queries(NamedTuple):
+    """Which ids are of one query, and how many lists it has.
+
+    Attributes:
+        labels: Of each id, alike for those of one query.
+        lists: Of the query of each id.
+    """
+
+    labels: Integer[np.ndarray, " ids"]
+    lists: Real[np.ndarray, " ids"]
+
+
 def lists_of_queries(
-    train: Sessions, rows: int, progress: Callable[[int, int], None]
-) -> Integer[np.ndarray, " {rows}"]:
+    train: Sessions,
+    rows: int,
+    progress: Callable[[int, int], None],
+    earlier: Queries | None = None,
+) -> Queries:
     """Returns for each id how many lists its query has: those with any document that lists link to it.
 
     Of documents that several queries share, these are the lists of all; where lists are pages of results, those of the
@@ -172,8 +187,13 @@ def lists_of_queries(
         train: The training sessions.
         rows: One more than the largest id.
         progress: Receives how many of them are read, and how many there are.
+        earlier: What earlier logs say of the first ids.
     """
-    first, query = np.zeros(rows, np.int32), np.arange(rows, dtype=np.int32)
+    first, query = np.zeros(rows), np.arange(rows, dtype=np.int32)
+    if earlier is not None:
+        query[: len(earlier.labels)] = earlier.labels
+        _, one_of_each = np.unique(earlier.labels, return_index=True)
+        first[one_of_each] = earlier.lists[one_of_each]
     links: list[np.ndarray] = []
     done = 0
 
@@ -193,17 +213,18 @@ def lists_of_queries(
         done += len(ids)
         progress(done, train.count)
     query = merged(query) if links else query
-    return np.bincount(query, first, rows).astype(np.int32)[query]
+    return Queries(query, np.bincount(query, first, rows)[query])
 
 
 def lists_shown(
     model: Model,
     train: Sessions,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Integer[np.ndarray, " rows"] | None:
+    earlier: Queries | None = None,
+) -> Queries | None:
     """Returns `lists_of_queries` of a model whose documents have the prior of this module; None of others."""
     rows = _rows(tower_of(model, ROLES["attraction"]))
-    return None if rows is None else lists_of_queries(train, len(rows.values), progress)
+    return None if rows is None else lists_of_queries(train, len(rows.values), progress, earlier)
 
 
 def with_policy_prior(

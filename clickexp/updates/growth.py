@@ -61,7 +61,7 @@ def take_over(model: Model, stored: Arrays, positions: int, kept: float | None) 
     for path, variable in nnx.to_flat_state(state):
         name = "/".join(map(str, path))
         if isinstance(variable, Table):
-            _check_rows(model, path, variable, stored[name])
+            _check_rows(model, path, variable, stored[name], positions)
             rows = grown_rows(variable.get_value(), name, stored)
             if kept is not None:
                 rows, information = _with_sites(rows, kept)
@@ -89,7 +89,9 @@ def _check_names(state: nnx.State, stored: Arrays) -> None:
         )
 
 
-def _check_rows(model: Model, path: tuple, table: Table, stored: np.ndarray) -> None:
+def _check_rows(
+    model: Model, path: tuple, table: Table, stored: np.ndarray, positions: int
+) -> None:
     """ConfigError where a table has another size than in the run, and its rows would be those of other documents."""
     if len(stored) == len(table.get_value().values):
         return
@@ -99,9 +101,10 @@ def _check_rows(model: Model, path: tuple, table: Table, stored: np.ndarray) -> 
             "prior: this log has other layouts, or other positions, than that run, and rows of layouts cannot grow. "
             "Fit it from scratch, with the earlier logs"
         )
-    by_id = isinstance(tower, EmbeddingParameter) and tower.config.use_feature not in _indices(
-        model
-    )
+    index = None
+    if isinstance(tower, EmbeddingParameter):
+        index = _indices(model).get(tower.config.use_feature, Index("query_doc_ids", 0, positions))
+    by_id = index is not None and (index.leading, index.radix) == ("query_doc_ids", positions)
     if not by_id:
         raise ConfigError(
             f"prior: {name} had {len(stored):,} rows and would have {len(table.get_value().values):,}. Rows of a "

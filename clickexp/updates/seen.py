@@ -13,10 +13,11 @@ from clickexp.errors import UserError
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter
 from clickexp.posteriors.documents import ROLES, tower_of
+from clickexp.posteriors.policy_prior import Queries
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.utils.files import whole
 
-_LISTS = "lists"
+_LISTS, _LABELS = "lists", "queries"
 
 
 @dataclass(frozen=True)
@@ -25,40 +26,36 @@ class Seen:
 
     Attributes:
         documents: How many documents each row of a table has served, and at which ranks, by the name of the table.
-        lists: By id, how many lists its query has; None where that tells nothing of documents.
+        queries: Which ids are of one query, and its lists; None where these tell nothing of documents.
     """
 
     documents: Mapping[str, Documents] = field(default_factory=dict)
-    lists: Float[np.ndarray, " ids"] | None = None
+    queries: Queries | None = None
 
     @classmethod
-    def of(cls, documents: Mapping[tuple, Documents], lists: np.ndarray | None = None) -> "Seen":
+    def of(cls, documents: Mapping[tuple, Documents], queries: Queries | None = None) -> "Seen":
         """Returns what one log, or several, have shown.
 
         Args:
             documents: By the path of the table.
-            lists: See the class.
+            queries: See the class.
         """
-        return cls({"/".join(map(str, path)): each for path, each in documents.items()}, lists)
+        return cls({"/".join(map(str, path)): each for path, each in documents.items()}, queries)
+
+    @property
+    def lists(self) -> Float[np.ndarray, " ids"] | None:
+        """How many lists the query of each id has."""
+        return None if self.queries is None else self.queries.lists
 
     def forgetting(self, kept: float) -> "Seen":
         """Returns a part of all counts."""
-        lists = None if self.lists is None else self.lists * kept
-        return Seen(
-            {
-                name: Documents(each.sums * np.float32(kept), each.squares * np.float32(kept))
-                for name, each in self.documents.items()
-            },
-            lists,
-        )
-
-    def plus_lists(self, lists: np.ndarray | None) -> np.ndarray | None:
-        """Returns the lists with those of a further log, which may have more ids."""
-        if lists is None or self.lists is None:
-            return lists
-        total = lists.astype(np.float64)
-        total[: len(self.lists)] += self.lists
-        return total
+        part = np.float32(kept)
+        documents = {
+            name: Documents(each.sums * part, each.squares * part)
+            for name, each in self.documents.items()
+        }
+        queries = self.queries
+        return Seen(documents, queries and queries._replace(lists=queries.lists * kept))
 
     def impressions(self, model: Model) -> Float[np.ndarray, " ids"] | None:
         """Returns how often training has shown each document; None where attraction is no table of them."""
@@ -73,7 +70,10 @@ class Seen:
 
     def save(self, file: Path) -> None:
         """Writes an archive of NumPy, whole or not at all."""
-        arrays: dict[str, Any] = {} if self.lists is None else {_LISTS: np.float32(self.lists)}
+        arrays: dict[str, Any] = {}
+        if self.queries is not None:
+            lists = np.float32(self.queries.lists)
+            arrays = {_LABELS: self.queries.labels.astype(np.int32), _LISTS: lists}
         for name, each in self.documents.items():
             arrays |= {f"{name}/sums": each.sums, f"{name}/squares": each.squares}
         with whole(file) as part, part.open("wb") as stream:
@@ -85,12 +85,12 @@ class Seen:
         try:
             with file.open("rb") as stream, np.load(stream) as stored:
                 arrays = {name: stored[name] for name in stored}
-            lists = arrays.pop(_LISTS, None)
+            labels, lists = arrays.pop(_LABELS, None), arrays.pop(_LISTS, None)
             names = {name.rpartition("/")[0] for name in arrays}
             documents = {
                 name: Documents(arrays[f"{name}/sums"], arrays[f"{name}/squares"]) for name in names
             }
-            return cls(documents, lists)
+            return cls(documents, None if lists is None else Queries(labels, lists))
         except FileNotFoundError:
             raise
         except Exception as error:

@@ -14,6 +14,7 @@ from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors.policy_prior import (
     LEAST_DOCUMENTS,
     PolicyPrior,
+    Queries,
     Shown,
     fit,
     lists_of_queries,
@@ -169,7 +170,7 @@ def test_lists_link_the_documents_of_a_query(monkeypatch):
     for links in (1, 1 << 25):
         monkeypatch.setattr("clickexp.posteriors.policy_prior._LINKS", links)
         read = []
-        found = lists_of_queries(sessions, 11, lambda done, total: read.append((done, total)))
+        found = lists_of_queries(sessions, 11, lambda done, total: read.append((done, total))).lists
         assert found.tolist() == [0, 3, 3, 3, 3, 3, 0, 2, 1, 1, 0] and read[-1] == (6, 6)
 
 
@@ -188,7 +189,16 @@ def test_lists_link_as_a_search_through_them_does(monkeypatch):
         for id_ in joined:
             sets[id_] = joined
     expected = [sum(row[0] in sets[id_] for row in ids) for id_ in range(71)]
-    assert lists_of_queries(sessions, 71, lambda done, total: None).tolist() == expected
+    found = lists_of_queries(sessions, 71, lambda done, total: None)
+    assert found.lists.tolist() == expected
+    # the same in two logs, of which the first has fewer ids
+    labels = [min(sets[id_]) for id_ in range(71)]
+    first, second = sessions.slice(0, 20), sessions.slice(20, 50)
+    rows = 1 + int(first.column("query_doc_ids").max())
+    earlier = lists_of_queries(first, rows, lambda done, total: None)
+    found = lists_of_queries(second, 71, lambda done, total: None, earlier)
+    assert found.lists.tolist() == expected
+    assert len({*zip(labels, found.labels.tolist(), strict=True)}) == len({*labels})
 
 
 QUERIES, DOCUMENTS, RANKS, SESSIONS = 150, 12, 6, 12_000
@@ -258,12 +268,15 @@ def test_exported_attraction_and_its_intervals_are_near_the_truth(policy, skew, 
         assert 0 < held["exported"] - held["as trained"] < 0.02
 
 
+NONE = Queries(np.zeros(0, np.int32), None)
+
+
 def test_what_has_no_such_prior_stays_as_it_is():
     _, log = log_of(np.random.default_rng(0), 1.0, 1.0)
     impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=PAIRS + 1)
 
     def under(model, impressions):
-        return with_policy_prior(model, model, impressions, lists_shown(model, log))
+        return with_policy_prior(model, model, impressions, (lists_shown(model, log) or NONE).lists)
 
     for settings in dict(posterior="normal"), dict(posterior="none"), dict(embedding_features=2):
         config = EmbeddingParameterConfig(**settings)
@@ -280,7 +293,7 @@ def test_what_has_no_such_prior_stays_as_it_is():
     probable, sure = (
         np.asarray(each.attraction.table.get_value().values)[:, :2] for each in changed
     )
-    unseen = lists_of_queries(log, PAIRS + 1, lambda done, total: None) == 0
+    unseen = lists_of_queries(log, PAIRS + 1, lambda done, total: None).lists == 0
     assert unseen[0]
     np.testing.assert_array_equal(probable[unseen], before[unseen, :2])
     assert (sure[unseen, 0] == before[unseen, 0]).all() and (sure[:, 1] >= probable[:, 1]).all()

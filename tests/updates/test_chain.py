@@ -92,7 +92,11 @@ def test_a_chain_says_what_it_is_of(first, second):
     assert update.run == str(first.folder) and update.updates == 1
     trained = [run.result.data.sessions["train"] for run in (first, second)]
     assert update.sessions == sum(trained)
-    assert update.logs == [first.result.origin.digest, second.result.origin.digest]
+    origins = [run.result.origin for run in (first, second)]
+    assert {*update.logs} == {
+        known for each in origins for known in (each.digest, each.sources["dataset.path"])
+    }
+    assert update.until == max(each.until for each in origins)
     assert update.before["ll"] < 0 and not update.changes
     assert all(abs(each.deviations) > 1 and each.query for each in update.moved)
 

@@ -1,5 +1,8 @@
 """A model that takes over an earlier run's parameters: sites against float64, and tables that have grown."""
 
+import dataclasses
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -7,11 +10,17 @@ from refusals import refuses
 from small_logs import packed, ragged_log
 
 from clickexp.errors import ConfigError
-from clickexp.models import DocumentCTRModel, PositionBasedModel, UserBrowsingModel
-from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.models import (
+    DocumentCTRModel,
+    DocumentRankCTRModel,
+    PositionBasedModel,
+    UserBrowsingModel,
+)
+from clickexp.parameters import EmbeddingParameterConfig, HashEmbedding
 from clickexp.parameters.table import powers
 from clickexp.training import Trainer
 from clickexp.training.checkpoint import read_parameters, save_model
+from clickexp.training.sparse.learned_priors import _refitted
 from clickexp.updates.growth import take_over
 
 RANKS, PAIRS, MORE = 4, 30, 37
@@ -92,6 +101,38 @@ def test_new_positions_do_not_move_what_is_known_of_others(tmp_path):
     np.testing.assert_array_equal(new[: RANKS + 1, : RANKS + 1], old)
     np.testing.assert_array_equal(new[RANKS + 1 :].ravel(), start[(RANKS + 1) * (RANKS + 3) :])
     assert [*taken.places] == ["examination/weight"]
+
+
+def test_rows_by_document_and_position_stay_with_these(tmp_path):
+    """More documents come behind; more positions would move all rows, as would more buckets of a hash."""
+    small = trained(DocumentRankCTRModel(RANKS, PAIRS, rngs=nnx.Rngs(0)))
+    save_model(small, tmp_path / "model.npz")
+    parameters = read_parameters(tmp_path / "model.npz")
+    large = DocumentRankCTRModel(RANKS, MORE, rngs=nnx.Rngs(0))
+    take_over(large, parameters, RANKS, 1.0)
+    old, new = (np.asarray(m.ctr.table.get_value().values)[:, :3] for m in (small, large))
+    at = 5 * RANKS + 2 - 1  # of pair 5 at position 2
+    np.testing.assert_allclose(new[at], old[at], atol=1e-6)
+    with refuses(ConfigError, "ctr/table", "cannot grow"):
+        take_over(DocumentRankCTRModel(RANKS + 1, PAIRS, rngs=nnx.Rngs(0)), parameters, RANKS, 1.0)
+    tower = EmbeddingParameterConfig(embedding_fn=HashEmbedding, compression_ratio=2)
+    hashed = trained(PositionBasedModel(RANKS, PAIRS, attraction=tower, rngs=nnx.Rngs(0)))
+    save_model(hashed, tmp_path / "hashed.npz")
+    more = PositionBasedModel(RANKS, MORE, attraction=tower, rngs=nnx.Rngs(0))
+    with refuses(ConfigError, "attraction/table", "parameters=N"):
+        take_over(more, read_parameters(tmp_path / "hashed.npz"), RANKS, 1.0)
+
+
+def test_a_prior_that_becomes_wide_leaves_rows_that_are_normal():
+    """What a skip has taken off the precision of a row is at most a quarter of that of the prior of now."""
+    model = PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
+    rows = model.attraction.table.get_value().with_sites()
+    values = np.array(rows.values)
+    values[3, :2], values[3, -2:] = [0.3, 0.1], [-2.5, 0.2]
+    values[4, :2], values[4, -2:] = [2.0, -0.5], [1.0, 1.0]
+    prior = dataclasses.replace(rows.prior, log_precision=jnp.log(jnp.float32(10.0)))
+    wide = _refitted(dataclasses.replace(rows, values=jnp.asarray(values), prior=prior), prior)
+    assert float(jnp.exp(wide.prior.log_precision)) < 2.5 and np.isfinite(wide.values[:, :2]).all()
 
 
 def test_a_run_of_another_model_is_refused(stored):

@@ -26,7 +26,7 @@ WITH_POSTERIORS = {
     **{name: (f"model={name}",) for name in ("trust_bias", "two_towers")},
     "mixture": ("model=mixture", "model.components=[pbm,dbn]"),
     "sum of tables": ("model=pbm", "attraction=hierarchical"),
-    "hash": ("model=pbm", "attraction=hash"),
+    "hash": ("model=pbm", "attraction=hash", "attraction.parameters=100"),
     "linear": ("model=pbm", "attraction=linear"),
     "context": ("model=ubm", "+context=document"),
     "layouts": ("model=pbm", "examination_by=[device]"),

@@ -103,7 +103,7 @@ def trained(tower):
     step, arrays = TrainStep(graphdef, optimizer), superbatch(COLUMNS, BATCH)
     nothing = learned_priors.no_documents(state.tables)
     found = jax.jit(step.count)(nothing, state, arrays, np.int32(STEPS))
-    state = dataclasses.replace(state, tables=learned_priors.shares(state.tables, found))
+    state = dataclasses.replace(state, tables=learned_priors.shares(state.tables, found, {}))
     state, loss, _ = jax.jit(step)(state, arrays, np.int32(STEPS))
     return leaves(packing.learned(state.tables)), loss
 
