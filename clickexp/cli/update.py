@@ -1,7 +1,6 @@
 """The command `clickexp-update`: fits a run's model to a further log, with the run's posterior as the prior."""
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +17,6 @@ The run stays as it is. Like clickexp with the settings of the run and prior=RUN
 """
 _REPLACED = ("dataset.path", "prior", "prior.run", "prior.warm", "prior.again", "continue_from")
 """Settings of the run that the command states itself."""
-_PLAIN = re.compile(r"[\w./+@-]*[A-Za-z/][\w./+@-]*")
-"""A path that Hydra takes as it is."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,7 +42,7 @@ def words_of(run: Path, log: str, overrides: Sequence[str]) -> list[str]:
         ConfigError: The folder is that of no run.
     """
     from clickexp.errors import ConfigError
-    from clickexp.experiment.overrides import line_of, parsed
+    from clickexp.experiment.overrides import line_of, parsed, quoted
     from clickexp.runs.settings import LAUNCHING
     from clickexp.runs.store import OVERRIDES, read_yaml
 
@@ -61,14 +58,7 @@ def words_of(run: Path, log: str, overrides: Sequence[str]) -> list[str]:
         and each.get_key_element() not in given
     ]
     named = {"dataset.path": log, "prior.run": str(run)}
-    return [*kept, *(f"{key}={_quoted(path)}" for key, path in named.items()), *overrides]
-
-
-def _quoted(path: str) -> str:
-    """A path as Hydra reads it, whatever signs it has."""
-    from hydra.core.override_parser.types import Quote, QuotedString
-
-    return path if _PLAIN.fullmatch(path) else QuotedString(path, Quote.single).with_quotes()
+    return [*kept, *(f"{key}={quoted(path)}" for key, path in named.items()), *overrides]
 
 
 def _parser() -> argparse.ArgumentParser:

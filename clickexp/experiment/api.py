@@ -1,6 +1,5 @@
 """The command `clickexp` as a function: one run, whose result has data frames and figures."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
@@ -17,7 +15,7 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.build import build, open_loggers
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.hydra_errors import MENDABLE, format_hydra_error
-from clickexp.experiment.overrides import CommandLine
+from clickexp.experiment.overrides import CommandLine, quoted
 from clickexp.experiment.resolve import resolve
 from clickexp.experiment.run import run as run_parts
 from clickexp.experiment.values import current
@@ -30,9 +28,6 @@ from clickexp.utils.files import whole
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
-
-_PLAIN = re.compile(r"[\w./+@-]+")
-"""Text that Hydra takes as it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,8 +187,7 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_text, value)) + "]"
     if isinstance(value, str | Path):
-        text = str(value)
-        return text if _PLAIN.fullmatch(text) else QuotedString(text, Quote.single).with_quotes()
+        return quoted(str(value))
     return (
         "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )

@@ -12,7 +12,14 @@ from typing import Any, NoReturn, cast
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, OverrideType, QuotedString
+from hydra.core.override_parser.types import (
+    ChoiceSweep,
+    Glob,
+    Override,
+    OverrideType,
+    Quote,
+    QuotedString,
+)
 from hydra.errors import HydraException, OverrideParseException
 
 from clickexp.errors import ConfigError
@@ -28,6 +35,8 @@ _ALONE = ("multirun", "run", "cfg", "info", "shell_completion")
 """Options of Hydra of which a command has one at most."""
 _OPTIONS = ("--version", "--help", "--multirun", "--config-dir", "--cfg", "--info")
 """Those that are looked for most."""
+_PLAIN = re.compile(r"[\w./+@-]+")
+"""Text that Hydra takes as it is."""
 _PRIOR = "prior"
 """The node of which `prior=FOLDER` sets the folder."""
 _IN_PROCESS = "basic"
@@ -287,6 +296,12 @@ def _names_towers(override: Override) -> bool:
         and override.package is None
         and 0 < len(values) == len(names)
     )
+
+
+def quoted(text: str) -> str:
+    """Returns a text as Hydra reads it, whatever signs it has."""
+    is_plain = _PLAIN.fullmatch(text) and not text.isdecimal()
+    return text if is_plain else QuotedString(text, Quote.single).with_quotes()
 
 
 def values_of(override: Override) -> list[Any]:

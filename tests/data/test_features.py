@@ -9,6 +9,7 @@ from flax import nnx
 from refusals import refuses
 
 from clickexp.data import Sessions, open_impressions, open_lists, open_prepared, prepare
+from clickexp.data.description import Numbering
 from clickexp.data.encoding import Encoding
 from clickexp.errors import ConfigError, DataError
 from clickexp.parameters import EmbeddingParameterConfig, LinearParameterConfig, Sizes
@@ -141,7 +142,7 @@ def test_a_prepared_log_makes_them_too_and_another_log_as_the_run_did(tmp_path):
     np.testing.assert_allclose(made(dataset), by_hand(rows), rtol=1e-4, atol=1e-4)
     (tmp_path / "encoding.json").write_text(dataset.encoding.model_dump_json())
     kept = open_impressions(
-        tmp_path / "other.parquet", learned=tmp_path / "encoding.json", **options
+        tmp_path / "other.parquet", learned=Numbering(tmp_path / "encoding.json"), **options
     )
     train = rows["price"].to_numpy()[: TRAIN * RANKS]
     expected = (other["price"].to_numpy() - train.mean()) / train.std()

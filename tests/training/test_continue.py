@@ -412,5 +412,5 @@ def test_a_run_whose_model_cannot_be_written_has_no_result_and_keeps_its_checkpo
         run_toy(tmp_path / "run", *settings)
     assert files() == {"config.yaml", "metrics.jsonl", CHECKPOINT}
     assert run_toy(tmp_path / "run", *settings) == fresh and len(fresh[1]) == 2
-    names = {"config.yaml", "metrics.jsonl", "model.npz", "result.json"}
+    names = {"config.yaml", "metrics.jsonl", "model.npz", "seen.npz", "result.json"}
     assert files() == names | ({"shared.npz", "report.html"} if reports else set())

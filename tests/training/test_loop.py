@@ -281,7 +281,7 @@ def test_a_report_adds_up_the_epochs(clock):
     made.validation.programs = [other]
     made.snapshot = StandIn(made.snapshot.jitted)
     made.run(TRAIN, VAL)
-    report = made.report()
+    report = made.report(TRAIN)
     assert (report.epochs, report.best_epoch, report.sessions) == (5, 3, 5 * SESSIONS)
     assert report.history == made.history and report.per_rank == made.per_rank
     assert [record["seconds"] for record in report.history] == [10.0] * 5
@@ -336,7 +336,7 @@ def test_a_training_that_continues_has_spent_the_time_before(clock, tmp_path):
     before = ran([3.0, 2.0, 1.0, 0.5], None, Checkpoint(file), last=3, **options)
     compiled = before.history[0]["compile_seconds"]
     clock.now += 1000.0
-    report = ran([3.0, 2.0, 1.0, 0.5], None, Checkpoint(file), **options).report()
+    report = ran([3.0, 2.0, 1.0, 0.5], None, Checkpoint(file), **options).report(TRAIN)
     assert report.seconds == 40.0
     assert [record["seconds"] for record in report.history] == [10.0] * 4
     assert (

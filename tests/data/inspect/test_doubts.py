@@ -253,5 +253,5 @@ def test_a_run_reports_doubts_before_training(monkeypatch):
         "metrics": {},
     }
     model = SimpleNamespace(separates_examination=False)
-    display.note(SimpleNamespace(**parts, model=model, weighting=None, judging={}))
+    display.note(SimpleNamespace(**parts, model=model, weighting=None, judging={}, continued=None))
     logger.warning.assert_called_once_with("warning: log is doubtful")

@@ -224,7 +224,7 @@ def test_what_precedes_a_run_warns_where_the_model_cannot_tell_examination(model
     dataset = Dataset("log", *parts, sessions.query_doc_pairs, sessions.positions)
     logger, config = Mock(), SimpleNamespace(without_effect=())
     parts = {"config": config, "dataset": dataset, "logger": logger, "metrics": {}, "judging": {}}
-    parts |= {"links": identifiability(dataset.train), "weighting": None}
+    parts |= {"links": identifiability(dataset.train), "weighting": None, "continued": None}
     display.note(SimpleNamespace(**parts, model=build_model(model, dataset, 0)))
     warnings = [call.args[0] for call in logger.warning.mock_calls]
     apart, fixed = (
