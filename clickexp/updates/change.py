@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from scipy.linalg import null_space
 from scipy.stats import chi2
 
 from clickexp.models import Model
 from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.intervals import components, positions_of, towers
-from clickexp.posteriors.shared import Estimate
+from clickexp.posteriors.shared import Estimate, SharedPosterior
+from clickexp.posteriors.unlinked import open_directions
 from clickexp.runs.run import Change
 from clickexp.training.earlier import SharedPrior
 from clickexp.updates.shared import phi_of, values_of
@@ -41,6 +43,7 @@ def changes(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Change
     Returns:
         A test per role that is surely contradicted.
     """
+    estimate = _at_this_scale(model, estimate)
     own = estimate.posterior.names
     both = tuple(name for name in prior.names if name in own)
     at, before = _places(both, own), _places(both, prior.names)
@@ -96,6 +99,19 @@ def _tested(role: str, positions: np.ndarray, away: np.ndarray, covariance: np.n
 def _deviations(covariance: np.ndarray) -> np.ndarray:
     """Standard deviations of numbers given the others, so that an open factor of all does not count."""
     return np.diag(np.linalg.pinv(covariance, hermitian=True)) ** -0.5
+
+
+def _at_this_scale(model: Model, estimate: Estimate) -> Estimate:
+    """An estimate given the scale of examination, which one log tells too badly for a step along it."""
+    posterior = estimate.posterior
+    shifts = open_directions(model, posterior.names, scale=True)
+    if not len(shifts):
+        return estimate
+    ratios = null_space(shifts)
+    information = np.linalg.pinv(posterior.covariance, hermitian=True)
+    covariance = ratios @ np.linalg.pinv(ratios.T @ information @ ratios, hermitian=True) @ ratios.T
+    step = covariance @ information @ estimate.step
+    return Estimate(SharedPosterior(posterior.names, covariance), step, estimate.share)
 
 
 def _places(names: Sequence[str], among: Sequence[str]) -> np.ndarray:
