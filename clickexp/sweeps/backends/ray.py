@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import ray
 
@@ -87,7 +87,7 @@ class RayPool(RemotePool):
             host, port = self._head
             return f"the head of the Ray cluster, {host}:{port}, does not answer any more"
         try:
-            return ray.get(handle)
+            return ray.get(cast(ray.ObjectRef, handle))
         except ray.exceptions.RayTaskError as error:
             return f"its process was lost ({reason(error.cause, context=False)})"
         except ray.exceptions.RayError as error:
