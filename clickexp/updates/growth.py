@@ -13,6 +13,7 @@ from clickexp.errors import ConfigError
 from clickexp.models import Model
 from clickexp.models.roles import Index
 from clickexp.parameters import EmbeddingParameter, PositionParameter, Rows, Table
+from clickexp.parameters.compressed import CompressedEmbedding
 from clickexp.parameters.layouts import CellParameter
 from clickexp.parameters.table import LEAST_SITE, Prior, powers
 from clickexp.posteriors.intervals import components
@@ -101,11 +102,11 @@ def _check_rows(
             "prior: this log has other layouts, or other positions, than that run, and rows of layouts cannot grow. "
             "Fit it from scratch, with the earlier logs"
         )
-    index = None
+    index = Index("query_doc_ids", 0, positions)
     if isinstance(tower, EmbeddingParameter):
-        index = _indices(model).get(tower.config.use_feature, Index("query_doc_ids", 0, positions))
-    by_id = index is not None and (index.leading, index.radix) == ("query_doc_ids", positions)
-    if not by_id:
+        index = _indices(model).get(tower.config.use_feature, index)
+    by_id = (index.leading, index.radix) == ("query_doc_ids", positions)
+    if isinstance(tower, CompressedEmbedding) or not by_id:
         raise ConfigError(
             f"prior: {name} had {len(stored):,} rows and would have {len(table.get_value().values):,}. Rows of a "
             "compressed table, or by position and document, cannot grow: fit both logs with the same number of "

@@ -28,7 +28,6 @@ WITH_POSTERIORS = {
     "sum of tables": ("model=pbm", "attraction=hierarchical"),
     "hash": ("model=pbm", "attraction=hash", "attraction.parameters=100"),
     "linear": ("model=pbm", "attraction=linear"),
-    "context": ("model=ubm", "+context=document"),
     "layouts": ("model=pbm", "examination_by=[device]"),
 }
 WITHOUT = {
