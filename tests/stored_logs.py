@@ -27,3 +27,14 @@ def reseal(folder: Path, changes: dict, part: str | None = None) -> None:
     for key in [key for key, value in changed.items() if value is None]:
         changed.pop(key)
     (folder / "log.json").write_text(sealed(description))
+
+
+def write_table(table, path: Path) -> Path:
+    """Writes a data frame as the suffix of the path says: parquet, JSON lines or CSV."""
+    if path.suffix == ".parquet":
+        table.write_parquet(path)
+    elif path.suffix == ".jsonl":
+        table.write_ndjson(path)
+    else:
+        table.write_csv(path)
+    return path

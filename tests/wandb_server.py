@@ -3,14 +3,15 @@
 import gzip
 import json
 import re
-import threading
 from collections import deque
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from local_server import LocalServer
 
 ENTITY = "somebody"
 
 
-class WandbServer(ThreadingHTTPServer):
+class WandbServer(LocalServer):
     """Answers the queries of uploads and of saving views.
 
     runs: config, summary and history of each run by its id. views: those saved, by type. files: names of uploads.
@@ -18,24 +19,12 @@ class WandbServer(ThreadingHTTPServer):
     the configuration of a sweep, whose agent runs `commands`, arguments by name.
     """
 
-    daemon_threads = True
-
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.runs, self.views, self.files, self.unknown = {}, {}, set(), []
         self.artifacts, self.used, self.alerts = {}, [], []
         self.sweep, self.commands = "", deque()
-        self.thread = threading.Thread(target=self.serve_forever, daemon=True)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *error):
-        self.shutdown()
-        self.server_close()
-        self.thread.join()
 
     def environment(self):
         """That of a client of this server."""

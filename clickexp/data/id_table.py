@@ -1,10 +1,11 @@
 """Dense ids for the keys that logs name documents by."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from clickexp.errors import DataError
+from clickexp.utils.blocks import blocks
 
 _BLOCK = 1 << 16
 _MAX_LOAD = 0.7
@@ -49,7 +50,7 @@ class IdTable:
         """
         flat, known = np.ascontiguousarray(keys, np.uint64).ravel(), self._count
         ids = np.empty(flat.size, np.int64)
-        for block in _blocks(flat.size):
+        for block in blocks(flat.size, _BLOCK):
             ids[block] = self._ids_of_block(flat[block])
         if second is not None:
             self._compare(ids, second, known)
@@ -115,7 +116,7 @@ class IdTable:
             return
         old_keys, old_ids = self._keys, self._ids
         self._allocate(capacity)
-        for block in _blocks(old_keys.size):
+        for block in blocks(old_keys.size, _BLOCK):
             full = old_ids[block] != 0
             self._ids[self._slots(old_keys[block][full])] = old_ids[block][full]
 
@@ -160,7 +161,3 @@ def mixed(keys: np.ndarray) -> np.ndarray:
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return keys ^ (keys >> np.uint64(31))
-
-
-def _blocks(size: int) -> Iterator[slice]:
-    return (slice(start, start + _BLOCK) for start in range(0, size, _BLOCK))

@@ -233,11 +233,7 @@ def numbers_ids(read: partial[Any]) -> bool:
     return isinstance(read.func, LogFormat) or read.func is open_prepared
 
 
-def build_model(
-    new_model: Callable[..., Model],
-    dataset: Dataset,
-    seed: int,
-) -> Model:
+def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) -> Model:
     """Builds a model for a dataset, whose sizes it receives as far as it asks for them.
 
     Args:

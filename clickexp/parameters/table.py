@@ -193,6 +193,11 @@ class Rows:
         return self.prior is not None and self.prior.slopes is not None
 
 
+def path_name(path: tuple) -> str:
+    """Returns how files call what is at a path in a model, such as attraction/table."""
+    return "/".join(map(str, path))
+
+
 class Table(nnx.Variable):
     """Variable that holds `Rows`; a tower reads it by `table.take(ids)` and `table.variance(ids)` only.
 

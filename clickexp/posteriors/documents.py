@@ -8,7 +8,7 @@ from jaxtyping import Float, Integer
 
 from clickexp.models import MixtureModel, Model
 from clickexp.numerics import log_sigmoid_pair, mean_slope
-from clickexp.parameters import Rows, Table
+from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.parameters.base import PosteriorParameter
 from clickexp.parameters.context import new_session
 from clickexp.types import Array, Batch
@@ -59,6 +59,13 @@ def interval_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     return {
         name: each for name, each in posterior_outputs(model, batch).items() if name != EFFECTIVE
     }
+
+
+def table_of_documents(tower: object) -> Table | None:
+    """Returns the whole table that a tower has a row of for each query-document pair; None of other towers."""
+    if not isinstance(tower, EmbeddingParameter) or tower.config.use_feature != "query_doc_ids":
+        return None
+    return tower.table if isinstance(tower.table, Table) else None
 
 
 def tower_of(model: Model, roles: Sequence[str]) -> object:

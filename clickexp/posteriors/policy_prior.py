@@ -30,8 +30,8 @@ from scipy.sparse.csgraph import connected_components
 
 from clickexp.data import Sessions
 from clickexp.models import Model
-from clickexp.parameters import EmbeddingParameter, Rows, Table
-from clickexp.posteriors.documents import ROLES, tower_of
+from clickexp.parameters import EmbeddingParameter, Rows
+from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.types import Array
 
 LEAST_DOCUMENTS = 200
@@ -297,10 +297,8 @@ def _in_units(values: Array, scale: float) -> tuple[Numbers, Numbers]:
 
 def _rows(tower: object) -> Rows | None:
     """Returns the rows of a whole table of pairs, one number each, with a learned prior by rank."""
-    if not isinstance(tower, EmbeddingParameter) or tower.config.use_feature != "query_doc_ids":
-        return None
-    table = tower.table
-    if not isinstance(table, Table) or not table.get_metadata().get("learns_prior", True):
+    table = table_of_documents(tower)
+    if table is None or not table.get_metadata().get("learns_prior", True):
         return None
     rows = table.get_value()
     return rows if rows.by_rank and rows.dim == 1 else None

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +10,13 @@ from flax import nnx
 
 from clickexp.data.sessions import Sessions
 from clickexp.models.base import Model
-from clickexp.parameters.table import Rows, Table
+from clickexp.parameters.table import Rows, Table, path_name
 from clickexp.posteriors.information import ROOM, of_sites, prepared
 from clickexp.posteriors.intervals import of_first_positions
 from clickexp.posteriors.shared import WORK, SharedPosterior
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array
+from clickexp.utils.blocks import blocks
 
 _MOST_SESSIONS = 2_000_000
 """Of a log that is read once more; of larger ones, rows stay as training has left them."""
@@ -100,7 +101,7 @@ def with_shared_uncertainty(
     found = {
         path: node for path, node in nnx.iter_graph(model) if any(node is table for table in tables)
     }
-    baselines = {"/".join(map(str, (*path[:-1], "baseline"))) for path in found}
+    baselines = {path_name((*path[:-1], "baseline")) for path in found}
     first = of_first_positions(model, posterior)
     if first is None:
         return model
@@ -138,7 +139,7 @@ def _inflated(
 ) -> Rows:
     log_precision = 0.0 if rows.prior is None else float(rows.prior.log_precision)
     values = np.array(rows.values)
-    for part in _blocks(len(kept)):
+    for part in blocks(len(kept), _BLOCK):
         ids = kept[part]
         spreads = values[ids, rows.dim].astype(np.float64)
         variances = np.exp(2 * spreads - log_precision)
@@ -155,7 +156,7 @@ def _refined(rows: Rows, sums: Array) -> Rows:
     log_precision = float(rows.prior.log_precision)
     precision = math.exp(log_precision)
     values, sums = np.array(rows.values), np.asarray(sums)
-    for part in _blocks(len(values)):
+    for part in blocks(len(values), _BLOCK):
         both = sums[part].astype(np.float64)
         curvature, gradient = both[..., -2], both[..., -1]
         block = values[part].astype(np.float64)
@@ -170,8 +171,3 @@ def _refined(rows: Rows, sums: Array) -> Rows:
         spreads[read] = (np.log(sd) + log_precision / 2)[read]
         values[part] = block
     return dataclasses.replace(rows, values=jnp.asarray(values))
-
-
-def _blocks(rows: int) -> Iterator[slice]:
-    """Parts of a table, for double precision of the whole takes twice its room."""
-    yield from (slice(start, start + _BLOCK) for start in range(0, rows, _BLOCK))

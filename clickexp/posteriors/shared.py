@@ -20,7 +20,7 @@ from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.information import Information, information
 from clickexp.training.earlier import shared_names
 from clickexp.types import Array
-from clickexp.utils.files import whole
+from clickexp.utils.files import undamaged, whole
 
 MOST_SHARED = 400
 """Shared numbers of models that have intervals; the time per session grows with them."""
@@ -98,18 +98,11 @@ class SharedPosterior:
     @classmethod
     def load(cls, file: Path) -> "SharedPosterior":
         """Reads what `save` wrote; UserError where it is damaged."""
-        try:
-            with file.open("rb") as stream, np.load(stream) as stored:
-                names, covariance = tuple(map(str, stored["names"])), stored["covariance"]
+        with undamaged(file), file.open("rb") as stream, np.load(stream) as stored:
+            names, covariance = tuple(map(str, stored["names"])), stored["covariance"]
             if covariance.shape != (len(names), len(names)):
                 raise ValueError("it is no covariance of these")
             return cls(names, covariance.astype(np.float64, casting="same_kind"))
-        except FileNotFoundError:
-            raise
-        except Exception as error:
-            raise UserError(
-                f"{file} is damaged ({type(error).__name__}). Run the experiment again."
-            ) from error
 
 
 def count_shared(model: Model) -> int:

@@ -15,9 +15,10 @@ from jaxtyping import Float
 from scipy.special import expit
 
 from clickexp.models import Model, TrustBiasModel, TwoTowersModel
-from clickexp.parameters import EmbeddingParameter, PositionParameter, Table
+from clickexp.parameters import PositionParameter
 from clickexp.parameters.context import in_new_session
 from clickexp.parameters.layouts import LayoutParameter, with_shared_cells
+from clickexp.posteriors.documents import table_of_documents
 from clickexp.posteriors.intervals import positions_of, towers
 from clickexp.posteriors.shared import SharedPosterior
 
@@ -147,5 +148,4 @@ def _moved(model: Model, number: _Number) -> dict[str, float]:
 
 def _has_table_of_documents(model: Model) -> bool:
     tower = in_new_session(getattr(model, "attraction", None))[1]
-    by_id = isinstance(tower, EmbeddingParameter) and tower.config.use_feature == "query_doc_ids"
-    return by_id and isinstance(tower.table, Table)
+    return table_of_documents(tower) is not None

@@ -100,16 +100,11 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
     header = ["Run", "Sessions", "Clicks", "ll before", "ll", *(f"e({at})" for at in positions)]
     header += ["New", "Forgotten", "Changed"]
     left_out = ("Sessions", "Clicks", "New", "Forgotten") if short else ()
-    kept = [
-        at
-        for at in range(len(header))
-        if any(row[at] for row in rows) and header[at] not in left_out
-    ]
     caption = (
         "A chain of updates: sessions, click rate, test log-likelihood on the log of each run before and after its "
         "update, examination e relative to the first position, and ids that no earlier log has"
     )
-    return Table([header[at] for at in kept], [[row[at] for at in kept] for row in rows], caption)
+    return Table(header, rows, caption).without_empty_columns(*left_out)
 
 
 def _positions(runs: Sequence[Run]) -> list[int]:
@@ -132,8 +127,7 @@ def moved_table(update: Update) -> Table:
         for each in update.moved
     ]
     header = ["Document", "Query", "Attraction before", "After", "Standard deviations"]
-    kept = [at for at in range(len(header)) if any(row[at] for row in rows)]
     caption = (
         "Documents that the update has moved most, in standard deviations of what was known before"
     )
-    return Table([header[at] for at in kept], [[row[at] for at in kept] for row in rows], caption)
+    return Table(header, rows, caption).without_empty_columns()

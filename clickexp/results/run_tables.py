@@ -184,6 +184,4 @@ def shared_table(result: Run) -> Table:
     numbers = ["position", "last click", "value", "95% interval", "relative to first"]
     names = ["parameter", *(["layout"] if has_layouts else []), *numbers, "95% interval"]
     # of models that leave the scale of examination open, only ratios have intervals
-    kept = [at for at in range(len(names)) if any(row[at] for row in rows)]
-    header = [names[at] for at in kept]
-    return Table(header, [[row[at] for at in kept] for row in rows], "Shared parameters")
+    return Table(names, rows, "Shared parameters").without_empty_columns()

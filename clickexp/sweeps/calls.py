@@ -43,12 +43,7 @@ class PoolCalls:
         arguments: Sequence[tuple[Any, ...]],
         ended: Callable[[], None],
     ) -> list[Any]:
-        """Returns what a function returns for each tuple of arguments.
-
-        Args:
-            function: Any that pickle finds by its name.
-            arguments: Those of each call.
-            ended: Called when a call has ended.
+        """Returns what a function returns for each tuple of arguments; see `clickexp.data.shares.prepare.Calls`.
 
         Raises:
             UserError: A call raises one, or its job has died three times.

@@ -14,9 +14,9 @@ from flax import nnx
 
 from clickexp.errors import UserError
 from clickexp.models.base import Model
-from clickexp.parameters.table import NEVER_SHOWN, Rows, Table
+from clickexp.parameters.table import NEVER_SHOWN, Rows, Table, path_name
 from clickexp.utils.documents import parse_json
-from clickexp.utils.files import whole
+from clickexp.utils.files import undamaged, whole
 from clickexp.utils.text import listed
 
 KEPT = (nnx.Param, Table)
@@ -43,30 +43,27 @@ def load_model(model: Model, file: str | Path) -> Model:
         ValueError: Names, shapes or types differ.
         UserError: The file is damaged, or a number in it is none that training leaves.
     """
-    try:
-        with open(file, "rb") as stream, np.load(stream) as stored:
-            widths = {
-                name: stored[name].shape[-1:] if f"{name}/{_PRECISION}" in stored else ()
-                for name in stored
-            }
-            before = _as_stored(model, widths)
-            named, by_rank = _named(model), _by_rank(model)
-            leaves, structure = jax.tree.flatten_with_path(nnx.state(model, KEPT))
-            differ = sorted(set(stored) ^ set(named))
-            differ += [
-                name for name in named if name in stored and not _fits(stored[name], named[name])
-            ]
-            values = []
-            for name in () if differ else (_name(path) for path, _ in leaves):
-                array = stored[name]
-                _check_numbers(array, by_rank.get(name), name, file)
-                values.append(jnp.asarray(array))
-    except FileNotFoundError:
-        raise
-    except _UNREADABLE as error:
-        raise UserError(
-            f"{file} is damaged ({type(error).__name__}). Run the experiment again."
-        ) from error
+    with (
+        undamaged(file, _UNREADABLE),
+        open(file, "rb") as stream,
+        np.load(stream) as stored,
+    ):
+        widths = {
+            name: stored[name].shape[-1:] if f"{name}/{_PRECISION}" in stored else ()
+            for name in stored
+        }
+        before = _as_stored(model, widths)
+        named, by_rank = _named(model), _by_rank(model)
+        leaves, structure = jax.tree.flatten_with_path(nnx.state(model, KEPT))
+        differ = sorted(set(stored) ^ set(named))
+        differ += [
+            name for name in named if name in stored and not _fits(stored[name], named[name])
+        ]
+        values = []
+        for name in () if differ else (_name(path) for path, _ in leaves):
+            array = stored[name]
+            _check_numbers(array, by_rank.get(name), name, file)
+            values.append(jnp.asarray(array))
     if differ:
         for table, rows in before:
             table.set_value(rows)
@@ -81,13 +78,12 @@ def read_parameters(file: str | Path) -> dict[str, np.ndarray]:
     Raises:
         UserError: It is damaged.
     """
-    try:
-        with open(file, "rb") as stream, np.load(stream) as stored:
-            return {name: stored[name] for name in stored}
-    except _UNREADABLE as error:
-        raise UserError(
-            f"{file} is damaged ({type(error).__name__}). Run the experiment again."
-        ) from error
+    with (
+        undamaged(file, _UNREADABLE),
+        open(file, "rb") as stream,
+        np.load(stream) as stored,
+    ):
+        return {name: stored[name] for name in stored}
 
 
 def _as_stored(model: Model, widths: Mapping[str, tuple[int, ...]]) -> list[tuple[Table, Rows]]:
@@ -104,7 +100,7 @@ def _as_stored(model: Model, widths: Mapping[str, tuple[int, ...]]) -> list[tupl
     for path, node in nnx.iter_graph(model):
         if not isinstance(node, Table):
             continue
-        rows, name = node.get_value(), "/".join(map(str, path))
+        rows, name = node.get_value(), path_name(path)
         if f"{name}/{_PRECISION}" not in widths:
             changed = rows.point()
         elif widths.get(name) == (rows.with_sites().width,):
@@ -119,7 +115,7 @@ def _as_stored(model: Model, widths: Mapping[str, tuple[int, ...]]) -> list[tupl
 def _by_rank(model: Model) -> dict[str, int]:
     """The column of x in tables that have one: `NEVER_SHOWN` in rows without documents in the training log."""
     tables = {path: node for path, node in nnx.iter_graph(model) if isinstance(node, Table)}
-    rows = {"/".join(map(str, path)): node.get_value() for path, node in tables.items()}
+    rows = {path_name(path): node.get_value() for path, node in tables.items()}
     return {name: each.numbers for name, each in rows.items() if each.by_rank}
 
 

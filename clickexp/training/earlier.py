@@ -11,6 +11,7 @@ from flax import nnx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float, Integer
 
+from clickexp.parameters.table import path_name
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Leaf
@@ -24,7 +25,7 @@ def shared_names(params: nnx.State) -> list[str]:
     """Returns the names of shared parameters in the order in which they are ravelled, such as examination/weight[3]."""
     found = []
     for path, variable in nnx.to_flat_state(params):
-        name, value = "/".join(map(str, path)), variable.get_value()
+        name, value = path_name(path), variable.get_value()
         indices = range(np.size(value))
         found += [f"{name}[{index}]" for index in indices] if np.shape(value) else [name]
     return found

@@ -13,6 +13,7 @@ from clickexp.data.description import Numbering
 from clickexp.errors import ConfigError, DataError, UserError
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import Table
+from clickexp.parameters.table import path_name
 from clickexp.posteriors.exported import row_tables
 from clickexp.posteriors.rows import newton_refined
 from clickexp.posteriors.shared import SharedPosterior, shared_estimate
@@ -63,9 +64,8 @@ class EarlierRun:
         Raises:
             ConfigError: It has not finished, or has kept no model.
         """
-        folder = (
-            Path(settings.run or "").expanduser().resolve()
-        )  # a link may point elsewhere tomorrow
+        # a link may point elsewhere tomorrow
+        folder = Path(settings.run or "").expanduser().resolve()
         where = f"prior.run={settings.run}"
         if not folder.is_dir():
             raise ConfigError(
@@ -105,9 +105,8 @@ class EarlierRun:
     @property
     def until(self) -> int | None:
         """Time of the last session of the chain; None where no log has times."""
-        update, origin = self.result.update, self.result.origin
-        known = [each.until for each in (update, origin) if each is not None]
-        return max((each for each in known if each is not None), default=None)
+        parts = self.result.update, self.result.origin
+        return _latest(*(each.until for each in parts if each is not None))
 
     def identity(self) -> dict[str, str]:
         """Returns what makes a training from the run another than one from another run."""
@@ -158,15 +157,40 @@ class EarlierRun:
         return after(self.settings.half_life), after(self.settings.shared_half_life)
 
     def continued(self, model: Model, until: int | None) -> "Continued":
-        """Gives a model what the run knows; see `Continued.of`."""
-        return Continued.of(self, model, until)
+        """Gives a model the parameters of the run, and its rows what the run knows of them.
+
+        Args:
+            model: Built for the new log and that of the run.
+            until: Time of the last session of the new log, in microseconds.
+
+        Raises:
+            ConfigError: The run is of another model, or what it has learned has no posterior.
+        """
+        stored = read_parameters(self.folder / MODEL)
+        if self.settings.warm:
+            take_over(model, stored, self.positions, None)
+            return Continued(self, until, stored, EarlierLogs(), Seen())
+        _check_posteriors(model, stored, self.folder)
+        rows, shared = self.kept(until)
+        taken = take_over(model, stored, self.positions, rows)
+        seen = Seen.load(self.folder / SEEN).forgetting(rows)
+        prior = None
+        if (self.folder / SHARED).is_file():
+            posterior = _renamed(SharedPosterior.load(self.folder / SHARED), taken.places)
+            prior = prior_of(model, posterior, shared)
+        logs = EarlierLogs(_documents(seen, model), prior)
+        return Continued(self, until, stored, logs, seen, taken.forgotten)
+
+    @property
+    def sessions(self) -> int:
+        """Training sessions of the run and of those before it."""
+        before = self.result.update
+        return self.result.data.sessions.get("train", 0) if before is None else before.sessions
 
     def describe(self) -> str:
         """Returns a line on the run and its logs."""
-        before = self.result.update
-        sessions = self.result.data.sessions.get("train", 0) if before is None else before.sessions
         kind = "start" if self.settings.warm else "prior"
-        return f"{kind}: {display_path(self.folder)}, {self.updates} logs, {sessions:,} training sessions"
+        return f"{kind}: {display_path(self.folder)}, {self.updates} logs, {self.sessions:,} training sessions"
 
     def advice(self, dataset: Dataset) -> str | None:
         """Returns a line on what a reader should know of an update by a log."""
@@ -216,33 +240,6 @@ class Continued:
     forgotten: float = 0.0
     changes: Sequence[Change] = ()
     before: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, run: EarlierRun, model: Model, until: int | None) -> "Continued":
-        """Gives a model the parameters of a run, and its rows what the run knows of them.
-
-        Args:
-            run: The run.
-            model: Built for the new log and that of the run.
-            until: Time of the last session of the new log, in microseconds.
-
-        Raises:
-            ConfigError: The run is of another model, or what it has learned has no posterior.
-        """
-        stored = read_parameters(run.folder / MODEL)
-        if run.settings.warm:
-            take_over(model, stored, run.positions, None)
-            return cls(run, until, stored, EarlierLogs(), Seen())
-        _check_posteriors(model, stored, run.folder)
-        rows, shared = run.kept(until)
-        taken = take_over(model, stored, run.positions, rows)
-        seen = Seen.load(run.folder / SEEN).forgetting(rows)
-        prior = None
-        if (run.folder / SHARED).is_file():
-            posterior = _renamed(SharedPosterior.load(run.folder / SHARED), taken.places)
-            prior = prior_of(model, posterior, shared)
-        logs = EarlierLogs(_documents(seen, model), prior)
-        return cls(run, until, stored, logs, seen, taken.forgotten)
 
     def again(self, model: Model) -> None:
         """Gives a model the parameters of the run once more."""
@@ -305,16 +302,13 @@ class Continued:
             dataset: Its data.
             origin: Where they come from.
         """
-        run, earlier = self.run, self.run.result.update
-        sessions = run.result.data.sessions.get("train", 0) if earlier is None else earlier.sessions
+        run = self.run
         return Update(
             run=display_path(run.folder),
             updates=run.updates,
-            sessions=sessions + dataset.train.count,
+            sessions=run.sessions + dataset.train.count,
             logs=[*dict.fromkeys([*run.logs, *logs_of(origin)])],
-            until=max(
-                (each for each in (run.until, origin.until) if each is not None), default=None
-            ),
+            until=_latest(run.until, origin.until),
             forgotten=self.forgotten,
             new_documents=max(dataset.query_doc_pairs - run.query_doc_pairs, 0),
             warm=run.settings.warm,
@@ -322,6 +316,10 @@ class Continued:
             before=dict(self.before),
             moved=moved(model, self.stored, dataset.names),
         )
+
+
+def _latest(*times: int | None) -> int | None:
+    return max((each for each in times if each is not None), default=None)
 
 
 def describe_change(change: Change) -> str:
@@ -388,7 +386,7 @@ def _documents(seen: Seen, model: Model) -> dict[tuple, Documents]:
     """Returns the documents of tables that may have more rows now, by path."""
     found = {}
     for path, node in _tables(model).items():
-        each = seen.documents.get("/".join(map(str, path)))
+        each = seen.documents.get(path_name(path))
         if each is None:
             continue
         more = len(node.get_value().values) - len(each.sums)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +15,10 @@ from clickexp.models.roles import Index
 from clickexp.parameters import EmbeddingParameter, PositionParameter, Rows, Table
 from clickexp.parameters.compressed import CompressedEmbedding
 from clickexp.parameters.layouts import CellParameter
-from clickexp.parameters.table import LEAST_SITE, Prior, powers
+from clickexp.parameters.table import LEAST_SITE, Prior, path_name, powers
 from clickexp.posteriors.intervals import components
 from clickexp.training.checkpoint import KEPT
+from clickexp.utils.blocks import blocks
 
 _BLOCK = 1 << 16
 """Rows that are computed in double precision at a time."""
@@ -60,7 +61,7 @@ def take_over(model: Model, stored: Arrays, positions: int, kept: float | None) 
     places, known, lost = {}, 0.0, 0.0
     taken = []
     for path, variable in nnx.to_flat_state(state):
-        name = "/".join(map(str, path))
+        name = path_name(path)
         if isinstance(variable, Table):
             _check_rows(model, path, variable, stored[name], positions)
             rows = grown_rows(variable.get_value(), name, stored)
@@ -82,7 +83,7 @@ def take_over(model: Model, stored: Arrays, positions: int, kept: float | None) 
 
 
 def _check_names(state: nnx.State, stored: Arrays) -> None:
-    names = {"/".join(map(str, path)) for path, _ in nnx.to_flat_state(state)}
+    names = {path_name(path) for path, _ in nnx.to_flat_state(state)}
     kinds = {name for name in stored if "/prior/" not in name and not name.endswith("/log_ranks")}
     if differ := sorted(names ^ kinds):
         raise ConfigError(
@@ -96,7 +97,7 @@ def _check_rows(
     """ConfigError where a table has another size than in the run, and its rows would be those of other documents."""
     if len(stored) == len(table.get_value().values):
         return
-    tower, name = _node(model, path[:-1]), "/".join(map(str, path))
+    tower, name = _node(model, path[:-1]), path_name(path)
     if isinstance(tower, CellParameter):
         raise ConfigError(
             "prior: this log has other layouts, or other positions, than that run, and rows of layouts cannot grow. "
@@ -130,7 +131,7 @@ def _places(
     model: Model, path: tuple, old: np.ndarray, value: np.ndarray, positions: int
 ) -> Places:
     """Returns the new places of numbers by position, or by position and that of the last click above."""
-    name, tower = "/".join(map(str, path)), _node(model, path[:-1])
+    name, tower = path_name(path), _node(model, path[:-1])
     if not isinstance(tower, PositionParameter) or old.ndim != 1 or len(old) > len(value):
         raise ConfigError(
             f"prior: {name} has {old.shape} numbers there, and {value.shape} here. {_REMEDY}"
@@ -180,7 +181,7 @@ def _with_sites(rows: Rows, kept: float) -> tuple[Rows, float]:
     tau = math.exp(float(rows.prior.log_precision))
     room = rows.with_sites()
     values, known = np.array(room.values), 0.0
-    for part in _blocks(len(values)):
+    for part in blocks(len(values), _BLOCK):
         block = values[part].astype(np.float64)
         offsets, spreads = block[:, : rows.dim], block[:, rows.dim : rows.numbers]
         shown = (block[:, : rows.numbers] != 0).any(axis=1, keepdims=True)
@@ -205,7 +206,3 @@ def _centers(rows: Rows, prior: Prior, block: np.ndarray) -> np.ndarray:
     known = np.where(np.isfinite(x), x, 0.0)
     of_ranks = np.asarray(powers(known), np.float64) @ np.asarray(prior.slopes, np.float64)
     return mean + np.where(np.isfinite(x)[:, None], of_ranks, 0.0)
-
-
-def _blocks(rows: int) -> Iterator[slice]:
-    yield from (slice(start, start + _BLOCK) for start in range(0, rows, _BLOCK))

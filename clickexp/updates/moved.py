@@ -8,8 +8,9 @@ from scipy.special import expit
 
 from clickexp.data.names import read_names
 from clickexp.models import Model
-from clickexp.parameters import EmbeddingParameter, Table
-from clickexp.posteriors.documents import ROLES, tower_of
+from clickexp.parameters import EmbeddingParameter
+from clickexp.parameters.table import path_name
+from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.runs.run import Moved
 from clickexp.updates.growth import grown_rows
 
@@ -30,20 +31,18 @@ def moved(model: Model, stored: Mapping[str, np.ndarray], names: np.ndarray | No
         The documents; none where attraction is no table of documents with posteriors of one number.
     """
     tower = tower_of(model, ROLES["attraction"])
-    if not isinstance(tower, EmbeddingParameter) or tower.config.use_feature != "query_doc_ids":
-        return []
-    table = tower.table
-    if not isinstance(table, Table) or not table.get_value().has_posteriors:
+    table = table_of_documents(tower)
+    if table is None or not isinstance(tower, EmbeddingParameter):
         return []
     rows = table.get_value()
-    if rows.dim != 1:
+    if not rows.has_posteriors or rows.dim != 1:
         return []
-    path = next("/".join(map(str, path)) for path, node in nnx.iter_graph(model) if node is table)
-    earlier = grown_rows(rows, path, stored)
+    path = next(path for path, node in nnx.iter_graph(model) if node is table)
+    earlier = grown_rows(rows, path_name(path), stored)
     shown = np.asarray((earlier.values[:, : earlier.numbers] != 0).any(axis=1))
     sd = np.asarray(earlier.deviations(earlier.values))[:, 0]
     before = np.asarray(earlier.means(earlier.values))[:, 0]
-    before = before + float(stored.get(path.replace("table", "baseline"), 0.0))
+    before = before + float(stored.get(path_name((*path[:-1], "baseline")), 0.0))
     baseline = 0.0 if tower.baseline is None else float(tower.baseline[...])
     after = np.asarray(rows.means(rows.values))[:, 0] + baseline
     distance = np.where(shown, (after - before) / sd, 0.0)

@@ -9,13 +9,12 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Float
 
-from clickexp.errors import UserError
 from clickexp.models import Model
-from clickexp.parameters import EmbeddingParameter
-from clickexp.posteriors.documents import ROLES, tower_of
+from clickexp.parameters.table import path_name
+from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.posteriors.policy_prior import Queries
 from clickexp.training.sparse.learned_priors import Documents
-from clickexp.utils.files import whole
+from clickexp.utils.files import undamaged, whole
 
 _LISTS, _LABELS = "lists", "queries"
 
@@ -40,7 +39,7 @@ class Seen:
             documents: By the path of the table.
             queries: See the class.
         """
-        return cls({"/".join(map(str, path)): each for path, each in documents.items()}, queries)
+        return cls({path_name(path): each for path, each in documents.items()}, queries)
 
     @property
     def lists(self) -> Float[np.ndarray, " ids"] | None:
@@ -59,13 +58,9 @@ class Seen:
 
     def impressions(self, model: Model) -> Float[np.ndarray, " ids"] | None:
         """Returns how often training has shown each document; None where attraction is no table of them."""
-        tower = tower_of(model, ROLES["attraction"])
-        if not isinstance(tower, EmbeddingParameter) or tower.config.use_feature != "query_doc_ids":
-            return None
-        names = (
-            "/".join(map(str, path)) for path, node in nnx.iter_graph(model) if node is tower.table
-        )
-        documents = self.documents.get(next(names, ""))
+        table = table_of_documents(tower_of(model, ROLES["attraction"]))
+        names = (path_name(path) for path, node in nnx.iter_graph(model) if node is table)
+        documents = None if table is None else self.documents.get(next(names))
         return None if documents is None else np.asarray(documents.sums)[:, 0]
 
     def save(self, file: Path) -> None:
@@ -82,18 +77,11 @@ class Seen:
     @classmethod
     def load(cls, file: Path) -> "Seen":
         """Reads what `save` wrote; UserError where it is damaged."""
-        try:
-            with file.open("rb") as stream, np.load(stream) as stored:
-                arrays = {name: stored[name] for name in stored}
+        with undamaged(file), file.open("rb") as stream, np.load(stream) as stored:
+            arrays = {name: stored[name] for name in stored}
             labels, lists = arrays.pop(_LABELS, None), arrays.pop(_LISTS, None)
             names = {name.rpartition("/")[0] for name in arrays}
             documents = {
                 name: Documents(arrays[f"{name}/sums"], arrays[f"{name}/squares"]) for name in names
             }
             return cls(documents, None if lists is None else Queries(labels, lists))
-        except FileNotFoundError:
-            raise
-        except Exception as error:
-            raise UserError(
-                f"{file} is damaged ({type(error).__name__}). Run the experiment again."
-            ) from error

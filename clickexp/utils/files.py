@@ -20,6 +20,26 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 
 @contextlib.contextmanager
+def undamaged(
+    file: str | Path, errors: tuple[type[Exception], ...] = (Exception,)
+) -> Iterator[None]:
+    """Reads a file of a run in its block: a UserError where that fails; FileNotFoundError where there is none.
+
+    Args:
+        file: The file.
+        errors: What says that it is damaged.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except errors as error:
+        raise UserError(
+            f"{file} is damaged ({type(error).__name__}). Run the experiment again."
+        ) from error
+
+
+@contextlib.contextmanager
 def whole(file: Path) -> Iterator[Path]:
     """Yields the path to write a file to, which gets its name once it is complete and on the disk.
 

@@ -6,8 +6,8 @@ python scripts/bench/daily.py --policy medium                 # lists in the ord
 python scripts/bench/daily.py --rows 100000 1000000 10000000  # what a step costs with what earlier logs say
 python scripts/bench/daily.py --log FOLDER                    # real search sessions, dataset=tiangong_st, in five parts
 
-Of the pairs, 55% are there on the first day, and the others appear over the days. Drifts come on day 6: `jump` draws
-30% of the attractions anew, and `layout` makes examination fall faster.
+Of the pairs, 55% are there on the first day, and the others appear over the days. Drifts come on day 6:
+`jump` resamples 30% of the attractions, and `layout` makes examination fall faster.
 """
 
 import argparse

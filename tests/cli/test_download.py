@@ -6,11 +6,11 @@ import os
 import re
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import polars as pl
 import pytest
+from local_server import LocalServer
 from places import ROOT
 
 from clickexp.cli import download as module
@@ -21,24 +21,12 @@ from clickexp.errors import ConfigError, DataError, UserError
 COMMIT = "a" * 40
 
 
-class Hub(ThreadingHTTPServer):
+class Hub(LocalServer):
     """Has the files of one repository; `damaged` ones have other content than their checksum says."""
 
-    daemon_threads = True
-
     def __init__(self, files, damaged=()):
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.files, self.damaged, self.fetched = files, damaged, []
-        self.thread = threading.Thread(target=self.serve_forever, daemon=True)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *error):
-        self.shutdown()
-        self.server_close()
-        self.thread.join()
 
     def entry(self, path):
         content = self.files[path]

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from refusals import refuses
+from stored_logs import write_table as write
 from untrained import new_run
 
 from clickexp.data.ingest import pages
@@ -70,16 +71,6 @@ def shuffled(rows, seed=1):
     """The rows apart, and one of them twice; pages begin in another order."""
     order = np.random.default_rng(seed).permutation(len(rows))
     return pl.concat([rows[order], rows[order[:1]]])
-
-
-def write(table, path):
-    if path.suffix == ".parquet":
-        table.write_parquet(path)
-    elif path.suffix == ".jsonl":
-        table.write_ndjson(path)
-    else:
-        table.write_csv(path)
-    return path
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])

@@ -1,4 +1,4 @@
-"""A share of the files of a log, read into a prepared log with ids of its own."""
+"""A share of the files of a log, read into a prepared log with separate ids."""
 
 import shutil
 from collections.abc import Mapping

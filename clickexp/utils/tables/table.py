@@ -1,7 +1,7 @@
 """A table for a reader, whatever it is drawn as: `terminal`, `html`, `markdown` and `latex` draw it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,16 @@ class Table:
     title: str = ""
     notes: Sequence[str] = ()
     long: bool = False
+
+    def without_empty_columns(self, *others: str) -> "Table":
+        """Returns the table without columns that are empty in every row, and without others."""
+        kept = [
+            at
+            for at, name in enumerate(self.header)
+            if any(row[at] for row in self.rows) and name not in others
+        ]
+        rows = [[row[at] for at in kept] for row in self.rows]
+        return replace(self, header=[self.header[at] for at in kept], rows=rows)
 
     @property
     def sides(self) -> str:

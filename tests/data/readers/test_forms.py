@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from refusals import refuses
+from stored_logs import write_table as write
 
 from clickexp.data import open_counts, open_impressions, open_lists, prepare
 from clickexp.errors import DataError
@@ -35,16 +36,6 @@ def pages(clicks=CLICKS, grades=GRADES):
     """The same as lists."""
     documents = [["d0", "d1"]] * 5
     return pl.DataFrame({"query_doc_ids": documents, "clicks": clicks, "labels": grades})
-
-
-def write(table, path):
-    if path.suffix == ".parquet":
-        table.write_parquet(path)
-    elif path.suffix == ".jsonl":
-        table.write_ndjson(path)
-    else:
-        table.write_csv(path)
-    return path
 
 
 def values(dataset, name):
