@@ -17,10 +17,10 @@ from clickexp.models import (
     UserBrowsingModel,
 )
 from clickexp.parameters import EmbeddingParameterConfig, HashEmbedding
-from clickexp.parameters.table import powers
-from clickexp.training import Trainer
+from clickexp.parameters.table import Table, powers
+from clickexp.training import NaturalGradient, Trainer
 from clickexp.training.checkpoint import read_parameters, save_model
-from clickexp.training.sparse.learned_priors import _refitted
+from clickexp.training.sparse import learned_priors, packing
 from clickexp.updates.growth import take_over
 
 RANKS, PAIRS, MORE = 4, 30, 37
@@ -128,10 +128,13 @@ def test_a_prior_that_becomes_wide_leaves_rows_that_are_normal():
     model = PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
     rows = model.attraction.table.get_value().with_sites()
     values = np.array(rows.values)
-    values[3, :2], values[3, -2:] = [0.3, 0.1], [-2.5, 0.2]
-    values[4, :2], values[4, -2:] = [2.0, -0.5], [1.0, 1.0]
+    values[3, -2:], values[4, -2:] = [-2.5, 0.2], [1.0, 33.0]
     prior = dataclasses.replace(rows.prior, log_precision=jnp.log(jnp.float32(10.0)))
-    wide = _refitted(dataclasses.replace(rows, values=jnp.asarray(values), prior=prior), prior)
+    rows = dataclasses.replace(rows, values=jnp.asarray(values), prior=prior)
+    model.attraction.table.set_value(rows)
+    tables = packing.pack(nnx.state(model, Table), NaturalGradient(0.5))
+    tables = packing.learned(learned_priors.refit_priors(tables))
+    wide = tables["attraction"]["table"].get_value()
     assert float(jnp.exp(wide.prior.log_precision)) < 2.5 and np.isfinite(wide.values[:, :2]).all()
 
 
