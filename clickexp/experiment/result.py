@@ -18,6 +18,7 @@ from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.references import references
+from clickexp.experiment.backward import of_last_log
 from clickexp.experiment.build import Parts
 from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
@@ -98,7 +99,9 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)
     if parts.continued is not None:
-        result["update"] = parts.continued.update(model, dataset, parts.origin).model_dump()
+        backward = of_last_log(parts, parts.continued.run)
+        update = parts.continued.update(model, dataset, parts.origin, backward)
+        result["update"] = update.model_dump()
     if settings.report:
         result["references"] = references(model, dataset, trainer.evaluator, groups)
     drawn = evaluate_draws(

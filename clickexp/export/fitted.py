@@ -33,7 +33,7 @@ from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
 from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import accepted
-from clickexp.utils.sources import is_remote, source_path
+from clickexp.utils.sources import source_path
 
 _NO_INTERVALS = (
     "Impressions and clicks are counts of this log; intervals of documents need that of the run"
@@ -155,7 +155,7 @@ def _dataset_node(
     for key in origin.sources:
         part, _, name = key.partition(".")
         if part == "dataset" and isinstance(node.get(name), str):
-            node[name] = _located(node[name], origin.directory)
+            node[name] = origin.located(node[name])
     if path is not None:
         if "path" not in node:
             raise UserError(
@@ -168,14 +168,6 @@ def _dataset_node(
             f"{node['path']}: the log of {run} is not there. Say where it is with --dataset PATH."
         )
     return node
-
-
-def _located(path: str, directory: str) -> str:
-    """Returns a path that was given where a run was started, or as it is where that directory does not have it."""
-    if is_remote(place := source_path(path)):
-        return path
-    there = Path(directory) / place
-    return str(there) if there.exists() else path
 
 
 def _describe_other_log(

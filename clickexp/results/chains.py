@@ -19,8 +19,8 @@ _LL = "ll"
 def chain_of(run: Run) -> list[Run]:
     """Returns the runs that a run goes on from, the oldest first, and itself; those that are not there are left out."""
     found = [run]
-    while (update := found[0].update) is not None and len(found) < _MOST:
-        folder = _folder_of(update, found[0])
+    while found[0].update is not None and len(found) < _MOST:
+        folder = folder_before(found[0])
         try:
             earlier = Run.read(folder) if (folder / RESULT).is_file() else None
         except UserError:
@@ -31,19 +31,17 @@ def chain_of(run: Run) -> list[Run]:
     return found
 
 
-def _folder_of(update: Update, run: Run) -> Path:
-    """Returns the folder of the earlier run, from where the run was started."""
+def folder_before(run: Run) -> Path:
+    """Returns the folder of the run that an update goes on from, from where the update was started."""
     there = Path() if run.origin is None else Path(run.origin.directory)
-    return there / Path(update.run).expanduser()
+    return there / Path("" if run.update is None else run.update.run).expanduser()
 
 
 def chains(runs: Sequence[Run]) -> list[list[Run]]:
     """Returns the chains among runs, of two at least, the oldest run of each first."""
     by_folder = {run.folder.resolve(): run for run in runs}
     before = {
-        run.folder.resolve(): _folder_of(run.update, run).resolve()
-        for run in runs
-        if run.update is not None
+        run.folder.resolve(): folder_before(run).resolve() for run in runs if run.update is not None
     }
     last = [folder for folder in before if folder not in before.values()]
     found = []
@@ -72,6 +70,12 @@ def before_update(run: Run) -> float | None:
     return None if run.update is None else run.update.before.get(_LL)
 
 
+def after_next(runs: Sequence[Run]) -> list[float | None]:
+    """Returns the test log-likelihood on the log of each run of a chain of the model of the run after it."""
+    updates = [run.update for run in runs[1:]]
+    return [*(None if each is None else each.backward.get(_LL) for each in updates), None]
+
+
 def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
     """Returns a row per run of a chain.
 
@@ -81,7 +85,7 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
     """
     positions = _positions(runs)
     rows = []
-    for run in runs:
+    for run, later in zip(runs, after_next(runs), strict=True):
         update = run.update
         ratios = {each.position: each.relative for each in run.propensity if not each.layout}
         rows.append(
@@ -91,18 +95,27 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
                 number(click_rate(run), missing=""),
                 number(before_update(run), missing=""),
                 number(run.test.get(_LL), missing=""),
+                number(later, missing=""),
                 *(number(ratios.get(position), missing="") for position in positions),
                 "" if update is None else f"{update.new_documents:,}",
                 "" if update is None else f"{update.forgotten:.0%}",
                 "" if update is None else ", ".join(each.parameter for each in update.changes),
             ]
         )
-    header = ["Run", "Sessions", "Clicks", "ll before", "ll", *(f"e({at})" for at in positions)]
+    header = [
+        "Run",
+        "Sessions",
+        "Clicks",
+        "ll before",
+        "ll",
+        "ll next",
+        *(f"e({at})" for at in positions),
+    ]
     header += ["New", "Forgotten", "Changed"]
     left_out = ("Sessions", "Clicks", "New", "Forgotten") if short else ()
     caption = (
         "A chain of updates: sessions, click rate, test log-likelihood on the log of each run before and after its "
-        "update, examination e relative to the first position, and ids that no earlier log has"
+        "update and after the next one, examination e relative to the first position, and ids that no earlier log has"
     )
     return Table(header, rows, caption).without_empty_columns(*left_out)
 

@@ -17,6 +17,7 @@ from clickexp.parameters.table import path_name
 from clickexp.posteriors.exported import row_tables
 from clickexp.posteriors.rows import newton_refined
 from clickexp.posteriors.shared import SharedPosterior, shared_estimate
+from clickexp.results.chains import folder_before
 from clickexp.runs.run import Change, Origin, Run, Update
 from clickexp.runs.settings import PriorSettings
 from clickexp.runs.store import ENCODING, IDS, MODEL, RESULT, SEEN, SHARED
@@ -85,6 +86,14 @@ class EarlierRun:
         """How the run numbers documents and categories, as readers take it; new ones come behind."""
         files = {"ids": self.folder / IDS, "learned": self.folder / ENCODING}
         return {name: Numbering(file, True) for name, file in files.items() if file.is_file()}
+
+    @property
+    def numberings_before(self) -> dict[str, Numbering]:
+        """How the log of the run was numbered, or is where the run before it is gone: to the same ids."""
+        if self.result.update is None:
+            return {}
+        before = folder_before(self.result)
+        return replace(self, folder=before).numberings or self.numberings
 
     @property
     def positions(self) -> int:
@@ -294,13 +303,16 @@ class Continued:
             nnx.update(model, nnx.state(newton_refined(model, row_tables(model), train), Table))
         return replace(self, changes=found) if found else None
 
-    def update(self, model: Model, dataset: Dataset, origin: Origin) -> Update:
+    def update(
+        self, model: Model, dataset: Dataset, origin: Origin, backward: Mapping[str, float]
+    ) -> Update:
         """Returns what a run says of the chain that it belongs to.
 
         Args:
             model: The fitted model.
             dataset: Its data.
             origin: Where they come from.
+            backward: Test metrics of the model on the test set of the run before.
         """
         run = self.run
         return Update(
@@ -314,6 +326,7 @@ class Continued:
             warm=run.settings.warm,
             changes=[*self.changes],
             before=dict(self.before),
+            backward=dict(backward),
             moved=moved(model, self.stored, dataset.names),
         )
 

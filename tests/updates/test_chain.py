@@ -101,6 +101,26 @@ def test_a_chain_says_what_it_is_of(first, second):
     assert all(abs(each.deviations) > 1 and each.query for each in update.moved)
 
 
+def test_the_last_log_is_predicted_again(first, second, tmp_path):
+    """By the updated model, on the test sessions of the run before, whose ids it knows."""
+    backward = second.result.update.backward
+    ids = first.dataset.test.column("query_doc_ids")
+    clicks = first.dataset.test.column("clicks").astype(bool)
+    positions = np.broadcast_to(np.arange(1, RANKS + 1), ids.shape)
+    batch = {"query_doc_ids": ids, "positions": positions, "mask": np.ones(ids.shape, bool)}
+    log_clicks = np.asarray(second.model.predict_clicks(batch), np.float64)
+    ll = np.where(clicks, log_clicks, np.log1p(-np.exp(log_clicks))).mean()
+    assert backward["ll"] == pytest.approx(ll, abs=1e-5)
+    third = fitted(tmp_path / "day3", log_of(5, 14, 4), f"prior={second.folder}")
+    assert third.result.update.backward["ll"] < 0
+    (second.folder.with_suffix(".parquet")).rename(tmp_path / "moved.parquet")
+    try:
+        gone = fitted(tmp_path / "day4", log_of(6, 14, 5), f"prior={second.folder}")
+    finally:
+        (tmp_path / "moved.parquet").rename(second.folder.with_suffix(".parquet"))
+    assert gone.result.update.backward == {}
+
+
 def test_two_days_know_more_than_one(first, second):
     """Rows that both days show are surer than after the first, as are ratios of examination."""
     rows = [run.model.attraction.table.get_value() for run in (first, second)]
