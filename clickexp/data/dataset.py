@@ -70,6 +70,7 @@ class Dataset:
         notes: Counts that the reader reports, for `describe`.
         names: Bytes of the file that names the ids from 1, mapped; see `clickexp.data.names`.
         encoding: What was learned of the training sessions to encode columns, where there are any to encode.
+        largest: Values of columns of whole numbers that a model has room for, whatever the sessions have.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Dataset:
     notes: Mapping[str, int | str] = field(default_factory=dict)
     names: np.ndarray | None = None
     encoding: Encoding | None = None
+    largest: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def click_rate(self) -> float:
@@ -109,10 +111,10 @@ class Dataset:
             return None
         return int(np.min(times)), int(np.max(times))
 
-    @property
-    def columns(self) -> Mapping[str, int]:
+    @cached_property
+    def columns(self) -> "Largest":
         """Largest value of each further column of whole numbers, or derived one, found when it is asked for."""
-        return _Largest(self)
+        return Largest(self)
 
     @property
     def categories(self) -> Mapping[str, Names]:
@@ -154,12 +156,13 @@ class Dataset:
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
     def sizes(self) -> dict[str, Any]:
-        """Sessions of each part, query-document pairs and positions."""
+        """Sessions of each part, query-document pairs and positions, and the largest values that a model asked for."""
         sessions = {name: part.count for name, part in self.parts.items()}
         return {
             "sessions": sessions,
             "query_doc_pairs": self.query_doc_pairs,
             "positions": self.positions,
+            "columns": {**self.largest, **self.columns.known},
         }
 
     def first(self, sessions: int | None) -> "Dataset":
@@ -171,12 +174,15 @@ class Dataset:
             **{name: part.slice(0, min(sessions, part.count)) for name, part in self.parts.items()},
         )
 
-    def covering(self, query_doc_pairs: int, positions: int) -> "Dataset":
-        """The dataset for a model of at least so many ids and positions, as earlier logs have."""
+    def covering(
+        self, query_doc_pairs: int, positions: int, largest: Mapping[str, int]
+    ) -> "Dataset":
+        """The dataset for a model of at least so many ids, positions and values of columns, as earlier logs have."""
         pairs = max(self.query_doc_pairs, query_doc_pairs)
         parts = {name: part.with_pairs(pairs) for name, part in self.parts.items()}
         positions = max(self.positions, positions)
-        return replace(self, **parts, query_doc_pairs=pairs, positions=positions)
+        sizes: dict[str, Any] = {"query_doc_pairs": pairs, "positions": positions}
+        return replace(self, **parts, **sizes, largest=dict(largest))
 
     def describe(self) -> str:
         """One line of counts for the reader."""
@@ -194,11 +200,16 @@ class Dataset:
         )
 
 
-class _Largest(Mapping[str, int]):
-    """Largest values over all parts of a dataset by column; ids and positions have theirs in the dataset."""
+class Largest(Mapping[str, int]):
+    """Largest values over all parts of a dataset by column; ids and positions have theirs in the dataset.
+
+    Attributes:
+        known: Those that were asked for.
+    """
 
     def __init__(self, dataset: Dataset):
-        self._parts = list(dataset.parts.values())
+        self.known: dict[str, int] = {}
+        self._parts, self._least = list(dataset.parts.values()), dataset.largest
         known = ("query_doc_ids", "clicks", "lengths", "positions")
         packed, derived = dataset.train.columns, dataset.train.derived
         self._names = [
@@ -211,7 +222,10 @@ class _Largest(Mapping[str, int]):
     def __getitem__(self, name: str) -> int:
         if name not in self._names:
             raise KeyError(name)
-        return max(part.bounds(name)[1] for part in self._parts)
+        if name not in self.known:
+            largest = max(part.bounds(name)[1] for part in self._parts)
+            self.known[name] = max(largest, self._least.get(name, 0))
+        return self.known[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

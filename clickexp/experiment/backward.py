@@ -34,8 +34,9 @@ def of_last_log(parts: Parts, run: "EarlierRun") -> Mapping[str, float]:
     if origin is None or dataset.fingerprint() != origin.fingerprint:
         parts.logger.message(f"the log of {run.folder} has changed: its test set is left out")
         return {}
-    sizes = parts.dataset.query_doc_pairs, parts.dataset.positions
-    dataset = parts.model.prepare(dataset.covering(*sizes))
+    here = parts.dataset
+    dataset = dataset.covering(here.query_doc_pairs, here.positions, here.largest)
+    dataset = parts.model.prepare(dataset)
     return parts.trainer.evaluate(parts.model, dataset.test).compute()
 
 

@@ -128,9 +128,9 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     )
     if run is not None:
         run.check(dataset, origin)
-        dataset = dataset.covering(run.query_doc_pairs, run.positions)
+        dataset = dataset.covering(run.query_doc_pairs, *run.sizes)
     model = build_model(config.new_model, dataset, settings.seed)
-    dataset = model.prepare(dataset)
+    dataset = model.prepare(dataclasses.replace(dataset, largest=dict(dataset.columns.known)))
     continued = None if run is None else run.continued(model, origin.until)
     _check_features(model, config.reads, dataset)
     if (advice := _unread_columns(model, config.values, dataset)) is not None:

@@ -34,7 +34,7 @@ from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.memory import peak_memory
 from clickexp.updates.seen import Seen
-from clickexp.updates.shared import combined, pull_on
+from clickexp.updates.shared import combined
 from clickexp.utils.documents import plain
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
@@ -184,9 +184,12 @@ def _shared_intervals(parts: Parts) -> _Part:
         return {}
     try:
         report = partial(parts.logger.progress, "intervals", 0)
-        prior = None if parts.continued is None else parts.continued.logs.shared
-        pull = {} if prior is None else pull_on(parts.model, prior)
-        posterior = shared_posterior(parts.model, parts.dataset.train, report, pull)
+        continued = parts.continued
+        prior = None if continued is None else continued.logs.shared
+        if continued is None or continued.run.settings.warm:
+            posterior = shared_posterior(parts.model, parts.dataset.train, report)
+        else:
+            posterior = continued.own
         if posterior is None and prior is None:
             return {}
         if posterior is not None and parts.model.separates_examination:

@@ -99,7 +99,7 @@ def fitted(
     dataset = opened[key]
     is_another = dataset.fingerprint() != origin.fingerprint
     sizes = Run.read(run).data
-    dataset = dataset.covering(sizes.query_doc_pairs or 0, sizes.positions or 0)
+    dataset = dataset.covering(sizes.query_doc_pairs or 0, sizes.positions or 0, sizes.columns)
     model = _made(Model, lambda: build_model(new_model, dataset, config["seed"]), config["model"])
     described = _describe_other_log(run, node, model, dataset, ids) if is_another else ""
     try:

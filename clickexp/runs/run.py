@@ -105,12 +105,14 @@ class DataSizes(_Document):
         sessions: Of each part.
         query_doc_pairs: The largest id.
         positions: The largest position.
+        columns: The largest value of each column of whole numbers that the model has room for.
         lists_seen: Share of the labelled lists whose documents training has shown together.
     """
 
     sessions: dict[str, int] = {}
     query_doc_pairs: int | None = None
     positions: int | None = None
+    columns: dict[str, int] = {}
     lists_seen: float | None = None
 
 

@@ -30,7 +30,7 @@ def _likelihoods(runs: Sequence[Run], axes: Axes) -> None:
     series = {
         "after": [run.test.get("ll") for run in runs],
         "before": [before_update(run) for run in runs],
-        "after the next": after_next(runs),
+        "next": after_next(runs),
     }
     for i, (name, values) in enumerate(series.items()):
         _line(i, name, values, axes)
