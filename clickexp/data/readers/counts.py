@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.columns import ANY_ID, Decimal, Field, ValueForms, named_columns
+from clickexp.data.ingest.columns import ANY_ID, Decimal, Field, Grades, ValueForms, named_columns
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds
@@ -51,7 +51,7 @@ def open_counts(
     encoding: str | None = None,
     decimal: Decimal | None = None,
     first_rank: FirstRank = 1,
-    grades: Mapping[str, float] | None = None,
+    grades: Grades = None,
     null_is_no_click: bool = False,
     pair_key: str = "query_document",
     seed: Seed = 0,
