@@ -102,10 +102,11 @@ class ValueForms(NamedTuple):
 
     def labels(self) -> Column:
         """Returns how labels are read; DataError for a grade that is no number of a word."""
-        grades, words = self.grades or {}, {}
+        grades: Any = self.grades or {}
         if isinstance(grades, str):
             grades = yaml.safe_load(grades)
-        for word, number in grades.items() if isinstance(grades, Mapping) else [(grades, None)]:
+        words, grades = {}, grades if isinstance(grades, Mapping) else {grades: None}
+        for word, number in grades.items():
             is_number = isinstance(number, int | float) and math.isfinite(number)
             if not isinstance(word, str) or not is_number:
                 given = f"grades has {word!r}: {number!r}"

@@ -28,12 +28,13 @@ _MEAN = (
     "ranks are integers; a mean over impressions mixes the clicks of several ranks: export counts by rank, or single "
     "impressions, which dataset=impressions reads"
 )
+_COUNTS = "impressions and clicks are integers from 0"
 _FIELDS: dict[str, Column | Field] = {
     "query": ANY_ID._replace(per_document=False),
     "document": ANY_ID._replace(per_document=False),
     "rank": Column("rank", "int32", per="session"),
-    "impressions": Column("impressions", "int64", per="session", least=0),
-    "clicks": Column("clicks", "int64", per="session", least=0),
+    "impressions": Column("impressions", "int64", per="session", least=0, rule=_COUNTS),
+    "clicks": Column("clicks", "int64", per="session", least=0, rule=_COUNTS),
     "label": replace(COLUMNS["labels"], name="label", per="session"),
 }
 _REQUIRED = ("document", "rank", "impressions", "clicks")
