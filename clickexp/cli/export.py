@@ -90,8 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", dest="as_json", action="store_true", help=text)
     text = (
         "with --predict or --rank: what its columns are called, such as columns.query_doc_ids=docs, and files, "
-        "separator, header, encoding, decimal, first_rank, time_format, time_zone and null_is_no_click, as "
-        "dataset=lists has them"
+        "separator, header, encoding, decimal, first_rank, time_format, time_zone, null_is_no_click and invalid, as "
+        "dataset=lists has them; by default those of the log of the run"
     )
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)
     return parser

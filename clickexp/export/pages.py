@@ -1,18 +1,27 @@
 """Files to predict or to rank: those with a row per document shown become files with a row per page."""
 
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from clickexp.data.encoding import FEATURES
 from clickexp.data.ingest.columns import ANY_ID, SEARCH_SESSION, Field, ValueForms
+from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.layouts import Kind, guess, guessed_columns
 from clickexp.data.ingest.lists import cells
-from clickexp.data.ingest.pages import gathered, whole_sessions
-from clickexp.data.ingest.shown import rank_rule
+from clickexp.data.ingest.pages import (
+    LEAVES_GAP,
+    SOUND,
+    SPOILS_PAGE,
+    gathered,
+    whole_sessions,
+)
+from clickexp.data.ingest.shown import FirstRankCheck, rank_rule
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.ingest.text_table import TextTable
@@ -46,6 +55,7 @@ class Source:
         text: How text is written.
         first_rank: What positions count from.
         forms: How values are written.
+        invalid: "drop" leaves out what is faulty, as readers of logs do.
         named: What the log of the run calls its columns.
         rows_of: The files with a row per document that this one, with a row per page, was made of.
     """
@@ -56,6 +66,7 @@ class Source:
     text: TextForm = field(default_factory=TextForm)
     first_rank: int = 1
     forms: ValueForms = field(default_factory=ValueForms)
+    invalid: str = "error"
     named: Mapping[str, Any] = field(default_factory=dict)
     rows_of: "Source | None" = None
 
@@ -74,6 +85,11 @@ class Source:
                 table.origin = SourceLocation(str(self.rows_of.path), first, "page")
                 first += table.size
         return tables
+
+    def left_out(self, kind: str, count: int) -> None:
+        """Says how many rows were left out for a kind of fault."""
+        path = (self.rows_of or self).path
+        sys.stderr.write(f"{path}: {count:,} left out: {kind.replace('_', ' ')}\n")
 
     @property
     def is_text(self) -> bool:
@@ -115,7 +131,8 @@ def by_page(source: Source, read: Mapping[str, Column], scratch: Path, *, to_ran
     if layout is not None and has_rows:
         found = {**layout.columns, **of_run}
         found = {"session": None, **found} if "columns.session" in layout.options else found
-    found = {key: found[key] for key in _KEYS if key in found} | given
+    keys = [key for key in _KEYS if key in found and not (to_rank and key == "click")]
+    found = {key: found[key] for key in keys} | given
     if not given and not has_rows and not _has_rows(found, names, kinds, to_rank):
         return replace(source, columns={**of_lists, **source.columns})
     if "session" not in found and to_rank and "query" in found:
@@ -134,6 +151,7 @@ def by_page(source: Source, read: Mapping[str, Column], scratch: Path, *, to_ran
         own,
         forms=source.forms,
         first_rank=source.first_rank,
+        invalid=source.invalid,
         rows_of=source,
     )
 
@@ -181,27 +199,48 @@ def _write_pages(
     pages.mkdir()
     spool.mkdir()
     per_page = {*_OF_PAGES, *(name for name, column in read.items() if not column.per_document)}
-    rows = gathered(_rows(tables), spool, lambda name, count: None)
+    faults, first_rank, left = Faults(), FirstRankCheck(source.first_rank), 0
+    rows = gathered(_rows(tables, faults, first_rank), spool, lambda name, count: None)
     for number, block in enumerate(whole_sessions(rows)):
-        _listed(block, per_page).write_parquet(pages / f"{number:08}.parquet")
+        listed = _listed(_sound(block), per_page)
+        listed.write_parquet(pages / f"{number:08}.parquet")
+        left += len(listed)
+    faults.end(source.invalid, source.left_out, left, first_rank.options)
 
 
-def _rows(tables: list[SourceTable]) -> Iterator[pl.DataFrame]:
+def _sound(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows without faulty ones, and without pages that these spoil."""
+    spoilt = rows.filter(pl.col("state") == SPOILS_PAGE)["page"].unique()
+    is_whole = ~pl.col("page").is_in(spoilt.implode())
+    return rows.filter(is_whole, pl.col("state") == SOUND).drop("state")
+
+
+def _rows(
+    tables: list[SourceTable], faults: Faults, first_rank: FirstRankCheck
+) -> Iterator[pl.DataFrame]:
     """The rows batch by batch: what names pages and documents is parsed, and columns are as the files have them."""
     done = 0
-    for batch in batches_of(tables):
-        columns = {}
+    for batch in batches_of(tables, faults=faults):
+        columns, of_file = {}, batch.rows
+        stored = len(of_file) if batch.lengths is None else len(batch.lengths)
+        state, known = np.zeros(len(of_file), np.int8), np.ones(len(of_file), bool)
+        gap = LEAVES_GAP if "rank" in batch.columns else SPOILS_PAGE
         for key, values in batch.columns.items():
             field = tables[0].fields[key]
             if field is _ANY or key == FEATURES:
                 columns[key] = values
             else:
                 columns[key] = cells(key, values, field, batch.location, batch.lengths)
-        of_file = batch.rows
+            if (refused := batch.location.refused(stored)) is not None:
+                refused = refused[of_file]
+                known &= ~(refused & (key == "session"))
+                state[refused] = np.maximum(state[refused], SPOILS_PAGE if key == "click" else gap)
+        first_rank.add(np.asarray(columns.get("rank", ())))
+        state[(state == LEAVES_GAP) & np.asarray(columns.get("click", False))] = SPOILS_PAGE
         if "session" not in columns:  # each row of the file is a page
             columns["session"] = pl.Series(done + of_file)
-        done += len(of_file) if batch.lengths is None else len(batch.lengths)
-        yield pl.DataFrame(columns)
+        done += stored
+        yield pl.DataFrame({**columns, "state": state}).filter(pl.Series(known))
 
 
 def _listed(rows: pl.DataFrame, per_page: Collection[str]) -> pl.DataFrame:

@@ -14,9 +14,10 @@ from clickexp.data.encoding import FEATURES
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import NORMALIZED, Field
 from clickexp.data.ingest.extent import Extent
+from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
-from clickexp.data.ingest.shown import from_one, rank_rule
+from clickexp.data.ingest.shown import FirstRankCheck, from_one, rank_rule
 from clickexp.data.ingest.source_table import SourceTable
 from clickexp.data.ingest.tables import batches_of
 from clickexp.data.names import keys_of
@@ -203,12 +204,19 @@ def _read(
     schema = {**packed_columns(tables[0]), **own, **numbered.columns}
     ranks = _ranks(dataset, tables, schema, to_rank)
     fields = {**tables[0].fields, **own, **numbered.fields(tables[0].fields)}
+    faults, first_rank, left = Faults(), FirstRankCheck(source.first_rank), 0
     with Steps("ranking" if to_rank else "predicting") as progress:
-        for batch in batches_of(tables, progress):
+        for batch in batches_of(tables, progress, faults=faults):
             lists = with_session_keys(Lists.of(batch.columns, batch.location, fields))
-            lists = from_one(needs.encoded(lists), source.first_rank, batch.location)
+            first_rank.add(np.asarray(lists.documents.get("positions", ())))
+            lists = from_one(lists, source.first_rank, batch.location)
             if not to_rank:
                 lists.check_order(batch.location)
+            lists = lists.without(batch.location.refused(len(lists.lengths)))
+            if not len(lists.lengths):  # all of these were faulty
+                continue
+            left += len(lists.lengths)
+            lists = needs.encoded(lists)
             chunk = numbered.known(numbered.lists(lists).padded(ranks, schema))
             chunk.setdefault("clicks", np.zeros(chunk["query_doc_ids"].shape, bool))
             extra = {schema[name]: chunk.pop(name) for name in schema.keys() - COLUMNS.keys()}
@@ -220,6 +228,7 @@ def _read(
                 _check_known(sessions.positions, dataset, batch.location)
             sessions = needs.applied(sessions).deriving(*numbered.derived)
             yield lists, Piece(sessions, numbered.names(lists), needs.ids)
+    faults.end(source.invalid, source.left_out, left, first_rank.options)
     needs.report(source.path)
     numbered.report()
 
@@ -321,7 +330,7 @@ def _ranks(
     """Returns the width that all lists are padded to; a UserError where that takes too much."""
     extent = Extent()
     key = next(name for name in tables[0].columns if tables[0].fields[name].per_document)
-    for batch in batches_of(tables, keys=[key]):
+    for batch in batches_of(tables, keys=[key], faults=Faults()):
         lengths = batch.columns[key].list.len().fill_null(0).to_numpy()
         if "positions" not in tables[0].columns and not to_rank:
             _check_known(int(lengths.max(initial=0)), dataset, batch.location)

@@ -69,7 +69,9 @@ SHARED_TABLE = "shared.csv"
 _SEARCH_SESSION = "search_session"
 _TEXT = ("separator", "header", "encoding", "decimal")
 _FORMS = ("time_format", "time_zone", "null_is_no_click")
-_FILE_OPTIONS = ("columns", "files", *_TEXT, "first_rank", *_FORMS)
+_ALIKE = ("first_rank", "invalid", *_TEXT, *_FORMS)
+"""Options that the log of the run and the files have in common, where none is given."""
+_FILE_OPTIONS = ("columns", "files", *_ALIKE)
 """Options of files to predict or to rank."""
 _Save = Callable[[str, Callable[[Path], object]], None]
 """Writes a file of an export: its name, and what writes it to a path."""
@@ -458,8 +460,7 @@ def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict
 
 def _source(path: str | Path, settings: Mapping[str, Any], given: Mapping[str, Any]) -> Source:
     """Returns files to read, whose values are written as those of the log are; `given` options come first."""
-    names = ("decimal", "first_rank", *_FORMS)
-    alike = {name: settings[name] for name in names if name in settings}
+    alike = {name: settings[name] for name in _ALIKE if name in settings}
     chosen = {**alike, **given}
     text = TextForm(**{name: chosen.pop(name) for name in _TEXT if name in chosen})
     forms = ValueForms(**{name: chosen.pop(name) for name in _FORMS if name in chosen})

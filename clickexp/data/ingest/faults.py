@@ -7,7 +7,6 @@ from typing import Annotated
 import numpy as np
 
 from clickexp.data.ingest.times import TimeCheck
-from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import FaultyLogError
 from clickexp.utils.bounds import OneOf
@@ -141,13 +140,17 @@ class Faults:
                 self._kinds[key] = kind
 
     def end(
-        self, invalid: str, log: LogWriter, left: int, options: Mapping[str, str] | None = None
+        self,
+        invalid: str,
+        note: Callable[[str, int], object],
+        left: int,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         """Ends the reading of a log: notes the counts of what was left out.
 
         Args:
             invalid: What becomes of faults.
-            log: Receives the counts.
+            note: Receives the counts by kind.
             left: Lists without a fault.
             options: Those without which the log is read wrongly.
 
@@ -162,7 +165,7 @@ class Faults:
         if invalid == "error" or not is_droppable:
             raise self._error(options, left > 0, is_droppable)
         for (kind, _), rows in self._kinds.items():
-            log.note(kind, rows.count)
+            note(kind, rows.count)
 
     def _needed(self) -> dict[str, str]:
         """Options that leave no faults of a kind that more than half of the rows have, where there are any."""
