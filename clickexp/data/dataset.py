@@ -1,7 +1,8 @@
 """A dataset: train, validation and test sessions, and labelled lists for ranking metrics."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
@@ -21,6 +22,8 @@ from clickexp.data.time_ranges import Span, TimeRange, as_microseconds, shown, t
 from clickexp.errors import DataError
 
 _PARTS = ("train_sessions", "val_sessions", "test_sessions")
+_COUNTED = {"query_doc_ids", "clicks", "lengths", "positions"}
+"""Columns whose largest values a dataset has, or nobody asks for."""
 _CHUNK = 1 << 14
 """Sessions whose feature vectors are in memory at a time."""
 
@@ -110,7 +113,10 @@ class Dataset:
     @property
     def columns(self) -> Mapping[str, int]:
         """Largest value of each further column of whole numbers, or derived one, found when it is asked for."""
-        return _Largest(self)
+        packed, derived = self.train.columns, self.train.derived
+        whole = {name for name in packed if np.dtype(packed[name].dtype).kind in "biu"}
+        names = [name for name in self.train.schema if name in derived or name in whole - _COUNTED]
+        return _Largest(dict.fromkeys(names, tuple(self.parts.values())))
 
     @property
     def categories(self) -> Mapping[str, Names]:
@@ -192,30 +198,11 @@ class Dataset:
         )
 
 
-class _Largest(Mapping[str, int]):
-    """Largest values over all parts of a dataset by column; ids and positions have theirs in the dataset."""
-
-    def __init__(self, dataset: Dataset):
-        self._parts = list(dataset.parts.values())
-        known = ("query_doc_ids", "clicks", "lengths", "positions")
-        packed, derived = dataset.train.columns, dataset.train.derived
-        self._names = [
-            name
-            for name, column in dataset.train.schema.items()
-            if name not in known
-            and (name in derived or (name in packed and np.dtype(column.dtype).kind in "biu"))
-        ]
+class _Largest(UserDict[str, Any]):
+    """Largest values by column, found in the parts of a dataset when they are asked for."""
 
     def __getitem__(self, name: str) -> int:
-        if name not in self._names:
-            raise KeyError(name)
-        return max(part.bounds(name)[1] for part in self._parts)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+        return max(part.bounds(name)[1] for part in self.data[name])
 
 
 def split(
