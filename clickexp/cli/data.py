@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     verify = commands.add_parser("verify", help=text, description=text, formatter_class=raw)
     verify.add_argument("path", metavar="PATH", help="prepared folder, or a cache of these")
     verify.set_defaults(run="verify_logs")
-    text = "download a public log from Hugging Face, every file against its checksum"
+    text = "download a public log from Hugging Face"
     download = commands.add_parser("download", help=text, description=text, formatter_class=raw)
     download.add_argument(
         "name",
@@ -102,10 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     download.add_argument("target", metavar="FOLDER", help="where to; whole files there are kept")
     download.add_argument(
         "--files",
-        metavar="N",
-        type=int,
-        dest="most",
-        help="the first N files by name (default: all)",
+        metavar="PATTERN",
+        default="*",
+        help="of the names of files, such as '*0.parquet' (default: all)",
     )
     download.set_defaults(run="download")
     for command in (prepare, inspect):
