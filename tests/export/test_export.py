@@ -852,16 +852,11 @@ def test_a_refused_module_is_not_imported(tmp_path, monkeypatch):
     assert not (tmp_path / "marker").exists()
 
 
-@pytest.mark.parametrize("aliases", ["&d {path: x, of: *d}", f"[&d [x], {'*d,' * 60_000}]"])
-def test_a_configuration_that_never_ends_is_refused(tmp_path, aliases):
+def test_a_configuration_that_never_ends_is_refused(tmp_path):
     (tmp_path / "config.yaml").write_text(
-        f"{{seed: 1, max_sessions: null, dataset: {aliases}, model: {{}}}}"
+        "{seed: 1, max_sessions: null, dataset: &d {path: x, of: *d}, model: {}}"
     )
-    with refuses(
-        UserError,
-        str(tmp_path),
-        "nested without end" if "of" in aliases else "more than 100,000 values",
-    ):
+    with refuses(UserError, str(tmp_path), "aliases"):
         export(tmp_path)
 
 
