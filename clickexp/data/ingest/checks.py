@@ -50,7 +50,7 @@ class Checks:
         if log.share is not None:
             log.checks = self
         else:
-            self.faults.end(invalid, log.note, self.extent.lists, self.first_rank.options)
+            self.faults.end(invalid, log, self.extent.lists, self.first_rank.options)
 
     def ranks(self, columns: Iterable[str | Column]) -> int:
         """Returns the length of the longest list; see `Extent.ranks`."""

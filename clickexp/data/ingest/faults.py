@@ -7,6 +7,7 @@ from typing import Annotated
 import numpy as np
 
 from clickexp.data.ingest.times import TimeCheck
+from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import FaultyLogError
 from clickexp.utils.bounds import OneOf
@@ -140,17 +141,13 @@ class Faults:
                 self._kinds[key] = kind
 
     def end(
-        self,
-        invalid: str,
-        note: Callable[[str, int], object],
-        left: int,
-        options: Mapping[str, str] | None = None,
+        self, invalid: str, log: LogWriter, left: int, options: Mapping[str, str] | None = None
     ) -> None:
         """Ends the reading of a log: notes the counts of what was left out.
 
         Args:
             invalid: What becomes of faults.
-            note: Receives the counts by kind.
+            log: Receives the counts.
             left: Lists without a fault.
             options: Those without which the log is read wrongly.
 
@@ -165,7 +162,7 @@ class Faults:
         if invalid == "error" or not is_droppable:
             raise self._error(options, left > 0, is_droppable)
         for (kind, _), rows in self._kinds.items():
-            note(kind, rows.count)
+            log.note(kind, rows.count)
 
     def _needed(self) -> dict[str, str]:
         """Options that leave no faults of a kind that more than half of the rows have, where there are any."""

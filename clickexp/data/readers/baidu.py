@@ -136,9 +136,9 @@ def open_baidu_ultr_uva(
                     pack.append(packed, SourceLocation(str(source)))
             left += pack.written
             if not pack.written:
-                faults.end(invalid, log.note, 0)
+                faults.end(invalid, log, 0)
         read += sum(table.size for table in tables[part])
-    faults.end(invalid, log.note, left)
+    faults.end(invalid, log, left)
     log.note("distinct_documents", len(documents))
     if features is not None or missing is not None or standardize:
         made.finish(log)

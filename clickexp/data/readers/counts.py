@@ -115,7 +115,7 @@ def _rows(
             chunk["labels"] = columns["label"]
         chunks.append({name: np.asarray(values) for name, values in chunk.items()})
         total += len(ranks)
-    faults.end(invalid, log.note, total, check.options)
+    faults.end(invalid, log, total, check.options)
     log.note("rows_without_impressions", sum(_unshown(chunk).sum() for chunk in chunks))
     return {
         name: np.concatenate([chunk[name][~_unshown(chunk)] for chunk in chunks])

@@ -77,7 +77,7 @@ def open_tiangong_st(
         extent.add(lists.lengths, places[part], rows)
         parts[part] = lists
         left.append(len(rows))
-    faults.end(invalid, log.note, min(left))
+    faults.end(invalid, log, min(left))
     ranks = positions
     if ranks is None:
         ranks = extent.ranks([*parts["train"].documents], POSITIONS)

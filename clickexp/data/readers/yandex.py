@@ -112,7 +112,7 @@ def open_yandex(
             location = SourceLocation(str(source), pack.written + 1, "result page")
             pack.append(ids.number(_lists(pages, positions, log)).padded(positions), location)
             log.progress(bytes_read, size)
-        faults.end(invalid, log.note, pack.written)
+        faults.end(invalid, log, pack.written)
         if not pack.written:
             raise SourceLocation(str(source)).error("holds no result page", _LOG_REMEDY)
     if labels is not None:
