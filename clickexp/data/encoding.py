@@ -23,6 +23,7 @@ from clickexp.data.features import Features
 from clickexp.data.schema import Column
 from clickexp.data.sessions import Sessions
 from clickexp.errors import DataError
+from clickexp.utils.blocks import blocks
 
 FEATURES = "query_doc_features"
 Missing = Literal["mean", "zero", "indicator"]
@@ -237,12 +238,12 @@ class StoredVectors:
         """Returns the vectors of all ids, of the stored type."""
         stored = self._stored.values
         vectors = np.zeros((len(stored), len(self.encoder.names)), stored.dtype)
-        for start in range(0, len(stored), _BLOCK):
-            numbers = self._numbers(slice(start, start + _BLOCK))
+        for rows in blocks(len(stored), _BLOCK):
+            numbers = self._numbers(rows)
             block = self.encoder.encode(numbers)
             if self.encoder.missing is None:  # documents of another log, which have no vector
                 block[np.isnan(numbers).all(axis=1)] = np.nan
-            vectors[start : start + _BLOCK] = block
+            vectors[rows] = block
         vectors[0] = 0
         return Features(vectors, self._stored.location, self.encoder.is_standardized)
 
