@@ -9,7 +9,7 @@ from untrained import new_run
 
 from clickexp.data.ingest import pages
 from clickexp.errors import UserError
-from clickexp.export.tables import export
+from clickexp.export.export import export
 
 COLUMNS = {"session": "visit", "query": "query", "document": "url", "rank": "slot", "click": "hit"}
 
