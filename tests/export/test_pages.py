@@ -9,7 +9,7 @@ from untrained import new_run
 
 from clickexp.data.ingest import pages
 from clickexp.errors import FaultyLogError, UserError
-from clickexp.export.tables import export
+from clickexp.export.export import export
 
 COLUMNS = {"session": "visit", "query": "query", "document": "url", "rank": "slot", "click": "hit"}
 
@@ -216,6 +216,8 @@ def test_faults_of_rows_are_named_in_their_file(run, tmp_path):
     rows.with_columns(pl.col("slot") + 90).write_parquet(tmp_path / "far.parquet")
     with refuses(UserError, "far.parquet", "documents at position 9"):
         export(run, tmp_path, predict=tmp_path / "far.parquet")
+    with refuses(UserError, "visits", "The keys are"):
+        export(run, tmp_path, predict=tmp_path / "far.parquet", options=["columns.visits=visit"])
     rows.drop("visit").write_parquet(tmp_path / "bare.parquet")
     with refuses(UserError, "bare.parquet", "columns.session=NAME"):
         export(run, tmp_path, predict=tmp_path / "bare.parquet", options=["columns.document=url"])
