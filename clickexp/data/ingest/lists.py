@@ -12,13 +12,31 @@ from clickexp.data.ingest.times import TEXT
 from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation
+from clickexp.utils.lengths import from_lengths
 
 Values = np.ndarray | pl.Series
 
 _TRUTH = {"true": "1", "false": "0"}
 _WORDS_OF_TRUTH = {
-    **dict.fromkeys(("true", "t", "yes", "y", "wahr", "vrai", "vero", "verdadero"), "1"),
-    **dict.fromkeys(("false", "f", "no", "n", "falsch", "faux", "falso"), "0"),
+    **dict.fromkeys(
+        (
+            "true",
+            "t",
+            "yes",
+            "y",
+            "wahr",
+            "ja",
+            "j",
+            "vrai",
+            "oui",
+            "vero",
+            "verdadero",
+            "si",
+            "sí",
+        ),
+        "1",
+    ),
+    **dict.fromkeys(("false", "f", "no", "n", "falsch", "nein", "faux", "non", "falso"), "0"),
 }
 """Words for true and false, as databases and spreadsheets write them, where a column holds nothing else."""
 _ANY = {pl.String(): "", pl.Boolean(): False}
@@ -81,6 +99,19 @@ class Lists:
         """`[documents]`, the list of each document."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
+    @cached_property
+    def places(self) -> np.ndarray:
+        """`[documents]`, the place of each document in its list, from 1."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        return np.arange(1, len(self.rows) + 1) - starts[self.rows]
+
+    def completed(self) -> "Lists":
+        """The same lists with what lists to predict may lack: no clicks, and the places of documents for their ids."""
+        nothing = np.zeros(len(self.rows), bool)
+        return replace(
+            self, documents={"query_doc_ids": self.places, "clicks": nothing, **self.documents}
+        )
+
     def where(self, kept: np.ndarray) -> "Lists":
         """The documents with True in `kept`; lists may become empty."""
         lengths = np.bincount(self.rows[kept], minlength=len(self.lengths))
@@ -99,8 +130,7 @@ class Lists:
             log.note("cut_lists", (self.lengths > ranks).sum())
         if self.lengths.max(initial=0) <= ranks:
             return self
-        starts = np.cumsum(self.lengths) - self.lengths
-        return self.where(np.arange(len(self.rows)) - starts[self.rows] < ranks)
+        return self.where(self.places <= ranks)
 
     def down_to(self, position: int | None, log: LogWriter) -> "Lists":
         """The documents down to a position, and the lists with any; the log counts what is cut and dropped."""
@@ -143,7 +173,7 @@ class Lists:
 
     def padded(self, ranks: int, schema: Mapping[str, Column] = COLUMNS) -> dict[str, np.ndarray]:
         """The columns as arrays, `[lists, ranks]` where they are per document, and the lengths."""
-        shown = np.arange(ranks) < self.lengths[:, None]
+        shown = from_lengths(self.lengths, ranks)
         arrays = {name: np.asarray(values) for name, values in self.sessions.items()}
         for name, values in self.documents.items():
             listed = np.asarray(values)

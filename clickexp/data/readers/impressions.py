@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clickexp.data.encoding import FEATURES
+from clickexp.data.encoding import FEATURES, Missing
 from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     ANY_ID,
@@ -17,13 +17,14 @@ from clickexp.data.ingest.columns import (
     TIME,
     Decimal,
     Field,
+    Grades,
     Normalize,
     ValueForms,
     id_field,
     named_columns,
 )
 from clickexp.data.ingest.faults import Invalid
-from clickexp.data.ingest.features import FeatureColumns, Missing
+from clickexp.data.ingest.features import FeatureColumns
 from clickexp.data.ingest.lists import Lists, Values, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.pages import (
@@ -35,6 +36,7 @@ from clickexp.data.ingest.pages import (
     Pages,
     Rows,
     gathered,
+    starts_of,
     whole_sessions,
 )
 from clickexp.data.ingest.shown import (
@@ -94,7 +96,7 @@ def open_impressions(
     first_rank: FirstRank = 1,
     time_format: str | None = None,
     time_zone: str | None = None,
-    grades: Mapping[str, float] | None = None,
+    grades: Grades = None,
     null_is_no_click: bool = False,
     features: Sequence[str] | None = None,
     missing: Missing | None = None,
@@ -159,12 +161,13 @@ def open_impressions(
     required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
     required = tuple(key for key in required if key != "session" or names[key] is not None)
     required += ("time",) * (names["time"] is not None)
+    required = tuple(key for key in required if key not in log.may_lack)
     text = TextForm(separator, header, encoding, decimal)
     tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
     own = made.settle(tables)
     packed = [
         own[name] if name in own else _PACKED[name]
-        for name in tables[0].columns
+        for name in {**dict.fromkeys(("document", "click")), **tables[0].columns}
         if name not in ("session", "seen")
     ]
     schema = declared(["lengths", *packed])
@@ -222,12 +225,13 @@ class _Reading:
         self._first_rank, self._place = first_rank, SourceLocation(str(log.source))
         self._columns = {
             name: schema[_PACKED.get(name, name)]
-            for name in tables[0].columns
+            for name in {**dict.fromkeys(("document", "click")), **tables[0].columns}
             if _PACKED.get(name, name) in schema
         }
         self._made, self._fields = made, {**tables[0].fields, **_by_row(made.columns)}
         self._ids = PairIds(pair_key, log.names)
         self._locations: list[SourceLocation] = []
+        self._shown = 0
         self.checks = Checks.new(first_rank, "set positions to the lowest rank to keep")
         self._faults = self.checks.faults
         self.lists = Spool[Lists](log.scratch / "lists")
@@ -254,11 +258,11 @@ class _Reading:
             blocks = gathered(blocks, self._log.scratch, self._log.note)
         for block in whole_sessions(blocks):
             rows = pages.sound(block)
-            lists = from_one(self._lists(rows), self._first_rank, self._place)
+            starts = starts_of(rows)
+            lists = from_one(self._lists(rows, starts), self._first_rank, self._place)
             lists = lists.down_to(positions, self._log)
             if len(lists.lengths):
-                first = rows["place"].filter(rows["page"].is_first_distinct())
-                self.checks.extent.add(lists.lengths, self, first.to_numpy())
+                self.checks.extent.add(lists.lengths, self, rows["place"].to_numpy()[starts])
                 lists = self._made.encoded(lists, self._log, self._place)
                 self.lists.append(self._ids.number(lists))
         self._log.tables = self._ids.tables
@@ -286,6 +290,10 @@ class _Reading:
                         known &= ~refused
                         self._log.note("dropped_rows", int(refused.sum()))
                     state[refused] = np.maximum(state[refused], _STATES.get(name, LEAVES_GAP))
+            numbers = self._shown + 1 + np.arange(len(of_file))
+            nothing = np.zeros(len(numbers), bool)
+            columns = {"rank": numbers, "document": numbers, "click": nothing, **columns}
+            self._shown += len(of_file)
             self.checks.first_rank.add(np.asarray(columns["rank"]))
             state[(state == LEAVES_GAP) & np.asarray(columns["click"])] = SPOILS_PAGE
             place = (len(self._locations) << 32) + of_file
@@ -316,10 +324,8 @@ class _Reading:
         self._log.note(NOT_SEEN, int((~left).sum()))
         return left
 
-    def _lists(self, rows: Rows) -> Lists:
-        """The lists of pages whose rows are sorted by rank."""
-        begun = rows["page"].is_first_distinct()
-        starts = np.flatnonzero(begun.to_numpy())
+    def _lists(self, rows: Rows, starts: np.ndarray) -> Lists:
+        """The lists of pages that start at these rows, and are sorted by rank."""
         lengths = np.diff(np.append(starts, len(rows)))
         documents, sessions = {}, {}
         for name, column in self._columns.items():
@@ -332,5 +338,5 @@ class _Reading:
                     else np.zeros(0)
                 )
             else:
-                sessions[column.name] = rows[name].filter(begun)
+                sessions[column.name] = rows[name].gather(starts)
         return with_session_keys(Lists(lengths, documents, sessions))
