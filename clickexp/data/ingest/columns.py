@@ -123,26 +123,32 @@ def named_columns(
     if wrong := [key for key in columns or {} if not isinstance(key, str)]:
         raise DataError(f"columns has the key {wrong[0]!r}. Keys are text; write '{wrong[0]}'.")
     names: dict[str, str | None] = {key: key for key in keys}
-    stated = {key: value for key, value in (columns or {}).items() if isinstance(value, Mapping)}
-    _check_known({key: name for key, name in (columns or {}).items() if key not in stated}, names)
-    names |= {key: value for key, value in (columns or {}).items() if key not in stated}
+    called = dict(columns or {})
+    stated = {key: called.pop(key) for key in [*called] if isinstance(called[key], Mapping)}
+    _check_known(called, names)
+    names |= called
     extra = {}
     for key, options in stated.items():
         if key in names or key in COLUMNS:
             raise DataError(
                 f"columns.{key} is {dict(options)}. Give its name in the file, or another key."
             )
-        check_keys(f"columns.{key}", options, _KEYS)
+        extra[key] = _declared(key, options)
         names[key] = options.get("name", key)
-        extra[key] = Column(
-            key, **{"dtype": "float32", **{k: v for k, v in options.items() if k != "name"}}
-        )
-        if extra[key].dtype != extra[key].batch_type:
-            raise DataError(
-                f"columns.{key} has dtype {extra[key].dtype}. Batches hold 32 bits: give {extra[key].batch_type}, "
-                "for ids numbered from 0, or scaled numbers."
-            )
     return names, extra
+
+
+def _declared(key: str, options: Mapping[str, Any]) -> Column:
+    """The extra column that an option declares."""
+    check_keys(f"columns.{key}", options, _KEYS)
+    stated = {name: value for name, value in options.items() if name != "name"}
+    column = Column(key, **{"dtype": "float32", **stated})
+    if column.dtype != column.batch_type:
+        raise DataError(
+            f"columns.{key} has dtype {column.dtype}. Batches hold 32 bits: give {column.batch_type}, "
+            "for ids numbered from 0, or scaled numbers."
+        )
+    return column
 
 
 def _check_known(columns: Mapping[str, Any], names: Mapping[str, Any]) -> None:

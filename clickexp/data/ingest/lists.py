@@ -12,6 +12,7 @@ from clickexp.data.ingest.times import TEXT
 from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation
+from clickexp.utils.lengths import from_lengths
 
 Values = np.ndarray | pl.Series
 
@@ -155,7 +156,7 @@ class Lists:
 
     def padded(self, ranks: int, schema: Mapping[str, Column] = COLUMNS) -> dict[str, np.ndarray]:
         """The columns as arrays, `[lists, ranks]` where they are per document, and the lengths."""
-        shown = np.arange(ranks) < self.lengths[:, None]
+        shown = from_lengths(self.lengths, ranks)
         arrays = {name: np.asarray(values) for name, values in self.sessions.items()}
         for name, values in self.documents.items():
             listed = np.asarray(values)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clickexp.data.encoding import FEATURES
+from clickexp.data.encoding import FEATURES, Missing
 from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     ANY_ID,
@@ -23,7 +23,7 @@ from clickexp.data.ingest.columns import (
     named_columns,
 )
 from clickexp.data.ingest.faults import Invalid
-from clickexp.data.ingest.features import FeatureColumns, Missing
+from clickexp.data.ingest.features import FeatureColumns
 from clickexp.data.ingest.lists import Lists, Values, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.pages import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.data.encoding import FEATURES
+from clickexp.data.encoding import FEATURES, Missing
 from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     NORMALIZED,
@@ -21,7 +21,7 @@ from clickexp.data.ingest.columns import (
 )
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.faults import Invalid
-from clickexp.data.ingest.features import FeatureColumns, Missing
+from clickexp.data.ingest.features import FeatureColumns
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
 from clickexp.data.ingest.shown import (
