@@ -222,7 +222,7 @@ class Reading:
         has_lists = self._has_lists(source, kinds, layout)
         columns = self._columns(source, kinds, layout, _OF_LISTS if has_lists else _OF_ROWS)
         if not has_lists:
-            self._find_pages(source, columns, kinds)
+            self._find_pages(source, columns, kinds, layout)
         options = {name: value for name, value in source.options.items() if name in OPTIONS}
         options |= {"columns": columns | self._declared(source, kinds)}
         options |= {"normalize": self.dataset.notes.get(NORMALIZED)}
@@ -312,12 +312,17 @@ class Reading:
         return {"search_session": session, "time": stated.get("time")}
 
     def _find_pages(
-        self, source: Source, columns: dict[str, Any], kinds: Mapping[str, Kind]
+        self,
+        source: Source,
+        columns: dict[str, Any],
+        kinds: Mapping[str, Kind],
+        layout: Layout | None,
     ) -> None:
         """Says which rows are a page, where no column of a file with a row per document does."""
         if "session" in columns:
             return
-        if source.columns.get("session", "") is None:  # as in the log of the run
+        in_one_row = layout is not None and layout.options.get("columns.session") == "null"
+        if in_one_row or source.columns.get("session", "") is None:  # as in the log of the run
             columns["session"] = None
             return
         if self.to_rank and columns.get("query") is not None:
