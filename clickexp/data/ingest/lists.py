@@ -18,8 +18,25 @@ Values = np.ndarray | pl.Series
 
 _TRUTH = {"true": "1", "false": "0"}
 _WORDS_OF_TRUTH = {
-    **dict.fromkeys(("true", "t", "yes", "y", "wahr", "vrai", "vero", "verdadero"), "1"),
-    **dict.fromkeys(("false", "f", "no", "n", "falsch", "faux", "falso"), "0"),
+    **dict.fromkeys(
+        (
+            "true",
+            "t",
+            "yes",
+            "y",
+            "wahr",
+            "ja",
+            "j",
+            "vrai",
+            "oui",
+            "vero",
+            "verdadero",
+            "si",
+            "sí",
+        ),
+        "1",
+    ),
+    **dict.fromkeys(("false", "f", "no", "n", "falsch", "nein", "faux", "non", "falso"), "0"),
 }
 """Words for true and false, as databases and spreadsheets write them, where a column holds nothing else."""
 _ANY = {pl.String(): "", pl.Boolean(): False}
