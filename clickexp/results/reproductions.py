@@ -129,10 +129,10 @@ def _reproduction(name: str, runs: Sequence[Run], metrics: Sequence[str] | None)
 def _variant(run: Run) -> str:
     """The model, the value of `by` that its figures depend on, and overrides that make it another experiment."""
     by = run.config["reproduction"].get("by")
-    own = [
+    others = [
         f"{key}={value}" for key, value in run.overrides.items() if key not in (*_KNOWN_KEYS, by)
     ]
-    return ", ".join([run.model, *([str(run.config[by])] if by else []), *own])
+    return ", ".join([run.model, *([str(run.config[by])] if by else []), *others])
 
 
 def _rows(
@@ -148,25 +148,36 @@ def _rows(
         ours = tuple(value for run in runs if (value := _measured(run, metric)) is not None)
         if not ours:
             continue
-        notes = {
-            number: note
-            for number, note in enumerate(node.get("notes", ()), start=1)
-            if runs[0].model in note.get("models", [runs[0].model])
-            and metric in note.get("metrics", [metric])
-        }
-        numbers = (*notes, *([texts.index(reason) + 1] if reason else []))
-        compiling = [
-            seconds for run in runs if (seconds := run.train.compile_seconds) and metric == SECONDS
-        ]
+        notes = _notes(node, runs[0].model, metric)
         row = Row(
-            *(variant, metric, tuple(reference.get(metric) for reference in figures), ours),
-            verdict=_OTHER_DATA if reason else _NOT_COMPARABLE,
-            notes=numbers,
-            compile_seconds=float(np.mean(compiling)) if compiling else None,
+            variant,
+            metric,
+            published=tuple(reference.get(metric) for reference in figures),
+            ours=ours,
+            verdict=_NOT_COMPARABLE,
+            notes=tuple(notes),
+            compile_seconds=_compile_seconds(runs) if metric == SECONDS else None,
         )
-        if not reason and all(note.get("comparable", True) for note in notes.values()):
+        if reason:
+            row = replace(row, verdict=_OTHER_DATA, notes=(*notes, texts.index(reason) + 1))
+        elif all(note.get("comparable", True) for note in notes.values()):
             row = replace(row, verdict=_verdict(row, node["tolerance"], figures[0].get("sd", {})))
         yield row
+
+
+def _notes(node: Mapping[str, Any], model: str, metric: str) -> dict[int, Mapping[str, Any]]:
+    """The notes that concern a metric of a model, by their numbers."""
+    return {
+        number: note
+        for number, note in enumerate(node.get("notes", ()), start=1)
+        if model in note.get("models", [model]) and metric in note.get("metrics", [metric])
+    }
+
+
+def _compile_seconds(runs: Sequence[Run]) -> float | None:
+    """Mean of the runs that recorded them."""
+    recorded = [run.train.compile_seconds for run in runs if run.train.compile_seconds]
+    return float(np.mean(recorded)) if recorded else None
 
 
 def _published_metrics(node: Mapping[str, Any]) -> list[str]:
