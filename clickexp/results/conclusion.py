@@ -29,9 +29,10 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
     clauses: dict[Group, list[str]] = {}
     reserve, last = "", None
     for metric in metrics:
-        best, second = (*_ranked(comparison, metric), None, None)[:2]
-        if best is None or second is None or _mean(best, metric) == _mean(second, metric):
+        contenders = _contenders(comparison, metric)
+        if not contenders:
             continue
+        best, second = contenders
         # rankers know no metrics of clicks
         is_tested_against = best is not baseline and math.isfinite(_mean(baseline, metric))
         other = baseline if is_tested_against else second
@@ -43,7 +44,7 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
             reserve = _reserve(comparison, metric, best, second)
     if not clauses:
         return ""
-    sentences = (f"{group.name} is best in {_listed(parts)}" for group, parts in clauses.items())
+    sentences = [f"{group.name} is best in {_listed(parts)}" for group, parts in clauses.items()]
     return f"{'; '.join(sentences)}.{reserve}{'' if tested else ' Nothing is tested.'}"
 
 
@@ -59,13 +60,14 @@ def _reserve(comparison: Comparison, metric: str, best: Group, second: Group) ->
     return f" {second.name} is not significantly worse in {short(metric)} ({_p_text(p)})."
 
 
-def _ranked(comparison: Comparison, metric: str) -> list[Group]:
-    """Groups that have the metric, best first; none where neither way is better."""
+def _contenders(comparison: Comparison, metric: str) -> tuple[Group, Group] | None:
+    """The best group and the second; None where neither way is better, or both are alike, or there is none."""
     direction = comparison.direction(metric)
-    if not direction:
-        return []
     measured = [group for group in comparison.groups if math.isfinite(_mean(group, metric))]
-    return sorted(measured, key=lambda group: -direction * _mean(group, metric))
+    if not direction or len(measured) < 2:
+        return None
+    best, second, *_ = sorted(measured, key=lambda group: -direction * _mean(group, metric))
+    return (best, second) if _mean(best, metric) != _mean(second, metric) else None
 
 
 def _advantage(

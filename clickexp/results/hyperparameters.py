@@ -32,15 +32,19 @@ def importances(groups: Sequence[Group], metric: str, direction: int) -> dict[st
     measured = [group for group in groups if np.isfinite(group.spread(metric).mean)]
     if len(measured) < _FEWEST or not direction:
         return {}
-    rows = [{**group.overrides, "model": group.model} for group in measured]
-    keys = [key for key in varying(rows) if key != "dataset" and _all_have(rows, key)]
     means = [float(group.spread(metric).mean) for group in measured]
-    trials = [{key: _trial_value(row[key]) for key in keys} for row in rows]
-    return _ped_anova(trials, means, direction) if keys else {}
+    trials = _varied([{**group.overrides, "model": group.model} for group in measured])
+    return _ped_anova(trials, means, direction) if trials[0] else {}
 
 
-def _all_have(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
-    return all(row.get(key) is not None for row in rows)
+def _varied(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, float | str]]:
+    """Values of the keys that all rows have, and that differ between them, but for the dataset."""
+    keys = [
+        key
+        for key in varying(rows)
+        if key != "dataset" and all(row.get(key) is not None for row in rows)
+    ]
+    return [{key: _trial_value(row[key]) for key in keys} for row in rows]
 
 
 def _ped_anova(

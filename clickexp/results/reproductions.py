@@ -144,25 +144,36 @@ def _rows(
     reason = next((why for run in runs if (why := other_data(run))), None)
     if reason and reason not in texts:
         texts.append(reason)
+    number = texts.index(reason) + 1 if reason else None
     for metric in metrics or _published_metrics(node):
         ours = tuple(value for run in runs if (value := _measured(run, metric)) is not None)
-        if not ours:
-            continue
-        notes = _notes(node, runs[0].model, metric)
-        row = Row(
-            variant,
-            metric,
-            published=tuple(reference.get(metric) for reference in figures),
-            ours=ours,
-            verdict=_NOT_COMPARABLE,
-            notes=tuple(notes),
-            compile_seconds=_compile_seconds(runs) if metric == SECONDS else None,
-        )
-        if reason:
-            row = replace(row, verdict=_OTHER_DATA, notes=(*notes, texts.index(reason) + 1))
-        elif all(note.get("comparable", True) for note in notes.values()):
-            row = replace(row, verdict=_verdict(row, node["tolerance"], figures[0].get("sd", {})))
-        yield row
+        published = tuple(reference.get(metric) for reference in figures)
+        if ours:
+            row = Row(variant, metric, published, ours, _NOT_COMPARABLE, ())
+            sd = figures[0].get("sd", {}).get(metric, 0.0)
+            yield _with_verdict(row, node, runs, number, sd)
+
+
+def _with_verdict(
+    row: Row, node: Mapping[str, Any], runs: Sequence[Run], reason: int | None, sd: float
+) -> Row:
+    """Adds verdict and notes to a row, and of seconds those of compilation.
+
+    Args:
+        row: The figures.
+        node: The reproduction that they are of.
+        runs: The runs behind ours.
+        reason: The number of the note that these are of other data; None if they are not.
+        sd: The published standard deviation.
+    """
+    notes = _notes(node, runs[0].model, row.metric)
+    if row.metric == SECONDS:
+        row = replace(row, compile_seconds=_compile_seconds(runs))
+    if reason is not None:
+        return replace(row, verdict=_OTHER_DATA, notes=(*notes, reason))
+    if all(note.get("comparable", True) for note in notes.values()):
+        row = replace(row, verdict=_verdict(row, node["tolerance"].get(row.metric, 0.0), sd))
+    return replace(row, notes=tuple(notes))
 
 
 def _notes(node: Mapping[str, Any], model: str, metric: str) -> dict[int, Mapping[str, Any]]:
@@ -186,11 +197,11 @@ def _published_metrics(node: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(key for of in first["figures"].values() for key in of if key != "sd"))
 
 
-def _verdict(row: Row, tolerance: Mapping[str, float], sd: Mapping[str, float]) -> str:
+def _verdict(row: Row, tolerance: float, sd: float) -> str:
     """Whether the difference is inside the tolerance; nothing where nothing was published, and for times."""
     if row.published[0] is None or row.metric == SECONDS:
         return ""
-    limit = max(tolerance.get(row.metric, 0.0), _DEVIATIONS * sd.get(row.metric, 0.0))
+    limit = max(tolerance, _DEVIATIONS * sd)
     return f"{'inside' if abs(row.difference) <= limit else 'outside'} {limit:g}"
 
 
