@@ -249,8 +249,7 @@ def _losses(run: Run, axes: Axes) -> None:
     """Draws the losses over epochs, and marks the best epoch."""
     best, later = run.train.best_epoch, []
     for i, (metric, label) in enumerate(_LOSSES.items()):
-        epochs = np.array([epoch.get("epoch") for epoch in run.epochs], np.float64)
-        losses = np.array([epoch.get(metric) for epoch in run.epochs], np.float64)
+        epochs, losses = run.by_epoch("epoch"), run.by_epoch(metric)
         if not np.isfinite(losses).any():
             continue
         axes.plot(epochs, losses, label=label, marker="o", markersize=2.5, color=COLORS[i])
