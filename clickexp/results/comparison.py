@@ -233,15 +233,20 @@ def _comparison(
     runs = [run for runs in part for run in runs]
     reported = _reported(runs)
     first = [metric for metric in metrics or () if metric in reported] or _usual(runs, reported)
-    sign = direction(first[0], stated_by(runs))
-    # best first, groups without the metric last; as they came where neither way is better
-    ranked = sorted(
-        groups_of(part),
-        key=lambda group: np.nan_to_num(-sign * group.spread(first[0]).mean, nan=np.inf),
-    )
+    ranked = best_first(groups_of(part), first[0])
     return Comparison(
         name, tuple(ranked), tuple(dict.fromkeys([*first, *reported])), tuple(first), baseline
     )
+
+
+def best_first(groups: Sequence[Group], metric: str) -> list[Group]:
+    """The groups by a metric, those without it last; as they came where neither way is better."""
+    sign = direction(metric, stated_by(run for group in groups for run in group.runs))
+
+    def loss(group: Group) -> float:
+        return float(np.nan_to_num(-sign * group.spread(metric).mean, nan=np.inf))
+
+    return sorted(groups, key=loss)
 
 
 def _usual(runs: Sequence[Run], reported: Mapping[str, None]) -> list[str]:
