@@ -78,7 +78,7 @@ def data(
     runs = [run for group in groups for run in group.runs]
     group_at = {group: i for i, group in enumerate(groups)}
     run_at = {id(run): i for i, run in enumerate(runs)}
-    settings = varying([_settings(run) for run in runs])
+    settings = varying([run.settings for run in runs])
     online, damaged = online_results(runs)
     default_title = f"{folder.resolve().name}: {len(runs)} run{'s' * (len(runs) > 1)} compared"
     return {
@@ -237,7 +237,6 @@ def _per_rank(group: Group) -> dict[str, Spread]:
 
 
 def _run_data(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
-    set_here = _settings(run)
     per_rank = {
         name: [_number_or_none(value) for value in values] for name, values in run.per_rank.items()
     }
@@ -253,7 +252,9 @@ def _run_data(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]
         "compiling": _rounded(run.train.compile_seconds),
         "environment": run.environment,
         "curves": _rounded(_curves(run)),
-        "settings": [_setting(set_here[key]) if key in set_here else None for key in settings],
+        "settings": [
+            _setting(run.settings[key]) if key in run.settings else None for key in settings
+        ],
     }
 
 
@@ -268,17 +269,6 @@ def _curves(run: Run) -> dict[str, Any]:
     curves["sessions"] = np.cumsum(known) if len(known) == len(sessions) else []
     curves["seconds"] = np.cumsum(run.epoch_seconds)
     return curves
-
-
-def _settings(run: Run) -> dict[str, Any]:
-    """The configuration without towers at the root, which the model repeats if it has such a role."""
-    model = run.config.get("model")
-    roles = set(model if isinstance(model, dict) else ())
-    targets = {
-        key: str(node.get("_target_")) for key, node in run.config.items() if isinstance(node, dict)
-    }
-    roles |= {key for key, target in targets.items() if target.startswith("clickexp.parameters.")}
-    return {key: value for key, value in run.settings.items() if key.partition(".")[0] not in roles}
 
 
 def _setting(value: Any) -> str:
