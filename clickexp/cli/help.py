@@ -14,7 +14,7 @@ from clickexp.errors import ConfigError
 from clickexp.experiment.conf import CONF, default_options
 from clickexp.experiment.overrides import CommandLine, parsed
 from clickexp.runs.settings import GROUPS, TOWERS, Group
-from clickexp.runs.store import read_yaml
+from clickexp.runs.store import read_object
 from clickexp.utils.exits import VERSION
 from clickexp.utils.suggest import did_you_mean
 
@@ -62,7 +62,7 @@ def _help(given: CommandLine, width: int) -> Iterator[str]:
     groups = {name: group for name, group in GROUPS.items() if group.about}
     groups |= {name: Group() for name in sorted(names - {*GROUPS, *_HIDDEN})}
     if given.topic is None:
-        template = string.Template(read_yaml(CONF / "config.yaml")["hydra"]["help"]["template"])
+        template = string.Template(read_object(CONF / "config.yaml")["hydra"]["help"]["template"])
         lines = [
             _row(name, group.about, [*_options(name, folders)], width)
             for name, group in groups.items()

@@ -88,5 +88,5 @@ def hyperparameters(config: Mapping[str, Any]) -> dict[str, str | int | float | 
     kept = {key: value for key, value in config.items() if key not in _LEFT_OUT}
     return {
         key: value if isinstance(value, str | int | float | bool) else str(value)
-        for key, value in flat(kept, whole_lists=True).items()
+        for key, value in flat(kept).items()
     }

@@ -16,7 +16,6 @@ from clickexp.runs.store import (
     RESULT,
     natural,
     read_object,
-    read_yaml,
     run_folders,
 )
 from clickexp.utils.escape import cleaned
@@ -134,10 +133,11 @@ def _marked(run: Run, trials: Sequence[_Trial]) -> Run:
 
 def _trials(folder: Path) -> list[_Trial]:
     """Returns the trial of a search that the folder is; nothing where it is none."""
-    best, record = cleaned(read_yaml(folder.parent / BEST)), read_object(folder / RECORD)
-    if not isinstance(best, dict) or not isinstance(best.get("metric"), str) or not record:
+    best, record = cleaned(read_object(folder.parent / BEST)), read_object(folder / RECORD)
+    metric = best.get("metric")
+    if not isinstance(metric, str) or not record:
         return []
-    return [(best["metric"].removeprefix("test/"), record.get("number") == best.get("trial"))]
+    return [(metric.removeprefix("test/"), record.get("number") == best.get("trial"))]
 
 
 def _below(root: Path) -> Iterator[Path]:
