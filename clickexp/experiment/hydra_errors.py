@@ -101,8 +101,8 @@ def _no_such_option(error: Exception, line: CommandLine) -> str | None:
             f"dataset.path={name} where a row is a list, dataset=impressions where it is one document; "
             f"clickexp-data inspect {name} reports which"
         )
-    if group == "metric" and (options := metric_options(name.partition("@")[0])):
-        return f"there is no group of metrics {name}. It is among those of metric={options[-1]}"
+    if group == "metric" and (files := metric_options(name.partition("@")[0])):
+        return f"there is no group of metrics {name}. It is among those of metric={files[-1]}"
     kind = "tower" if group == TOWERS else group
     meant = did_you_mean(_FORMATS.get(name, name) if group == "dataset" else name, options)
     return f"there is no {kind} {name}.{meant} Options: {', '.join(options)}"

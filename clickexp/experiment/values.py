@@ -33,11 +33,6 @@ class Composition(NamedTuple):
     roles: frozenset[str]
 
 
-def resolved_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> _Node:
-    """The values of `compose_values`."""
-    return compose_values(cfg, overrides).values
-
-
 def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Composition:
     """Resolves a configuration, and composes the components of a mixture.
 

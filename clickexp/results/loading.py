@@ -1,7 +1,7 @@
 """Results of runs on disk: found below folders, checked, and read into one tidy data frame."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,7 +111,11 @@ def _read_runs(
     by_folder: dict[Path, Run] = {}
     trials: dict[Path, list[_Trial]] = defaultdict(list)
     skipped = []
-    for folder in dict.fromkeys(folder for root in folders for folder in _below(Path(root))):
+    roots = [Path(root) for root in folders]
+    for root in roots:
+        if not root.is_dir():
+            raise UserError(f"{root}: there is no such folder")
+    for folder in dict.fromkeys(folder for root in roots for folder in run_folders(root)):
         try:
             target = _earlier(folder) or folder
             place = target.resolve()
@@ -138,12 +142,6 @@ def _trials(folder: Path) -> list[_Trial]:
     if not isinstance(metric, str) or not record:
         return []
     return [(metric.removeprefix("test/"), record.get("number") == best.get("trial"))]
-
-
-def _below(root: Path) -> Iterator[Path]:
-    if not root.is_dir():
-        raise UserError(f"{root}: there is no such folder")
-    return run_folders(root)
 
 
 def _earlier(folder: Path) -> Path | None:

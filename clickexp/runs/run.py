@@ -10,7 +10,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
 from annotated_types import Ge, Gt, Le, Len, Lt, MinLen
 from pydantic import (
     BaseModel,
@@ -583,10 +582,6 @@ class Run(_Document):
         if metric.startswith(VALIDATION):
             return self.val.get(metric.removeprefix(VALIDATION))
         return self.test.get(metric)
-
-    def by_epoch(self, metric: str) -> np.ndarray:
-        """Values of a metric of epochs; nan where an epoch has none."""
-        return np.array([epoch.get(metric) for epoch in self.epochs], np.float64)
 
     @property
     def epoch_seconds(self) -> list[float]:

@@ -100,7 +100,11 @@ def build_parts(settings: SearchSettings, folder: Path) -> SearchParts:
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     folder.mkdir(parents=True, exist_ok=True)
-    storage = _shared_storage(settings.storage) if settings.storage else _storage(folder / _FILE)
+    if settings.storage:
+        storage = _shared_storage(settings.storage)
+    else:  # its connections are closed after each use, not by the garbage collector
+        url, pooling = f"sqlite:///{folder / _FILE}", {"poolclass": NullPool}
+        storage = optuna.storages.RDBStorage(url, engine_kwargs=pooling)
     sampler, pruner = None, optuna.pruners.NopPruner()
     if settings.sampler:
         node = dict(settings.sampler)
@@ -220,11 +224,6 @@ def report_best(study: optuna.Study, fixed: Sequence[str], metric: str, folder: 
         part.write_text(yaml.safe_dump(best, sort_keys=False))
     line = f"best of {len(study.get_trials(states=ENDED))} trials: {metric} {trial.value:.6g} in trial {trial.number}"
     print_plain(f"{line}: {' '.join(of_trial)}")
-
-
-def _storage(file: Path) -> optuna.storages.RDBStorage:
-    """Returns a file of SQLite whose connections are closed after each use, not by the garbage collector."""
-    return optuna.storages.RDBStorage(f"sqlite:///{file}", engine_kwargs={"poolclass": NullPool})
 
 
 def _enqueue_interrupted(study: optuna.Study, folder: Path) -> None:

@@ -34,8 +34,8 @@ from clickexp.utils.tables.terminal import fits, terminal
 if TYPE_CHECKING:
     from clickexp.results.groups import Group
 
-_STATES = {KEPT: "kept (the same settings had a result)"}
 _NDCG = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
+_STATES = {KEPT: "kept (the same settings had a result)"}
 
 _Row = dict[str, Any]
 
@@ -204,4 +204,5 @@ def _comparable(runs: Sequence[Run], metric: str) -> str | None:
     kinds = {"clicks" if "ll" in run.test else run.model for run in runs}
     if not metric.endswith("/loss") or len(kinds) <= 1:
         return metric
-    return next((f"test/{name}" for name in _NDCG if all(name in run.test for run in runs)), None)
+    ranked = (name for name in _NDCG if all(name in run.test for run in runs))
+    return next((f"test/{name}" for name in ranked), None)

@@ -10,7 +10,7 @@ from clickexp.errors import ConfigError
 from clickexp.experiment.conf import roles
 from clickexp.experiment.overrides import CommandLine, canonical, check_launcher, parsed, values_of
 from clickexp.experiment.resolve import resolve
-from clickexp.experiment.values import compose_values, resolved_values
+from clickexp.experiment.values import compose_values
 from clickexp.runs.store import values
 from clickexp.sweeps.callback import SweepCallback
 from clickexp.utils.suggest import did_you_mean, nearest
@@ -21,7 +21,7 @@ CONF = ROOT / "conf"
 def composed(*words):
     overrides = CommandLine(words).overrides
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return resolved_values(compose("config", overrides), overrides)
+        return compose_values(compose("config", overrides), overrides).values
 
 
 def unresolved(*words):

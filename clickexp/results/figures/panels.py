@@ -158,14 +158,14 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
     later: list[float] = []
     for i, group in enumerate(groups):
         runs = [run for run in group.runs if any(metric in epoch for epoch in run.epochs)]
-        curves = [(_along(run, over), run.by_epoch(metric)) for run in runs]
+        curves = [(_along(run, over), by_epoch(run, metric)) for run in runs]
         if curves:
             _learning_curve(curves, i, figure_text(group.name), axes)
         later += [value for _, y in curves for value in y[1:]]
-    by_epoch = over == "epoch"
-    xlabel = "Epoch" if by_epoch else _broken(axis(over))
+    over_epochs = over == "epoch"
+    xlabel = "Epoch" if over_epochs else _broken(axis(over))
     axes.set(xlabel=xlabel, ylabel=_lines(figure_text(axis(metric))))
-    marks = MaxNLocator(10 if by_epoch else 4, integer=by_epoch, min_n_ticks=1)
+    marks = MaxNLocator(10 if over_epochs else 4, integer=over_epochs, min_n_ticks=1)
     axes.xaxis.set_major_locator(marks)
     scale_to(later, axes)
 
@@ -187,8 +187,13 @@ def _learning_curve(
             axes.plot(x[shared - 1 :], y[shared - 1 :], **thin)
 
 
+def by_epoch(run: Run, metric: str) -> np.ndarray:
+    """Values of a metric of epochs; nan where an epoch has none."""
+    return np.array([epoch.get(metric) for epoch in run.epochs], np.float64)
+
+
 def _along(run: Run, over: str) -> np.ndarray:
-    return np.cumsum(run.epoch_seconds) if over == "seconds" else run.by_epoch(over)
+    return np.cumsum(run.epoch_seconds) if over == "seconds" else by_epoch(run, over)
 
 
 def cost(
