@@ -168,12 +168,14 @@ def _means(runs: Sequence[Run], order: str | None, console: Console) -> RichTabl
 
 
 def _column(groups: Sequence["Group"], metric: str) -> list[str | Cell]:
-    """The mean of each group, with its standard deviation."""
-    spreads = [group.spread(_in_run(metric)) for group in groups]
-    means = [float(spread.mean) for spread in spreads]
+    """The mean of each group, with its uncertainty."""
+    name = _in_run(metric)
+    means = [float(group.spread(name).mean) for group in groups]
     # seeds move all configurations alike, so that differences show in further decimals
-    texts = rounded(means, [float(spread.sd) for spread in spreads], more=2)
-    return [Cell(*text) for text in texts]
+    texts = rounded(means, [group.uncertainty(name, "seeds") for group in groups], more=2)
+    return [
+        Cell(text[0], group.beside(name, *text)) for group, text in zip(groups, texts, strict=True)
+    ]
 
 
 def _text(value: Any) -> str:
