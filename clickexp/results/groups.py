@@ -1,5 +1,6 @@
 """Runs that differ in their seed only, summed up, and their names."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -78,8 +79,8 @@ class Group:
         return frozenset(run.test_set for run in self.runs)
 
     def spread(self, metric: str) -> Spread:
-        """Spread over the runs of a metric of the test, or, as val/..., of the validation."""
-        return Spread.of([run.value(metric) for run in self.runs])
+        """Spread over the runs of a metric of the test, or, as val/..., of the validation; see `over_runs`."""
+        return over_runs([run.value(metric) for run in self.runs])
 
     @property
     def repeats(self) -> str:
@@ -100,7 +101,7 @@ class Group:
         return float(Spread.of([run.train.compile_seconds for run in self.runs]).mean)
 
     def interval(self, metric: str) -> tuple[float, float, str]:
-        """Low, high, and over what.
+        """Low, high, and over what; of two or three runs their lowest and highest value.
 
         That is posterior draws for draws/..., mean bounds of the runs; else `repeats`, or queries of the test set
         where a single run kept their values.
@@ -125,12 +126,32 @@ class Group:
         Args:
             metric: One of the metrics.
             over: "queries" for half the 95% interval of a single run, "seeds" or "folds" for the standard deviation
-                over these. Metrics over posterior draws always have half their own interval.
+                over these, or of two or three half their range. Metrics over posterior draws always have half their
+                own interval.
         """
         if over not in ("", "queries") and not metric.startswith(DRAWS):
-            return float(self.spread(metric).sd)
+            spread = self.spread(metric)
+            return float((spread.high - spread.low) / 2 if self.is_few(spread) else spread.sd)
         low, high, unit = self.interval(metric)
         return (high - low) / 2 if unit in (over, "posterior draws") else np.nan
+
+    def beside(self, metric: str, text: str, uncertainty: str) -> str:
+        """Returns what stands beside a mean: "± 0.002", or of two or three runs their bounds, "(0.412, 0.415)".
+
+        Args:
+            metric: One of the metrics.
+            text: Its mean, as shown.
+            uncertainty: The same of its uncertainty; empty without one that shows.
+        """
+        spread, decimals = self.spread(metric), len(text.partition(".")[2])
+        if not uncertainty or metric.startswith(DRAWS) or not self.is_few(spread):
+            return uncertainty and f"± {uncertainty}"
+        return f"({spread.low:.{decimals}f}, {spread.high:.{decimals}f})"
+
+    @staticmethod
+    def is_few(spread: Spread) -> bool:
+        """Whether a spread is that of two or three values, whose lowest and highest are its bounds."""
+        return bool(1 < spread.count <= FEW_RUNS)
 
     def per_rank(self, metric: str) -> Spread | None:
         """Spread of a vector of result.json, rank 1 first; None where no run has it.
@@ -141,7 +162,7 @@ class Group:
         vectors = [run.per_rank.get(metric, []) for run in self.runs]
         ranks = max(map(len, vectors))
         padded = [[*vector, *[None] * (ranks - len(vector))] for vector in vectors if vector]
-        spread = _of_runs(padded) if padded else None
+        spread = over_runs(padded) if padded else None
         if spread is None or metric != "examination" or len(self.runs) > FEW_RUNS:
             return spread
         bounds = [_relative_bounds(run, ranks) for run in self.runs]
@@ -180,7 +201,7 @@ class Group:
             for pair in pairs
         ]
         rows = [first - second for first, second in values if len(first) == len(second) == ranks]
-        return _of_runs(rows or [own.mean[:ranks] - other.mean[:ranks]])
+        return over_runs(rows or [own.mean[:ranks] - other.mean[:ranks]])
 
     def reliability(self) -> dict[str, np.ndarray] | None:
         """Mean P(click), click rate and documents of all runs together, [bin, rank]; None where no run has them."""
@@ -200,8 +221,8 @@ class Group:
         return pooled
 
 
-def _of_runs(vectors: Sequence[Any]) -> Spread:
-    """Spread of vectors of runs; of two or three of them from the lowest to the highest value."""
+def over_runs(vectors: Sequence[Any]) -> Spread:
+    """Spread of numbers or vectors of runs; the bounds of two or three runs are their lowest and highest value."""
     spread = Spread.of(vectors)
     if not 1 < len(vectors) <= FEW_RUNS:
         return spread
@@ -223,7 +244,7 @@ def experiments(runs: Iterable[Run]) -> list[list[Run]]:
 def groups_of(experiments: Sequence[Sequence[Run]]) -> list[Group]:
     """Returns a group for each experiment, by names that distinguish it from the others."""
     names = _names(experiments)
-    return [Group(tuple(runs), *own) for runs, own in zip(experiments, names, strict=True)]
+    return [Group(tuple(runs), *name) for runs, name in zip(experiments, names, strict=True)]
 
 
 _IN_NAMES = ("model", "dataset", "loss", "debias")
@@ -237,35 +258,42 @@ def _names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
     A name is the model, in which rankers have loss and correction, and the overrides that differ between groups. Where
     these are alike, keys of the configuration that differ follow, or a number.
     """
-    overrides_of = [runs[0].overrides for runs in experiments]
-    keys = [key for key in varying(overrides_of) if key not in (*_IN_NAMES, _METHOD)]
-    overrides = [_key_values(keys, own) for own in overrides_of]
-    names = [
-        ", ".join([runs[0].model, *own]) for runs, own in zip(experiments, overrides, strict=True)
-    ]
-    names = [
-        f"{name}, {_METHOD}={own[_METHOD]}" if names.count(name) > 1 and own.get(_METHOD) else name
-        for name, own in zip(names, overrides_of, strict=True)
-    ]
-    more: dict[int, list[str]] = {place: [] for place in range(len(names))}
-    for name in {name for name in names if names.count(name) > 1}:
-        same = [place for place, other in enumerate(names) if other == name]
-        settings = [
-            {
-                key: value
-                for key, value in experiments[place][0].settings.items()
-                if _is_setting(key)
-            }
-            for place in same
-        ]
-        differ = varying(settings)[:_MOST_KEYS]
-        for number, (place, own) in enumerate(zip(same, settings, strict=True), start=1):
-            texts = _key_values(differ, own)
-            taken = any(more[other] == texts for other in same if other != place)
-            more[place] = [*texts, f"no. {number}"] if taken or not texts else texts
+    runs = [of_experiment[0] for of_experiment in experiments]
+    differing = varying([run.overrides for run in runs])
+    keys = [key for key in differing if key not in (*_IN_NAMES, _METHOD)]
+    names = [", ".join([run.model, *_key_values(keys, run.overrides)]) for run in runs]
+    by_name: dict[str, list[Run]] = {}
+    for name, run in zip(_with_methods(names, runs), runs, strict=True):
+        by_name.setdefault(name, []).append(run)
+    of_run: dict[int, tuple[str, str]] = {}
+    for name, same in by_name.items():
+        for run, distinction in zip(same, _distinctions(same), strict=True):
+            of_run[id(run)] = ", ".join([name, *distinction]), ", ".join([run.model, *distinction])
+    return [of_run[id(run)] for run in runs]
+
+
+def _with_methods(names: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    """Names that several runs have, with the method of each run that has one."""
+    counts = Counter(names)
+    methods = [run.overrides.get(_METHOD) for run in runs]
     return [
-        (", ".join([names[place], *more[place]]), ", ".join([runs[0].model, *more[place]]))
-        for place, runs in enumerate(experiments)
+        f"{name}, {_METHOD}={method}" if method and counts[name] > 1 else name
+        for name, method in zip(names, methods, strict=True)
+    ]
+
+
+def _distinctions(runs: Sequence[Run]) -> list[list[str]]:
+    """Settings by which runs of one name differ, numbered where they do not; nothing for a single run."""
+    if len(runs) == 1:
+        return [[]]
+    settings = [
+        {key: value for key, value in run.settings.items() if _is_setting(key)} for run in runs
+    ]
+    keys = varying(settings)[:_MOST_KEYS]
+    texts = [_key_values(keys, of_run) for of_run in settings]
+    return [
+        text if text and text not in texts[:place] else [*text, f"no. {place + 1}"]
+        for place, text in enumerate(texts)
     ]
 
 
@@ -275,10 +303,10 @@ def varying(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if len({repr(mapping.get(key)) for mapping in mappings}) > 1]
 
 
-def _key_values(keys: Sequence[str], own: Mapping[str, Any]) -> list[str]:
+def _key_values(keys: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
     """Such as lr=0.1 for each key that has a value; keys are cut to their last part where that is unique."""
     named = zip(keys, short_keys(keys), strict=True)
-    return [f"{name}={own[key]}" for key, name in named if own.get(key) is not None]
+    return [f"{name}={settings[key]}" for key, name in named if settings.get(key) is not None]
 
 
 def _is_setting(key: str) -> bool:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
+import yaml
+
 from clickexp.data.ingest.times import TimeForm
 from clickexp.data.schema import COLUMNS, MADE, Column
 from clickexp.errors import DataError
@@ -66,6 +68,10 @@ _CLICKS = "; null_is_no_click=true takes a missing one for no click"
 _GRADES = "; words have numbers by an option, such as 'grades={bad: 0, good: 1}'"
 
 
+Grades = Mapping[str, float] | str | None
+"""Numbers of words, or such a mapping in YAML, since Hydra's keys have ASCII letters alone."""
+
+
 class ValueForms(NamedTuple):
     """Options of readers about how values are written.
 
@@ -78,7 +84,7 @@ class ValueForms(NamedTuple):
 
     time_format: str | None = None
     time_zone: str | None = None
-    grades: Mapping[str, float] | None = None
+    grades: Grades = None
     null_is_no_click: bool = False
 
     def time(self) -> Field:
@@ -96,8 +102,11 @@ class ValueForms(NamedTuple):
 
     def labels(self) -> Column:
         """Returns how labels are read; DataError for a grade that is no number of a word."""
-        words = {}
-        for word, number in (self.grades or {}).items():
+        grades: Any = self.grades or {}
+        if isinstance(grades, str):
+            grades = yaml.safe_load(grades)
+        words, grades = {}, grades if isinstance(grades, Mapping) else {grades: None}
+        for word, number in grades.items():
             is_number = isinstance(number, int | float) and math.isfinite(number)
             if not isinstance(word, str) or not is_number:
                 given = f"grades has {word!r}: {number!r}"
