@@ -5,19 +5,17 @@ import sys
 from typing import NoReturn
 
 import hydra
-from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from clickexp.cli.help import prints
-from clickexp.errors import ConfigError
+from clickexp.cli.hosts import follows
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.hydra_errors import MENDABLE, error_text
 from clickexp.experiment.overrides import CommandLine
-from clickexp.experiment.values import current
-from clickexp.sweeps.callback import RefusedError, collected, in_sweep, without_hydra
+from clickexp.sweeps.callback import RefusedError, collected, in_sweep
 from clickexp.sweeps.job import run_job
-from clickexp.utils import exits, hosts
+from clickexp.utils import exits
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -39,32 +37,14 @@ def main() -> None:
             given = CommandLine(sys.argv[1:])
             with collected():
                 sys.argv[1:] = given.arguments
-                if not prints(given):
-                    _start(given)
+                if not (prints(given) or follows(given)):
+                    run()
         except RefusedError as refused:
             _fail(refused.__cause__)
         except MENDABLE as error:
             if exits.SHOW_TRACE:
                 raise
             _fail(error)
-
-
-def _start(given: CommandLine) -> None:
-    """Runs what the command says; of several processes, the first does."""
-    if hosts.count() > 1 and given.options.multirun:
-        raise ConfigError(
-            f"{hosts.COUNT}={hosts.count()} and -m: processes share a single run. Launchers start those of a sweep: "
-            "launcher=slurm hydra.launcher.nodes=2"
-        )
-    if not hosts.index():
-        run()
-        return
-    from clickexp.experiment.run import follow  # here, since JAX takes a second to import
-
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("config", [*given.searchpath, *given.overrides], return_hydra_config=True)
-    with current(cfg):
-        follow(without_hydra(cfg), given.overrides)
 
 
 def _fail(error: BaseException | None) -> NoReturn:

@@ -45,8 +45,8 @@ def feed(
 
     All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty. The thread
     that reads sessions also copies them, over the devices of a mesh or to an accelerator. Of sessions that are
-    `resident`, as `resident_on` has copied them, numbers are read and copied. Of processes that share a mesh, each reads
-    and copies the sessions of its own devices.
+    `resident`, as `resident_on` has copied them, numbers are read and copied. Processes that share a mesh each read the
+    sessions of their own devices.
     """
     if not isinstance(data, Sessions):
         single = map(_single, data)

@@ -30,7 +30,7 @@ def placement_on(devices: int | str) -> Whole:
         devices: How many of those that JAX sees, or `all`.
 
     Raises:
-        ConfigError: JAX sees fewer, or several processes do not use all.
+        ConfigError: JAX sees fewer.
     """
     seen = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     number = len(seen) if devices == ALL else devices
@@ -44,10 +44,6 @@ def placement_on(devices: int | str) -> Whole:
             else f"trainer.devices={ALL} takes those that there are"
         )
         raise ConfigError(f"trainer.devices={number}: JAX sees {len(seen)} ({kind}); {remedy}")
-    if jax.process_count() > 1 and number < len(seen):
-        raise ConfigError(
-            f"trainer.devices={number}: {jax.process_count()} processes train together; set trainer.devices={ALL}"
-        )
     return ONE_DEVICE if number == 1 else Spread(seen[:number])
 
 

@@ -12,8 +12,6 @@ import socket
 import threading
 from typing import Any
 
-import numpy as np
-
 from clickexp.errors import ConfigError, UserError
 from clickexp.utils.exits import complain
 
@@ -21,6 +19,8 @@ ADDRESS, COUNT, INDEX = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PRO
 """Environment variables: HOST:PORT of the first process, the number of processes, and that of this one, from 0."""
 _SILENCE = 30
 """Seconds after which a host that does not answer is given up."""
+_START = 300
+"""Seconds that processes wait for each other at the start."""
 _LEAVES = b"."
 
 _connections: list[socket.socket] = []
@@ -76,6 +76,7 @@ def join(folder: str) -> str:
         count(),
         index(),
         cluster_detection_method="deactivate",
+        initialization_timeout=_START,
         heartbeat_timeout_seconds=_SILENCE,
     )
     _connect()
@@ -100,16 +101,39 @@ def leave() -> None:
 
 
 def told(value: Any) -> Any:
-    """Returns what the first process calls this with, which JSON holds; all processes call it in the same order."""
+    """Returns what the first process calls this with, which JSON holds; all processes call it in the same order.
+
+    The devices exchange it as they do what they compute: the first time, they open connections that later programs use,
+    for which JAX waits no longer than 30 seconds.
+    """
     import jax
 
     if _alone.is_set() or jax.process_count() == 1:
         return value
-    from jax.experimental.multihost_utils import broadcast_one_to_all
+    import numpy as np
 
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    length = int(broadcast_one_to_all(np.int32(len(text))))
-    return json.loads(broadcast_one_to_all(np.resize(text, length)).tobytes())
+    length = int(_of_first(np.array([len(text)], np.int32))[0])
+    return json.loads(_of_first(np.resize(text, length)).tobytes())
+
+
+def _of_first(numbers: Any) -> Any:
+    """Returns an array of the first process, in place of others of its size."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    mesh = Mesh(np.array(jax.devices()), ("all",))
+    own = np.zeros((jax.local_device_count(), len(numbers)), numbers.dtype)
+    if jax.process_index() == 0:
+        own[0] = numbers
+    by_device = NamedSharding(mesh, PartitionSpec("all"))
+    given = jax.make_array_from_process_local_data(by_device, own)
+    total = jax.jit(
+        jnp.sum, static_argnums=(1, 2), out_shardings=NamedSharding(mesh, PartitionSpec())
+    )
+    return np.asarray(total(given, 0, numbers.dtype))
 
 
 def check_same(facts: dict[str, str]) -> None:
@@ -127,12 +151,12 @@ def _connect() -> None:
     """Opens connections: of the first process with each other."""
     if index() == 0:
         with socket.create_server(("", 0), backlog=count()) as server:
-            server.settimeout(_SILENCE)
+            server.settimeout(_START)
             told(server.getsockname()[1])
             _connections.extend(server.accept()[0] for _ in range(1, count()))
     else:
         host = os.environ[ADDRESS].rpartition(":")[0]
-        _connections.append(socket.create_connection((host, told(None)), _SILENCE))
+        _connections.append(socket.create_connection((host, told(None)), _START))
     for connection in _connections:
         connection.settimeout(None)
 
