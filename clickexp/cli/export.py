@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from clickexp.utils.exits import VERSION, ending
+from clickexp.utils import exits
 from clickexp.utils.memory import return_freed_arrays
 
 _DESCRIPTION = """\
@@ -37,7 +37,7 @@ Writes what the fitted model of a run knows, as tables for other tools:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
-    with ending("clickexp-export", "stopped, nothing half-written is left"):
+    with exits.ending("clickexp-export", "stopped, nothing half-written is left"):
         chosen = vars(_parser().parse_intermixed_args(arguments))
         return_freed_arrays()
         from clickexp.export.drawn import export_drawn
@@ -46,11 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        "clickexp-export", description=_DESCRIPTION, formatter_class=raw
-    )
-    parser.add_argument("--version", action="version", version=VERSION)
+    parser = exits.parser("clickexp-export", _DESCRIPTION)
     parser.add_argument(
         "run", metavar="RUN", help="folder of a run that kept its model (save_model=true)"
     )
@@ -90,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", dest="as_json", action="store_true", help=text)
     text = (
         "with --predict or --rank: what its columns are called, such as columns.query_doc_ids=docs, and files, "
-        "separator, header, encoding, decimal, first_rank, time_format, time_zone and null_is_no_click, as "
+        "separator, header, encoding, decimal, first_rank, time_format, time_zone, null_is_no_click and invalid, as "
         "dataset=lists has them"
     )
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)

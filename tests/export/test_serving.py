@@ -22,10 +22,10 @@ from clickexp.cli.export import main
 from clickexp.data import Dataset, Features, Sessions
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import relevance_scores
+from clickexp.export.export import export
 from clickexp.export.fitted import fitted
 from clickexp.export.predict import single_documents
 from clickexp.export.ranker import described
-from clickexp.export.tables import export
 from clickexp.models.ranker import scorer
 from clickexp.models.ranker.ranker import Ranker
 from clickexp.parameters import (
@@ -416,7 +416,7 @@ def test_text_is_read_as_the_numbers_of_the_log(table, tmp_path, capsys):
         found.append(pl.read_parquet(tmp_path / kind / "ranking.parquet"))
     assert found[0].equals(found[1]) and "not in the log" not in capsys.readouterr().err
     (tmp_path / "lists.csv").write_text("query_id,query_doc_ids\n1,3 five\n")
-    with refuses(UserError, "query_doc_ids holds 'five'", "integers"):
+    with refuses(UserError, "query_doc_ids holds 'five'", "numbers"):
         export(run, rank=tmp_path / "lists.csv")
 
 
