@@ -1,12 +1,7 @@
 """What a command does in a process that is not the first of those that share a run."""
 
-from hydra import compose, initialize_config_dir
-
 from clickexp.errors import ConfigError
-from clickexp.experiment.conf import CONF
 from clickexp.experiment.overrides import CommandLine
-from clickexp.experiment.values import current
-from clickexp.sweeps.callback import without_hydra
 from clickexp.utils import hosts
 
 
@@ -29,10 +24,7 @@ def follows(given: CommandLine) -> bool:
         )
     if not hosts.index():
         return False
-    from clickexp.experiment.run import follow  # here, since JAX takes a second to import
+    from clickexp.experiment.api import follow  # here, since JAX takes a second to import
 
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("config", [*given.searchpath, *given.overrides], return_hydra_config=True)
-    with current(cfg):
-        follow(without_hydra(cfg), given.overrides)
+    follow(given)
     return True

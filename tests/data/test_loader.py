@@ -204,7 +204,7 @@ def test_sizes_are_checked_at_the_call(arguments):
 def test_shares_are_parts_of_each_batch(seed, numbers_alone):
     """Of 103 sessions in batches of 12, the last of which is not full."""
     ids = np.arange(103 * 4).reshape(103, 4)
-    log = Sessions.from_arrays(query_doc_ids=ids, clicks=ids % 2, lengths=1 + np.arange(103) % 4)
+    log = Sessions.from_arrays(query_doc_ids=ids, clicks=ids % 2)
     options = {"seed": seed, "epoch": 2, "numbers_alone": numbers_alone}
     whole = [*superbatches(log, 12, 4, **options)]
     shares = [superbatches(log, 12, 4, share=(part, 3), **options) for part in range(3)]

@@ -17,7 +17,7 @@ nightly = pytest.mark.nightly
 WORDS = [
     *("debug=fast", "model=pbm", "metric=click", "logger=jsonl", "report=false", "seed=1"),
     *("trainer.devices=all", "trainer.early_stopping=null", "trainer.checkpoint_minutes=0"),
-    *("shared_intervals=false", "hydra.run.dir=r"),
+    *("shared_intervals=false", "hydra.run.dir=r", "max_sessions=500", "dataset.sessions=2000"),
 ]
 
 

@@ -41,7 +41,7 @@ def device_pool(
 
 
 class _DevicePool(Pool):
-    """Leaves a device out on which JAX does not start after a job has failed: it would take the other jobs, and fail."""
+    """Leaves out a device on which JAX does not start after a job has failed: it would take the others, and fail."""
 
     def _leave(self, job: Job, outcome: Outcome | str) -> None:
         super()._leave(job, outcome)
