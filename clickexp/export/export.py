@@ -16,7 +16,7 @@ from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiabili
 from clickexp.data.names import NamesFile
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
-from clickexp.export.files import FORMS, OPTIONS, ShownLists, Source
+from clickexp.export.files import ALIKE, OPTIONS, ShownLists, Source
 from clickexp.export.fitted import Fitted, configuration, fitted
 from clickexp.export.judgments import judgments
 from clickexp.export.ranker import described, onnx_writer, ranker_files, transform_of
@@ -159,7 +159,7 @@ class Export:
     def source(self, path: str | Path) -> Source:
         """Returns files to read, whose values are written as those of the log are, if options do not say otherwise."""
         settings = self._config["dataset"]
-        alike = {name: settings[name] for name in ("decimal", *FORMS) if name in settings}
+        alike = {name: settings[name] for name in ALIKE if name in settings}
         return Source(source_path(path), {**alike, **self._given}, settings.get("columns") or {})
 
     def write_ranking(self, path: str | Path) -> None:

@@ -33,9 +33,10 @@ from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import check_arguments
 
 TEXT = ("separator", "header", "encoding", "decimal")
-FORMS = ("first_rank", "time_format", "time_zone", "null_is_no_click")
-OPTIONS = ("columns", "files", *TEXT, *FORMS, "invalid")
-"""Options of the reader that files to predict or to rank have."""
+ALIKE = (*TEXT, "first_rank", "time_format", "time_zone", "null_is_no_click", "invalid")
+"""Options of the reader that files to predict or to rank have; where none is given, as the log of the run."""
+OPTIONS = ("columns", "files", *ALIKE)
+"""All of them."""
 _PIECE = 1 << 16
 """Sessions that are predicted at a time."""
 _OF_ROWS = ("session", "query", "document", "rank", "click")
