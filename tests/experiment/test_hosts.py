@@ -65,7 +65,7 @@ def place(tmp_path):
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_run_ends_with_one_of_its_processes_and_continues(place, killed):
     """To the numbers of one process, which continues it, too."""
-    words = [*WORDS, "trainer.epochs=6"]
+    words = [*WORDS, "trainer.epochs=4"]
     with place.start(0, *words) as first, place.start(1, *words) as second:
         wait_until((place.folder / "r/checkpoint.npz").exists, 120)
         both = [first, second]
