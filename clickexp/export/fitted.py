@@ -25,9 +25,9 @@ from clickexp.runs.store import (
     OVERRIDES,
     RESULT,
     natural,
+    read_document,
     read_epochs,
     read_limited,
-    read_yaml,
 )
 from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
@@ -113,7 +113,7 @@ def fitted(
 
 def _without_model(run: Path) -> str:
     """Says why a run has no model, and the command that makes one."""
-    words = read_yaml(run / OVERRIDES)
+    words = read_document(run / OVERRIDES)
     overrides = [str(word) for word in words] if isinstance(words, list) else []
     if (run / RESULT).is_file():
         return f"{run}: there is no {MODEL}. Run again with save_model=true."
