@@ -31,7 +31,6 @@ from clickexp.models import Model, Ranker
 from clickexp.parameters.base import check_click_rate
 from clickexp.parameters.layouts import layouts_of, name_layouts
 from clickexp.propensities import PropensitySource, Weighting
-from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import identity
 from clickexp.runs.run import Origin
 from clickexp.runs.sources import sources
@@ -284,8 +283,6 @@ def _earlier(folder: str | None, identified: dict[str, Any]) -> Path | None:
         raise ConfigError(
             f"continue_from={earlier}: there is no such folder. Give the folder of an interrupted run."
         )
-    if is_abandoned(earlier):
-        remove_parts(earlier)
     try:
         (earlier / CHECKPOINT).open("rb").close()
         check_same(earlier / CHECKPOINT, {"settings": identified})

@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.overrides import canonical, folder_of
 from clickexp.experiment.values import compose_values, current
-from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep, remove_parts
+from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep
 from clickexp.runs.run import Run
 from clickexp.runs.store import KEPT, Record, records
 
@@ -67,8 +67,6 @@ class SweepCallback(Callback):
             claim = claim_sweep(Path(config.hydra.sweep.dir))
         subdir = _subdir(config.hydra)
         earlier = records(claim.folder)
-        for job, _record in earlier:
-            remove_parts(job)
         if earlier and config.get("search") is None:
             number = 2
             while (repeat := claim.folder / f"{_REPEAT}{number}").exists():
