@@ -103,8 +103,8 @@ def _note_earlier_run(parts: Parts) -> None:
     if parts.continued is None:
         return
     parts.logger.message(parts.continued.run.describe())
-    if (advice := parts.continued.run.advice(parts.dataset)) is not None:
-        parts.logger.warning(advice)
+    for line in parts.continued.run.advice(parts.dataset, parts.model):
+        parts.logger.warning(line)
 
 
 def _note_identifiability(parts: Parts) -> None:
