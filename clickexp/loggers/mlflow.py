@@ -21,6 +21,8 @@ _FILES = ("config.yaml", "result.json", "report.html", "model.npz")
 """Files of the run's folder that become artifacts."""
 _LONGEST = 500
 """Characters of a parameter that every store of MLflow takes."""
+_FOLDER = "folder"
+"""The tag by which a sweep finds its best run."""
 _MOST = 1000
 """Metrics that MLflow takes at a time."""
 
@@ -30,7 +32,8 @@ class MlflowLogger(Logger):
 
     Epochs are steps of train/*, val/* and speed/*; ranks are steps of rank/SPLIT/METRIC, and of rank/NAME/METRIC for
     references such as rank-CTR. Settings are parameters. Test metrics, intervals and values of the best epoch have
-    no steps: final/test/ll and the like, ndcg_at_10 for ndcg@10. Values are sent once per epoch.
+    no steps: final/test/ll and the like, ndcg_at_10 for ndcg@10. Values are sent once per epoch. The best run of a sweep
+    has the tag best.
 
     Args:
         tracking_uri: Such as sqlite:///outputs/mlflow.db or http://HOST:5000; None takes that of MLflow, which
@@ -66,17 +69,13 @@ class MlflowLogger(Logger):
 
     def start(self, info: RunInfo) -> None:
         """Creates the run, with its settings as parameters."""
-        from mlflow import MlflowClient
         from mlflow.entities import Param
 
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it lists the tables it creates
         self._folder = info.folder
-        self._client = MlflowClient(self.tracking_uri)
-        name = self.experiment or info.project
-        experiment = self._client.get_experiment_by_name(name)
-        number = experiment.experiment_id if experiment else self._client.create_experiment(name)
+        number = self._opened(info)
         tags: dict[str, str] = dict.fromkeys(info.tags, "true")
         described = {
+            _FOLDER: str(info.folder.resolve()),
             "group": info.group,
             "job_type": info.job_type,
             "mlflow.note.content": info.notes,
@@ -86,6 +85,13 @@ class MlflowLogger(Logger):
         settings = hyperparameters(info.config).items()
         parameters = [Param(key, str(value)[:_LONGEST]) for key, value in settings]
         self._client.log_batch(self._run, params=parameters)
+
+    def best_run(self, info: RunInfo, run: Run) -> None:
+        """Gives the best run the tag `best`, the name of the sweep."""
+        number = self._opened(info)
+        query = f"tags.{_FOLDER} = '{run.folder.resolve()}'"
+        for each in self._client.search_runs([number], query):
+            self._client.set_tag(each.info.run_id, "best", info.folder.name)
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Sends the metrics of an epoch."""
@@ -110,6 +116,16 @@ class MlflowLogger(Logger):
                 if (self._folder / name).is_file():
                     self._client.log_artifact(self._run, str(self._folder / name))
         self._client.set_terminated(self._run, "FINISHED" if ok else "FAILED")
+
+    def _opened(self, info: RunInfo) -> str:
+        """Connects to MLflow; returns the number of the experiment."""
+        from mlflow import MlflowClient
+
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it lists the tables it creates
+        self._client = MlflowClient(self.tracking_uri)
+        name = self.experiment or info.project
+        experiment = self._client.get_experiment_by_name(name)
+        return experiment.experiment_id if experiment else self._client.create_experiment(name)
 
     def _send_ranks(self, name: str, values: Vectors) -> None:
         rows = rows_by_rank(values)
