@@ -32,8 +32,8 @@ class MlflowLogger(Logger):
 
     Epochs are steps of train/*, val/* and speed/*; ranks are steps of rank/SPLIT/METRIC, and of rank/NAME/METRIC for
     references such as rank-CTR. Settings are parameters. Test metrics, intervals and values of the best epoch have
-    no steps: final/test/ll and the like, ndcg_at_10 for ndcg@10. Values are sent once per epoch. The best run of a sweep
-    has the tag best.
+    no steps: final/test/ll and the like, ndcg_at_10 for ndcg@10. Values are sent once per epoch. The best run of a
+    sweep has the tag best.
 
     Args:
         tracking_uri: Such as sqlite:///outputs/mlflow.db or http://HOST:5000; None takes that of MLflow, which
