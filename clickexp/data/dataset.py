@@ -34,10 +34,8 @@ def _check_part(value: Any) -> Any:
         if 0 < float(value) <= 1:
             return value
         raise ValueError("a fraction above 0 and at most 1, or a range [start, stop]")
-    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
-        start, stop = value
-        if _is_whole(start) and (stop is None or _is_whole(stop)):
-            return value
+    if _is_range(value):
+        return value
     if (times := time_range(value)) is not None:
         if times:
             return value
@@ -71,6 +69,7 @@ class Dataset:
         notes: Counts that the reader reports, for `describe`.
         names: Bytes of the file that names the ids from 1, mapped; see `clickexp.data.names`.
         encoding: What was learned of the training sessions to encode columns, where there are any to encode.
+        largest: Values of columns of whole numbers that a model has room for, whatever the sessions have.
     """
 
     name: str
@@ -84,6 +83,7 @@ class Dataset:
     notes: Mapping[str, int | str] = field(default_factory=dict)
     names: np.ndarray | None = None
     encoding: Encoding | None = None
+    largest: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def click_rate(self) -> float:
@@ -110,13 +110,13 @@ class Dataset:
             return None
         return int(np.min(times)), int(np.max(times))
 
-    @property
-    def columns(self) -> Mapping[str, int]:
+    @cached_property
+    def columns(self) -> "Largest":
         """Largest value of each further column of whole numbers, or derived one, found when it is asked for."""
         packed, derived = self.train.columns, self.train.derived
         whole = {name for name in packed if np.dtype(packed[name].dtype).kind in "biu"}
         names = [name for name in self.train.schema if name in derived or name in whole - _COUNTED]
-        return _Largest(dict.fromkeys(names, tuple(self.parts.values())))
+        return Largest(dict.fromkeys(names, tuple(self.parts.values())), self.largest)
 
     @property
     def categories(self) -> Mapping[str, Names]:
@@ -158,12 +158,13 @@ class Dataset:
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
     def sizes(self) -> dict[str, Any]:
-        """Sessions of each part, query-document pairs and positions."""
+        """Sessions of each part, query-document pairs and positions, and the largest values that a model asked for."""
         sessions = {name: part.count for name, part in self.parts.items()}
         return {
             "sessions": sessions,
             "query_doc_pairs": self.query_doc_pairs,
             "positions": self.positions,
+            "columns": {**self.largest, **self.columns.known},
         }
 
     def first(self, sessions: int | None) -> "Dataset":
@@ -175,12 +176,15 @@ class Dataset:
             **{name: part.slice(0, min(sessions, part.count)) for name, part in self.parts.items()},
         )
 
-    def covering(self, query_doc_pairs: int, positions: int) -> "Dataset":
-        """The dataset for a model of at least so many ids and positions, as earlier logs have."""
+    def covering(
+        self, query_doc_pairs: int, positions: int, largest: Mapping[str, int]
+    ) -> "Dataset":
+        """The dataset for a model of at least so many ids, positions and values of columns, as earlier logs have."""
         pairs = max(self.query_doc_pairs, query_doc_pairs)
         parts = {name: part.with_pairs(pairs) for name, part in self.parts.items()}
         positions = max(self.positions, positions)
-        return replace(self, **parts, query_doc_pairs=pairs, positions=positions)
+        sizes: dict[str, Any] = {"query_doc_pairs": pairs, "positions": positions}
+        return replace(self, **parts, **sizes, largest=dict(largest))
 
     def describe(self) -> str:
         """One line of counts for the reader."""
@@ -198,11 +202,27 @@ class Dataset:
         )
 
 
-class _Largest(UserDict[str, Any]):
-    """Largest values by column, found in the parts of a dataset when they are asked for."""
+class Largest(UserDict[str, Any]):
+    """Largest values by column, found when they are asked for.
+
+    Attributes:
+        known: Those that were asked for.
+
+    Args:
+        parts: Of a dataset, by column.
+        least: What values are at least.
+    """
+
+    def __init__(self, parts: Mapping[str, Any], least: Mapping[str, int]):
+        super().__init__(parts)
+        self.known: dict[str, int] = {}
+        self._least = least
 
     def __getitem__(self, name: str) -> int:
-        return max(part.bounds(name)[1] for part in self.data[name])
+        if name not in self.known:
+            largest = max(part.bounds(name)[1] for part in self.data[name])
+            self.known[name] = max(largest, self._least.get(name, 0))
+        return self.known[name]
 
 
 def split(
@@ -366,6 +386,14 @@ def _fractions(*parts: Split) -> list[float]:
 def _range_of(part: Split, count: int) -> Span:
     start, stop = cast(Sequence[int | None], part)
     return Span(start or 0, count if stop is None else stop)
+
+
+def _is_range(value: Any) -> bool:
+    """Whether a value is [start, stop] of whole numbers, of which the latter may be None."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        return False
+    start, stop = value
+    return _is_whole(start) and (stop is None or _is_whole(stop))
 
 
 def _is_whole(value: Any) -> bool:

@@ -9,10 +9,9 @@ from refusals import refuses
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import roles
 from clickexp.experiment.overrides import CommandLine, canonical, check_launcher, parsed, values_of
-from clickexp.experiment.resolve import is_tower, resolve
-from clickexp.experiment.values import resolved_values
+from clickexp.experiment.resolve import resolve
+from clickexp.experiment.values import compose_values
 from clickexp.runs.store import values
-from clickexp.sweeps.callback import SweepCallback
 from clickexp.utils.suggest import did_you_mean, nearest
 
 CONF = ROOT / "conf"
@@ -21,16 +20,22 @@ CONF = ROOT / "conf"
 def composed(*words):
     overrides = CommandLine(words).overrides
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return resolved_values(compose("config", overrides), overrides)
+        return compose_values(compose("config", overrides), overrides).values
+
+
+def unresolved(*words):
+    overrides = CommandLine(words).overrides
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose_values(compose("config", overrides), overrides).unresolved
 
 
 def test_roles_are_chosen_as_every_other_group():
-    short = composed(
-        *(f"{role}=deep" for role in roles()), *(f"{role}.layers=3" for role in roles())
+    layers = [f"{role}.layers=3" for role in roles()]
+    short, whole = (
+        unresolved(*(f"{key}{role}=deep" for role in roles()), *layers)
+        for key in ("", "parameter@")
     )
-    assert short == composed(
-        *(f"parameter@{role}=deep" for role in roles()), *(f"{role}.layers=3" for role in roles())
-    )
+    assert short == whole
     for role in roles():
         assert (
             short[role]["_target_"].endswith("DeepParameterConfig") and short[role]["layers"] == 3
@@ -80,35 +85,6 @@ def test_records_and_tables_name_the_choice_in_one_way():
     assert values(short) == values(long) == {"parameter@attraction": "deep", "seed": 1}
 
 
-@pytest.mark.parametrize("schema", ["file", "pkg"])
-def test_the_preset_of_a_sweep_may_choose_towers_by_their_role(schema, tmp_path, monkeypatch):
-    """Also by one that only a configuration of the user has."""
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "my_conf/sweep").mkdir(parents=True)
-    (tmp_path / "my_conf/__init__.py").touch()
-    params = "{attraction: 'hash,robe', visibility: 'deep,hash', seed: '1,2'}"
-    preset = f"hydra: {{mode: MULTIRUN, sweeper: {{params: {params}}}}}"
-    defaults = "defaults: [/parameter@_global_.visibility: position]"
-    (tmp_path / "my_conf/sweep/mine.yaml").write_text(
-        f"# @package _global_\n{defaults}\n{preset}\n"
-    )
-    folder, place = (
-        tmp_path / "results",
-        {"file": f"file://{tmp_path}/my_conf", "pkg": "pkg://my_conf"}[schema],
-    )
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        words = [f"hydra.searchpath=['{place}']", "+sweep=mine", f"hydra.sweep.dir='{folder}'"]
-        config = compose("config", words, return_hydra_config=True)
-        try:
-            SweepCallback().on_multirun_start(config)
-            assert dict(config.hydra.sweeper.params) == {
-                "parameter@attraction": "hash,robe", "parameter@visibility": "deep,hash", "seed": "1,2"
-            }  # fmt: skip
-        finally:
-            SweepCallback.claim.release()
-            SweepCallback.claim = SweepCallback.config = None
-
-
 def test_options_may_stand_between_overrides():
     assert CommandLine(["model=pbm", "-m", "seed=1,2"]).arguments == ["-m", "model=pbm", "seed=1,2"]
     words = ["model=pbm", "--config-dir", "my=conf", "seed=1", "--cfg", "job"]
@@ -120,15 +96,6 @@ def test_options_may_stand_between_overrides():
         "model=pbm",
         "seed=1",
     ]
-
-
-@pytest.mark.parametrize(
-    "words, prints",
-    [(["--help"], True), (["-h", "model=pbm"], True), (["--info"], True), (["--cfg", "job"], True),
-     (["--hydra-help"], True), (["--version"], True), (["-m", "seed=1,2"], False), ([], False)],
-)  # fmt: skip
-def test_what_only_prints_is_known(words, prints):
-    assert CommandLine(words).only_prints is prints
 
 
 SPELLING = "key=value"
@@ -308,9 +275,7 @@ def test_a_model_from_outside_has_a_role_of_its_own(tmp_path, monkeypatch):
         part in line
         for part in ("parameter@satisfaction=global", "(it takes attraction, visibility)")
     )
-    assert is_tower("visibility", config.values["visibility"]) and not is_tower(
-        "model", config.values["model"]
-    )
+    assert not {"visibility", "satisfaction"} & config.values.keys()
 
 
 def test_options_in_folders_and_packages_of_a_user_are_known(tmp_path, monkeypatch):

@@ -13,10 +13,12 @@ from clickexp.results.chains import chain_of
 from clickexp.results.colors import COLORS
 from clickexp.results.figures.chain import chain_panels
 from clickexp.results.figures.drawing import Panel
+from clickexp.results.figures.fonts import figure_text
 from clickexp.results.figures.log import curves
 from clickexp.results.figures.panels import (
     MARKERS,
     barred,
+    by_epoch,
     calibration,
     layouts,
     look,
@@ -25,7 +27,6 @@ from clickexp.results.figures.panels import (
 )
 from clickexp.results.groups import Group
 from clickexp.runs.run import RelativeExamination, Run, Vectors
-from clickexp.utils.escape import figure_text
 from clickexp.utils.text import layout_name
 
 CLICK_RATES = "click_rates_by_"
@@ -249,8 +250,7 @@ def _losses(run: Run, axes: Axes) -> None:
     """Draws the losses over epochs, and marks the best epoch."""
     best, later = run.train.best_epoch, []
     for i, (metric, label) in enumerate(_LOSSES.items()):
-        epochs = np.array([epoch.get("epoch") for epoch in run.epochs], np.float64)
-        losses = np.array([epoch.get(metric) for epoch in run.epochs], np.float64)
+        epochs, losses = by_epoch(run, "epoch"), by_epoch(run, metric)
         if not np.isfinite(losses).any():
             continue
         axes.plot(epochs, losses, label=label, marker="o", markersize=2.5, color=COLORS[i])
