@@ -166,7 +166,7 @@ def _online() -> argparse.ArgumentParser:
         "--dataset", metavar="PATH", help="the log, if it is no longer where the runs read it"
     )
     parser.add_argument(
-        "--output", metavar="FOLDER", help="where to write; by default RUN_B/online/ and A's name"
+        "--output", metavar="FOLDER", help="where to write; by default in RUN_B/online/"
     )
     text = "let the configurations of the runs call code outside clickexp; only for folders from someone you trust"
     parser.add_argument("--trust", action="store_true", help=text)

@@ -162,6 +162,14 @@ class Cells:
         """Returns the cells of the positions 0, 1, ... in none of the layouts."""
         return np.arange(self.count - self.positions - 1, self.count)
 
+    def places_of(self, fewer: "Cells") -> np.ndarray:
+        """Returns the cells here of all cells of the same columns with fewer values, or of fewer positions."""
+        batch = fewer.batch(np.arange(fewer.count))
+        others = fewer.others()
+        places = np.asarray(self.of(batch))[0]
+        places[others] = self.others()[: len(others)]
+        return places
+
     def view(self, sessions: Sessions) -> Sessions:
         """Returns sessions whose positions are the cells, to count by them; models take the sessions themselves."""
         if not self.columns:

@@ -290,6 +290,17 @@ class Encoding(_Stated):
         }
         return self.model_copy(update={"categories": both})
 
+    @property
+    def unknown_to_features(self) -> dict[str, Names]:
+        """Names of the categories of logs that go on, of which feature vectors know nothing, by column."""
+        columns = [] if self.features is None else self.features.columns
+        more = {
+            column.name: self.categories[column.name][len(column.categories) :]
+            for column in columns
+            if column.categories is not None
+        }
+        return {name: names for name, names in more.items() if names}
+
     def applied(self, sessions: Sessions, categories: Mapping[str, Names]) -> Sessions:
         """Returns sessions with encoded columns.
 

@@ -7,10 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from clickexp.data import Sessions
 from clickexp.data.batches import at_step, batch_like, with_mask
-from clickexp.data.feed import Compiled, Data, feed, mesh_of, session_count
+from clickexp.data.feed import Compiled, Data, everywhere, feed, mesh_of, session_count
 from clickexp.data.schema import COLUMNS, MADE
 from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluation import Evaluation
@@ -184,6 +185,7 @@ class Program:
         self.data = data
         self._graphdefs = [nnx.graphdef(one) for one in models]
         self._truth = [] if truth is None else [(nnx.state(truth),)]
+        self._mesh: Mesh | None = None
         self._select_columns = ColumnSelection(self._read, *self._graphdefs)
 
     def __call__(self, state: ModelState, phase: Phase, epoch: int = 0) -> MetricGroup:
@@ -196,9 +198,11 @@ class Program:
         """
         metrics = self.group.empty()
         done, total = 0, session_count(self.data)
-        states = state, *self._truth
+        self._mesh = mesh_of(state)
+        truth = jax.tree.map(lambda leaf: everywhere(leaf, self._mesh), self._truth)
+        states = state, *truth
         data = self._select_columns(self.data, *states)
-        for batch in feed(data, *self._sizes_for(data), mesh=mesh_of(state)):
+        for batch in feed(data, *self._sizes_for(data), mesh=self._mesh):
             if self.group.by_rank and not isinstance(data, Sessions):
                 self._layout = PositionLayout.of_batch(batch.arrays, self._layout)
             metrics.add(self.run(states, batch.arrays, self._layout), stacked=True)
@@ -289,7 +293,11 @@ class Program:
             return found if layout is None else layout.of_lists(found)
 
         predicted = jax.lax.map(predict, jnp.arange(len(arrays["mask"])))
-        return jax.lax.map(statistics, predicted)
+        found = jax.lax.map(statistics, predicted)
+        if self._mesh is None:
+            return found
+        # each process reads all
+        return jax.lax.with_sharding_constraint(found, NamedSharding(self._mesh, PartitionSpec()))
 
 
 def _check_conventions(group: MetricGroup, layout: PositionLayout | None) -> None:

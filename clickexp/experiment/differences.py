@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from clickexp.experiment.conf import default_options
@@ -35,21 +34,6 @@ def continuing_command(folder: Path, overrides: Sequence[str]) -> str:
     """
     kept = [each for each in overrides if not each.startswith(f"{_CONTINUE}=")]
     return f"{command_of(kept)} {shlex.quote(f'{_CONTINUE}={display_path(folder)}')}"
-
-
-def chosen_option(group: str, overrides: Sequence[str]) -> str:
-    """Returns the option of a group: that which Hydra composed, or, without Hydra, that of the overrides.
-
-    Args:
-        group: Such as optimizer.
-        overrides: Those of the run.
-    """
-    if HydraConfig.initialized():
-        return str(HydraConfig.get().runtime.choices.get(group))
-    options = {
-        override.key_or_group: override.get_value_element_as_str() for override in parsed(overrides)
-    }
-    return options.get(group, str(default_options().get(group)))
 
 
 def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -258,10 +259,7 @@ def _of_documents(
                 [each, each * sd, (own[path] * signs[path])[None], of_rows[path][None]]
             )
             rows[path] = both
-        products = {
-            role: (slope.reshape(len(others), -1), moved[role].reshape(len(others), -1))
-            for role, slope in slopes.items()
-        }
+        products = {role: (_flat(slope), _flat(moved[role])) for role, slope in slopes.items()}
         return _OfDocuments(
             _sum(products[role][0] @ gradient[role].ravel() for role in products),
             _sum(one @ other.T for one, other in products.values()),
@@ -282,7 +280,7 @@ def _of_documents(
     columns = {role: place[number] for role, number in places.items()}
     for role, column in columns.items():
         gradient = gradient.at[column].add(found.of_places[role], mode="drop")
-        mixed = found.mixed[role].reshape(len(others), -1)
+        mixed = _flat(found.mixed[role])
         flat = column.ravel()
         information = information.at[of_others[:, None], flat].add(mixed, mode="drop")
         information = information.at[flat[:, None], of_others].add(mixed.T, mode="drop")
@@ -382,6 +380,11 @@ def _is_linear(tower: Parameter) -> bool:
     if type(tower) is not EmbeddingParameter or not isinstance(tower.table, Table):
         return False
     return tower.config.use_feature == "query_doc_ids" and tower.table.get_value().dim == 1
+
+
+def _flat(array: jax.Array) -> jax.Array:
+    """An array whose axes but the first are one, of which there may be none."""
+    return array.reshape(len(array), math.prod(array.shape[1:]))
 
 
 def _sum(arrays: Iterable[jax.Array]) -> jax.Array:
