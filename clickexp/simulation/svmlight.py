@@ -201,8 +201,8 @@ def _parsed(
     """The numbers of whole lines. The parser gets one token per line: qid left out, a label as value of _LABEL."""
     block = block.removesuffix(b"\n")
     for pattern, what in _WRONG.items():
-        if found := re.search(pattern, block, re.MULTILINE):
-            raise location.error(what, _LAYOUT, block.count(b"\n", 0, found.start()))
+        if fault := re.search(pattern, block, re.MULTILINE):
+            raise location.error(what, _LAYOUT, block.count(b"\n", 0, fault.start()))
     lines = pl.Series([block.decode("utf-8", "replace")]).str.split("\n").explode()
     queries, has_query = _queries(lines, location)
     text = re.sub(rb"(\n|\A)[ \t]*", b"\n%s:" % _LABEL, _QID.sub(b"", block))
