@@ -16,7 +16,7 @@ _MARKS = (
     "etag", "checksum", "md5hash", "crc32c", "content-md5", "digest", "blob_id", "xet_hash", "mtime", "lastmodified",
     "last_modified", "last-modified", "updated", "created",
 )  # fmt: skip
-"""What servers call that which changes with a file."""
+"""Names that servers give to marks of a change of a file."""
 
 
 def content_of(file: Path) -> str:
