@@ -203,9 +203,15 @@ def _shared_intervals(parts: Parts) -> _Part:
         shared = shared_intervals(parts.model, posterior)
         found = propensity(parts.model, posterior, parts.dataset.test)
         points = (
-            (each.position, each.relative, each.relative_low, each.relative_high) for each in found
+            (
+                parameter.position,
+                parameter.relative,
+                parameter.relative_low,
+                parameter.relative_high,
+            )
+            for parameter in found
         )
-        known = RelativeExamination.known(points, [each.layout for each in found])
+        known = RelativeExamination.known(points, [parameter.layout for parameter in found])
         curve = _shared_curve(parts, found)
         return {
             "shared": _dumped(shared),
@@ -218,13 +224,19 @@ def _shared_intervals(parts: Parts) -> _Part:
         return {}
 
 
-def _shared_curve(parts: Parts, found: Sequence[SharedParameter]) -> list[RelativeExamination]:
+def _shared_curve(parts: Parts, parameters: Sequence[SharedParameter]) -> list[RelativeExamination]:
     """Returns the curve that layouts share, at the positions of `found`, relative to what these are relative to."""
     curve = shared_examination(parts.model, parts.dataset.test)
-    scales = [each.relative / each.value for each in found if each.value and each.relative]
+    scales = [
+        parameter.relative / parameter.value
+        for parameter in parameters
+        if parameter.value and parameter.relative
+    ]
     if curve is None or not scales:
         return []
-    positions = sorted({each.position for each in found if each.position is not None})
+    positions = sorted(
+        {parameter.position for parameter in parameters if parameter.position is not None}
+    )
     return RelativeExamination.known((at, scales[0] * curve[at], None, None) for at in positions)
 
 

@@ -116,8 +116,8 @@ def _cutoffs(title: str, metrics: Sequence[str], result: Run, naming: Naming) ->
     rows = []
     for base in dict.fromkeys(base for base, _, _ in parts):
         names = [f"{base}{_AT}{at}" for at in cutoffs]
-        own = [number(result.test.get(name)) for name in names]
-        rows.append([_name(naming, base, names[0], result), *own])
+        values_of_model = [number(result.test.get(name)) for name in names]
+        rows.append([_name(naming, base, names[0], result), *values_of_model])
         for title_of, reference in result.references.items():
             if any(name in reference.test for name in names):
                 values = [number(reference.test.get(name)) for name in names]
@@ -143,9 +143,9 @@ def rank_table(result: Run, naming: Naming = str, references: Sequence[str] = ()
         naming: Names metrics.
         references: Metrics that columns of references show, too.
     """
-    own = dict(result.per_rank)
-    sessions = own.pop("sessions", [])
-    columns = {naming(name): vector for name, vector in own.items()}
+    vectors_of_model = dict(result.per_rank)
+    sessions = vectors_of_model.pop("sessions", [])
+    columns = {naming(name): vector for name, vector in vectors_of_model.items()}
     if sessions:
         columns[naming("sessions")] = [value and round(value) for value in sessions]
     for title, reference in result.references.items():
