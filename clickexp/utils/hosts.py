@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import json
 import os
+import signal
 import socket
 import threading
 from typing import Any
@@ -71,6 +72,7 @@ def join(folder: str) -> str:
         return told(folder)
     import jax  # here, since the command is light
 
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM away from Python
     jax.distributed.initialize(
         os.environ[ADDRESS],
         count(),
@@ -172,7 +174,7 @@ def _watch(connection: socket.socket, folder: str) -> None:
         f"the process on {host} has ended, and so does this one. Start all again with hydra.run.dir={folder}: "
         "training continues from the last checkpoint.",
     )
-    os._exit(1)
+    os._exit(128 + signal.SIGTERM)  # as if it had been asked to, for launchers that start it again
 
 
 def _end() -> None:
