@@ -22,7 +22,7 @@ ADDRESS, COUNT, INDEX = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PRO
 _SILENCE = 30
 """Seconds after which a host that does not answer is given up."""
 _GRACE = 3
-"""Seconds that the first process has to say what is wrong, where it is so in all."""
+"""Seconds that others leave to the first process to say what is wrong in all."""
 _START = 300
 """Seconds that processes wait for each other at the start."""
 _LEAVES = b"."
@@ -190,7 +190,10 @@ def _reach(host: str, port: int, folder: str) -> tuple[int, str]:
                 ) from error
             time.sleep(1)
     with _connections[0].makefile() as lines:
-        service, folder = json.loads(lines.readline())
+        line = lines.readline()
+    if not line:
+        raise ConnectionError("the first process has ended before all had come")
+    service, folder = json.loads(line)
     return service, folder
 
 
@@ -200,8 +203,6 @@ def _watch(connection: socket.socket, folder: str) -> None:
     with contextlib.suppress(OSError):
         if connection.recv(len(_LEAVES)):
             return
-    if index() == 0:
-        time.sleep(_GRACE)
     complain(
         "clickexp",
         f"the process on {host} has ended, and so does this one. Start all again with hydra.run.dir={folder}: "
@@ -212,5 +213,8 @@ def _watch(connection: socket.socket, folder: str) -> None:
 
 def _end() -> None:
     """Ends this process at once after an error, since JAX would wait for the others."""
-    if not _alone.is_set():
-        os._exit(1)
+    if _alone.is_set():
+        return
+    if index() > 0:
+        time.sleep(_GRACE)
+    os._exit(1)
