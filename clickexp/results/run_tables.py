@@ -1,6 +1,7 @@
 """The result of a run as tables, which the terminal and the page of the run draw."""
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 from clickexp.results import metric_names
 from clickexp.runs.run import Run
@@ -153,15 +154,10 @@ def rank_table(result: Run, naming: Naming = str, references: Sequence[str] = ()
         columns |= {
             f"{naming(name)}, {title}": vector for name, vector in vectors.items() if vector
         }
-    ranks = max(map(len, columns.values()), default=0)
-    padded = [[*vector, *[None] * (ranks - len(vector))] for vector in columns.values()]
-    cells = [list(map(number, vector)) for vector in padded]
-    shown = [*sessions, *[None] * (ranks - len(sessions))] if sessions else [1] * ranks
-    rows = [
-        [str(rank), *row]
-        for rank, row in enumerate(zip(*cells, strict=True), start=1)
-        if shown[rank - 1]
-    ]
+    rows = []
+    for rank, values in enumerate(zip_longest(*columns.values()), start=1):
+        if not sessions or (rank <= len(sessions) and sessions[rank - 1]):
+            rows.append([str(rank), *map(number, values)])
     return Table(["rank", *columns], rows, "By rank", "r" * (len(columns) + 1))
 
 

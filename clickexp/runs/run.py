@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
@@ -260,6 +260,12 @@ class RelativeExamination(_Document):
                 bounds = {"relative_low": low, "relative_high": high}
                 ratios.append(cls(position=position, relative=ratio, layout=layout, **bounds))
         return ratios
+
+    @classmethod
+    def of(cls, parameters: "Sequence[SharedParameter]") -> list[Self]:
+        """Returns those of parameters that belong to a position and have a ratio above 0."""
+        points = ((p.position, p.relative, p.relative_low, p.relative_high) for p in parameters)
+        return cls.known(points, [parameter.layout for parameter in parameters])
 
 
 class SharedParameter(_Document):

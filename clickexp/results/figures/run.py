@@ -100,16 +100,13 @@ def propensities(run: Run) -> list[RelativeExamination]:
 
 def _shared_propensities(run: Run) -> list[RelativeExamination]:
     """Returns those of the model that do not depend on clicks above."""
-    ratios = [
-        parameter
-        for parameter in run.shared
-        if parameter.last_click is None and "/" not in parameter.parameter
-    ]
-    points = (
-        (parameter.position, parameter.relative, parameter.relative_low, parameter.relative_high)
-        for parameter in ratios
+    return RelativeExamination.of(
+        [
+            parameter
+            for parameter in run.shared
+            if parameter.last_click is None and "/" not in parameter.parameter
+        ]
     )
-    return RelativeExamination.known(points, [parameter.layout for parameter in ratios])
 
 
 def run_groups(run: Run) -> list[Group]:
