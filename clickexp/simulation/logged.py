@@ -54,7 +54,7 @@ def write_logged(
     Raises:
         DataError: A label of the training file is no click, or a part would be empty.
     """
-    parts, judged, first, query = {}, None, 1, 0
+    parts, labelled_lists, first, query = {}, None, 1, 0
     zero_based = [
         positions_of_file.min(initial=1) == 0
         for part, file in paths.items()
@@ -66,7 +66,7 @@ def write_logged(
         if part == "train" or np.isin(documents.labels, (0, 1)).all():
             parts[part] = _as_clicks(columns, file)
         elif part == "test":
-            judged = columns
+            labelled_lists = columns
         first += len(documents.labels)
         query += len(columns.lengths)
     for part in ("val", "test"):
@@ -81,11 +81,11 @@ def write_logged(
     for part in ("train", "val", "test"):
         with log.part(part, ranks, [*_COLUMNS, "positions"]) as pack:
             pack.append(kept[part].padded(ranks), place)
-    if judged is not None:
+    if labelled_lists is not None:
         with log.part(
-            "ranking", int(judged.lengths.max()), [*_COLUMNS, "positions", "labels"]
+            "ranking", int(labelled_lists.lengths.max()), [*_COLUMNS, "positions", "labels"]
         ) as pack:
-            pack.append(judged.padded(int(judged.lengths.max())), place)
+            pack.append(labelled_lists.padded(int(labelled_lists.lengths.max())), place)
 
 
 def _columns(file: Path, documents: LabelledLists, first: int, query: int, shift: int) -> Lists:

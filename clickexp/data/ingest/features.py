@@ -112,7 +112,7 @@ class FeatureColumns:
         is_read = self._given is None or FEATURES in self._given
         return {**free, **names, **({} if is_read else {FEATURES: None})}
 
-    def settle(self, tables: Sequence[SourceTable]) -> dict[str, Column]:
+    def declare(self, tables: Sequence[SourceTable]) -> dict[str, Column]:
         """Returns the declarations of declared columns, and of those that vectors are made of, as the files have them.
 
         Text is a category where files distinguish it from numbers.

@@ -103,13 +103,13 @@ class _Part:
         self.keys = np.concatenate(keys)
 
     def _add_labels(self, chunk: Chunk) -> None:
-        judged = ~np.isnan(chunk["labels"])
-        lacking = chunk.shown & ~judged & (chunk.shown & judged).any(axis=1, keepdims=True)
+        has_label = ~np.isnan(chunk["labels"])
+        lacking = chunk.shown & ~has_label & (chunk.shown & has_label).any(axis=1, keepdims=True)
         self.partly_judged += int(np.count_nonzero(lacking.any(axis=1)))
         self.unjudged += int(np.count_nonzero(lacking))
-        self.clicks += int(np.count_nonzero(chunk["clicks"] & judged))
+        self.clicks += int(np.count_nonzero(chunk["clicks"] & has_label))
         for clicked, (least, most) in self.labels.items():
-            labels = chunk["labels"][chunk.shown & judged & (chunk["clicks"] == clicked)]
+            labels = chunk["labels"][chunk.shown & has_label & (chunk["clicks"] == clicked)]
             self.labels[clicked] = (labels.min(initial=least), labels.max(initial=most))
 
 
