@@ -233,16 +233,8 @@ def _check(override: Override) -> None:
         )
     elif group == TOWERS or group in default_groups():
         for value in values_of(override):
-            if isinstance(value, list) and not kind.several:
-                each, key = ",".join(map(str, value)), override.get_key_element()
-                mixed = (
-                    f"; mix them with model=mixture 'model.components=[{each}]'"
-                    if group == "model"
-                    else ""
-                )
-                raise ConfigError(
-                    f"{line}: a run has one {group}; sweep over several with -m {key}={each}{mixed}"
-                )
+            if isinstance(value, list):
+                _check_list(value, override, kind.several)
             if value == [] and required:
                 raise ConfigError(
                     f"{line}: give at least one, such as {group}=click, or leave it out"
@@ -251,6 +243,20 @@ def _check(override: Override) -> None:
                 raise ConfigError(
                     f"{line}: choose an option of {group}, see clickexp --help, or leave it out"
                 )
+
+
+def _check_list(options: Sequence[Any], override: Override, several: bool) -> None:
+    """ConfigError for a list of options of a group of which a run has one."""
+    if several:
+        return
+    group, names = override.key_or_group, ",".join(map(str, options))
+    mixed = (
+        f"; mix them with model=mixture 'model.components=[{names}]'" if group == "model" else ""
+    )
+    raise ConfigError(
+        f"{line_of(override)}: a run has one {group}; sweep over several with "
+        f"-m {override.get_key_element()}={names}{mixed}"
+    )
 
 
 def _canonical(override: Override, swept: Set[str], known_roles: Sequence[str]) -> str:
