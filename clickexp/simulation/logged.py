@@ -77,15 +77,15 @@ def write_logged(
         for part, columns in parts.items()
     }
     ranks = max(int(columns.lengths.max()) for columns in kept.values())
-    place = SourceLocation(str(paths["train"].parent))
     for part in ("train", "val", "test"):
-        with log.part(part, ranks, [*_COLUMNS, "positions"]) as pack:
-            pack.append(kept[part].padded(ranks), place)
+        _write(log, part, kept[part], ranks)
     if labelled_lists is not None:
-        with log.part(
-            "ranking", int(labelled_lists.lengths.max()), [*_COLUMNS, "positions", "labels"]
-        ) as pack:
-            pack.append(labelled_lists.padded(int(labelled_lists.lengths.max())), place)
+        _write(log, "ranking", labelled_lists, int(labelled_lists.lengths.max()), "labels")
+
+
+def _write(log: LogWriter, part: str, lists: Lists, ranks: int, *further: str) -> None:
+    with log.part(part, ranks, [*_COLUMNS, "positions", *further]) as pack:
+        pack.append(lists.padded(ranks), SourceLocation(str(log.source)))
 
 
 def _columns(file: Path, documents: LabelledLists, first: int, query: int, shift: int) -> Lists:

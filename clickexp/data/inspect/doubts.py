@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -33,11 +34,7 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     Args:
         dataset: The log.
     """
-    parts = {
-        name: part
-        for name, part in dataset.parts.items()
-        if name != "ranking" or part is not dataset.test
-    }
+    parts = dataset.distinct_parts
     if dataset.train.clicks_total == dataset.train.documents:
         yield (
             "every document of the training sessions was clicked, so that runs refuse the log: there is nothing to "
@@ -46,13 +43,9 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     share = max(round(sum(part.count for part in parts.values()) / _ENOUGH), 1)
     counts = {name: _Part(part, share) for name, part in parts.items()}
     sample = f" (counted in a sample, of one list in {share})" if share > 1 else ""
-    for part in (dataset.train, dataset.val, dataset.test):
-        if (
-            "session_ids" in part.columns
-            and (message := shuffled_sessions(part, share)) is not None
-        ):
-            yield message
-            break
+    ordered = (dataset.train, dataset.val, dataset.test)
+    messages = (shuffled_sessions(part, share) for part in ordered if "session_ids" in part.columns)
+    yield from islice(filter(None, messages), 1)
     for message in _of_lists(counts, simulated=dataset.truth is not None):
         yield message + sample
 
