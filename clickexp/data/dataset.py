@@ -129,6 +129,14 @@ class Dataset:
         parts = {"train": self.train, "val": self.val, "test": self.test, "ranking": self.ranking}
         return {name: sessions for name, sessions in parts.items() if sessions is not None}
 
+    @property
+    def distinct_parts(self) -> dict[str, Sessions]:
+        """The parts, without the labelled lists where they are the test sessions themselves."""
+        parts = self.parts
+        if self.ranking is self.test:
+            del parts["ranking"]
+        return parts
+
     @cached_property
     def features(self) -> Features | None:
         """Feature vectors by id: those of the log or, where lists have their own, those that they show last."""
@@ -354,16 +362,16 @@ def check_split(train: Split, val: Split, test: Split) -> None:
             _check_part(part)
         except ValueError as error:
             raise DataError(f"{name}={part!r}: give {error}") from error
-    given = ", ".join(f"{name}={part}" for name, part in parts.items())
+    stated = ", ".join(f"{name}={part}" for name, part in parts.items())
     fractions = _fractions(train, val, test)
     by_time = [part for part in parts.values() if time_range(part) is not None]
     if len(fractions) not in (0, 3) or len(by_time) not in (0, 3):
         raise DataError(
-            f"{given} mix fractions and ranges, of sessions or of times. Give three of one kind."
+            f"{stated} mix fractions and ranges, of sessions or of times. Give three of one kind."
         )
     if sum(fractions) > 1 + 1e-9:
         raise DataError(
-            f"{given}: the fractions sum to {sum(fractions):g}. They must sum to at most 1."
+            f"{stated}: the fractions sum to {sum(fractions):g}. They must sum to at most 1."
         )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from flax import nnx
 
+from clickexp import __version__
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.feed import Compiled
@@ -31,7 +32,6 @@ from clickexp.models import Model, Ranker
 from clickexp.parameters.base import check_click_rate
 from clickexp.parameters.layouts import layouts_of, name_layouts
 from clickexp.propensities import PropensitySource, Weighting
-from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import config_hash, identity
 from clickexp.runs.run import Origin
 from clickexp.runs.sources import sources
@@ -129,7 +129,8 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         digest=dataset.train.digest(),
         until=dataset.until,
     )
-    hosts.check_same({"configuration": config_hash(config.values), "log": origin.fingerprint})
+    facts = {"configuration": config_hash(config.values), "log": origin.fingerprint}
+    hosts.check_same({"version": __version__, **facts})
     if run is not None:
         run.check(dataset, origin)
         dataset = dataset.covering(run.query_doc_pairs, *run.sizes)
@@ -288,8 +289,6 @@ def _earlier(folder: str | None, identified: dict[str, Any]) -> Path | None:
         raise ConfigError(
             f"continue_from={earlier}: there is no such folder. Give the folder of an interrupted run."
         )
-    if is_abandoned(earlier):
-        remove_parts(earlier)
     try:
         (earlier / CHECKPOINT).open("rb").close()
         check_same(earlier / CHECKPOINT, {"settings": identified})

@@ -74,7 +74,7 @@ class ConsoleLogger(Logger):
         return "the console"
 
     def start(self, info: RunInfo) -> None:
-        """Prints model, data, optimizer and seed, and the other overrides."""
+        """Prints model, data and seed, and the other overrides."""
         words = Text(info.title or f"run {info.name} in {display_path(info.folder)}")
         for change in info.changes:
             words.append(" · ").append(change, style="bold")
@@ -127,10 +127,10 @@ class ConsoleLogger(Logger):
         """Prints the test metrics and the cost of training, and how far the model is from its references."""
         self.line.stop()
         if self.job:
-            known = [
+            values = [
                 f"{name} {number(result.test[name])}" for name in _FIRST if name in result.test
             ]
-            line = f"{self.job}: {', '.join(known[:_MOST])}, {result.train.seconds or 0:.1f} s"
+            line = f"{self.job}: {', '.join(values[:_MOST])}, {result.train.seconds or 0:.1f} s"
             self._print(folded(line, self.console.width) if is_terminal(self.console) else line)
             return
         for block in _blocks(result, self.console):

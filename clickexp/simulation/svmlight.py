@@ -6,7 +6,7 @@ Without qid, the number of documents of each query is in a file of the same name
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -33,11 +33,8 @@ POSITION = ".position"
 _MOST_POSITIONS = 10**9 - 1
 _LABEL = b"-.5"
 """Stands before a label as an index stands before a feature."""
-_WRONG = {
-    rb":[^ \t\n:]*:": "a token has two colons",
-    rb"^[ \t]*$": "the line is empty",
-    rb"^[ \t]*[^ \t\n]*:": "there is no label",
-}
+_FAULTY = (rb":[^ \t\n:]*:", rb"^[ \t]*$", rb"^[ \t]*[^ \t\n]*:")
+"""A token with two colons, and lines without a token and without a label; together they take longer."""
 _LAST_INDEX = re.compile(rb"(\d+):[^ :\n]*(?=\n|\Z)")
 
 
@@ -100,7 +97,7 @@ def feature_count(files: Iterable[Path]) -> int:
 
 def read_lists(
     file: Path,
-    width: int,
+    features: int | Sequence[int],
     transform: str,
     log: LogWriter,
     missing_above: float | None = MISSING,
@@ -110,16 +107,20 @@ def read_lists(
 
     Args:
         file: The file.
-        width: Length of a feature vector.
+        features: Length of a feature vector, or the indices of those that are taken.
         transform: One of TRANSFORMS.
         log: Receives the feature vectors.
         missing_above: Features of at least this are missing; None for none.
-        absent: What stands for them; those that a line leaves out are 0.
+        absent: What stands for them; those that a line leaves out are 0, and of two the last counts.
 
     Raises:
         DataError: A line does not parse; it names file, line and what was expected.
     """
     labels, queries, named, line = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, bool)], 0
+    if isinstance(features, int):
+        width, taken = features, slice(None)
+    else:
+        width, taken = max(feature_count([file]), max(features) + 1), [*features]
     rows = max(_SLICE // (np.dtype(np.float32).itemsize * width), 1)
     for block in _blocks(file):
         location = SourceLocation(str(file), line + 1, "line")
@@ -128,7 +129,8 @@ def read_lists(
             log.note("missing_features", parsed.missing)
         for start in range(0, len(parsed.labels), rows):
             log.add_features(
-                TRANSFORMS[transform](parsed.dense(start, start + rows, width)), np.float32
+                TRANSFORMS[transform](parsed.dense(start, start + rows, width)[:, taken]),
+                np.float32,
             )
         labels.append(parsed.labels)
         queries.append(parsed.queries)
@@ -195,9 +197,10 @@ def _parsed(
 ) -> _Parsed:
     """The numbers of whole lines. The parser gets one token per line: qid left out, a label as value of _LABEL."""
     block = block.removesuffix(b"\n")
-    for pattern, what in _WRONG.items():
-        if found := re.search(pattern, block, re.MULTILINE):
-            raise location.error(what, _LAYOUT, block.count(b"\n", 0, found.start()))
+    for pattern in _FAULTY:
+        if fault := re.search(pattern, block, re.MULTILINE):
+            row = block.count(b"\n", 0, fault.start())
+            raise location.error("the line does not parse", _LAYOUT, row)
     lines = pl.Series([block.decode("utf-8", "replace")]).str.split("\n").explode()
     queries, has_query = _queries(lines, location)
     text = re.sub(rb"(\n|\A)[ \t]*", b"\n%s:" % _LABEL, _QID.sub(b"", block))
@@ -232,7 +235,6 @@ def _parsed(
         power = math.floor(math.log10(abs(value[at])))
         remedy = f"scale the feature; or set missing_above=1e{power} where it marks a missing value"
         raise location.error(what, remedy, int(line[at]))
-    _check_once(line[features], key[features], location)
     return _Parsed(
         value[is_label],
         queries,
@@ -242,18 +244,6 @@ def _parsed(
         value[features],
         int(np.count_nonzero(missing)),
     )
-
-
-def _check_once(line: np.ndarray, feature: np.ndarray, location: SourceLocation) -> None:
-    """DataError for a feature that is twice in a line."""
-    if np.all((np.diff(feature) > 0) | (np.diff(line) > 0)):  # as most files have them, in order
-        return
-    order = np.lexsort((feature, line))
-    twice = (np.diff(feature[order]) == 0) & (np.diff(line[order]) == 0)
-    if twice.any():
-        at = order[int(twice.argmax())]
-        what = f"feature {feature[at]:.0f} is in the line twice"
-        raise location.error(what, "leave one of them out", int(line[at]))
 
 
 def beside(file: Path, ending: str) -> Path:

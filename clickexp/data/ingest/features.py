@@ -45,6 +45,16 @@ def _vector_width(tables: Sequence[SourceTable], key: str) -> int:
     raise tables[0].source.error(f"{key} has no vectors", "leave the column out with null")
 
 
+def _check_name(name: str) -> None:
+    """DataError for the name of a column that is none of a feature."""
+    if not name.isidentifier():
+        key = re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_") or "feature"
+        raise DataError(
+            f"features has {name!r}, which is no name of letters and digits. Give it one: features=[{key}] "
+            f"'columns.{key}={{dtype: float32, name: {name}}}', or dtype: category of text."
+        )
+
+
 class FeatureColumns:
     """Columns that a reader takes for feature vectors, besides those that are declared.
 
@@ -76,12 +86,8 @@ class FeatureColumns:
                 raise DataError(
                     f"features has {name}, which is no feature: documents to rank do not have it. Leave it out."
                 )
-            if name not in declared and not name.isidentifier():
-                key = re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_") or "feature"
-                raise DataError(
-                    f"features has {name!r}, which is no name of letters and digits. Give it one: features=[{key}] "
-                    f"'columns.{key}={{dtype: float32, name: {name}}}', or dtype: category of text."
-                )
+            if name not in declared:
+                _check_name(name)
         if len({*names}) < len(names) or features == []:
             raise DataError(f"features is {names}. Give names of columns, each of them once.")
         self._given, self._standardize = features, standardize
@@ -112,7 +118,7 @@ class FeatureColumns:
         is_read = self._given is None or FEATURES in self._given
         return {**free, **names, **({} if is_read else {FEATURES: None})}
 
-    def settle(self, tables: Sequence[SourceTable]) -> dict[str, Column]:
+    def declare(self, tables: Sequence[SourceTable]) -> dict[str, Column]:
         """Returns the declarations of declared columns, and of those that vectors are made of, as the files have them.
 
         Text is a category where files distinguish it from numbers.
@@ -161,18 +167,18 @@ class FeatureColumns:
 
     def _numbered(self, name: str, values: pl.Series, location: SourceLocation) -> np.ndarray:
         table, names = self._ids.setdefault(name, IdTable()), self._names.setdefault(name, [])
-        known = values.is_not_null() & (values.cast(pl.String) != "")
-        given = values.filter(known)
-        ids = table.ids(keys_of(given))
+        is_category = values.is_not_null() & (values.cast(pl.String) != "")
+        categories = values.filter(is_category)
+        ids = table.ids(keys_of(categories))
         new = ids > len(names)
         if new.any():
             _, first = np.unique(ids[new], return_index=True)
-            names += given.filter(new)[first].to_list()
+            names += categories.filter(new)[first].to_list()
         if len(names) > _MOST_NAMES:
             what = f"{name} has more than {_MOST_NAMES:,} categories"
             raise location.error(what, "number them from 0, and declare the column as int32")
         numbers = np.zeros(len(values), np.int32)
-        numbers[known.to_numpy()] = ids
+        numbers[is_category.to_numpy()] = ids
         return numbers
 
 

@@ -35,7 +35,7 @@ _TO_CONVERT = {
         "events, as metarank has them: rankings, and clicks in lines of their own"
     ),
 }
-"""What the first line of JSON lines indicates that no format reads."""
+"""Layouts of JSON lines that no format reads, by what their first line shows."""
 
 
 class Detected(NamedTuple):
@@ -50,6 +50,17 @@ class Detected(NamedTuple):
     format: str
     options: dict[str, str]
     reason: str
+
+
+def _check_convertible(path: Path, line: str) -> None:
+    """DataError for lines that have to be written as pages first."""
+    for pattern, lines in _TO_CONVERT.items():
+        if re.match(pattern, line):
+            remedy = (
+                "SQL of DuckDB in docs/howto/my-log.md (From events) writes the pages that format=lists reads; or "
+                "clickexp-data prepare MODULE:FUNCTION takes a reader of your own"
+            )
+            raise DataError(f"{path}: the lines hold {lines}. {remedy}.")
 
 
 def detect(
@@ -71,7 +82,7 @@ def detect(
     Raises:
         DataError: The files do not show it. It names the formats with the columns that each needs.
     """
-    names = [path.name, *(each.name for each in path.iterdir())] if path.is_dir() else [path.name]
+    names = [path.name, *(other.name for other in path.iterdir())] if path.is_dir() else [path.name]
     for name, format in _BY_NAME.items():
         if name in names:
             return Detected(format, {}, f"layout: format={format}, since there is {name}")
@@ -79,13 +90,7 @@ def detect(
     for pattern, (format, lines) in _BY_LINE.items():
         if re.match(pattern, line):
             return Detected(format, {}, f"layout: format={format}, which has {lines}")
-    for pattern, lines in _TO_CONVERT.items():
-        if re.match(pattern, line):
-            remedy = (
-                "SQL of DuckDB in docs/howto/my-log.md (From events) writes the pages that format=lists reads; or "
-                "clickexp-data prepare MODULE:FUNCTION takes a reader of your own"
-            )
-            raise DataError(f"{path}: the lines hold {lines}. {remedy}.")
+    _check_convertible(path, line)
     try:
         kinds = open_tables(path, {}, {}, (), files=files, text=text)[0].kinds()
     except DataError as error:
@@ -96,7 +101,7 @@ def detect(
     layout = guess(kinds)
     if layout is None:
         _check_rows_without_pages(path, kinds)
-        tables = "; ".join(f"format={each} has {ROWS[each]}: {needed(each)}" for each in ROWS)
+        tables = "; ".join(f"format={other} has {ROWS[other]}: {needed(other)}" for other in ROWS)
         raise DataError(
             f"{path}: the columns {', '.join(kinds)} do not show the layout. {tables}. Name those that are called "
             "otherwise.",
@@ -111,10 +116,10 @@ def detect(
 
 def _check_rows_without_pages(path: Path, kinds: Mapping[str, Kind]) -> None:
     """DataError for rows of documents shown that do not say which of them are one page."""
-    found = guessed_columns("impressions", kinds)
-    if not found.keys() >= {"document", "rank", "click"}:
+    names = guessed_columns("impressions", kinds)
+    if not names.keys() >= {"document", "rank", "click"}:
         return
-    alone = "columns.session=null" if "query" in found else "columns.session=null pair_key=document"
+    alone = "columns.session=null" if "query" in names else "columns.session=null pair_key=document"
     raise DataError(
         f"{path}: {ROWS['impressions']}, but no column among {', '.join(kinds)} is called as result pages are. "
         f"Name it; where each row is a page alone, as in logs of bandits, set {alone}.",
