@@ -9,7 +9,6 @@ from .click import LogLikelihood as LogLikelihood
 from .click import MicroPerplexity as MicroPerplexity
 from .click import Perplexity as Perplexity
 from .cold_start import ColdStart as ColdStart
-from .exact import exact_sum as exact_sum
 from .latent import Correlation as Correlation
 from .latent import Examination as Examination
 from .latent import RootMeanSquaredError as RootMeanSquaredError

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
 from clickexp.metrics.base import Metric, PerList, or_nan, pick
-from clickexp.metrics.exact import exact_sum, sum_and_count
 from clickexp.numerics import LogPair, as_pair
 from clickexp.types import Array, swap_list_and_rank
 from clickexp.utils.batches import check_events
@@ -200,7 +199,11 @@ def as_events(
 
 @partial(jax.jit, static_argnums=0)
 def _sums(of: str, *read: Any) -> dict[str, Any]:
-    return dict(zip(("log_prob", "documents"), sum_and_count(*_observed(of, *read)), strict=True))
+    log_probs, counted = _observed(of, *read)
+    return {
+        "log_prob": jnp.sum(log_probs, axis=1),
+        "documents": jnp.sum(counted, axis=1, dtype=jnp.int32),
+    }
 
 
 @partial(jax.jit, static_argnums=0)
@@ -208,7 +211,7 @@ def _list_sums(of: str, *read: Any) -> dict[str, Any]:
     log_probs, counted = _observed(of, *read)
     lengths = jnp.sum(counted, axis=0, dtype=jnp.float32)
     means = jnp.sum(log_probs, axis=0) / jnp.maximum(lengths, 1)
-    return {"list_mean": exact_sum(means[:, None]), "lists": jnp.sum(lengths > 0, dtype=jnp.int32)}
+    return {"list_mean": jnp.sum(means), "lists": jnp.sum(lengths > 0, dtype=jnp.int32)}
 
 
 @jax.jit
