@@ -1,6 +1,8 @@
 from .adapter import CluMetric as CluMetric
 from .base import Metric as Metric
 from .base import PerList as PerList
+from .base import Positions as Positions
+from .base import by_position as by_position
 from .calibration import AUC as AUC
 from .calibration import ClickRateError as ClickRateError
 from .calibration import ExpectedCalibrationError as ExpectedCalibrationError

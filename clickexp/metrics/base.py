@@ -2,10 +2,13 @@
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Shaped
 
 from clickexp.types import Array, ranks_first
 from clickexp.utils.bounds import check_numbers
@@ -28,6 +31,38 @@ class PerList(NamedTuple):
     """
 
     values: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Positions:
+    """Positions of documents, of a log that shows them elsewhere than at their places in the list.
+
+    Attributes:
+        largest: Largest position of the log.
+        values: One per document, from 1; None before a batch is read.
+    """
+
+    largest: int = field(metadata={"static": True})
+    values: Any = None
+
+
+def by_position(
+    values: Shaped[Array, "rank list"], positions: Positions | None
+) -> Shaped[Array, " position"]:
+    """Sums of numbers over lists, or how often events are true, by the position of documents.
+
+    Args:
+        values: Numbers or events, 0 where no document is shown.
+        positions: The argument `positions` of metrics of clicks; None where places in the list are the positions.
+    """
+    if positions is None:
+        return jnp.sum(values, axis=1)
+    lists = values.shape[1]
+    values = values.astype(jnp.int32) if values.dtype == bool else values
+    rows = jnp.zeros((positions.largest, lists), values.dtype)
+    places = positions.values - 1, jnp.arange(lists)
+    return jnp.sum(rows.at[places].add(values, mode="drop"), axis=1)
 
 
 class Metric:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Integer, Shaped
 
-from clickexp.metrics.base import or_nan
+from clickexp.metrics.base import Positions, by_position, or_nan
 from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, as_events
 from clickexp.types import Array
 from clickexp.utils.bounds import Samples, bounded
@@ -43,7 +43,7 @@ class ClickRateError(_Predicted):
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """Predicted, clicks, documents [rank]: sum of P(click), number of clicks and of documents."""
-        return _rates(*self.read(outputs))
+        return _rates(outputs.get("positions"), *self.read(outputs))
 
     def compute(self) -> float:
         """The mean over ranks; nan before the first document."""
@@ -84,7 +84,7 @@ class ExpectedCalibrationError(_Predicted):
             bins [2, bin, rank]: skips and clicks. above [bin, rank]: sum of P(click) above the bin's lower end, in
             widths of a bin. documents [rank].
         """
-        return _reliability(self.bins, *self.read(outputs))
+        return _reliability(self.bins, outputs.get("positions"), *self.read(outputs))
 
     def compute(self) -> float:
         """The error over all ranks; nan before the first document."""
@@ -132,7 +132,7 @@ class AUC(_Predicted):
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """Histogram [click, bin, rank]; documents [rank]."""
-        return _order(*self.read(outputs))
+        return _order(outputs.get("positions"), *self.read(outputs))
 
     def compute(self) -> float:
         """The area over all ranks together; nan without clicks or without skips."""
@@ -162,18 +162,20 @@ def _auc(histogram: np.ndarray) -> np.ndarray:
 
 
 @jax.jit
-def _rates(*read: Any) -> dict[str, Any]:
+def _rates(positions: Positions | None, *read: Any) -> dict[str, Any]:
     pair, clicks, where = as_events(*read)
     probability = jnp.where(where, jnp.exp(pair.log), 0)
     return {
-        "predicted": jnp.sum(probability, axis=1),
-        "clicks": jnp.sum(where & clicks, axis=1, dtype=jnp.int32),
-        "documents": jnp.sum(where, axis=1, dtype=jnp.int32),
+        "predicted": by_position(probability, positions),
+        "clicks": by_position(where & clicks, positions),
+        "documents": by_position(where, positions),
     }
 
 
 @partial(jax.jit, static_argnums=0)
-def _reliability(bins: int, *read: Any) -> dict[str, Shaped[Array, "..."]]:
+def _reliability(
+    bins: int, positions: Positions | None, *read: Any
+) -> dict[str, Shaped[Array, "..."]]:
     """Counts documents by the bin that P(click) is in, and adds up how far above its lower end it is.
 
     Sums above the lower end are small beside those of P(click), and so are their errors of rounding.
@@ -181,35 +183,37 @@ def _reliability(bins: int, *read: Any) -> dict[str, Shaped[Array, "..."]]:
     pair, clicks, where = as_events(*read)
     scaled = jnp.exp(pair.log) * bins
     place = jnp.clip(jnp.floor(scaled), 0, bins - 1)
-    counts = _histogram(bins, place, clicks, where)
-    above = _histogram(bins, place, clicks, where, scaled - place)
+    counts = _histogram(bins, positions, place, clicks, where)
+    above = _histogram(bins, positions, place, clicks, where, scaled - place)
     sums = {"bins": counts, "above": jnp.sum(above, axis=0)}
     return {**sums, "documents": jnp.sum(counts, axis=(0, 1))}
 
 
 @jax.jit
-def _order(*read: Any) -> dict[str, Integer[Array, "..."]]:
+def _order(positions: Positions | None, *read: Any) -> dict[str, Integer[Array, "..."]]:
     pair, clicks, where = as_events(*read)
     share = jnp.arcsinh(pair.log - pair.complement) / _FARTHEST  # from -1 to 1
     index = jnp.clip(jnp.floor((share + 1) / 2 * _BINS_OF_ODDS), 0, _BINS_OF_ODDS - 1)
-    histogram = _histogram(_BINS_OF_ODDS, index, clicks, where)
+    histogram = _histogram(_BINS_OF_ODDS, positions, index, clicks, where)
     return {"histogram": histogram, "documents": jnp.sum(histogram, axis=(0, 1))}
 
 
 def _histogram(
     bins: int,
+    positions: Positions | None,
     index: Float[Array, "rank list"],
     clicks: Bool[Array, "rank list"],
     where: Bool[Array, "rank list"],
     amounts: Float[Array, "rank list"] | None = None,
-) -> Shaped[Array, "2 bins rank"]:
+) -> Shaped[Array, "2 bins position"]:
     """Adds up amounts, by default 1, by click, bin and rank; masked documents add nothing.
 
     One number per document, the click being part of the row: XLA on the CPU adds two at thrice the time.
     """
-    ranks = len(where)
+    ranks = len(where) if positions is None else positions.largest
+    place = jnp.arange(ranks)[:, None] if positions is None else positions.values - 1
     rows = jnp.where(where, index, 0).astype(jnp.int32) + bins * clicks.astype(jnp.int32)
-    rows = rows * ranks + jnp.arange(ranks, dtype=jnp.int32)[:, None]
+    rows = rows * ranks + place.astype(jnp.int32)
     amounts = where.astype(jnp.int32) if amounts is None else jnp.where(where, amounts, 0)
     sums = jnp.zeros(2 * bins * ranks, amounts.dtype).at[rows].add(amounts)
     return sums.reshape(2, bins, ranks)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from clickexp.metrics.base import Metric, PerList, or_nan, pick
+from clickexp.metrics.base import Metric, PerList, Positions, by_position, or_nan, pick
 from clickexp.numerics import LogPair, as_pair
 from clickexp.types import Array, swap_list_and_rank
 from clickexp.utils.batches import check_events
@@ -33,6 +33,7 @@ class ClickMetric(Metric):
                            its complement computed, which loses digits where P(click) is next to 1
         clicks             0 or 1
         where              True where a document was shown; without it every document counts
+        positions          `Positions` of the documents, by which sums are taken; None for places in the list
 
     Values where no document was shown never count, be they -inf or NaN. ValueError where the shapes differ, or clicks
     are neither 0 nor 1.
@@ -84,7 +85,7 @@ class _Likelihood(ClickMetric):
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """log_prob [rank]: sum of log P(observed); documents [rank]; lists; list_mean: sum of means over lists."""
         read = self.read(outputs)
-        statistics = _sums(self.of, *read)
+        statistics = _sums(self.of, outputs.get("positions"), *read)
         if self.rank_normalization == "pyclick":
             statistics |= _list_sums(self.of, *read)
         if self.keep_values and self.of == "all":
@@ -198,11 +199,11 @@ def as_events(
 
 
 @partial(jax.jit, static_argnums=0)
-def _sums(of: str, *read: Any) -> dict[str, Any]:
+def _sums(of: str, positions: Positions | None, *read: Any) -> dict[str, Any]:
     log_probs, counted = _observed(of, *read)
     return {
-        "log_prob": jnp.sum(log_probs, axis=1),
-        "documents": jnp.sum(counted, axis=1, dtype=jnp.int32),
+        "log_prob": by_position(log_probs, positions),
+        "documents": by_position(counted, positions),
     }
 
 
