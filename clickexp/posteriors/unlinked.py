@@ -114,16 +114,12 @@ def _numbers(model: Model, names: tuple[str, ...]) -> Iterator[_Number]:
     rates: dict[int, dict[str, float]] = defaultdict(dict)
     found = []
     for role, name, tower, places in towers(model, "", set(names)):
-        if isinstance(tower, LayoutParameter):
-            logits = np.ravel(tower.of_cells(np.arange(tower.cells.count)))
-        elif isinstance(tower, PositionParameter) and tower.config.use_feature in (
-            "positions",
-            *model.indices(),
+        if not isinstance(tower, LayoutParameter | PositionParameter) or (
+            isinstance(tower, PositionParameter)
+            and tower.config.use_feature not in ("positions", *model.indices())
         ):
-            logits = np.ravel(tower.weight[...])
-        else:
             continue
-        probabilities = expit(logits)
+        probabilities = expit(np.ravel(tower.of_cells(np.arange(tower.cells.count))))
         for place, key in zip(places, positions_of(model, tower, places), strict=True):
             rates[place][role] = float(probabilities[place])
             found.append(_Number(f"{name}[{place}]", role, key.position or 0, rates[place]))
