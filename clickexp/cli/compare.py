@@ -5,7 +5,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 
-from clickexp.utils.exits import VERSION, ending
+from clickexp.utils import exits
 
 _DESCRIPTION = """\
 Compares runs: prints which is best, and writes beside the results one page that
@@ -42,18 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = _COMMANDS[given.pop(0)] if given and given[0] in _COMMANDS else _folders
-    with ending("clickexp-compare"):
+    with exits.ending("clickexp-compare"):
         chosen = vars(command().parse_intermixed_args(given))
         module, _, function = chosen.pop("run").partition(":")
         getattr(importlib.import_module(module), function)(**chosen)
 
 
 def _folders() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        "clickexp-compare", description=_DESCRIPTION, formatter_class=raw
-    )
-    parser.add_argument("--version", action="version", version=VERSION)
+    parser = exits.parser("clickexp-compare", _DESCRIPTION)
     parser.add_argument(
         "folders", metavar="FOLDER", nargs="+", help="folder of a run, a sweep, or many of them"
     )
@@ -114,10 +110,7 @@ def _ranks(text: str) -> list[int]:
 
 
 def _wandb() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        "clickexp-compare wandb", description=_WANDB, formatter_class=raw
-    )
+    parser = exits.parser("clickexp-compare wandb", _WANDB)
     text = "folder of runs: panels are those of what these logged, and offline runs are found there"
     parser.add_argument("folders", metavar="FOLDER", nargs="*", help=text)
     parser.add_argument("--project", required=True, help="project on Weights & Biases")
@@ -139,10 +132,7 @@ def _wandb() -> argparse.ArgumentParser:
 
 
 def _online() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        "clickexp-compare online", description=_ONLINE, formatter_class=raw
-    )
+    parser = exits.parser("clickexp-compare online", _ONLINE)
     text = "folder of a run that kept its model (save_model=true)"
     parser.add_argument("a", metavar="RUN_A", help=text)
     parser.add_argument("b", metavar="RUN_B", help="another one, with the same dataset")

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from clickexp.utils.exits import VERSION, ending
+from clickexp.utils import exits
 
 _DESCRIPTION = """\
 Prepares search logs, describes and draws them, and verifies their files.
@@ -28,13 +28,13 @@ class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         from clickexp.cli.log_commands import formats
 
-        self.epilog = formats()
+        self.formatter_class, self.epilog = argparse.RawDescriptionHelpFormatter, formats()
         return super().format_help()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
-    with ending("clickexp-data", "stopped, nothing half-written is left", arguments):
+    with exits.ending("clickexp-data", "stopped, nothing half-written is left", arguments):
         chosen = vars(_parsed(arguments))
         run = chosen.pop("run")
         if run == "download":
@@ -60,12 +60,10 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("clickexp-data", description=_DESCRIPTION, formatter_class=raw)
-    parser.add_argument("--version", action="version", version=VERSION)
+    parser = exits.parser("clickexp-data", _DESCRIPTION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     text = "read a log of some format into a folder that any run opens at once"
-    prepare = commands.add_parser("prepare", help=text, description=text, formatter_class=raw)
+    prepare = commands.add_parser("prepare", help=text, description=text)
     prepare.add_argument(
         "format",
         metavar="FORMAT",
@@ -77,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     prepare.set_defaults(run="prepare_log")
     text = "report what is in a prepared folder, or in a source"
-    inspect = commands.add_parser("inspect", help=text, description=text, formatter_class=raw)
+    inspect = commands.add_parser("inspect", help=text, description=text)
     inspect.add_argument("path", metavar="PATH", help="prepared folder, or file or folder of a log")
     inspect.add_argument(
         "--output",
@@ -89,11 +87,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     inspect.set_defaults(run="inspect_log")
     text = "read every file of a prepared folder, or of all in a cache, against its checksum"
-    verify = commands.add_parser("verify", help=text, description=text, formatter_class=raw)
+    verify = commands.add_parser("verify", help=text, description=text)
     verify.add_argument("path", metavar="PATH", help="prepared folder, or a cache of these")
     verify.set_defaults(run="verify_logs")
-    text = "download a public log from Hugging Face, every file against its checksum"
-    download = commands.add_parser("download", help=text, description=text, formatter_class=raw)
+    text = "download a public log from Hugging Face"
+    download = commands.add_parser("download", help=text, description=text)
     download.add_argument(
         "name",
         metavar="NAME",
@@ -102,10 +100,9 @@ def _parser() -> argparse.ArgumentParser:
     download.add_argument("target", metavar="FOLDER", help="where to; whole files there are kept")
     download.add_argument(
         "--files",
-        metavar="N",
-        type=int,
-        dest="most",
-        help="the first N files by name (default: all)",
+        metavar="PATTERN",
+        default="*",
+        help="of the names of files, such as '*0.parquet' (default: all)",
     )
     download.set_defaults(run="download")
     for command in (prepare, inspect):

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from clickexp.utils.exits import VERSION, ending
+from clickexp.utils import exits
 from clickexp.utils.memory import return_freed_arrays
 
 _DESCRIPTION = """\
@@ -37,7 +37,7 @@ Writes what the fitted model of a run knows, as tables for other tools:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
-    with ending("clickexp-export", "stopped, nothing half-written is left"):
+    with exits.ending("clickexp-export", "stopped, nothing half-written is left"):
         chosen = vars(_parser().parse_intermixed_args(arguments))
         return_freed_arrays()
         from clickexp.export.drawn import export_drawn
@@ -46,11 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        "clickexp-export", description=_DESCRIPTION, formatter_class=raw
-    )
-    parser.add_argument("--version", action="version", version=VERSION)
+    parser = exits.parser("clickexp-export", _DESCRIPTION)
     parser.add_argument(
         "run", metavar="RUN", help="folder of a run that kept its model (save_model=true)"
     )

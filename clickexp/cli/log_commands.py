@@ -167,7 +167,11 @@ def inspect_log(
         print(dumps({"path": path, **described, "figures": drawn}, indent=2))  # noqa: T201  # output
         return
     train = counts["train"]
-    grades = (report.grades(name, part.labels) for name, part in counts.items() if part.labels)
+    grades = (
+        report.grades(name, part.documents_by_label)
+        for name, part in counts.items()
+        if part.documents_by_label
+    )
     _show(
         f"{path}: {dataset.name}",
         layout,
@@ -177,8 +181,8 @@ def inspect_log(
         report.largest_id(dataset.parts.values()),
         report.click_rates(train),
         *report.click_rates_by_group(by_group),
-        f"documents in a list: {report.quantiles(train.lengths)}",
-        report.clicks_per_session(train.clicked),
+        f"documents in a list: {report.quantiles(train.sessions_by_documents)}",
+        report.clicks_per_session(train.sessions_by_clicks),
         report.context(contexts),
         *grades,
         report.features(dataset),

@@ -15,6 +15,7 @@ from clickexp.data.inspect.summary import Summary
 from clickexp.data.prepared import Log
 from clickexp.data.sessions import Sessions
 from clickexp.data.time_ranges import TimeRange, shown
+from clickexp.utils.documents import plain
 from clickexp.utils.tables.terminal import console_table, first_ranks
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 _Part = TypeVar("_Part")
 
-ByGroup = Mapping[str, Mapping[str, Mapping[str, Sequence[int]]]]
+_Groups = Mapping[str, Mapping[str, Sequence[int]]]
+ByGroup = Mapping[str, _Groups]
 """Documents shown and clicks by rank, by what groups sessions and by group."""
 
 _BAR_WIDTH, _MOST_GROUPS = 30, 6
@@ -49,21 +51,23 @@ def largest_id(parts: Iterable[Sessions]) -> str:
 def counts(summaries: Mapping[str, Summary]) -> Table:
     """Returns the counts of each part, and what its pairs have in common with those of training."""
     rows: dict[str, Callable[[Summary], str]] = {
-        "sessions": lambda part: f"{part.sessions:,}",
-        "distinct queries": lambda part: "-" if part.queries is None else f"{part.queries:,}",
-        "documents shown": lambda part: f"{part.shown.sum():,}",
-        "distinct query-document pairs": lambda part: f"{part.pairs:,}",
-        "pairs unseen in training": lambda part: _share(part.unseen_pairs, part.pairs),
-        "documents shown of such pairs": lambda part: _share(part.unseen_shown, part.shown.sum()),
-        "lists that show a document twice": lambda part: (
-            f"{part.repeated:,}" if part.repeated else "-"
+        "sessions": lambda part: _number(part.sessions),
+        "distinct queries": lambda part: _number(part.queries),
+        "documents shown": lambda part: _number(part.documents_shown),
+        "distinct query-document pairs": lambda part: _number(part.pairs),
+        "pairs unseen in training": lambda part: _share(part.pairs_unseen_in_training, part.pairs),
+        "documents shown of such pairs": lambda part: _share(
+            part.documents_shown_of_such_pairs, part.documents_shown
         ),
-        "lists without labels": lambda part: f"{part.unjudged:,}" if part.unjudged else "-",
-        "documents without a label in others": lambda part: (
-            f"{part.unlabelled:,}" if part.unlabelled else "-"
+        "lists that show a document twice": lambda part: _number(
+            part.lists_that_show_a_document_twice or None
         ),
-        "clicks": lambda part: f"{part.clicks.sum():,}",
-        "click rate": lambda part: _share(part.clicks.sum(), part.shown.sum()),
+        "lists without labels": lambda part: _number(part.lists_without_labels or None),
+        "documents without a label in others": lambda part: _number(
+            part.documents_without_label_in_others or None
+        ),
+        "clicks": lambda part: _number(part.clicks),
+        "click rate": lambda part: _share(part.clicks, part.documents_shown),
     }
     return _by_part(summaries, rows)
 
@@ -90,12 +94,17 @@ def times(spans: Mapping[str, TimeRange]) -> Table | None:
 
 def click_rates(train: Summary) -> Table:
     """Returns a line per rank that training shows, with a bar as long as the rate; the first of long lists."""
-    rates = train.clicks / np.maximum(train.shown, 1)
+    rates = _rates(train.clicks_by_rank, train.shown_by_rank)
+    counts = zip(train.shown_by_rank, train.clicks_by_rank, rates, strict=True)
     rows = [
-        [f"{rank}", f"{shown:,}", f"{clicks:,}", _share(clicks, shown), _bar(rate, rates.max())]
-        for rank, (shown, clicks, rate) in enumerate(
-            zip(train.shown, train.clicks, rates, strict=True), start=1
-        )
+        [
+            f"{rank}",
+            f"{shown:,}",
+            f"{clicks:,}",
+            _share(clicks, shown),
+            _bar(rate, np.nanmax(rates)),
+        ]
+        for rank, (shown, clicks, rate) in enumerate(counts, start=1)
         if shown
     ]
     return first_ranks(
@@ -106,20 +115,25 @@ def click_rates(train: Summary) -> Table:
 def click_rates_by_group(groups: ByGroup) -> Iterator[Table]:
     """Yields a table of click rates by rank for each way to group the training sessions, a column per group."""
     for name, values in groups.items():
-        shown = {value: sum(each["shown"]) for value, each in values.items()}
-        chosen = sorted(shown, key=lambda value: -shown[value])[:_MOST_GROUPS]
-        columns = [
-            list(map(_share, values[value]["clicks"], values[value]["shown"]))
-            for value in values
-            if value in chosen
-        ]
+        largest = _largest(values)
+        columns = [map(_share, group["clicks"], group["shown"]) for group in largest.values()]
         rows = [
             [f"{rank}", *cells]
             for rank, cells in enumerate(zip(*columns, strict=True), start=1)
             if {*cells} != {"-"}
         ]
-        header = [f"click rate by {name}", *(value for value in values if value in chosen)]
-        yield first_ranks(header, rows, "in what --json prints")
+        yield first_ranks([f"click rate by {name}", *largest], rows, "in what --json prints")
+
+
+def _largest(values: _Groups) -> _Groups:
+    """The groups with the most impressions, in their order."""
+    by_size = sorted(values, key=lambda value: -sum(values[value]["shown"]))[:_MOST_GROUPS]
+    return {value: group for value, group in values.items() if value in by_size}
+
+
+def _rates(clicks: Any, shown: Any) -> np.ndarray:
+    """Click rates, NaN where nothing is shown."""
+    return np.asarray(clicks) / np.where(shown, shown, np.nan)
 
 
 def quantiles(histogram: np.ndarray) -> str:
@@ -152,11 +166,8 @@ def as_json(
     return {
         "name": dataset.name,
         "query_doc_pairs": max(part.query_doc_pairs for part in dataset.parts.values()),
-        "parts": {name: _part(part) for name, part in summaries.items()},
-        "context": {
-            name: {**vars(part), "lengths": part.lengths.tolist()}
-            for name, part in contexts.items()
-        },
+        "parts": {name: _counts(part) for name, part in summaries.items()},
+        "context": {name: plain(vars(part)) for name, part in contexts.items()},
         "features": dataset.train.feature_lengths,
         "notes": dict(dataset.notes),
         "doubts": list(doubts),
@@ -178,67 +189,42 @@ def figures(
         shares,
     )
 
-    with_clicks = {name: part for name, part in summaries.items() if part.clicks.any()}
-    rates = {
-        name: (part.clicks / np.where(part.shown, part.shown, np.nan))[: _ranks(part)]
-        for name, part in with_clicks.items()
-    }
-    lengths = {name: np.trim_zeros(part.lengths, "b") for name, part in summaries.items()}
-    clicked = {name: np.trim_zeros(part.clicked, "b") for name, part in with_clicks.items()}
-    sessions = [shares(lengths, "Documents in a list"), shares(clicked, "Clicks in a session")]
-    drawn = (
-        {"click_rate": [curves(rates, "Click rate")], "sessions": sessions}
-        if rates
-        else {"sessions": sessions[:1]}
-    )
-    for name, values in groups.items() if rates else ():
-        drawn[f"click_rate_by_{name.replace(' ', '_')}"] = [
-            curves(_rates(name, values), "Click rate")
-        ]
-    of_users = {name: part.lengths for name, part in contexts.items()}
-    return (
-        {**drawn, "context": [shares(of_users, "Lists in a search session")]} if of_users else drawn
-    )
+    clicked = {name: part for name, part in summaries.items() if part.clicks}
+    lengths = {name: part.sessions_by_documents for name, part in summaries.items()}
+    drawn = {"sessions": [shares(lengths, "Documents in a list")]}
+    if clicked:
+        clicks = {
+            name: np.trim_zeros(part.sessions_by_clicks, "b") for name, part in clicked.items()
+        }
+        drawn["sessions"].append(shares(clicks, "Clicks in a session"))
+        rates = {
+            name: _rates(part.clicks_by_rank, part.shown_by_rank) for name, part in clicked.items()
+        }
+        drawn = {"click_rate": [curves(rates, "Click rate")], **drawn}
+        for name, values in groups.items():
+            drawn[f"click_rate_by_{name.replace(' ', '_')}"] = [
+                curves(_rates_by_group(name, values), "Click rate")
+            ]
+    if contexts:
+        of_users = {name: part.lengths for name, part in contexts.items()}
+        drawn["context"] = [shares(of_users, "Lists in a search session")]
+    return drawn
 
 
-def _rates(name: str, values: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, np.ndarray]:
+def _rates_by_group(name: str, values: _Groups) -> dict[str, np.ndarray]:
     """Click rates by rank, of the groups with the most impressions."""
-    chosen = sorted(values, key=lambda value: -sum(values[value]["shown"]))[:_MOST_GROUPS]
-    found = {}
-    for value in values:
-        shown = np.array(values[value]["shown"], float)
-        if value in chosen:
-            rates = np.array(values[value]["clicks"]) / np.where(shown, shown, np.nan)
-            found[f"{name} {value}"] = rates[: len(np.trim_zeros(shown, "b"))]
-    return found
+    rates = {}
+    for value, group in _largest(values).items():
+        shown = np.trim_zeros(np.array(group["shown"]), "b")
+        rates[f"{name} {value}"] = _rates(group["clicks"][: len(shown)], shown)
+    return rates
 
 
-def _ranks(part: Summary) -> int:
-    """Ranks down to the last one with a document."""
-    return len(np.trim_zeros(part.shown, "b"))
-
-
-def _part(part: Summary) -> dict[str, Any]:
-    """Counts of a part: scalars as they are, and vectors by rank or by number as lists."""
-    labels = part.labels and {f"{grade:g}": count for grade, count in part.labels.items()}
-    ranks, longest = _ranks(part), int(np.flatnonzero(part.lengths).max(initial=0))
-    return {
-        "sessions": part.sessions,
-        "queries": part.queries,
-        "documents_shown": int(part.shown.sum()),
-        "pairs": part.pairs,
-        "pairs_unseen_in_training": part.unseen_pairs,
-        "documents_shown_of_such_pairs": part.unseen_shown,
-        "lists_that_show_a_document_twice": part.repeated,
-        "clicks": int(part.clicks.sum()),
-        "shown_by_rank": part.shown[:ranks].tolist(),
-        "clicks_by_rank": part.clicks[:ranks].tolist(),
-        "sessions_by_documents": part.lengths[: longest + 1].tolist(),
-        "sessions_by_clicks": part.clicked[: longest + 1].tolist(),
-        "documents_by_label": labels,
-        "lists_without_labels": part.unjudged,
-        "documents_without_label_in_others": part.unlabelled,
-    }
+def _counts(part: Summary) -> dict[str, Any]:
+    """Counts of a part in the types of JSON, grades as they are written."""
+    labels = part.documents_by_label
+    written = labels and {f"{grade:g}": count for grade, count in labels.items()}
+    return plain({**vars(part), "documents_by_label": written})
 
 
 def grades(part: str, labels: Mapping[float, int]) -> Table | str:
@@ -270,6 +256,10 @@ def notes(noted: Mapping[str, int | str]) -> str | None:
 
 def _bar(value: float, largest: float) -> Bar:
     return Bar(max(largest, 1e-9), 0, value, width=_BAR_WIDTH)
+
+
+def _number(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
 
 
 def _share(count: int | None, total: int) -> str:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from clickexp.utils.exits import VERSION, ending
+from clickexp.utils import exits
 
 _DESCRIPTION = """\
 Fits the model of a run to a new log, with what the run knows as the prior:
@@ -21,7 +21,7 @@ _REPLACED = ("dataset.path", "prior", "prior.run", "prior.warm", "prior.again", 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
-    with ending("clickexp-update"):
+    with exits.ending("clickexp-update"):
         given = _parser().parse_intermixed_args(arguments)
         words = words_of(Path(given.run), given.log, given.overrides)
     from clickexp.cli.main import main as fit  # here, since Hydra takes as long to load as the help
@@ -62,11 +62,7 @@ def words_of(run: Path, log: str, overrides: Sequence[str]) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        "clickexp-update", description=_DESCRIPTION, formatter_class=raw
-    )
-    parser.add_argument("--version", action="version", version=VERSION)
+    parser = exits.parser("clickexp-update", _DESCRIPTION)
     parser.add_argument("run", metavar="RUN", help="folder of a finished run, or of an update")
     parser.add_argument("log", metavar="LOG", help="file or folder of the new log")
     parser.add_argument(

@@ -1,7 +1,8 @@
 """A dataset: train, validation and test sessions, and labelled lists for ranking metrics."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
@@ -17,14 +18,14 @@ from clickexp.data.features import Features
 from clickexp.data.search_sessions import has_interleaved_sessions, new_sessions
 from clickexp.data.seen import Impressions
 from clickexp.data.sessions import Sessions
-from clickexp.data.time_ranges import TimeRange, as_microseconds, shown, time_range
+from clickexp.data.time_ranges import Span, TimeRange, as_microseconds, shown, time_range
 from clickexp.errors import DataError
 
 _PARTS = ("train_sessions", "val_sessions", "test_sessions")
+_COUNTED = {"query_doc_ids", "clicks", "lengths", "positions"}
+"""Columns whose largest values a dataset has, or nobody asks for."""
 _CHUNK = 1 << 14
 """Sessions whose feature vectors are in memory at a time."""
-_HASHED = 2**53
-"""From here on an id of a search session is taken for the hash of a text, which nobody would recognise."""
 
 
 def _check_part(value: Any) -> Any:
@@ -112,7 +113,10 @@ class Dataset:
     @property
     def columns(self) -> Mapping[str, int]:
         """Largest value of each further column of whole numbers, or derived one, found when it is asked for."""
-        return _Largest(self)
+        packed, derived = self.train.columns, self.train.derived
+        whole = {name for name in packed if np.dtype(packed[name].dtype).kind in "biu"}
+        names = [name for name in self.train.schema if name in derived or name in whole - _COUNTED]
+        return _Largest(dict.fromkeys(names, tuple(self.parts.values())))
 
     @property
     def categories(self) -> Mapping[str, Names]:
@@ -194,30 +198,11 @@ class Dataset:
         )
 
 
-class _Largest(Mapping[str, int]):
-    """Largest values over all parts of a dataset by column; ids and positions have theirs in the dataset."""
-
-    def __init__(self, dataset: Dataset):
-        self._parts = list(dataset.parts.values())
-        known = ("query_doc_ids", "clicks", "lengths", "positions")
-        packed, derived = dataset.train.columns, dataset.train.derived
-        self._names = [
-            name
-            for name, column in dataset.train.schema.items()
-            if name not in known
-            and (name in derived or (name in packed and np.dtype(column.dtype).kind in "biu"))
-        ]
+class _Largest(UserDict[str, Any]):
+    """Largest values by column, found in the parts of a dataset when they are asked for."""
 
     def __getitem__(self, name: str) -> int:
-        if name not in self._names:
-            raise KeyError(name)
-        return max(part.bounds(name)[1] for part in self._parts)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+        return max(part.bounds(name)[1] for part in self.data[name])
 
 
 def split(
@@ -225,35 +210,45 @@ def split(
 ) -> tuple[Sessions, Sessions, Sessions]:
     """Views of the three parts: ranges, fractions taken one after another in file order, or ranges of times.
 
-    Search sessions stay whole; their first list says when they were. Where their lists are apart, fractions are of the
-    log with whole sessions one after another, by the time of their first list where lists have `times`, and in the
-    order of their first rows.
+    A search session goes whole to the part that its first list is in. Where lists of sessions are apart, fractions are
+    of the log with whole sessions one after another, by the time of their first list where lists have `times`, and in
+    the order of their first rows.
 
     Raises:
-        DataError: A part is empty, a range goes beyond the sessions or cuts a search session, parts overlap, or
-            `check_split` refuses them.
+        DataError: A part is empty, a range goes beyond the sessions, parts overlap, or `check_split` refuses them.
     """
     check_split(train, val, test)
-    count, parts = sessions.count, (train, val, test)
-    times = {name: time_range(part) for name, part in zip(_PARTS, parts, strict=True)}
-    if None not in times.values():
-        first, second, third = _by_time(sessions, {n: t for n, t in times.items() if t})
-        return first, second, third
-    ends = _ends(_fractions(*parts), count)
-    cut = {name: range(*ends) for name, ends in zip(_PARTS, pairwise([0, *ends]), strict=False)}
-    ranges = cut or {name: _range_of(part, count) for name, part in zip(_PARTS, parts, strict=True)}
-    for name, part in ranges.items():
+    parts: dict[str, Split] = dict(zip(_PARTS, (train, val, test), strict=True))
+    times = {name: times for name, part in parts.items() if (times := time_range(part))}
+    fractions = _fractions(*parts.values())
+    if times:
+        ranges, begun = times, _times_begun(sessions)
+    else:
+        ranges = _row_ranges(parts, fractions, sessions.count)
+        begun = _rows_begun(sessions, in_turn=bool(fractions))
+    for (one, a), (other, b) in combinations(ranges.items(), 2):
+        if Span(max(a.start, b.start), min(a.stop, b.stop)):
+            raise DataError(f"{one} {a} and {other} {b} overlap. Part them.")
+    first, second, third = (_begun_in(sessions, name, ranges[name], begun) for name in _PARTS)
+    return first, second, third
+
+
+def _row_ranges(
+    parts: Mapping[str, Split], fractions: Sequence[float], count: int
+) -> dict[str, Span]:
+    """Rows of each part of so many sessions, from ranges or fractions."""
+    if fractions:
+        ranges = [Span(start, stop) for start, stop in pairwise([0, *_ends(fractions, count)])]
+    else:
+        ranges = [_range_of(part, count) for part in parts.values()]
+    named = dict(zip(parts, ranges, strict=True))
+    for name, part in named.items():
         if part.start < 0 or part.stop > count:
-            raise DataError(f"{name} {_show(part)} goes beyond the {count} sessions. Change it.")
+            raise DataError(f"{name} {part} goes beyond the {count} sessions. Change it.")
         if not part:
             remedy = "Change the split; a log has three sessions at least, one per part"
-            raise DataError(f"{name} {_show(part)} of {count} sessions is empty. {remedy}.")
-    for (one, a), (other, b) in combinations(ranges.items(), 2):
-        if max(a.start, b.start) < min(a.stop, b.stop):
-            raise DataError(f"{one} {_show(a)} and {other} {_show(b)} overlap. Part them.")
-    parts_of = _whole_sessions if cut else _checked_sessions
-    first, second, third = parts_of(sessions, ranges)
-    return first, second, third
+            raise DataError(f"{name} {part} of {count} sessions is empty. {remedy}.")
+    return named
 
 
 def _ends(fractions: Sequence[float], count: int) -> list[int]:
@@ -266,102 +261,69 @@ def _ends(fractions: Sequence[float], count: int) -> list[int]:
     return ends
 
 
-def _by_time(sessions: Sessions, ranges: Mapping[str, TimeRange]) -> list[Sessions]:
-    """The sessions of some ranges of times, in file order."""
+def _times_begun(sessions: Sessions) -> np.ndarray:
+    """The time of the first list of the search session of each list, or of the list itself without these."""
     if "times" not in sessions.columns:
         raise DataError(
             "the log has no times to split by. Name the column that has them by columns.time=NAME, or give fractions "
             "or ranges of sessions."
         )
-    for (one, a), (other, b) in combinations(ranges.items(), 2):
-        if TimeRange(max(a.start, b.start), min(a.stop, b.stop)):
-            raise DataError(f"{one} {a} and {other} {b} overlap. Part them.")
     times = as_microseconds(sessions.column("times"))
-    if "session_ids" in sessions.columns:
-        ids, number = np.unique(sessions.column("session_ids"), return_inverse=True)
-        begun = np.full(len(ids), np.inf)
-        np.minimum.at(begun, number, times)
-        times = begun[number]
-    parts = []
-    for name, part in ranges.items():
-        rows = np.flatnonzero((times >= part.start) & (times < part.stop))
-        if not len(rows):
-            span = f"{shown(times.min())} to {shown(times.max())}"
-            raise DataError(
-                f"{name} {part} has no session of the log, which goes from {span}. Change it."
-            )
-        is_slice = rows[-1] - rows[0] + 1 == len(rows)
-        parts.append(
-            sessions.slice(int(rows[0]), int(rows[-1]) + 1) if is_slice else sessions.select(rows)
-        )
-    return parts
-
-
-def _whole_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Sessions]:
-    """The parts, each with all lists of the search sessions that would begin in its range if none stood apart."""
     if "session_ids" not in sessions.columns:
-        return [sessions.slice(part.start, part.stop) for part in ranges.values()]
+        return times
+    _, number = np.unique(sessions.column("session_ids"), return_inverse=True)
+    return _earliest(times, number)[number]
+
+
+def _earliest(times: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """The first time of each search session, by the number of that of each list."""
+    earliest = np.full(number.max(initial=-1) + 1, np.inf)
+    np.minimum.at(earliest, number, times)
+    return earliest
+
+
+def _rows_begun(sessions: Sessions, *, in_turn: bool) -> np.ndarray | None:
+    """The row where the search session of each list begins; None where a log has none.
+
+    Args:
+        sessions: The log.
+        in_turn: Rows are counted as if sessions that are apart stood one after another.
+    """
+    if "session_ids" not in sessions.columns:
+        return None
     ids = sessions.column("session_ids")
     new = new_sessions(ids)
-    if has_interleaved_sessions(ids, new):
-        begun = _begun(sessions, ids)
-        chosen = [(begun >= part.start) & (begun < part.stop) for part in ranges.values()]
-        parts = [sessions.select(np.flatnonzero(lists)) for lists in chosen]
-    else:
-        starts = np.append(np.flatnonzero(new), sessions.count)
-        edges = [np.searchsorted(starts, [part.start, part.stop]) for part in ranges.values()]
-        parts = [sessions.slice(*starts[edge].tolist()) for edge in edges]
-    for (name, part), view in zip(ranges.items(), parts, strict=True):
-        if not view.count:
-            raise DataError(
-                f"{name} {_show(part)} is within one search session. Change the split, or leave search sessions out: "
-                "columns.search_session=null.",
-                {"columns.search_session": "null"},
-            )
-    return parts
-
-
-def _begun(sessions: Sessions, ids: np.ndarray) -> np.ndarray:
-    """Where the search session of each list would begin if sessions stood one after another."""
+    if not has_interleaved_sessions(ids, new):
+        return np.maximum.accumulate(np.where(new, np.arange(len(ids)), 0))
     _, first, number, lists = np.unique(
         ids, return_index=True, return_inverse=True, return_counts=True
     )
-    earliest = first
-    if "times" in sessions.columns:
-        earliest = np.full(len(first), np.inf)
-        np.minimum.at(earliest, number, sessions.column("times"))
-    order = np.lexsort((first, earliest))
-    before = np.empty_like(lists)
-    before[order] = np.cumsum(lists[order]) - lists[order]
-    return before[number]
+    if in_turn:
+        timed = "times" in sessions.columns
+        order = np.lexsort((first, _earliest(sessions.column("times"), number) if timed else first))
+        first[order] = np.cumsum(lists[order]) - lists[order]
+    return first[number]
 
 
-def _checked_sessions(sessions: Sessions, ranges: Mapping[str, range]) -> list[Sessions]:
-    """The ranges; DataError where one of them cuts a search session."""
-    parts = [sessions.slice(part.start, part.stop) for part in ranges.values()]
-    if "session_ids" not in sessions.columns:
-        return parts
-    ids, number = np.unique(sessions.column("session_ids"), return_inverse=True)
-    part_of = np.full(sessions.count, -1)
-    for at, part in enumerate(ranges.values()):
-        part_of[part.start : part.stop] = at
-    part_of_session = np.zeros(len(ids), np.int64)
-    part_of_session[number] = part_of  # of one of its lists each
-    cut = np.flatnonzero(part_of != part_of_session[number])
-    if cut.size:
-        lists = np.flatnonzero(number == number[cut[0]])
-        session = int(ids[number[cut[0]]])
-        named = f"search session {session}" if abs(session) < _HASHED else "one search session"
-        sides = [f"{name} {_show(part)}" for name, part in ranges.items()]
-        shared = [side for at, side in enumerate(sides) if at in part_of[lists]]
-        if -1 in part_of[lists]:
-            shared.append("no part")
-        span = f"{lists[0]} to {lists[-1]}"
+def _begun_in(sessions: Sessions, name: str, part: Span, begun: np.ndarray | None) -> Sessions:
+    """The sessions of a part; `begun` says for each list of the log where its search session begins."""
+    if begun is None:
+        return sessions.slice(int(part.start), int(part.stop))
+    rows = np.flatnonzero((begun >= part.start) & (begun < part.stop))
+    if not len(rows) and isinstance(part, TimeRange):
+        span = f"{shown(begun.min())} to {shown(begun.max())}"
         raise DataError(
-            f"{named} (lists {span}) is split between {' and '.join(shared)}. Choose boundaries outside {span}, or "
-            "fractions, which keep sessions whole."
+            f"{name} {part} has no session of the log, which goes from {span}. Change it."
         )
-    return parts
+    if not len(rows):
+        raise DataError(
+            f"{name} {part} is within one search session. Change the split, or leave search sessions out: "
+            "columns.search_session=null.",
+            {"columns.search_session": "null"},
+        )
+    if rows[-1] - rows[0] + 1 == len(rows):
+        return sessions.slice(int(rows[0]), int(rows[-1]) + 1)
+    return sessions.select(rows)
 
 
 def check_split(train: Split, val: Split, test: Split) -> None:
@@ -401,14 +363,10 @@ def _fractions(*parts: Split) -> list[float]:
     return [float(part) for part in parts if isinstance(part, (int, float, np.number))]
 
 
-def _range_of(part: Split, count: int) -> range:
+def _range_of(part: Split, count: int) -> Span:
     start, stop = cast(Sequence[int | None], part)
-    return range(start or 0, count if stop is None else stop)
+    return Span(start or 0, count if stop is None else stop)
 
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _show(part: range) -> str:
-    return f"[{part.start}, {part.stop}]"

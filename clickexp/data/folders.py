@@ -4,21 +4,17 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
 
 from clickexp.errors import DataError
-from clickexp.utils.files import claimed, locked
 
-LOCK = ".writing"
-"""In a folder that is being written: locked while its process lives, with the name of its machine."""
 _PART = re.compile(r"\..+\.[0-9a-f]{8}\.clickexp")
 _DAY = 24 * 3600
+"""Seconds after which a folder that nobody writes to is that of a killed process."""
 
 
 class NewFolder:
@@ -29,7 +25,7 @@ class NewFolder:
         new.complete(is_whole)
         new.discard()
 
-    What killed processes left beside it is removed first.
+    What killed processes left beside it is removed first, once it is a day old.
 
     Args:
         folder: The folder, which gets its name last.
@@ -46,7 +42,8 @@ class NewFolder:
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             remove_stale(folder.parent)
-            self.part, self._lock = _locked_part(folder)
+            self.part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.clickexp")
+            self.part.mkdir()
         except OSError as error:
             where = f"{folder.parent}: cannot be written ({error.strerror})"
             raise DataError(
@@ -70,19 +67,17 @@ class NewFolder:
             if not is_whole(self.folder):
                 raise
         else:
-            (self.folder / LOCK).unlink(missing_ok=True)
             if self._flushed:
                 _flush_entry(self.folder.parent)
 
     def discard(self) -> None:
         """Removes what was written, unless the folder has its name by now."""
         shutil.rmtree(self.part, ignore_errors=True)
-        self._lock.close()
 
 
 @contextlib.contextmanager
 def temporary() -> Iterator[Path]:
-    """Yields a folder for a moment that nobody else can read; a later run removes it if this process is killed."""
+    """Yields a folder for a moment that nobody else can read; of a killed process a run removes it a day later."""
     new = NewFolder(Path(tempfile.gettempdir()) / "temporary")
     try:
         new.part.chmod(0o700)
@@ -92,7 +87,7 @@ def temporary() -> Iterator[Path]:
 
 
 def remove_stale(parent: Path) -> None:
-    """Removes the hidden folders that killed processes left half-written."""
+    """Removes the hidden folders that killed processes left half-written a day ago."""
     with os.scandir(parent) as entries:
         parts = [
             Path(e.path)
@@ -100,10 +95,10 @@ def remove_stale(parent: Path) -> None:
             if _PART.fullmatch(e.name) and e.is_dir(follow_symlinks=False)
         ]
     for part in parts:
-        try:
-            _remove_if_stale(part)
-        except OSError:
-            continue  # its process lives, or has just removed it
+        with contextlib.suppress(FileNotFoundError):  # its process has just removed or named it
+            newest = max(path.lstat().st_mtime for path in (part, *part.rglob("*")))
+            if newest < time.time() - _DAY:
+                shutil.rmtree(part, ignore_errors=True)
 
 
 def remove(folder: Path) -> None:
@@ -115,45 +110,6 @@ def remove(folder: Path) -> None:
         pass
     finally:
         new.discard()
-
-
-def _locked_part(folder: Path) -> tuple[Path, TextIO]:
-    while True:
-        part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.clickexp")
-        part.mkdir()
-        try:
-            lock = claimed(part / LOCK)
-        except FileNotFoundError:
-            continue  # another process took the empty folder for stale
-        if lock is not None:
-            lock.write(socket.gethostname())
-            lock.flush()
-            if (part / LOCK).exists():
-                return part, lock
-            lock.close()
-
-
-def _remove_if_stale(part: Path) -> None:
-    """Removes a folder that is empty, or whose lock is free and from this machine or a day old.
-
-    Some network file systems lock for one machine only: there, the lock of another machine's process looks free.
-
-    Raises:
-        OSError: It is in use, or was removed meanwhile.
-    """
-    try:
-        part.rmdir()
-        return
-    except OSError:
-        (part / LOCK).lstat()
-        lock = locked(part / LOCK)
-    if lock is None:
-        return
-    with lock:
-        host = lock.read(1 << 10)
-        newest = max((path.lstat().st_mtime for path in part.rglob("*")), default=0.0)
-        if host in ("", socket.gethostname()) or newest < time.time() - _DAY:
-            shutil.rmtree(part, ignore_errors=True)
 
 
 def _flush(folder: Path) -> None:

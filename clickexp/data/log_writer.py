@@ -124,7 +124,8 @@ class LogWriter:
     moment need not be `durable`, safe from power failures. Documents that `earlier` names, the names of the ids of
     another log, keep their ids; others come behind. Of a `share` of the files, which `clickexp.data.shares` joins with
     others, the reader leaves here what only all of them decide: `checks` of their rows, and the `tables` that number
-    columns.
+    columns. Files of a log to predict `may_lack` what others must have: clicks, which are then none, ranks, which are
+    then those of the rows, and ids of documents, which are then called by their places.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class LogWriter:
         durable: bool = True,
         earlier: "pl.DataFrame | None" = None,
         share: Share | None = None,
+        may_lack: Iterable[str] = (),
     ):
         # Here, because it needs Arrow, which a run that opens a prepared log does without.
         from clickexp.data.names import NamesWriter
@@ -148,7 +150,7 @@ class LogWriter:
         self.notes: dict[str, int | str] = {}
         self.categories: dict[str, Names] = {}
         self.features_of: FeatureSettings | None = None
-        self.share = share
+        self.share, self.may_lack = share, frozenset(may_lack)
         self.checks: Any = None
         self.tables: dict[str, IdTable] = {}
         self._parts: dict[str, PartWriter] = {}

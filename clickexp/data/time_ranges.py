@@ -18,14 +18,21 @@ DAY = 86_400_000_000
 _MICROSECONDS = 1e6
 
 
-class TimeRange(NamedTuple):
-    """Times from `start` to before `stop`, in microseconds since 1970."""
+class Span(NamedTuple):
+    """Numbers from `start` to before `stop`; false where there are none."""
 
     start: float
     stop: float
 
     def __bool__(self) -> bool:
         return self.start < self.stop
+
+    def __str__(self) -> str:
+        return f"[{self.start}, {self.stop}]"
+
+
+class TimeRange(Span):
+    """Times from `start` to before `stop`, in microseconds since 1970."""
 
     def __str__(self) -> str:
         return f"[{shown(self.start)}, {shown(self.stop)}]"

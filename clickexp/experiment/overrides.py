@@ -51,7 +51,6 @@ class CommandLine:
         overrides: With roles as groups.
         arguments: All words in the order that Hydra takes.
         version: Whether the version was asked for.
-        topic: What help was asked for, as in `--help model`; None for all.
 
     Raises:
         ConfigError: A word is neither an option nor an override.
@@ -61,9 +60,6 @@ class CommandLine:
         parser = get_args_parser()
         parser.error = _refuse
         self.version = "--version" in words
-        self.topic = _topic(words)
-        if self.topic:
-            words = [word for at, word in enumerate(words) if at != list(words).index("--help") + 1]
         known, unknown = parser.parse_known_intermixed_args(
             [word for word in words if word != "--version"]
         )
@@ -309,12 +305,6 @@ def values_of(override: Override) -> list[Any]:
     value = override.value()
     each = value.list if isinstance(value, ChoiceSweep) else [value]
     return [one.text if isinstance(one, QuotedString) else one for one in each]
-
-
-def _topic(words: Sequence[str]) -> str | None:
-    """The word behind --help, if it is neither an option nor an override."""
-    after = list(words)[list(words).index("--help") + 1 :] if "--help" in words else []
-    return after[0] if after and not after[0].startswith("-") and "=" not in after[0] else None
 
 
 def _advice(word: str) -> str:

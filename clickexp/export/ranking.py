@@ -15,10 +15,9 @@ from clickexp.data.folders import temporary
 from clickexp.data.log_files import ENDINGS
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import relevance_scores
-from clickexp.export.pages import Source
+from clickexp.export.files import Piece, Reading, Source
 from clickexp.export.predict import columns_read, relevance_outputs
 from clickexp.export.ranker import LETOR, transform_of
-from clickexp.export.sessions import Piece, read_sessions
 from clickexp.models import Model
 from clickexp.simulation.svmlight import MISSING, absent_feature, read_lists
 from clickexp.utils.files import check_source
@@ -62,14 +61,14 @@ def ranked(
         return _ranked_vectors(model, dataset, transform, config["dataset"], source.path)
     read = columns_read(model, relevance_outputs, dataset)
     score, first, parts = relevance_scores(model), 1, []
-    with temporary() as scratch:
-        _, pieces = read_sessions(
-            dataset, id_names, source, scratch, read=read, to_rank=True, transform=transform
-        )
-        for piece in pieces:
+    with temporary() as scratch, Steps("ranking") as progress:
+        reading = Reading(dataset, id_names, read, transform, to_rank=True)
+        lists = reading.lists(source, scratch)
+        for piece in lists.pieces():
             scores = np.concatenate([*score(piece.sessions)])
             parts.append(_rows(piece, scores, first))
             first += piece.sessions.count
+            progress(first - 1, lists.sessions.count)
     return pl.concat(parts), None
 
 
@@ -92,7 +91,10 @@ def _rows(piece: Piece, scores: np.ndarray, first: int) -> pl.DataFrame:
         given["query"] = piece.names["query"].to_numpy()[given["list"] - first]
     elif "query_ids" in sessions.columns:
         given["query_id"] = np.repeat(sessions.column("query_ids"), lengths)
-    return _ordered(given, piece.names["document"], scores[sessions.chunk().shown])
+    documents = piece.names.get("document")
+    if documents is None:
+        documents = pl.Series(sessions.chunk().of_documents("query_doc_ids"))
+    return _ordered(given, documents, scores[sessions.chunk().shown])
 
 
 def _ordered(given: Mapping[str, np.ndarray], documents: Any, scores: np.ndarray) -> pl.DataFrame:

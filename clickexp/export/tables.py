@@ -6,7 +6,6 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,14 @@ import pyarrow.parquet as pq
 
 from clickexp.data import Dataset, Sessions, open_lists
 from clickexp.data.folders import temporary
-from clickexp.data.ingest.columns import ValueForms
-from clickexp.data.ingest.source_table import TextForm
 from clickexp.data.inspect.identifiability import ENOUGH_SESSIONS, identifiability
 from clickexp.data.names import OLDEST, NamesFile
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import Outputs
 from clickexp.export.examination import examination, learned_examination
+from clickexp.export.files import FORMS, OPTIONS, Reading, ShownLists, Source
 from clickexp.export.fitted import Fitted, configuration, fitted
 from clickexp.export.judgments import judgments
-from clickexp.export.pages import Source
 from clickexp.export.predict import (
     Predict,
     click_outputs,
@@ -42,7 +39,6 @@ from clickexp.export.predict import (
 )
 from clickexp.export.ranker import described, onnx_writer, ranker_files, transform_of
 from clickexp.export.ranking import ranked
-from clickexp.export.sessions import Piece, own_names, own_sessions, read_sessions
 from clickexp.export.thompson import thompson_order
 from clickexp.models import ClickModel, Model, Ranker
 from clickexp.parameters.layouts import layouts_of
@@ -66,11 +62,6 @@ _PROBABILITIES = (
 """Columns of documents.parquet that the model knows, in their order."""
 _BOUNDS = {"attraction_low", "attraction_high"}
 SHARED_TABLE = "shared.csv"
-_SEARCH_SESSION = "search_session"
-_TEXT = ("separator", "header", "encoding", "decimal")
-_FORMS = ("time_format", "time_zone", "null_is_no_click")
-_FILE_OPTIONS = ("columns", "files", *_TEXT, "first_rank", *_FORMS)
-"""Options of files to predict or to rank."""
 _Save = Callable[[str, Callable[[Path], object]], None]
 """Writes a file of an export: its name, and what writes it to a path."""
 
@@ -126,10 +117,8 @@ def export(
     read_names = functools.cache(lambda: None if names is None else names.all())
     save = partial(_save, folder, report)
     settings = config["dataset"]
-    named = settings.get("columns") or {}
     if rank is not None:
         source = _source(rank, settings, given)
-        source = replace(source, columns={**own_names(named), **source.columns})
         _save_ranking(*ranked(model, log, config, read_names(), source), save)
     if numpy or to_onnx is not None:
         ranker = described(model, log, transform_of(config, log), or_by_id=to_onnx is None)
@@ -144,11 +133,40 @@ def export(
         save("judgments.txt", partial(Path.write_text, data=text, encoding="utf-8"))
     if thompson is not None:
         save("thompson.parquet", thompson_order(model, log, read_names(), thompson).write_parquet)
-    if predict is not None:
-        source = sessions if predict == "" else _source(predict, settings, given)
-        arguments = model, log, source, read_names(), named
-        transform = transform_of(config, log)
-        save("predictions.parquet", partial(write_predictions, *arguments, transform=transform))
+    if predict == "":
+        lists = ShownLists.of_log(sessions, read_names())
+        save("predictions.parquet", partial(write_predictions, model, lists))
+    elif predict is not None:
+        source = _source(predict, settings, given)
+        with temporary() as scratch:
+            lists = lists_to_predict(
+                model, log, source, read_names(), transform_of(config, log), scratch
+            )
+            save("predictions.parquet", partial(write_predictions, model, lists))
+
+
+def lists_to_predict(
+    model: Model,
+    log: Dataset,
+    source: Source,
+    id_names: pl.DataFrame | None,
+    transform: str,
+    scratch: Path,
+) -> ShownLists:
+    """Reads files to predict.
+
+    Args:
+        model: A fitted model.
+        log: That of its run.
+        source: The files.
+        id_names: Names of the ids of the log from 1; None where it came with these ids.
+        transform: What the reader of the log has applied to features.
+        scratch: An empty folder for what is read.
+    """
+    outputs = click_outputs if isinstance(model, ClickModel) else relevance_outputs
+    read = columns_read(model, outputs, log)
+    reading = Reading(log, id_names, read, transform, context=reads_context(read))
+    return reading.lists(source, scratch)
 
 
 def _save(
@@ -219,76 +237,30 @@ def _examination(
     return None if curve is None else learned_examination(np.asarray(curve, np.float64), sessions)
 
 
-def write_predictions(
-    model: Model,
-    log: Dataset,
-    source: Sessions | Source,
-    id_names: pl.DataFrame | None,
-    named: Mapping[str, Any],
-    file: Path,
-    transform: str = "none",
-) -> None:
-    """Writes what is predicted for a part of the log, or for files.
+def write_predictions(model: Model, lists: ShownLists, file: Path) -> None:
+    """Writes what is predicted for lists."""
+    outputs = click_outputs if lists.has_clicks else marginal_outputs
+    outputs = outputs if isinstance(model, ClickModel) else relevance_outputs
+    predict, cells, unknown = predictor(model, outputs), layouts_of(model), 0
+    has_names = lists.names is not None or not lists.has_ids
 
-    Their columns of search sessions and times, and those that the log declares itself, are called as the log of the run
-    has them, `named`, if the source does not say. `transform` is what its reader has applied to features.
-    """
-    with temporary() as scratch:
-        if isinstance(source, Sessions):
-            known, pieces = {*source.columns}, own_sessions(source, id_names)
-        else:
-            source = replace(source, named=named)
-            known, pieces = _to_predict(model, log, source, id_names, transform, scratch)
-        unknown = _write_pieces(model, known, pieces, file)
+    def tables() -> Iterator[pa.Table]:
+        nonlocal unknown
+        with Steps("predicting") as progress:
+            done = 0
+            for piece in lists.pieces():
+                unknown += 0 if cells is None else cells.unknown(piece.sessions)
+                names = piece.names if has_names else {}
+                yield _predictions(piece.sessions, names, predict, has_ids=lists.has_ids)
+                done += piece.sessions.count
+                progress(done, lists.sessions.count)
+
+    _write(tables(), file)
     if unknown:
         sys.stderr.write(
             f"{unknown:,} documents are in layouts that the log of the run does not have, and have the examination "
             "that layouts share\n"
         )
-
-
-def _to_predict(
-    model: Model,
-    log: Dataset,
-    source: Source,
-    id_names: pl.DataFrame | None,
-    transform: str,
-    scratch: Path,
-) -> tuple[set[str], Iterator[Piece]]:
-    """Returns the columns of files, and their sessions; a line on stderr says where context is missing."""
-    read = columns_read(
-        model, click_outputs if isinstance(model, ClickModel) else relevance_outputs, log
-    )
-    context = reads_context(read)
-    names = {**own_names(source.named), **source.columns}
-    if context and (name := source.named.get(_SEARCH_SESSION)) not in (None, _SEARCH_SESSION):
-        names = {_SEARCH_SESSION: name, **names}
-    source = replace(source, columns=names)
-    settings = {"read": read, "context": context, "transform": transform}
-    known, pieces = read_sessions(log, id_names, source, scratch, **settings)
-    if context and "session_ids" not in known and names.get(_SEARCH_SESSION, "") is not None:
-        sys.stderr.write(
-            f"{source.path}: the model reads what came before in a search session, which the file does not have, "
-            "so that each list is predicted as the first of its user; name their column by "
-            "columns.search_session=NAME, or say columns.search_session=null\n"
-        )
-    return known, pieces
-
-
-def _write_pieces(model: Model, known: set[str], pieces: Iterator[Piece], file: Path) -> int:
-    """Writes predictions; returns how many documents are in layouts that the model does not know."""
-    outputs = click_outputs if "clicks" in known else marginal_outputs
-    outputs = outputs if isinstance(model, ClickModel) else relevance_outputs
-    predict, cells, unknown = predictor(model, outputs), layouts_of(model), 0
-
-    def tables() -> Iterator[pa.Table]:
-        nonlocal unknown
-        for piece in pieces:
-            unknown += 0 if cells is None else cells.unknown(piece.sessions)
-            yield _predictions(piece, predict)
-
-    _write(tables(), file)
-    return unknown
 
 
 def write_documents(
@@ -397,21 +369,24 @@ def _write(tables: Iterable[pa.Table], file: Path) -> None:
             writer.write_table(table)
 
 
-def _predictions(piece: Piece, predict: Predict) -> pa.Table:
+def _predictions(
+    sessions: Sessions, names: Mapping[str, pl.Series], predict: Predict, *, has_ids: bool
+) -> pa.Table:
     """Returns a row for each session, in their order: lists of predictions, rank 1 first, with ids and names."""
-    sessions = piece.sessions
-    names = {name: values.to_arrow(compat_level=OLDEST) for name, values in piece.names.items()}
+    arrow = {name: values.to_arrow(compat_level=OLDEST) for name, values in names.items()}
     lengths = sessions.column("lengths")
-    shown = sessions.chunk().shown
+    chunk = sessions.chunk()
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     parts = [outputs for _, outputs in predict(sessions)]
-    lists = {"query_doc_ids": sessions.column("query_doc_ids")[shown]} if piece.has_ids else {}
-    lists |= {"documents": names["document"]} if "document" in names else {}
-    lists |= {name: np.concatenate([part[name] for part in parts])[shown] for name in parts[0]}
+    lists = {"query_doc_ids": chunk.of_documents("query_doc_ids")} if has_ids else {}
+    lists |= {"documents": arrow["document"]} if "document" in arrow else {}
+    lists |= {
+        name: np.concatenate([part[name] for part in parts])[chunk.shown] for name in parts[0]
+    }
     columns = {"query_id": sessions.column("query_ids")} if "query_ids" in sessions.columns else {}
-    columns |= {"query": names["query"]} if "query" in names else {}
+    columns |= {"query": arrow["query"]} if "query" in arrow else {}
     columns |= {
-        name: pa.ListArray.from_arrays(offsets, pa.array(each)) for name, each in lists.items()
+        name: pa.ListArray.from_arrays(offsets, pa.array(values)) for name, values in lists.items()
     }
     return pa.table(columns)
 
@@ -447,10 +422,10 @@ def _save_ranking(table: pl.DataFrame, scores: np.ndarray | None, save: _Save) -
 def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict[str, Any]:
     """Returns the options of the files to predict or to rank; UserError for others."""
     given = parsed_options(options)
-    if (options and not given_file) or given.keys() - {*_FILE_OPTIONS}:
+    if (options and not given_file) or given.keys() - {*OPTIONS}:
         raise UserError(
-            f"{' '.join(options)}: options are columns.KEY=NAME, {', '.join(_FILE_OPTIONS[1:])}, for --predict FILE "
-            "or --rank LISTS"
+            f"{' '.join(options)}: options are columns.KEY=NAME, {', '.join(OPTIONS[1:])}, for --predict FILE or "
+            "--rank LISTS"
         )
     check_arguments(open_lists, given, "")
     return given
@@ -458,11 +433,5 @@ def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict
 
 def _source(path: str | Path, settings: Mapping[str, Any], given: Mapping[str, Any]) -> Source:
     """Returns files to read, whose values are written as those of the log are; `given` options come first."""
-    names = ("decimal", "first_rank", *_FORMS)
-    alike = {name: settings[name] for name in names if name in settings}
-    chosen = {**alike, **given}
-    text = TextForm(**{name: chosen.pop(name) for name in _TEXT if name in chosen})
-    forms = ValueForms(**{name: chosen.pop(name) for name in _FORMS if name in chosen})
-    named = settings.get("columns") or {}
-    given = chosen.pop("columns", {})
-    return Source(source_path(path), given, text=text, forms=forms, named=named, **chosen)
+    alike = {name: settings[name] for name in ("decimal", *FORMS) if name in settings}
+    return Source(source_path(path), {**alike, **given}, settings.get("columns") or {})

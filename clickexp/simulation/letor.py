@@ -28,8 +28,8 @@ from clickexp.simulation.svmlight import (
     feature_count,
     read_lists,
 )
-from clickexp.simulation.towers import Behavior, logits_of
-from clickexp.simulation.truth import LARGEST, attraction_of, letor_user
+from clickexp.simulation.towers import Behavior
+from clickexp.simulation.truth import LARGEST, attraction_logits, letor_user
 from clickexp.utils.bounds import (
     Fraction,
     NonNegativeFloat,
@@ -39,7 +39,6 @@ from clickexp.utils.bounds import (
     Probability,
     Seed,
 )
-from clickexp.utils.signatures import located
 
 _PARTS = {"train": ("train",), "val": ("vali", "valid", "val", "dev"), "test": ("test",)}
 _SUFFIXES = ("", ".txt", ".svm", ".svmlight", ".dat")
@@ -134,7 +133,7 @@ def open_letor(
     """
     check_policy(policy, policy_feature, policy_ranker)
     _check(transform, folds, fold)
-    paths = _found(source, files or {}, folds is not None)
+    paths = _files(source, files or {}, folds is not None)
     check_clicks(clicks, paths)
     width = features or feature_count(paths.values())
     absent = absent_feature(missing)
@@ -142,14 +141,9 @@ def open_letor(
         part: read_lists(file, width, transform, log, missing_above, absent)
         for part, file in paths.items()
     }
-    if standardize or missing != "zero":
-        log.features_of = FeatureSettings(
-            columns=[FEATURES],
-            missing=missing,  # pyright: ignore[reportArgumentType]  # one of these
-            standardize=standardize,
-        )
+    log.features_of = _encoding(missing, standardize)
+    log.notes |= {"features": width, "transform": transform}
     if clicks == LOGGED:
-        log.notes |= {"features": width, "transform": transform}
         write_logged(log, paths, lists, positions, val_queries, np.random.default_rng(seed))
         return
     split = SourceLocation(str(paths.get("train", source)))
@@ -158,15 +152,11 @@ def open_letor(
     ranks = _longest(tested, np.diff(starts)[queries["test"]])
     shown = positions or _longest(source, np.diff(starts))
     labels = np.concatenate([[0.0], *(part.labels for part in lists.values())])
-    logits = logits_of(
-        attraction_of(
-            labels, labels.max(), click_noise, attraction_by_label, SourceLocation(str(source))
-        )
-    )
+    place = SourceLocation(str(source))
+    logits = attraction_logits(labels, labels.max(), click_noise, attraction_by_label, place)
     rng = np.random.default_rng((seed, 1))
-    labelled = rng.permutation(queries["train"])[
-        : max(1, round(policy_queries * len(queries["train"])))
-    ]
+    judged = max(1, round(policy_queries * len(queries["train"])))
+    labelled = rng.permutation(queries["train"])[:judged]
     order_by = policy_ranker if policy_feature is None else policy_feature
     scores = policy_scores(policy, paths, labels, starts, labelled, order_by, transform, log, rng)
     truth = GroundTruth(starts, scores, labels.astype(np.float32), logits, logits)
@@ -178,12 +168,10 @@ def open_letor(
         trust_positive,
         trust_negative,
     )
-    clicker = truth.user(located(user) if isinstance(user, str) else user, shown, behavior)
+    clicker = truth.user(user, shown, behavior)
     log.notes |= {
-        "features": width,
-        "transform": transform,
         LARGEST: f"{labels.max():.9g}",
-        "judged queries behind the policy": len(labelled) if policy == "trained" else 0,
+        "judged queries behind the policy": judged if policy == "trained" else 0,
     }
     kept = [_POLICY_SCORES] if keep_policy_scores else []
     columns = [*_COLUMNS, *kept, *([RANDOMIZED] if randomized_sessions else [])]
@@ -194,13 +182,24 @@ def open_letor(
         who = (clicker, queries[part], popularity, policy_noise, shown, count, seed + number, rng)
         with log.part(part, shown, columns) as pack:
             for chunk in truth.browse(*who, randomized_sessions):
-                pack.append(_with_scores(chunk, kept, scores), SourceLocation(str(source)))
+                pack.append(_with_scores(chunk, kept, scores), place)
                 log.progress(done + pack.written, sum(counts.values()))
         done += count
     ids, mask = truth.candidates(queries["test"])  # whole lists
     with log.part("ranking", ranks, [*_COLUMNS, *kept]) as pack:
         ranking = truth.labelled(np.where(mask, ids, 0)[:, :ranks], queries["test"])
-        pack.append(_with_scores(ranking, kept, scores), SourceLocation(str(source)))
+        pack.append(_with_scores(ranking, kept, scores), place)
+
+
+def _encoding(missing: Missing, standardize: bool) -> FeatureSettings | None:
+    """How feature vectors are encoded; None where they are as the files have them."""
+    if missing == "zero" and not standardize:
+        return None
+    return FeatureSettings(
+        columns=[FEATURES],
+        missing=missing,  # pyright: ignore[reportArgumentType]  # one of these
+        standardize=standardize,
+    )
 
 
 def _with_scores(
@@ -222,37 +221,44 @@ def _check(transform: str, folds: int | None, fold: int) -> None:
         )
 
 
-def _found(folder: Path, names: Mapping[str, str | None], pooled: bool) -> dict[str, Path]:
+def _files(folder: Path, names: Mapping[str, str | None], pooled: bool) -> dict[str, Path]:
     """The file of each part; train and test must be there, or where their queries are `pooled`, any."""
     check_keys("files", names, _PARTS)
     if not folder.is_dir():
-        command = _UNPACK.get(next((end for end in _UNPACK if folder.name.endswith(end)), ""), "")
-        remedy = (
-            f"Unpack it: {command.format(folder)}" if command else "Give the folder that has it"
-        )
-        raise DataError(
-            f"{folder}: this is a file, not a folder of files for train and test. {remedy}."
-        )
+        raise _no_folder(folder)
     paths = {}
     for part, words in _PARTS.items():
-        if name := names.get(part):
-            matches = [folder / name]
-        else:
-            matches = [file for file in sorted(folder.glob("*")) if _is_named(file, words)]
+        matches = _matches(folder, names.get(part), words)
         if len(matches) == 1 and matches[0].is_file():
             paths[part] = matches[0]
         elif matches or (part != "val" and not pooled):
-            seen = [file.name for file in matches] or "none"
-            such = f"={seen[0]}" if matches else ""
+            present = [file.name for file in matches] or "none"
+            such = f"={present[0]}" if matches else ""
             raise DataError(
-                f"{folder}: one file for {part} was looked for, found {seen}. Set files.{part}{such}, and those of the "
-                "other parts alike."
+                f"{folder}: one file for {part} was looked for, found {present}. Set files.{part}{such}, and those "
+                "of the other parts alike."
             )
     if not paths:
         raise DataError(
             f"{folder}: there is no file with train, vali, valid or test in its name. Set files.train."
         )
     return paths
+
+
+def _no_folder(source: Path) -> DataError:
+    """The error about a source that is a file; it says how an archive is unpacked."""
+    command = _UNPACK.get(next((end for end in _UNPACK if source.name.endswith(end)), ""), "")
+    remedy = f"Unpack it: {command.format(source)}" if command else "Give the folder that has it"
+    return DataError(
+        f"{source}: this is a file, not a folder of files for train and test. {remedy}."
+    )
+
+
+def _matches(folder: Path, name: str | None, words: tuple[str, ...]) -> list[Path]:
+    """The file of a name or, without one, the files that one of the words names."""
+    if name:
+        return [folder / name]
+    return [file for file in sorted(folder.glob("*")) if _is_named(file, words)]
 
 
 def _is_named(file: Path, words: tuple[str, ...]) -> bool:

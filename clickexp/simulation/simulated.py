@@ -18,7 +18,7 @@ from clickexp.errors import ConfigError
 from clickexp.models.base import ClickModel
 from clickexp.simulation.towers import Behavior, FixedParameter
 from clickexp.utils.bounds import NonNegativeFloat, PositiveInt, Seed, bounded
-from clickexp.utils.signatures import accepted, missing_arguments
+from clickexp.utils.signatures import accepted, located, missing_arguments
 
 _CELLS = 1 << 20
 RANDOMIZED = Column("randomized", np.bool_, "session")
@@ -67,18 +67,19 @@ class GroundTruth:
         return cls(starts, attraction, labels, attraction, satisfaction)
 
     def user(
-        self, model: Callable[..., ClickModel], positions: int, behavior: Behavior
+        self, model: Callable[..., ClickModel] | str, positions: int, behavior: Behavior
     ) -> ClickModel:
         """The click model as a user with the true towers of the roles that it names.
 
         Args:
-            model: Its constructor.
+            model: Its constructor, or the dotted path of that.
             positions: Documents shown.
             behavior: What does not depend on documents.
 
         Raises:
             ConfigError: Numbers are given that the model has no use for, or for too few ranks; or it takes no tower.
         """
+        model = located(model) if isinstance(model, str) else model
         kind = getattr(model, "func", model)
         if isinstance(kind, type) and not issubclass(kind, ClickModel):
             raise ConfigError(
@@ -96,7 +97,7 @@ class GroundTruth:
         arguments = accepted(
             model, {**towers, **sizes, "shared": towers}
         )  # of the components of a mixture
-        name = getattr(getattr(model, "func", model), "__name__", str(model))
+        name = getattr(kind, "__name__", str(model))
         if arguments.keys() <= sizes.keys():
             raise ConfigError(
                 f"dataset.user={name}: it takes none of the true towers ({', '.join(towers)}), so that its clicks "

@@ -10,7 +10,6 @@ from clickexp.data.schema import SourceLocation
 from clickexp.models.base import ClickModel
 from clickexp.simulation.simulated import GroundTruth
 from clickexp.simulation.towers import Behavior, logits_of
-from clickexp.utils.signatures import located
 
 LARGEST = "largest label"
 """Note of the log."""
@@ -40,11 +39,13 @@ def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel | No
         for chunk in part.chunks():
             labels[chunk["query_doc_ids"]] = chunk["labels"]
     labels[0] = 0
-    location = SourceLocation(dataset.name)
-    attraction = attraction_of(
-        labels, float(largest), settings["click_noise"], settings["attraction_by_label"], location
+    logits = attraction_logits(
+        labels,
+        float(largest),
+        settings["click_noise"],
+        settings["attraction_by_label"],
+        SourceLocation(dataset.name),
     )
-    logits = logits_of(attraction)
     truth = GroundTruth(np.zeros(1, np.int64), logits, labels.astype(np.float32), logits, logits)
     behavior = Behavior(
         settings["examination_top"],
@@ -54,19 +55,17 @@ def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel | No
         settings["trust_positive"],
         settings["trust_negative"],
     )
-    user = settings["user"]
-    model = located(user) if isinstance(user, str) else user
-    return truth.user(model, dataset.positions, behavior)
+    return truth.user(settings["user"], dataset.positions, behavior)
 
 
-def attraction_of(
+def attraction_logits(
     labels: np.ndarray,
     largest: float,
     noise: float,
     by_label: Sequence[float] | None,
     location: SourceLocation,
 ) -> np.ndarray:
-    """P(attraction) [ids] of documents, of which labels go up to `largest`; DataError where these say nothing."""
+    """Logits of attraction [ids] of documents, whose labels go up to `largest`; DataError where these say nothing."""
     if largest <= 0:
         raise location.error(
             "no document has a label above 0", "clicks are simulated from graded labels"
@@ -78,9 +77,9 @@ def attraction_of(
         )
     if by_label is None:
         gain = (2 ** np.maximum(labels, 0) - 1) / (2**largest - 1)
-        return (noise + (1 - noise) * gain).astype(np.float32)
+        return logits_of((noise + (1 - noise) * gain).astype(np.float32))
     grades = np.minimum(np.maximum(labels, 0), len(by_label)).astype(np.int64)
     if (grades != np.maximum(labels, 0)).any() or grades.max() >= len(by_label):
         what = f"the labels, of up to {labels.max():g}, are not among 0 to {len(by_label) - 1}"
         raise location.error(what, "give attraction_by_label one number per label, from 0")
-    return np.array(by_label, np.float32)[grades]
+    return logits_of(np.array(by_label, np.float32)[grades])

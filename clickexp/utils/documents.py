@@ -4,7 +4,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from pydantic import ValidationError
 
 _DEEPEST = 100
 """Levels of nesting; what walks a document calls itself once or twice for each."""
-_MOST = 100_000
-"""Values of a YAML document, those behind an alias counted wherever it stands."""
 _DIGITS = 100
 _LONG_NUMBER = re.compile(rf"[-+0-9_:.]{{{_DIGITS + 1},}}")
 """Of YAML: in base 60 it takes time in the square of its length."""
@@ -28,7 +25,7 @@ _KINDS_OF_NUMBER = ("int", "float")
 
 
 class EndlessError(ValueError):
-    """A document whose values are nested too deep or too many."""
+    """A document that may not end: nested too deep, written with aliases, or with numbers that are too long."""
 
 
 def read_file(file: Path) -> bytes:
@@ -67,15 +64,16 @@ def parse_yaml(text: bytes) -> Any:
     """Returns what YAML text holds.
 
     Raises:
-        EndlessError: It is nested without end or more than 100 levels deep, or it has more than 100,000 values or a
-            number of more than 100 digits.
+        EndlessError: It has aliases, is nested more than 100 levels deep, or has a number of more than 100 digits.
         ValueError: It is no YAML.
     """
     try:
-        # events, since the loader builds all levels and the graph behind aliases before it returns
-        graph = _Graph()
+        # events, since the loader builds all levels before it returns
+        depth = 0
         for event in yaml.parse(text, _LOADER):
-            graph.add(event)
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            _check_event(event, depth)
         return yaml.load(text, _LOADER)  # noqa: S506  # both loaders are safe
     except yaml.YAMLError as error:
         raise ValueError(f"it is no YAML: {error}") from error
@@ -115,74 +113,14 @@ def describe_fault(error: ValidationError, file: str, foreign: str) -> str:
     return f"{file} is damaged: {place} is {text}"
 
 
-@dataclass
-class _Collection:
-    """A list or mapping whose end has not been read.
-
-    Attributes:
-        anchor: Its name for aliases.
-        before: Values that were read before it.
-        height: Levels of nesting in it.
-    """
-
-    anchor: str | None
-    before: int
-    height: int = 0
-
-
-class _Graph:
-    """Counts the values of a YAML document and its levels from its events, as if each alias were what it stands for."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._open: list[_Collection] = []
-        self._known: dict[str, tuple[int, int]] = {}  # values and levels by anchor
-
-    def add(self, event: yaml.Event) -> None:
-        """Counts an event.
-
-        Raises:
-            EndlessError: A limit is exceeded.
-        """
-        if isinstance(event, yaml.AliasEvent):
-            self._add_alias(event.anchor)
-        elif isinstance(event, yaml.ScalarEvent):
-            if _LONG_NUMBER.fullmatch(event.value):
-                raise EndlessError(f"too large: a number of more than {_DIGITS} digits")
-            self._count += 1
-            if event.anchor is not None:
-                self._known[event.anchor] = 1, 0
-        elif isinstance(event, yaml.CollectionStartEvent):
-            self._open.append(_Collection(event.anchor, self._count))
-            self._count += 1
-            self._check(0)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self._close()
-        if self._count > _MOST:
-            raise EndlessError(f"too large: more than {_MOST:,} values, aliases followed")
-
-    def _add_alias(self, anchor: str) -> None:
-        if anchor in self._known:
-            values, height = self._known[anchor]
-            self._count += values
-            self._check(height)
-        elif any(collection.anchor == anchor for collection in self._open):
-            raise EndlessError("nested without end")
-
-    def _close(self) -> None:
-        collection = self._open.pop()
-        height = collection.height + 1
-        if collection.anchor is not None:
-            self._known[collection.anchor] = self._count - collection.before, height
-        if self._open:
-            self._open[-1].height = max(self._open[-1].height, height)
-
-    def _check(self, height: int) -> None:
-        """Checks the depth at this place, with so many levels below it."""
-        if len(self._open) + height > _DEEPEST:
-            raise _too_deep()
-        if self._open:
-            self._open[-1].height = max(self._open[-1].height, height)
+def _check_event(event: yaml.Event, depth: int) -> None:
+    """Raises EndlessError for an alias, a number that is too long, or levels that are too many."""
+    if depth > _DEEPEST:
+        raise _too_deep()
+    if isinstance(event, yaml.AliasEvent):
+        raise EndlessError("written with aliases, which may multiply without end")
+    if isinstance(event, yaml.ScalarEvent) and _LONG_NUMBER.fullmatch(event.value):
+        raise EndlessError(f"too large: a number of more than {_DIGITS} digits")
 
 
 def _too_deep() -> EndlessError:

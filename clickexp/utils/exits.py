@@ -1,5 +1,6 @@
 """How commands end: exit codes, messages, output that nobody reads."""
 
+import argparse
 import contextlib
 import logging
 import os
@@ -20,6 +21,15 @@ STOPPED = 128 + signal.SIGINT
 FULL_ERROR = "HYDRA_FULL_ERROR"
 """Environment variable of Hydra: 1 shows the trace of every error."""
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
+
+
+def parser(command: str, description: str) -> argparse.ArgumentParser:
+    """Returns the parser of a command, whose description keeps its lines, with --version."""
+    described = argparse.ArgumentParser(
+        command, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    described.add_argument("--version", action="version", version=VERSION)
+    return described
 
 
 def complain(command: str, text: str) -> None:

@@ -6,6 +6,7 @@ What is not about the process runs in this one, which saves the seconds of a sta
 import importlib
 import importlib.metadata
 import io
+import itertools
 import json
 import os
 import signal
@@ -23,7 +24,6 @@ from places import ROOT
 from refusals import refuses
 from small_runs import write_run
 
-from clickexp.cli.help import _about
 from clickexp.cli.main import main
 from clickexp.errors import ConfigError
 from clickexp.experiment.values import default_value
@@ -465,37 +465,22 @@ def test_help_names_groups_with_their_options(shown):
     for text in ("model the click model: cacm, cacm_minus, ccm, ", "=deep", "method as +method"):
         assert text in words
     lines = shown.splitlines()
-    assert len(lines) <= 60 and max(map(len, lines)) <= 80
+    assert len(lines) <= 72 and max(map(len, lines)) <= 80
     groups = {file.name: sorted(file.glob("*.yaml")) for file in CONF.iterdir() if file.is_dir()}
     for group in groups.keys() - {"hydra", "reproduction", "local"}:
         named = ", ".join(file.stem for file in groups[group])
-        assert (named if len(groups[group]) <= 20 else f"see --help {group}") in words, group
+        assert named in words, group
 
 
-def test_help_of_a_group_has_a_line_for_each_option_and_keys_with_their_comments(tmp_path):
-    done = clickexp(tmp_path, "--help", "model", COLUMNS="80")
-    lines = done.stdout.splitlines()
-    options = [line.split()[0] for line in lines if line[:2] == "  " and line[2] != " "]
-    assert set(options) >= {file.stem for file in (CONF / "model").glob("*.yaml")}
-    assert any(
-        line.startswith("  cm ") and "click the first attractive document" in line for line in lines
-    )
-    assert "documents of the top ranks that do not attract them." in " ".join(done.stdout.split())
-    done = clickexp(tmp_path, "--help", "trainer", "trainer=em", COLUMNS="80")
-    assert (
-        "Keys of trainer=em:" in done.stdout
-        and "iterations: 50 # passes over the log" in done.stdout
-    )
-    done = clickexp(tmp_path, "--help", "modle")
-    assert done.returncode == 1 and "Did you mean model?" in done.stderr
-
-
-def test_every_option_opens_with_a_sentence_that_the_help_of_its_group_shows():
+def test_every_option_opens_with_a_sentence():
     groups = sorted({file.parent for file in CONF.glob("*/*.yaml")} - {CONF / "reproduction"})
     assert len(groups) > 15
     for group in groups:
         for file in group.glob("*.yaml"):
-            assert " ".join(_about(file.read_text().splitlines())).endswith("."), file
+            head = itertools.takewhile(lambda line: line[:1] == "#", file.read_text().splitlines())
+            texts = [line.lstrip("# ") for line in head]
+            others = ("clickexp", "@package", "hydra", "dataset.")
+            assert any(text.endswith(".") for text in texts if not text.startswith(others)), file
 
 
 @pytest.mark.parametrize(
@@ -520,11 +505,9 @@ def test_the_help_of_other_commands_fits_80_columns(words, monkeypatch, capsys):
     assert len(lines) > 5 and max(map(len, lines)) <= 80
 
 
-def test_help_shows_keys_and_a_folder_of_ones_own(tmp_path):
+def test_help_shows_a_folder_of_ones_own(tmp_path):
     (tmp_path / "conf/model").mkdir(parents=True)
     (tmp_path / "conf/model/mine.yaml").write_text("_target_: my.Model\n")
-    done = clickexp(tmp_path, "--help", "keys")
-    assert done.returncode == 0 and "seed: 0 # fixes initial values" in done.stdout
     done = clickexp(tmp_path, "--help", "--config-dir", "conf")
     assert "mine, mixture, ncm" in " ".join(done.stdout.split())
 

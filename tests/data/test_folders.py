@@ -16,7 +16,7 @@ import pytest
 from refusals import refuses
 
 from clickexp.data import LogWriter, SourceLocation, folders, log_format, open_lists
-from clickexp.data.folders import LOCK, NewFolder
+from clickexp.data.folders import NewFolder
 from clickexp.errors import DataError
 
 KILLED = """
@@ -58,46 +58,38 @@ def killed(left_by_killed, cache):
     return part
 
 
-def test_what_a_killed_process_left_goes_with_the_next_run(source, cache, killed):
+def age(folder, seconds=folders._DAY + 9):
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, (time.time() - seconds, time.time() - seconds))
+
+
+def test_what_a_killed_process_left_goes_with_the_next_run_after_a_day(source, cache, killed):
     open_lists(source, cache=cache)
-    [kept] = cache.iterdir()
-    assert not kept.name.startswith(".") and not (kept / LOCK).exists()
-    killed.mkdir()
-    killed.with_name(killed.name.replace(kept.name, "other")).mkdir()
-    (killed / LOCK).touch()
+    [kept] = {*cache.iterdir()} - {killed}
+    assert not kept.name.startswith(".")
+    age(killed, folders._DAY - 60)
+    open_lists(source, cache=cache)
+    assert killed.exists()
+    age(killed)
     open_lists(source, cache=cache)  # reads nothing, and yet
     assert list(cache.iterdir()) == [kept]
 
 
 def test_what_a_living_process_writes_stays(source, cache):
     with LogWriter(cache / "other", "other", "none") as log:
-        open_lists(source, cache=cache)
+        [part] = cache.iterdir()
+        age(part)
         with log.part("sessions", 1, ["query_doc_ids", "clicks", "lengths"]) as pack:
             one = np.ones((1, 1), int)
             pack.append(dict(query_doc_ids=one, clicks=one, lengths=one[0]), SourceLocation("here"))
+            open_lists(source, cache=cache)
     assert (cache / "other" / "log.json").exists() and len(list(cache.iterdir())) == 2
 
 
-def test_another_machine_has_a_day(source, cache, killed):
-    (killed / LOCK).write_text("elsewhere")
-    open_lists(source, cache=cache)
-    assert killed.exists()
-    for path in killed.rglob("*"):
-        os.utime(path, (time.time() - folders._DAY - 9,) * 2)
-    open_lists(source, cache=cache)
-    assert not killed.exists()
-
-
 def test_folders_of_others_stay(source, cache):
-    for name in (
-        ".x.01234567.clickexp",
-        ".y.01234567",
-        "z.01234567.clickexp",
-        ".z.0123456g.clickexp",
-    ):
-        (cache / name).mkdir()
-    (cache / ".x.01234567.clickexp" / "mine").touch()
-    (cache / ".y.01234567" / LOCK).touch()
+    for name in (".y.01234567", "z.01234567.clickexp", ".z.0123456g.clickexp"):
+        (cache / name / "mine").mkdir(parents=True)
+        age(cache / name)
     (cache / ".link.01234567.clickexp").symlink_to(cache / ".y.01234567")
     before = sorted(cache.rglob("*"))
     open_lists(source, cache=cache)
@@ -115,7 +107,7 @@ def test_everything_is_on_disk_before_it_has_its_name(source, cache, monkeypatch
 
     def watched_replace(old, new):
         if str(new).startswith(str(cache)) and not str(new.parent.name).startswith("."):
-            files = [path for path in old.rglob("*") if LOCK not in path.parts]
+            files = [*old.rglob("*")]
             assert len(files) == 3
             assert all(synced[path.stat().st_ino] == path.stat().st_size for path in files)
             renamed.append(new)
@@ -135,20 +127,22 @@ def test_temporary_folders_go_too(source, tmp_path, monkeypatch):
     subprocess.run([sys.executable, "-c", code, source], capture_output=True, env=environment)
     [part] = (tmp_path / "tmp").iterdir()
     assert part.stat().st_mode & 0o077 == 0
+    age(part)
     assert open_lists(source).train.column("query_doc_ids").tolist() == [[1, 2]] * 16
     assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_two_processes_may_remove_what_a_third_left(source, cache, killed, monkeypatch):
-    locked = folders.locked
+    age(killed)
+    rglob = folders.Path.rglob
 
-    def removed_by_another(path):
-        lock = locked(path)
-        shutil.rmtree(path.parent)
-        return lock
+    def removed_by_another(path, pattern):
+        files = list(rglob(path, pattern))
+        shutil.rmtree(path, ignore_errors=True)
+        return files
 
-    monkeypatch.setattr(folders, "locked", removed_by_another)
-    open_lists(source, cache=cache)
+    monkeypatch.setattr(folders.Path, "rglob", removed_by_another)
+    folders.remove_stale(cache)
     assert not killed.exists()
 
 

@@ -58,42 +58,31 @@ def test_a_part_within_one_session_is_an_error():
         split(log_of([1, 1, 2, 2, 2, 2, 2, 2, 3, 3]), 0.5, 0.2, 0.3)
 
 
-def test_a_range_that_cuts_a_session_is_an_error_that_names_its_lists():
-    with refuses(
-        DataError, "search session 9 (lists 2 to 5)", "train_sessions [0, 4] and val_", "outside"
-    ):
-        split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 4], [4, 6], [6, 8])
-    assert rows(split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), [0, 2], [2, 6], [6, 8])) == [
-        [0, 1],
-        [2, 3, 4, 5],
-        [6, 7],
-    ]
+SESSIONS = [8, 8, 9, 9, 9, 9, 5, 5]
 
 
-def test_an_error_names_lists_only_where_sessions_are_text():
-    hashed = 2**61 + 3
-    with refuses(DataError, "one search session (lists 0 to 3)", "outside 0 to 3") as refused:
-        split(log_of([hashed] * 4 + [5, 5, 6, 6]), [0, 2], [2, 6], [6, 8])
-    assert str(hashed) not in str(refused.value)
+@pytest.mark.parametrize(
+    ("ranges", "expected"),
+    [
+        (([0, 3], [3, 7], [7, 8]), None),
+        (([0, 1], [1, 6], [6, 8]), [[0, 1], [2, 3, 4, 5], [6, 7]]),
+        (([1, 2], [2, 6], [6, 8]), None),
+        (([0, 2], [2, 4], [6, 8]), [[0, 1], [2, 3, 4, 5], [6, 7]]),
+        (([0, 2], [2, 6], [6, 7]), [[0, 1], [2, 3, 4, 5], [6, 7]]),
+    ],
+)
+def test_a_session_that_a_range_cuts_goes_where_it_begins(ranges, expected):
+    if expected is None:
+        with refuses(DataError, "is within one search session", "columns.search_session=null"):
+            split(log_of(SESSIONS), *ranges)
+    else:
+        assert rows(split(log_of(SESSIONS), *ranges)) == expected
 
 
-GAPS = {
-    "between parts": ([0, 2], [2, 4], [6, 8]),
-    "before the first": ([1, 2], [2, 6], [6, 8]),
-    "behind the last": ([0, 2], [2, 6], [6, 7]),
-}
-CUT = {
-    "between parts": (9, "2 to 5"),
-    "before the first": (8, "0 to 1"),
-    "behind the last": (5, "6 to 7"),
-}
-
-
-@pytest.mark.parametrize("gap", GAPS)
-def test_a_range_that_leaves_lists_of_a_session_to_no_part_is_an_error(gap):
-    session, lists = CUT[gap]
-    with refuses(DataError, f"search session {session} (lists {lists})", "and no part", "outside"):
-        split(log_of([8, 8, 9, 9, 9, 9, 5, 5]), *GAPS[gap])
+def test_sessions_that_stand_apart_go_where_their_first_row_is():
+    times = [5, 1, 2, 3, 0, 4]
+    parts = split(log_of([8, 9, 8, 7, 9, 7], times=times), [0, 1], [1, 2], [2, 6])
+    assert rows(parts) == [[0, 2], [1, 4], [3, 5]]
 
 
 def test_ranges_may_leave_whole_sessions_to_no_part():

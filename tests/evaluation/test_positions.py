@@ -66,8 +66,8 @@ def test_a_rank_has_as_many_impressions_everywhere(kind):
     )[1:]
     expected, clicks = expected[: test.positions], clicks[: test.positions]
     inspected = summaries(dataset)["test"]
-    assert inspected.shown.tolist() == expected.tolist()
-    assert inspected.clicks.tolist() == clicks.tolist()
+    assert inspected.shown_by_rank.tolist() == expected.tolist()
+    assert inspected.clicks_by_rank.tolist() == clicks.tolist()
     assert test.by_position.shown[1:].tolist() == expected.tolist()
     model = model_of(dataset)
     assert evaluate(model, dataset, {"click": METRICS}, Evaluator(16)).per_rank()["sessions"] == (

@@ -102,7 +102,7 @@ def test_files_without_ids_and_with_ids_of_any_kind_have_one_order(
         export(debiased, tmp_path / "bare", rank=tmp_path / "bare.parquet")
     wide = lists.with_columns(pl.col(FEATURES).list.eval(pl.element().list.head(3)))
     wide.write_parquet(tmp_path / "wide.parquet")
-    with refuses(UserError, "row 0", "a vector of 3 numbers", "5"):
+    with refuses(UserError, "wide.parquet", "vectors of 3 numbers", "reads 5"):
         export(debiased, tmp_path / "wide", rank=tmp_path / "wide.parquet")
 
 

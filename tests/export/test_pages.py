@@ -162,6 +162,22 @@ def test_faults_of_rows_are_named_in_their_file(run, tmp_path):
         export(run, tmp_path, predict=tmp_path / "bare.parquet", options=["columns.document=url"])
 
 
+def test_faulty_pages_are_left_out_where_asked_for(run, tmp_path, capsys):
+    """The others are predicted as without them."""
+    rows = rows_of(7, 9)
+    page = rows["visit"][0]
+    bad = rows.with_columns(slot=pl.when(pl.int_range(pl.len()) == 0).then(-1).otherwise("slot"))
+    bad = bad.with_columns(hit=pl.when(pl.int_range(pl.len()) == 0).then(1).otherwise("hit"))
+    bad.write_parquet(tmp_path / "bad.parquet")
+    rows.filter(pl.col("visit") != page).write_parquet(tmp_path / "good.parquet")
+    tables = []
+    for name, given in (("bad", ["invalid=drop"]), ("good", [])):
+        export(run, tmp_path, predict=tmp_path / f"{name}.parquet", options=given)
+        tables.append(pl.read_parquet(tmp_path / "predictions.parquet"))
+        assert ("dropped pages 1" in capsys.readouterr().err) == (name == "bad")
+    assert tables[0].equals(tables[1])
+
+
 def test_rows_of_bandits_are_pages_as_in_the_log_of_the_run(tmp_path):
     """Lists of one document at positions of their own, which documents without a query have."""
     rng = np.random.default_rng(0)

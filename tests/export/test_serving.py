@@ -416,7 +416,7 @@ def test_text_is_read_as_the_numbers_of_the_log(table, tmp_path, capsys):
         found.append(pl.read_parquet(tmp_path / kind / "ranking.parquet"))
     assert found[0].equals(found[1]) and "not in the log" not in capsys.readouterr().err
     (tmp_path / "lists.csv").write_text("query_id,query_doc_ids\n1,3 five\n")
-    with refuses(UserError, "query_doc_ids holds 'five'", "integers"):
+    with refuses(UserError, "query_doc_ids holds 'five'", "numbers"):
         export(run, rank=tmp_path / "lists.csv")
 
 

@@ -1,7 +1,6 @@
 """Exports of models that read what follows from pairs and from search sessions."""
 
 import dataclasses
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -14,17 +13,15 @@ from untrained import new_run
 
 from clickexp.data import Sessions, open_lists
 from clickexp.data.context import CONTEXT
+from clickexp.data.folders import temporary
 from clickexp.data.history import HISTORY
-from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.source_table import SourceTable
 from clickexp.data.names import read_names
 from clickexp.errors import UserError
-from clickexp.export.context import with_context
+from clickexp.export.files import Reading, ShownLists, Source
 from clickexp.export.fitted import configuration, fitted
-from clickexp.export.pages import Source
 from clickexp.export.predict import document_outputs, predictor, single_documents
-from clickexp.export.sessions import read_sessions
-from clickexp.export.tables import export, write_predictions
+from clickexp.export.tables import export, lists_to_predict, write_predictions
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import ContextParameterConfig, EmbeddingParameterConfig, SumParameterConfig
 from clickexp.simulation import simulate
@@ -49,21 +46,6 @@ def log(tmp_path_factory):
     file = tmp_path_factory.mktemp("log") / "impressions.csv"
     pl.DataFrame(rows).write_csv(file)
     return file
-
-
-def test_context_of_a_file_with_columns_of_its_own():
-    """A click on a document that its session shows again; prices are no part of the context."""
-    documents = {
-        "query_doc_ids": np.array([5, 6, 5, 7]),
-        "clicks": np.array([1, 0, 0, 0], bool),
-        "price": np.ones(4),
-    }
-    lists = Lists(np.array([2, 2]), documents, {"session_ids": np.array([1, 1])})
-    known = Sessions.from_arrays(
-        query_doc_ids=np.array([[1, 2], [1, 0]]), clicks=np.array([[1, 0], [0, 0]])
-    )
-    (found,) = with_context([lists], [known])
-    np.testing.assert_array_equal(found.column("document_seen"), [[0, 0], [2, 0]])
 
 
 def in_context(model):
@@ -276,10 +258,15 @@ class Predicting:
         self.names = None if self.log.names is None else read_names(self.log.names)
         self.named = configuration(run)["dataset"].get("columns") or {}
 
+    def lists(self, source, scratch, **columns):
+        source = Source(source, {"columns": columns}, self.named)
+        return lists_to_predict(self.model, self.log, source, self.names, "none", scratch)
+
     def __call__(self, source=None, **columns):
-        given = self.log.test if source is None else Source(source, columns)
-        arguments = self.model, self.log, given, self.names, self.named
-        write_predictions(*arguments, self.folder / "predictions.parquet")
+        with temporary() as scratch:
+            own = ShownLists.of_log(self.log.test, self.names)
+            lists = own if source is None else self.lists(source, scratch, **columns)
+            write_predictions(self.model, lists, self.folder / "predictions.parquet")
         return pl.read_parquet(self.folder / "predictions.parquet")
 
 
@@ -345,18 +332,30 @@ def test_files_are_in_the_order_that_the_run_was_trained_with(reader, log, tmp_p
     for columns in ({}, {"time": "at"}):
         np.testing.assert_allclose(clicks(predicted(file, **columns)), own, rtol=1e-5)
     assert np.abs(clicks(predicted(file, time=None)) - own).max() > 1e-4
-    names = {"search_session": "user"}
-    settings = {"scratch": tmp_path, "context": True}
-    read = partial(read_sessions, predicted.log, predicted.names, **settings)
-    (piece,) = read(source=Source(file, names, named={"time": "when"}))[1]
+    lists = predicted.lists(file, tmp_path / "scratch").sessions
     for name in (*CONTEXT, *HISTORY):
         own = predicted.log.test.column(name)
-        np.testing.assert_array_equal(piece.sessions.column(name), own, err_msg=name)
+        np.testing.assert_array_equal(lists.column(name), own, err_msg=name)
     pl.read_parquet(file).drop("when").write_parquet(tmp_path / "unnamed.parquet")
     with refuses(UserError, "'when' for time", "columns.time to one of"):
         predicted(tmp_path / "unnamed.parquet")
+    predicted.named = {"search_session": "user"}
     with refuses(UserError, "columns.time=NAME", "columns.time=null"):
-        read(source=Source(file, names))
+        predicted(file)
+
+
+def test_a_click_on_a_document_that_the_log_does_not_have_is_context(log, tmp_path):
+    """Its session shows it again, which the file tells by its name."""
+    run, _ = untrained(tmp_path, log, *READERS["context"], *PARTS)
+    lists = {
+        "query_id": ["q0", "q0"],
+        "query_doc_ids": [["new", "d1"], ["newer", "new"]],
+        "clicks": [[1, 0], [0, 0]],
+        "search_session": ["user", "user"],
+    }
+    pl.DataFrame(lists).write_parquet(tmp_path / "lists.parquet")
+    found = Predicting(run).lists(tmp_path / "lists.parquet", tmp_path / "scratch").sessions
+    np.testing.assert_array_equal(found.column("document_seen"), [[0, 0], [0, 2]])
 
 
 @pytest.mark.parametrize("overrides", [["model=ubm"], ["model=pbm", "+context=list"]])
@@ -387,11 +386,14 @@ def test_unknown_documents_are_not_ranked_by_the_row_of_a_document(tmp_path):
         )
         pl.DataFrame({"query_doc_ids": [[999, 1]]}).write_parquet(tmp_path / "lists.parquet")
         dataset = open_lists(tmp_path / "log.parquet", cache=tmp_path / str(least))
-        _, pieces = read_sessions(
-            dataset, None, Source(tmp_path / "lists.parquet"), tmp_path, to_rank=True
-        )
+        (tmp_path / f"scratch-{least}").mkdir()
+        reading = Reading(dataset, None, ["query_doc_ids"], to_rank=True)
+        arguments = Source(tmp_path / "lists.parquet"), tmp_path / f"scratch-{least}"
         if least == 0:
-            with refuses(UserError, "1 documents are not in the log", "dataset.pair_key=document"):
-                next(pieces)
+            with refuses(
+                UserError, "1 of the 2 documents", "not in the log", "dataset.pair_key=document"
+            ):
+                reading.lists(*arguments)
         else:
-            np.testing.assert_array_equal(next(pieces).sessions.column("query_doc_ids"), [[0, 1]])
+            found = reading.lists(*arguments).sessions
+            np.testing.assert_array_equal(found.column("query_doc_ids"), [[0, 1]])

@@ -12,32 +12,14 @@ from refusals import refuses
 from clickexp.utils.documents import EndlessError, parse_json, parse_yaml, read_file
 
 
-def bomb(levels: int, each: int = 9) -> bytes:
-    """A document of `each ** levels` values in as many lines as levels."""
-    lines = [f"a0: &a0 [{','.join(['x'] * each)}]"]
-    lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * each)}]" for n in range(1, levels)]
-    return "\n".join(lines).encode()
-
-
 @pytest.mark.parametrize(
     "text, part",
     [
-        pytest.param(bomb(9), "more than 100,000 values", id="aliases of aliases"),
-        pytest.param(
-            b"a: &a {x: 1}\nb: {<<: [" + b"*a," * 40_000 + b"]}",
-            "more than 100,000 values",
-            id="merges",
-        ),
-        pytest.param(b"model: &m {of: *m}", "nested without end", id="a mapping in itself"),
+        pytest.param(b"a: &a [x]\nb: [*a, *a]", "aliases", id="aliases"),
+        pytest.param(b"a: &a {x: 1}\nb: {<<: *a}", "aliases", id="merges"),
+        pytest.param(b"model: &m {of: *m}", "aliases", id="a mapping in itself"),
         pytest.param(
             b"[" * 200_000, "nested more than 100 levels", id="levels that end the C loader"
-        ),
-        pytest.param(
-            "\n".join(
-                ["a0: &a0 1", *(f"a{n}: &a{n} {'[' * 9}*a{n - 1}{']' * 9}" for n in range(1, 200))]
-            ).encode(),
-            "nested more than 100 levels",
-            id="levels behind aliases",
         ),
         pytest.param(b"x: 1" + b":1" * 100_000, "more than 100 digits", id="a number in base 60"),
     ],
@@ -51,10 +33,10 @@ def test_yaml_without_end_is_refused_before_it_is_built(text, part):
 
 
 def test_yaml_is_what_the_safe_loader_makes():
-    shared = b"a: &a {x: [1, 2.5, null, true], y: text}\nb: *a\nc: {<<: *a, z: 2001-01-02}\n"
-    deep = b"[" * 99 + b"]" * 99
+    usual = b"a: &a {x: [1, 2.5, null, true], y: text}\nc: {z: 2001-01-02}\n"
+    deep = b"[" * 100 + b"]" * 100
     wide = b"[" + b"1," * 20_000 + b"]"
-    for text in (shared, deep, wide, bomb(4), b"", b"3", b"!!set {x, y}"):
+    for text in (usual, deep, wide, b"", b"3", b"!!set {x, y}"):
         assert parse_yaml(text) == yaml.safe_load(text)
 
 
@@ -62,8 +44,6 @@ def test_yaml_is_what_the_safe_loader_makes():
     "text",
     [
         b"a: [",
-        b"*a",
-        b"[&m 1, &m [*m]]",
         b"!!int ''",
         b"!!bool x",
         b"!!timestamp x",

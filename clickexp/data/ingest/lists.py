@@ -81,6 +81,19 @@ class Lists:
         """`[documents]`, the list of each document."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
+    @cached_property
+    def places(self) -> np.ndarray:
+        """`[documents]`, the place of each document in its list, from 1."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        return np.arange(1, len(self.rows) + 1) - starts[self.rows]
+
+    def completed(self) -> "Lists":
+        """The same lists with what lists to predict may lack: no clicks, and the places of documents for their ids."""
+        nothing = np.zeros(len(self.rows), bool)
+        return replace(
+            self, documents={"query_doc_ids": self.places, "clicks": nothing, **self.documents}
+        )
+
     def where(self, kept: np.ndarray) -> "Lists":
         """The documents with True in `kept`; lists may become empty."""
         lengths = np.bincount(self.rows[kept], minlength=len(self.lengths))
@@ -99,8 +112,7 @@ class Lists:
             log.note("cut_lists", (self.lengths > ranks).sum())
         if self.lengths.max(initial=0) <= ranks:
             return self
-        starts = np.cumsum(self.lengths) - self.lengths
-        return self.where(np.arange(len(self.rows)) - starts[self.rows] < ranks)
+        return self.where(self.places <= ranks)
 
     def down_to(self, position: int | None, log: LogWriter) -> "Lists":
         """The documents down to a position, and the lists with any; the log counts what is cut and dropped."""

@@ -89,8 +89,7 @@ def seen_alone(lists: Lists, log: LogWriter) -> Lists:
         return lists
     documents = dict(lists.documents)
     given = np.asarray(documents.pop("seen"))
-    starts = np.cumsum(lists.lengths) - lists.lengths
-    documents.setdefault("positions", np.arange(len(given)) - starts[lists.rows] + 1)
+    documents.setdefault("positions", lists.places)
     left = Lists(lists.lengths, documents, lists.sessions).where(given != 0)
     log.note(NOT_SEEN, len(given) - left.lengths.sum())
     log.note("lists_of_which_nothing_was_seen", ((left.lengths == 0) & (lists.lengths > 0)).sum())

@@ -143,12 +143,10 @@ class SourceTable(ABC):
         vector_rows: The same where there are vectors among them.
         block_bytes: Bytes of text that are read at a time; Arrow has up to 32 such blocks in memory.
         faults: Counts the faults of rows; None makes the first an error.
-        origin: Where the first row was made of others; errors name it.
     """
 
     batch_rows, vector_rows, block_bytes = 1 << 16, 1 << 10, 1 << 21
     faults: Faults | None = None
-    origin: SourceLocation | None = None
     kind: str
     suffixes: tuple[str, ...]
     remedy = "write the file again"
@@ -225,8 +223,6 @@ class SourceTable(ABC):
     def at(self, first: int, unit: str = "row") -> SourceLocation:
         """Where the rows from the first one on are."""
         location = SourceLocation(str(self.file), first, unit)
-        if (origin := self.origin) is not None:
-            location = SourceLocation(origin.source, origin.first + first, origin.unit)
         return location if self.faults is None else self.faults.at(location)
 
     def kinds(self) -> dict[str, Kind]:

@@ -1,7 +1,8 @@
 """Counts of sessions, chunk by chunk."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,37 +14,41 @@ from clickexp.data.view import Chunk
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Counts over the sessions of one part.
+    """Counts over the sessions of one part, under the names that `--json` prints.
 
     Attributes:
         sessions: Sessions.
-        pairs: Distinct query-document pairs.
         queries: Distinct queries, None if the sessions do not name them.
-        unseen_pairs: Pairs that no training session shows, None for the training sessions.
-        unseen_shown: Documents shown of such pairs.
-        shown: `[positions]`, documents shown at each position from 1.
-        clicks: `[positions]`, documents clicked.
-        lengths: `[most + 1]`, sessions by their number of documents.
-        clicked: `[most + 1]`, sessions by their number of clicks.
-        repeated: Sessions that show a document twice.
-        labels: Documents shown of each grade, None without labels.
-        unjudged: Sessions with labels of other sessions only, none without labels.
-        unlabelled: Documents without a label in all others, None without labels.
+        documents_shown: Documents shown.
+        pairs: Distinct query-document pairs.
+        pairs_unseen_in_training: Pairs that no training session shows, None for the training sessions.
+        documents_shown_of_such_pairs: Documents shown of these.
+        lists_that_show_a_document_twice: Sessions that show a document twice.
+        clicks: Documents clicked.
+        shown_by_rank: Documents shown at each position from 1 to the last that shows one.
+        clicks_by_rank: Documents clicked there.
+        sessions_by_documents: Sessions by their number of documents, from 0 to the largest.
+        sessions_by_clicks: Sessions by their number of clicks, from 0 to the largest number of documents.
+        documents_by_label: Documents shown of each grade, None without labels.
+        lists_without_labels: Sessions with labels of other sessions only, None without labels.
+        documents_without_label_in_others: Documents without a label in all others, None without labels.
     """
 
     sessions: int
-    pairs: int
     queries: int | None
-    unseen_pairs: int | None
-    unseen_shown: int | None
-    shown: np.ndarray
-    clicks: np.ndarray
-    lengths: np.ndarray
-    clicked: np.ndarray
-    repeated: int
-    labels: Mapping[float, int] | None
-    unjudged: int | None
-    unlabelled: int | None
+    documents_shown: int
+    pairs: int
+    pairs_unseen_in_training: int | None
+    documents_shown_of_such_pairs: int | None
+    lists_that_show_a_document_twice: int
+    clicks: int
+    shown_by_rank: np.ndarray
+    clicks_by_rank: np.ndarray
+    sessions_by_documents: np.ndarray
+    sessions_by_clicks: np.ndarray
+    documents_by_label: Mapping[float, int] | None = None
+    lists_without_labels: int | None = None
+    documents_without_label_in_others: int | None = None
 
 
 def summaries(dataset: Dataset) -> dict[str, Summary]:
@@ -75,45 +80,52 @@ def _summary(
     sessions: Sessions, number: Callable[[np.ndarray], np.ndarray], seen: np.ndarray, is_train: bool
 ) -> Summary:
     """Marks the training documents in `seen`, or compares with what is marked there."""
-    ranks, positions = sessions.ranks, max(sessions.positions, sessions.ranks)
+    ranks, (shown, clicks) = sessions.ranks, sessions.by_position
     marked = seen if is_train else np.zeros_like(seen)
-    shown, clicks = np.zeros((2, positions + 1), np.int64)
     lengths, clicked = np.zeros((2, ranks + 1), np.int64)
-    queries, labels, unseen_shown, repeated = IdTable(), {}, 0, 0
-    unjudged = unlabelled = 0
+    queries, unseen_shown, repeated = IdTable(), 0, 0
     for chunk in sessions.chunks():
         rows = number(chunk.of_documents("query_doc_ids"))
         marked[rows] = True
         unseen_shown += int(np.count_nonzero(~seen[rows]))
-        at = chunk.of_documents("positions")
-        shown += np.bincount(at, minlength=len(shown))
-        clicks += np.bincount(at[chunk.of_documents("clicks")], minlength=len(clicks))
         lengths += np.bincount(chunk["lengths"], minlength=ranks + 1)
         clicked += np.bincount(np.count_nonzero(chunk["clicks"], axis=1), minlength=ranks + 1)
         repeated += int(np.count_nonzero(shows_twice(chunk)))
         if "query_ids" in chunk:
             queries.ids(chunk["query_ids"].view(np.uint64))
-        if "labels" in chunk:
-            missing = chunk.shown & np.isnan(chunk["labels"])
-            is_unjudged = missing.sum(axis=1) == chunk["lengths"]
-            unjudged += int(np.count_nonzero(is_unjudged))
-            unlabelled += int(np.count_nonzero(missing[~is_unjudged]))
-            stated = chunk["labels"][chunk.shown & ~missing]
-            grades, counts = np.unique(stated, return_counts=True)
-            for grade, count in zip(grades.tolist(), counts.tolist(), strict=True):
-                labels[grade] = labels.get(grade, 0) + count
-    return Summary(
+    last = int(np.flatnonzero(shown).max(initial=0))
+    longest = int(np.flatnonzero(lengths).max(initial=0))
+    summary = Summary(
         sessions.count,
-        int(np.count_nonzero(marked)),
         len(queries) if "query_ids" in sessions.columns else None,
+        int(shown.sum()),
+        int(np.count_nonzero(marked)),
         None if is_train else int(np.count_nonzero(marked & ~seen)),
         None if is_train else unseen_shown,
-        shown[1:],
-        clicks[1:],
-        lengths,
-        clicked,
         repeated,
-        dict(sorted(labels.items())) if sessions.has_labels else None,
-        unjudged if sessions.has_labels else None,
-        unlabelled if sessions.has_labels else None,
+        int(clicks.sum()),
+        shown[1 : last + 1],
+        clicks[1 : last + 1],
+        lengths[: longest + 1],
+        clicked[: longest + 1],
+    )
+    return _with_labels(summary, sessions) if sessions.has_labels else summary
+
+
+def _with_labels(summary: Summary, sessions: Sessions) -> Summary:
+    """The summary with the counts of labels."""
+    by_label: Counter[float] = Counter()
+    unjudged = unlabelled = 0
+    for chunk in sessions.chunks():
+        missing = chunk.shown & np.isnan(chunk["labels"])
+        is_unjudged = missing.sum(axis=1) == chunk["lengths"]
+        unjudged += int(np.count_nonzero(is_unjudged))
+        unlabelled += int(np.count_nonzero(missing[~is_unjudged]))
+        labels, counts = np.unique(chunk["labels"][chunk.shown & ~missing], return_counts=True)
+        by_label.update(dict(zip(labels.tolist(), counts.tolist(), strict=True)))
+    return replace(
+        summary,
+        documents_by_label=dict(sorted(by_label.items())),
+        lists_without_labels=unjudged,
+        documents_without_label_in_others=unlabelled,
     )

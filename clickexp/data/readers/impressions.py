@@ -159,12 +159,13 @@ def open_impressions(
     required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
     required = tuple(key for key in required if key != "session" or names[key] is not None)
     required += ("time",) * (names["time"] is not None)
+    required = tuple(key for key in required if key not in log.may_lack)
     text = TextForm(separator, header, encoding, decimal)
     tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
     own = made.settle(tables)
     packed = [
         own[name] if name in own else _PACKED[name]
-        for name in tables[0].columns
+        for name in {**dict.fromkeys(("document", "click")), **tables[0].columns}
         if name not in ("session", "seen")
     ]
     schema = declared(["lengths", *packed])
@@ -222,12 +223,13 @@ class _Reading:
         self._first_rank, self._place = first_rank, SourceLocation(str(log.source))
         self._columns = {
             name: schema[_PACKED.get(name, name)]
-            for name in tables[0].columns
+            for name in {**dict.fromkeys(("document", "click")), **tables[0].columns}
             if _PACKED.get(name, name) in schema
         }
         self._made, self._fields = made, {**tables[0].fields, **_by_row(made.columns)}
         self._ids = PairIds(pair_key, log.names)
         self._locations: list[SourceLocation] = []
+        self._shown = 0
         self.checks = Checks.new(first_rank, "set positions to the lowest rank to keep")
         self._faults = self.checks.faults
         self.lists = Spool[Lists](log.scratch / "lists")
@@ -286,6 +288,10 @@ class _Reading:
                         known &= ~refused
                         self._log.note("dropped_rows", int(refused.sum()))
                     state[refused] = np.maximum(state[refused], _STATES.get(name, LEAVES_GAP))
+            numbers = self._shown + 1 + np.arange(len(of_file))
+            nothing = np.zeros(len(numbers), bool)
+            columns = {"rank": numbers, "document": numbers, "click": nothing, **columns}
+            self._shown += len(of_file)
             self.checks.first_rank.add(np.asarray(columns["rank"]))
             state[(state == LEAVES_GAP) & np.asarray(columns["click"])] = SPOILS_PAGE
             place = (len(self._locations) << 32) + of_file

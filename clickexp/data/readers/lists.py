@@ -128,7 +128,8 @@ def open_lists(
     rule = rank_rule("positions", first_rank)
     fields["positions"] = replace(COLUMNS["positions"], least=first_rank, rule=rule)
     made = FeatureColumns(features, missing, standardize, extra, _KEYS, by_row=False)
-    described = {**fields, **made.fields()}, made.names(names), (*required, *made.required)
+    required = [name for name in (*required, *made.required) if name not in log.may_lack]
+    described = {**fields, **made.fields()}, made.names(names), required
     text = TextForm(separator, header, encoding, decimal)
     tables = open_tables(source, *described, files=files, text=text, share=log.share)
     read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid, made)
@@ -183,7 +184,9 @@ def read_lists(
     largest id allowed. `invalid` says what becomes of rows with faults; `made` are columns of features and categories.
     """
     own, ids = made.settle(tables), PairIds(pair_key, log.names) if pair_key else None
-    schema, fields = packed_columns(tables[0]) | own, {**tables[0].fields, **own}
+    lacking = {name: COLUMNS[name] for name in REQUIRED}
+    schema = lacking | packed_columns(tables[0]) | own
+    fields = {**tables[0].fields, **own}
     if "seen" in tables[0].columns:  # those left keep their places
         schema["positions"] = COLUMNS["positions"]
     if ids is not None:
@@ -191,7 +194,7 @@ def read_lists(
     checks, waiting = Checks.new(first_rank, POSITIONS), Spool[Lists](log.scratch / "lists")
     for batch in batches_of(tables, log.progress, faults=checks.faults):
         location = batch.location
-        lists = Lists.of(batch.columns, location, fields)
+        lists = Lists.of(batch.columns, location, fields).completed()
         lists.check_order(location)
         checks.first_rank.add(np.asarray(lists.documents.get("positions", ())))
         lists = from_one(lists, first_rank, location)

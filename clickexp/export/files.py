@@ -1,0 +1,510 @@
+"""Files to predict or to rank: logs whose documents and categories are those of a run, by their names."""
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from clickexp.data import Dataset, Sessions
+from clickexp.data.derived import DerivedColumn, Rows
+from clickexp.data.encoding import FEATURES, Encoding, FeatureVectors, Recoded
+from clickexp.data.history import history_columns
+from clickexp.data.ingest.columns import NORMALIZED
+from clickexp.data.ingest.layouts import Kind, Layout, guess, guessed_columns
+from clickexp.data.ingest.source_table import TextForm
+from clickexp.data.ingest.tables import open_tables
+from clickexp.data.log_format import LogFormat, written
+from clickexp.data.log_writer import LogWriter
+from clickexp.data.names import read_names
+from clickexp.data.pairs import DOCUMENTS, QUERIES
+from clickexp.data.prepared import Log
+from clickexp.data.readers.impressions import open_impressions
+from clickexp.data.readers.lists import open_lists
+from clickexp.data.schema import CATEGORY, COLUMNS, Column
+from clickexp.data.search_sessions import SessionOrder
+from clickexp.errors import UserError
+from clickexp.simulation.svmlight import TRANSFORMS
+from clickexp.utils.files import check_source
+from clickexp.utils.progress import Steps
+from clickexp.utils.signatures import check_arguments
+
+TEXT = ("separator", "header", "encoding", "decimal")
+FORMS = ("first_rank", "time_format", "time_zone", "null_is_no_click")
+OPTIONS = ("columns", "files", *TEXT, *FORMS, "invalid")
+"""Options of the reader that files to predict or to rank have."""
+_PIECE = 1 << 16
+"""Sessions that are predicted at a time."""
+_OF_ROWS = ("session", "query", "document", "rank", "click")
+_OF_LISTS = ("query_doc_ids", "clicks", "query_id", "positions")
+_CONTEXT = ("search_session", "time")
+_MAY_LACK = ("clicks", "click", "rank")
+_IDS = ("query_doc_ids", "document")
+_ID_COLUMNS = {"document": "query_doc_ids", "query": "query_id"}
+"""The keys of ids, by what their names are called."""
+
+
+class Piece(NamedTuple):
+    """Some sessions, and the names of what they show.
+
+    Attributes:
+        sessions: The sessions.
+        names: Where they are known, `document`, of what is shown, one list after another, and `query`, of each session.
+    """
+
+    sessions: Sessions
+    names: Mapping[str, pl.Series]
+
+
+@dataclass(frozen=True)
+class ShownLists:
+    """Lists to predict or to rank.
+
+    Attributes:
+        sessions: As the model reads them.
+        named: The same by ids that names go by.
+        names: Names of these ids from 1; None where documents are called by their ids.
+        has_ids: Whether documents have the ids of the log of the run.
+        has_clicks: Whether clicks are known.
+    """
+
+    sessions: Sessions
+    named: Sessions
+    names: pl.DataFrame | None
+    has_ids: bool = True
+    has_clicks: bool = True
+
+    @classmethod
+    def of_log(cls, sessions: Sessions, names: pl.DataFrame | None) -> "ShownLists":
+        """Returns those of the log of a run."""
+        return cls(sessions, sessions, names)
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yields the lists in pieces of bounded size."""
+        for start in range(0, self.sessions.count, _PIECE):
+            piece = self.sessions.slice(start, start + _PIECE)
+            yield Piece(piece, self._names(start, start + piece.count))
+
+    def _names(self, start: int, stop: int) -> dict[str, pl.Series]:
+        chunk = self.named.chunk(start, stop)
+        ids = chunk["query_doc_ids"]
+        if self.names is None:
+            return {"document": pl.Series(ids[chunk.shown])}
+        names = {"document": _named(self.names["document"], ids[chunk.shown])}
+        if "query" in self.names.columns:  # that of a document that has a name
+            names["query"] = _named(self.names["query"], ids.max(axis=1))
+        return names
+
+
+def _named(names: pl.Series, ids: np.ndarray) -> pl.Series:
+    """Returns the names of ids; null for 0, which has none."""
+    return names.gather(pl.Series(ids.astype(np.int64) - 1).replace(-1, None))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files of lists, parquet, text or JSON lines, compressed or not, with a row per page or per document shown.
+
+    Attributes:
+        path: A file, or a folder of them.
+        options: Those of the reader; see `OPTIONS`.
+        columns: What the log of the run calls its columns.
+    """
+
+    path: Path
+    options: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The names of columns that options state."""
+        return dict(self.options.get("columns") or {})
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The names of the columns of the run's log, its own ones among them."""
+        stated = {
+            key: name["name"] if isinstance(name, Mapping) and "name" in name else name
+            for key, name in self.columns.items()
+        }
+        return {key: name for key, name in stated.items() if not isinstance(name, Mapping)}
+
+    def kinds(self) -> dict[str, Kind]:
+        """Returns the kind of each column of the first file."""
+        text = TextForm(**{name: self.options[name] for name in TEXT if name in self.options})
+        files = self.options.get("files")
+        return open_tables(self.path, {}, {}, (), files=files, text=text)[0].kinds()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read of a file, as the model of a run needs it.
+
+    Attributes:
+        dataset: That of the run.
+        names: Names of its ids from 1; None where its log came with these ids.
+        read: Keys of a batch that the model reads.
+        transform: What the reader of its log has applied to features.
+        to_rank: Lists of candidates: they may be longer than those that users see, and without pages those of a query
+            are one list.
+        context: Whether the model reads what came before in search sessions.
+    """
+
+    dataset: Dataset
+    names: pl.DataFrame | None
+    read: Collection[str]
+    transform: str = "none"
+    to_rank: bool = False
+    context: bool = False
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether the model looks documents up by their ids."""
+        derived = self.dataset.train.derived
+        by_ids = {
+            name for name, each in derived.items() if not isinstance(each, FeatureVectors | Recoded)
+        }
+        return "query_doc_ids" in self.read or not by_ids.isdisjoint(self.read)
+
+    @property
+    def encoding(self) -> Encoding:
+        """What encodes the columns that the model reads."""
+        encoding = self.dataset.encoding or Encoding()
+        return encoding if FEATURES in self.read else encoding.model_copy(update={"features": None})
+
+    def lists(self, source: Source, scratch: Path) -> ShownLists:
+        """Reads the lists of files.
+
+        Documents are those of the run by their names, or else by their ids. Those that it does not know have the id 0,
+        that of no document, and are counted on stderr; pairs among them keep the numbers of their document and query,
+        as far as the run has these.
+
+        Args:
+            source: The files.
+            scratch: An empty folder for what is read of them.
+
+        Raises:
+            UserError: The files are no such lists, or ids and positions are beyond those that the model knows.
+        """
+        check_source(source.path)
+        reader, options = self._options(source)
+        check_arguments(reader, options, "")
+        lacking = {*_MAY_LACK} | (set() if self.has_ids else {*_IDS})
+        with Steps("reading") as progress:
+            writing = {"source": source.path, "durable": False, "may_lack": lacking}
+            log = LogWriter(scratch / "log", "file", reader.format, progress, **writing)
+            notes = written(reader.read, source.path, log, **options).notes
+        opened = Log.open(scratch / "log")
+        counts = [f"{name.replace('_', ' ')} {count:,}" for name, count in notes.items() if count]
+        if counts:
+            sys.stderr.write(f"{source.path}: {', '.join(counts)}\n")
+        names = None if opened.names is None else self._alike(read_names(opened.names), source)
+        named = opened.parts["sessions"]
+        self._check(named, source)
+        sessions = replace(self._encoded(named, opened, source), records=None)
+        if self.has_ids:
+            sessions = self._numbered(sessions, names, source)
+        if names is not None:  # which say more than the numbers of queries here
+            columns = {
+                name: sessions.columns[name] for name in sessions.columns if name != "query_ids"
+            }
+            sessions = replace(sessions, columns=columns)
+        has_clicks = _has_clicks(options["columns"], source.kinds())
+        return ShownLists(sessions, named, names, self.has_ids, has_clicks)
+
+    def _options(self, source: Source) -> tuple[LogFormat, dict[str, Any]]:
+        """Returns the reader of files, and its options."""
+        kinds = source.kinds()
+        layout = guess(kinds)
+        has_lists = self._has_lists(source, kinds, layout)
+        columns = self._columns(source, kinds, layout, _OF_LISTS if has_lists else _OF_ROWS)
+        if not has_lists:
+            self._find_pages(source, columns, kinds)
+        has_query = columns.get("query_id" if has_lists else "query") is not None
+        pair_key = "query_document" if has_query else "document"
+        if self.names is not None and self.has_ids:
+            pair_key = "query_document" if "query" in self.names.columns else pair_key
+        options = {name: value for name, value in source.options.items() if name in OPTIONS}
+        options |= {"columns": columns | self._declared(source, kinds), "pair_key": pair_key}
+        options |= {"normalize": self.dataset.notes.get(NORMALIZED)}
+        encoder = self.encoding.features
+        if encoder is not None:
+            made = {"missing": encoder.missing, "standardize": False}
+            options |= {"features": [column.name for column in encoder.columns], **made}
+        elif FEATURES in self.read:
+            options["features"] = [FEATURES]
+        if has_lists and self.has_ids and self.names is None:
+            largest = None if self.to_rank else self.dataset.query_doc_pairs
+            options |= {"pair_key": None, "query_doc_pairs": largest}
+        return (open_lists if has_lists else open_impressions), options
+
+    def _has_lists(self, source: Source, kinds: Mapping[str, Kind], layout: Layout | None) -> bool:
+        """Returns whether a row is a page: options or names of columns say so, or what the model reads holds lists."""
+        given = source.given.keys()
+        if given & {*_OF_ROWS, *_OF_LISTS}:
+            return not given & {*_OF_ROWS}
+        if layout is not None:
+            return layout.format == "lists"
+        described = [kinds[name] for name in self._described(source) if name in kinds]
+        vectors = kinds.get(source.given.get(FEATURES, FEATURES))
+        has_vectors = vectors is not None and vectors.is_list and vectors.is_nested
+        return "query_doc_ids" in kinds or has_vectors or any(kind.is_list for kind in described)
+
+    def _columns(
+        self,
+        source: Source,
+        kinds: Mapping[str, Kind],
+        layout: Layout | None,
+        keys: Collection[str],
+    ) -> dict[str, Any]:
+        """Returns the names of the columns that readers know, of a file as options, the run or guesses have them."""
+        format = "lists" if "query_doc_ids" in keys else "impressions"
+        guessed = guessed_columns(format, kinds)
+        if layout is not None and layout.format == format:
+            guessed = layout.columns
+        named = {key: name for key, name in source.named.items() if name in kinds}
+        stated = guessed | named | source.given
+        columns = {key: stated[key] for key in keys if key in stated}
+        if self.to_rank:
+            columns |= dict.fromkeys(("clicks", "positions") if format == "lists" else ("click",))
+        if FEATURES not in self.read:
+            columns[FEATURES] = None
+        elif FEATURES in source.given:
+            columns[FEATURES] = source.given[FEATURES]
+        seen_and_labels = ("seen", "labels" if format == "lists" else "label")
+        return columns | dict.fromkeys(seen_and_labels) | self._context(source, kinds, columns)
+
+    def _context(
+        self, source: Source, kinds: Mapping[str, Kind], columns: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Returns the names of the columns of search sessions and times; None of those that are not read."""
+        stated = source.named | source.given
+        session = stated.get("search_session", "search_session")
+        if not self.context or session is None:
+            return dict.fromkeys(_CONTEXT)
+        if session not in kinds and "search_session" not in source.given:
+            sys.stderr.write(
+                f"{source.path}: the model reads what came before in a search session, which the file does not have, "
+                "so that each list is predicted as the first of its user; name their column by "
+                "columns.search_session=NAME, or say columns.search_session=null\n"
+            )
+            return dict.fromkeys(_CONTEXT)
+        if not _has_clicks(columns, kinds):
+            raise UserError(
+                f"{source.path}: the model reads the context of search sessions, which follows from clicks. Add them "
+                "as the column clicks, or read all lists as the first ones of their users, with "
+                "columns.search_session=null."
+            )
+        if "times" in self.dataset.train.columns and "time" not in stated:
+            raise UserError(
+                f"{source.path}: times order the search sessions of the run's log. Name their column by "
+                "columns.time=NAME, or take the order of the rows, with columns.time=null."
+            )
+        return {"search_session": session, "time": stated.get("time")}
+
+    def _find_pages(
+        self, source: Source, columns: dict[str, Any], kinds: Mapping[str, Kind]
+    ) -> None:
+        """Says which rows are a page, where no column of a file with a row per document does."""
+        if "session" in columns:
+            return
+        if source.columns.get("session", "") is None:  # as in the log of the run
+            columns["session"] = None
+            return
+        if self.to_rank and columns.get("query") is not None:
+            columns["session"] = columns["query"]
+            return
+        raise UserError(
+            f"{source.path}: no column among {', '.join(kinds)} says which rows are one page. Name it: "
+            "columns.session=NAME; or columns.session=null, where each row is one."
+        )
+
+    def _described(self, source: Source) -> dict[str, str]:
+        """Returns what a file calls the columns that describe documents and lists, by their names in the log."""
+        train, encoder = self.dataset.train, self.encoding.features
+        of_encoder = [] if encoder is None else [column.name for column in encoder.columns]
+        own = train.columns.keys() - COLUMNS.keys()
+        names = source.named | source.given
+        return {name: names.get(name) or name for name in {*own, *of_encoder} if name != FEATURES}
+
+    def _declared(self, source: Source, kinds: Mapping[str, Kind]) -> dict[str, dict[str, Any]]:
+        """Returns the declarations of these columns: of those that the model reads, and others that are there."""
+        encoder = self.encoding.features
+        encoded = {} if encoder is None else {column.name: column for column in encoder.columns}
+        declared = {}
+        for name, called in self._described(source).items():
+            if name not in (*self.read, *encoded) and called not in kinds:
+                continue
+            column = self.dataset.train.schema.get(name) or Column(name, np.float32)
+            dtype = CATEGORY if column.is_category else column.batch_type.name
+            if name in encoded:
+                dtype = "float32" if encoded[name].categories is None else CATEGORY
+            if not column.shape:
+                options = {"dtype": dtype, "per": column.per, "fill": column.fill}
+                declared[name] = {**options, "name": called}
+        return declared
+
+    def _check(self, sessions: Sessions, source: Source) -> None:
+        """Raises a UserError for vectors of another width, or positions that the model does not know."""
+        encoder, train = self.encoding.features, self.dataset.train
+        if FEATURES in sessions.columns and FEATURES in self.read:
+            width = train.feature_lengths[FEATURES] if encoder is None else encoder.width(FEATURES)
+            found = sessions.schema[FEATURES].numbers
+            if found != width:
+                what = f"{FEATURES} has vectors of {found} numbers, and the model reads {width}"
+                raise UserError(f"{source.path}: {what}. Give those that the run was fitted to.")
+        if not self.to_rank and sessions.positions > self.dataset.positions:
+            raise UserError(
+                f"{source.path}: there are documents at position {sessions.positions}, of which the model knows "
+                f"{self.dataset.positions}. Cut the lists."
+            )
+
+    def _encoded(self, sessions: Sessions, log: Log, source: Source) -> Sessions:
+        """Returns sessions with categories by their numbers in training, and with feature vectors."""
+        encoded = self.encoding.applied(sessions, log.categories)
+        for name in log.categories:
+            pairs = zip(sessions.chunks(), encoded.chunks(), strict=True)
+            unknown = sum(int(((own[name] > 0) & (known[name] == 0)).sum()) for own, known in pairs)
+            if unknown:
+                what = f"{unknown:,} values of {name} are categories that training does not show"
+                sys.stderr.write(f"{source.path}: {what}, and count as none\n")
+        if self.transform == "none" or FEATURES not in sessions.columns:
+            return encoded
+        vectors = encoded.derived.get(FEATURES)
+        vectors = vectors if isinstance(vectors, FeatureVectors) else None
+        column = sessions.schema[FEATURES]
+        return encoded.replacing(_Transformed(column, self.transform, vectors))
+
+    def _numbered(self, sessions: Sessions, names: pl.DataFrame | None, source: Source) -> Sessions:
+        """Returns sessions with the ids of the run, and counts the documents that it does not know."""
+        if names is not None and self.names is not None:
+            known = sessions.replacing(*_by_name(names, self.names))
+        else:
+            known = sessions.replacing(self._by_id(names, source))
+        unknown = known.documents_zero - (sessions.documents_zero if names is None else 0)
+        if unknown:
+            what = f"{unknown:,} of the {known.documents:,} documents shown are not in the log of the run"
+            if self.names is None and any(p.documents_zero for p in self.dataset.parts.values()):
+                raise UserError(
+                    f"{source.path}: {what}, and would have the score of its document 0. Leave them out, or train with "
+                    "ids from 1, or with dataset.pair_key=document."
+                )
+            sys.stderr.write(f"{source.path}: {what}, and have query_doc_ids 0\n")
+        if "session_ids" in sessions.columns:  # earlier clicks go by the ids of the run
+            known = known.replacing(*history_columns(SessionOrder(known)))
+        return known
+
+    def _by_id(self, names: pl.DataFrame | None, source: Source) -> "_Numbers":
+        """Returns the ids of a run whose log came with them: those of the file, or what it calls its documents."""
+        largest, ids = self.dataset.query_doc_pairs, None
+        if names is not None:
+            if not names["document"].dtype.is_integer():
+                raise UserError(
+                    f"{source.path}: document holds text. The ids of the log are integers."
+                )
+            ids = np.append(0, names["document"].to_numpy())
+            if not self.to_rank and ids.max() > largest:
+                raise UserError(
+                    f"{source.path}: document holds {ids.max()}, above the largest id of the run, {largest}."
+                )
+
+        def known(rows: np.ndarray) -> np.ndarray:
+            own = rows if ids is None else ids[rows]
+            return np.where(own > largest, 0, own).astype(np.int32)
+
+        return _Numbers(COLUMNS["query_doc_ids"], known, largest)
+
+    def _alike(self, names: pl.DataFrame, source: Source) -> pl.DataFrame:
+        """Returns names of documents and queries in the types that those of the run have.
+
+        Raises:
+            UserError: They are text and those of the run numbers, or the other way round.
+        """
+        if self.names is None or not self.has_ids:
+            return names
+        for column in reversed(self.names.columns):
+            own, dtype = names[column], self.names[column].dtype
+            alike = own.cast(dtype, strict=False)
+            wrong = own.filter(alike.is_null()) if dtype.is_integer() else own
+            if dtype.is_integer() != own.dtype.is_integer() and len(wrong):
+                kind = "numbers" if dtype.is_integer() else "text"
+                raise UserError(
+                    f"{source.path}: {_ID_COLUMNS[column]} holds {wrong[0]!r}, and the log of the run has {kind} "
+                    f"there. Write them as {kind}, too."
+                )
+            names = names.with_columns(alike)
+        return names
+
+
+def _has_clicks(columns: Mapping[str, Any], kinds: Mapping[str, Kind]) -> bool:
+    """Returns whether a file has the column of clicks, of pages or rows."""
+    return any(columns.get(key, key) in kinds for key in ("clicks", "click"))
+
+
+class _Numbers(DerivedColumn):
+    """Numbers of documents that follow from the ids that a file has.
+
+    Args:
+        column: Declaration.
+        number: Of ids.
+        largest: Number.
+    """
+
+    reads = ("query_doc_ids",)
+
+    def __init__(self, column: Column, number: Callable[[np.ndarray], np.ndarray], largest: int):
+        self.column, self._number, self._largest = column, number, largest
+
+    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+        """Returns the numbers of the documents."""
+        return self._number(packed["query_doc_ids"])
+
+    def bounds(self) -> tuple[int, int]:
+        """Returns 0 and the largest number, which the file need not show."""
+        return 0, self._largest
+
+
+def _by_name(names: pl.DataFrame, known: pl.DataFrame) -> list[_Numbers]:
+    """Returns the ids, and the numbers of documents and queries, that a run has for names."""
+    keys = {COLUMNS["query_doc_ids"]: known.columns, DOCUMENTS: ["document"], QUERIES: ["query"]}
+    return [
+        _looked_up(column, names.select(key), known.select(key))
+        for column, key in keys.items()
+        if {*key} <= {*known.columns}
+    ]
+
+
+def _looked_up(column: Column, names: pl.DataFrame, known: pl.DataFrame) -> _Numbers:
+    """Returns the numbers that names have among those known, in the order in which these appear; 0 for others."""
+    numbered = known.unique(maintain_order=True).with_row_index("number", offset=1)
+    found = names.join(numbered, on=names.columns, how="left", maintain_order="left")["number"]
+    table = np.append(0, found.fill_null(0).to_numpy()).astype(np.int32)
+    return _Numbers(column, table.__getitem__, len(numbered))
+
+
+class _Transformed(DerivedColumn):
+    """Feature vectors of a file, transformed and encoded as those of training are.
+
+    Args:
+        column: Declaration of the vectors in the file.
+        transform: Name of the transform.
+        vectors: What encodes them; None where the model reads them as they are.
+    """
+
+    def __init__(self, column: Column, transform: str, vectors: FeatureVectors | None):
+        self.column = column if vectors is None else vectors.column
+        self.reads = (FEATURES,) if vectors is None else vectors.reads
+        self.is_standardized = vectors is not None and vectors.is_standardized
+        self._transform, self._vectors = TRANSFORMS[transform], vectors
+
+    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+        """Returns the vectors of the documents."""
+        packed = {**packed, FEATURES: self._transform(packed[FEATURES])}
+        return packed[FEATURES] if self._vectors is None else self._vectors.of(packed, rows)
+
+    def bounds(self) -> tuple[int, int]:
+        """Vectors have none."""
+        return 0, 0
