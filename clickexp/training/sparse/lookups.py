@@ -16,7 +16,6 @@ from clickexp.errors import ConfigError
 from clickexp.training.sparse.packing import Taken
 from clickexp.types import Array
 
-
 _trace = functools.partial(get_opaque_trace_state, convention="nnx")
 
 
