@@ -1,7 +1,6 @@
 """Embedding tables: a variable whose rows can be looked up, counted and updated one batch at a time."""
 
 import dataclasses
-import functools
 from typing import Annotated
 
 import jax
@@ -26,11 +25,11 @@ NEVER_SHOWN = np.inf
 """x of rows that no document of the training log has."""
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["log_precision", "mean", "slopes"],
-    meta_fields=[],
-)
+_STATIC = {"static": True}
+"""Metadata of fields that are no arrays."""
+
+
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Prior:
     """The learned prior of a parameter in a row: normal with a mean that follows x and precision exp(log_precision).
@@ -61,11 +60,7 @@ def powers(x: Float[Array, "*rows"]) -> Float[Array, "*rows 2"]:
     return jnp.stack([x, x * x - 1], axis=-1)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["values", "prior", "log_ranks"],
-    meta_fields=["dim", "drawn", "start", "has_sites"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Rows:
     """A whole table.
@@ -85,12 +80,12 @@ class Rows:
     """
 
     values: Leaf
-    dim: int
+    dim: int = dataclasses.field(metadata=_STATIC)
     prior: Prior | None = None
     log_ranks: Leaf = None
-    drawn: bool = False
-    start: int = 0
-    has_sites: bool = False
+    drawn: bool = dataclasses.field(default=False, metadata=_STATIC)
+    start: int = dataclasses.field(default=0, metadata=_STATIC)
+    has_sites: bool = dataclasses.field(default=False, metadata=_STATIC)
 
     def take(
         self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None

@@ -1,7 +1,6 @@
 """The training step: what changes, one batch of a superbatch, and the loop over its batches."""
 
 import dataclasses
-import functools
 from typing import cast
 
 import jax
@@ -24,23 +23,7 @@ from clickexp.training.sparse.placement import ONE_DEVICE, Whole
 from clickexp.types import Batch, Count, Flag, Leaf, Scalar
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "tables",
-        "params",
-        "other",
-        "optimizer",
-        "step",
-        "row_rates",
-        "prior_rate",
-        "decays",
-        "seed",
-        "steps_per_pass",
-        "pull",
-    ],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class TrainState:
     """Everything a step changes, and numbers that it takes as data, so that all their values run the same program.
