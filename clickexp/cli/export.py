@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", dest="as_json", action="store_true", help=text)
     text = (
         "with --predict or --rank: what its columns are called, such as columns.query_doc_ids=docs, and files, "
-        "separator, header, encoding, decimal, first_rank, time_format, time_zone and null_is_no_click, as "
+        "separator, header, encoding, decimal, first_rank, time_format, time_zone, null_is_no_click and invalid, as "
         "dataset=lists has them"
     )
     parser.add_argument("options", metavar="key=value", nargs="*", help=text)

@@ -323,6 +323,9 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
         written = {name: options[name] for name in TextForm._fields if name in options}
         format, found, why = detect(path, FORMATS, named, options.get("files"), TextForm(**written))
         options = merged(found, options)
+        words = [f"{key}={value}" for key, value in flat_options({"format": format, **options})]
+        command = shlex.join(["clickexp-data", "inspect", str(path), *words])
+        why = f"{why}. To say so, or otherwise: {command}"
     opener = _opener(format)
     _check(opener, options, _names(opener), opener.format)
     with Steps(f"reading {path.name}") as progress:

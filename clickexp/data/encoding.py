@@ -4,6 +4,7 @@ What it takes for that is learned of the training sessions, and kept with a run,
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, Self
 
@@ -18,11 +19,12 @@ from pydantic import (
     model_validator,
 )
 
-from clickexp.data.derived import DerivedColumn, Rows
+from clickexp.data.derived import DerivedColumn, LookedUp, Rows
 from clickexp.data.features import Features
 from clickexp.data.schema import Column
 from clickexp.data.sessions import Sessions
 from clickexp.errors import DataError
+from clickexp.utils.blocks import blocks
 
 FEATURES = "query_doc_features"
 Missing = Literal["mean", "zero", "indicator"]
@@ -34,6 +36,8 @@ _MOST_INDICATORS = 1000
 """Categories of a column that feature vectors have an indicator for, at most."""
 _BLOCK = 1 << 16
 """Rows of a table that are encoded at a time."""
+_SESSIONS = 1 << 14
+"""Sessions whose numbers are in memory at a time."""
 
 
 def numbered_names(categories: Names) -> tuple[str, ...]:
@@ -193,7 +197,7 @@ class FeatureVectors(DerivedColumn):
         for column in self.encoder.columns:
             values = packed[column.name]
             if column.name in self._recoded:
-                values = self._recoded[column.name][values]
+                values = self._recoded[column.name][values.astype(np.int64, copy=False)]
             values = values if self._per_document[column.name] else values[:, None]
             values = values.astype(np.float32).reshape(*values.shape[:2], column.width)
             parts.append(np.broadcast_to(values, (*shape, column.width)))
@@ -202,49 +206,6 @@ class FeatureVectors(DerivedColumn):
     def bounds(self) -> tuple[int, int]:
         """Vectors have none."""
         return 0, 0
-
-
-class StoredVectors:
-    """The feature vectors of ids, encoded of the numbers that a log stores for each.
-
-    Args:
-        encoder: Makes them of the numbers.
-        stored: The numbers of each id, in the order of the columns of the encoder.
-        recoded: Numbers in training of the stored numbers of categories, by column.
-    """
-
-    reads = ("query_doc_ids",)
-
-    def __init__(self, encoder: Encoder, stored: Features, recoded: Mapping[str, np.ndarray]):
-        self.encoder, self._stored = encoder, stored
-        self._recoded = {
-            place: recoded[column.name]
-            for column, place in encoder.places()
-            if column.categories is not None
-        }
-
-    def numbers(self, packed: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Returns the numbers that vectors are made of, `[sessions, ranks, numbers]`, nan where one is missing."""
-        return self._numbers(packed["query_doc_ids"])
-
-    def _numbers(self, ids: np.ndarray | slice) -> np.ndarray:
-        numbers = self._stored.values[ids].astype(np.float32)
-        for place, table in self._recoded.items():
-            numbers[..., place] = table[numbers[..., place].astype(np.int64)]
-        return numbers
-
-    def encoded(self) -> Features:
-        """Returns the vectors of all ids, of the stored type."""
-        stored = self._stored.values
-        vectors = np.zeros((len(stored), len(self.encoder.names)), stored.dtype)
-        for start in range(0, len(stored), _BLOCK):
-            numbers = self._numbers(slice(start, start + _BLOCK))
-            block = self.encoder.encode(numbers)
-            if self.encoder.missing is None:  # documents of another log, which have no vector
-                block[np.isnan(numbers).all(axis=1)] = np.nan
-            vectors[start : start + _BLOCK] = block
-        vectors[0] = 0
-        return Features(vectors, self._stored.location, self.encoder.is_standardized)
 
 
 class Recoded(DerivedColumn):
@@ -294,7 +255,8 @@ class Encoding(_Stated):
         Raises:
             DataError: A column is missing in all training documents, or has too many categories.
         """
-        shown = _shown(train, categories, settings)
+        train = _with_stored(train, settings)
+        shown = _shown(train, categories)
         encoding = cls(categories=shown)
         if settings is None:
             return encoding
@@ -324,7 +286,7 @@ class Encoding(_Stated):
         """
         both = {
             name: list(dict.fromkeys([*self.categories.get(name, ()), *names]))
-            for name, names in _shown(train, categories, settings).items()
+            for name, names in _shown(_with_stored(train, settings), categories).items()
         }
         return self.model_copy(update={"categories": both})
 
@@ -354,8 +316,25 @@ class Encoding(_Stated):
         """
         if self.features is None:
             return features
+        encoder = self.features
+        stored = _stored_columns(
+            {column.name: column.width for column in encoder.columns}, features
+        )
+        schema = {name: lookup.column for name, lookup in stored.items()}
         tables = {name: self._table(name, names) for name, names in categories.items()}
-        return StoredVectors(self.features, features, tables).encoded()
+        reader = FeatureVectors(encoder, schema, tables)
+        values = features.values
+        vectors = np.zeros((len(values), len(encoder.names)), values.dtype)
+        for rows in blocks(len(values), _BLOCK):
+            packed = {name: lookup.table[rows][None] for name, lookup in stored.items()}
+            ids = np.arange(*rows.indices(len(values)))
+            numbers = reader.numbers({"query_doc_ids": ids[None], **packed})[0]
+            block = encoder.encode(numbers)
+            if encoder.missing is None:  # documents of another log, which have no vector
+                block[np.isnan(numbers).all(axis=1)] = np.nan
+            vectors[rows] = block
+        vectors[0] = 0
+        return Features(vectors, features.location, encoder.is_standardized)
 
     def _table(self, column: str, names: Sequence[int | str]) -> np.ndarray:
         """Returns the number here of each category of a log, from that of none."""
@@ -363,37 +342,34 @@ class Encoding(_Stated):
         return np.array([0, *(numbers.get(name, 0) for name in names)], np.int32)
 
 
-def _shown(
-    train: Sessions, categories: Mapping[str, Names], settings: FeatureSettings | None
-) -> dict[str, Names]:
+def _stored_columns(widths: Mapping[str, int], stored: Features) -> dict[str, LookedUp]:
+    """Returns columns by name of which a log stores the numbers of each id beside each other, so many of each."""
+    lookups, place = {}, 0
+    for name, width in widths.items():
+        numbers = stored.values[:, place : place + width]
+        column = Column(name, numbers.dtype, shape=(width,))
+        lookups[name] = LookedUp(column, partial(np.asarray, numbers))
+        place += width
+    return lookups
+
+
+def _with_stored(sessions: Sessions, settings: FeatureSettings | None) -> Sessions:
+    """Returns the sessions with the columns that a log stores by id, of which one may be a vector."""
+    if settings is None or sessions.features is None:
+        return sessions
+    rest = sessions.features.values.shape[1] - len(settings.columns)
+    widths = {name: 1 + rest * (name == FEATURES) for name in settings.columns}
+    return sessions.replacing(*_stored_columns(widths, sessions.features).values())
+
+
+def _shown(train: Sessions, categories: Mapping[str, Names]) -> dict[str, Names]:
     """Returns names of the categories that training sessions show, by column."""
-    return {
-        name: [names[number - 1] for number in _numbers_of(train, name, settings) if number]
-        for name, names in categories.items()
-    }
-
-
-def _numbers_of(sessions: Sessions, name: str, settings: FeatureSettings | None) -> np.ndarray:
-    """Returns the numbers of the categories that sessions show, in order."""
-    read = name if name in sessions.columns else "query_doc_ids"
-    found = np.unique(
-        np.concatenate([np.unique(chunk.of_documents(read)) for chunk in sessions.chunks()])
-    )
-    if read == name or settings is None or sessions.features is None:
-        return found
-    place = _place(name, settings.columns, sessions.features)
-    return np.unique(sessions.features.values[found, place].astype(np.int64))
-
-
-def _place(name: str, columns: Sequence[str], stored: Features) -> int:
-    """Returns where the numbers of a column begin among those that a log stores for an id."""
-    before = columns[: columns.index(name)]
-    return sum(_stored_width(other, columns, stored) for other in before)
-
-
-def _stored_width(name: str, columns: Sequence[str], stored: Features) -> int:
-    """Returns how many numbers of a column a log stores for an id: one, but for a vector."""
-    return stored.values.shape[1] - len(columns) + 1 if name == FEATURES else 1
+    shown = {}
+    for name, names in categories.items():
+        by_chunk = [np.unique(chunk.of_documents(name)) for chunk in train.chunks()]
+        numbers = np.unique(np.concatenate(by_chunk)).astype(np.int64)
+        shown[name] = [names[number - 1] for number in numbers if number]
+    return shown
 
 
 def _fitted(
@@ -402,14 +378,11 @@ def _fitted(
     categories: Mapping[str, Names],
     settings: FeatureSettings,
 ) -> Encoder:
-    columns = [_encoded(name, train, encoding, settings) for name in settings.columns]
+    columns = [_encoded(train.schema[name], encoding) for name in settings.columns]
     numbers = sum(column.width for column in columns)
     plain = Encoder(columns=columns, fill=[0.0] * numbers)
     tables = {name: encoding._table(name, names) for name, names in categories.items()}
-    if train.features is None:
-        reader = FeatureVectors(plain, train.schema, tables)
-    else:
-        reader = StoredVectors(plain, train.features, tables)
+    reader = FeatureVectors(plain, train.schema, tables)
     known, total = np.zeros((2, numbers))
     for values in _documents(train, reader):
         known += np.isfinite(values).sum(axis=0)
@@ -430,26 +403,22 @@ def _fitted(
     return _standardized(train, reader, encoder) if settings.standardize else encoder
 
 
-def _encoded(
-    name: str, train: Sessions, encoding: Encoding, settings: FeatureSettings
-) -> EncodedColumn:
+def _encoded(column: Column, encoding: Encoding) -> EncodedColumn:
+    name = column.name
     categories = encoding.categories.get(name)
     if categories is not None and len(categories) > _MOST_INDICATORS:
         raise DataError(
             f"{name} has {len(categories):,} categories in training, too many for features. Leave it out of features, "
             f"and read it by a tower of its own, such as attraction=embedding attraction.use_feature={name}."
         )
-    if train.features is None:
-        width = train.schema[name].numbers
-    else:
-        width = _stored_width(name, settings.columns, train.features)
-    return EncodedColumn(name=name, width=width, categories=categories)
+    return EncodedColumn(name=name, width=column.numbers, categories=categories)
 
 
-def _documents(sessions: Sessions, vectors: FeatureVectors | StoredVectors) -> Iterator[np.ndarray]:
+def _documents(sessions: Sessions, vectors: FeatureVectors) -> Iterator[np.ndarray]:
     """Yields the numbers of the documents shown, `[documents, numbers]`."""
-    for rows, shown in sessions.packed_chunks(vectors.reads):
-        yield vectors.numbers(rows)[shown]
+    for rows in blocks(sessions.count, _SESSIONS):
+        numbers = vectors.numbers(sessions.rows(rows, vectors.reads))
+        yield numbers[sessions.chunk(rows.start, rows.stop).shown]
 
 
 def _check_known(encoder: Encoder, known: np.ndarray) -> None:
@@ -460,9 +429,7 @@ def _check_known(encoder: Encoder, known: np.ndarray) -> None:
             )
 
 
-def _standardized(
-    train: Sessions, reader: FeatureVectors | StoredVectors, encoder: Encoder
-) -> Encoder:
+def _standardized(train: Sessions, reader: FeatureVectors, encoder: Encoder) -> Encoder:
     """Returns the encoder with means and standard deviations of its numbers; those that are all 0 or 1 stay so."""
     width = len(encoder.names)
     total, square = np.zeros((2, width))

@@ -52,19 +52,25 @@ def log_files(source: Path, pattern: str | None = None) -> list[Path]:
     if (is_remote(source) and source.name.endswith(ENDINGS)) or not source.is_dir():
         return [source]
     _check_versions(source)
-    below = {file: parts_below(source, file) for file in files_below(source)}
-    tables = [file for file in below if file.name.lower().endswith(ENDINGS)]
-    matching = [file for file in tables if len(below[file]) == 1] or tables
-    if pattern is not None:
-        matching = [file for file, parts in below.items() if _matches(parts, pattern)]
-    if matching:
-        return matching
+    below = files_below(source)
+    if pattern is None:
+        tables = [file for file in below if file.name.lower().endswith(ENDINGS)]
+        matching = [file for file in tables if len(parts_below(source, file)) == 1] or tables
+    else:
+        matching = [file for file in below if _matches(parts_below(source, file), pattern)]
+    if not matching:
+        raise _no_files(source, pattern, below)
+    return matching
+
+
+def _no_files(source: Path, pattern: str | None, below: Sequence[Path]) -> DataError:
+    """The error about a folder that has files below it, and none to read."""
     what = f"{source}: no {pattern or _listed()} file in this folder"
     remedy = "Check the path of the dataset, or name the files to read in `files`"
     if pattern and any(PurePosixPath(file.name).match(pattern) for file in below):
         remedy = f"Those in the folders inside are read with files='**/{pattern}'"
-        raise DataError(f"{what}. {remedy}.", {"files": f"**/{pattern}"})
-    raise DataError(f"{what}. {remedy}.")
+        return DataError(f"{what}. {remedy}.", {"files": f"**/{pattern}"})
+    return DataError(f"{what}. {remedy}.")
 
 
 def _listed() -> str:

@@ -15,8 +15,6 @@ from clickexp.errors import DataError
 from clickexp.utils.lengths import from_lengths
 
 _CHUNK = 1 << 18
-_VECTORS = 1 << 14
-"""Sessions whose feature vectors are in memory at a time."""
 
 
 class Chunk(Mapping[str, np.ndarray]):
@@ -180,16 +178,6 @@ class ColumnsView:
     def chunks(self) -> Iterator[Chunk]:
         """All sessions in pieces of bounded size, in order."""
         return (self.chunk(start, start + _CHUNK) for start in range(0, self.count, _CHUNK))
-
-    def packed_chunks(
-        self, names: Iterable[str]
-    ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-        """Packed columns of all sessions in pieces, whatever is derived under their names, and where documents are."""
-        for start in range(0, self.count, _VECTORS):
-            stop = min(start + _VECTORS, self.count)
-            rows = slice(start, stop) if self.index is None else self.index[start:stop]
-            packed = {name: self.columns[name][rows] for name in names}
-            yield packed, self.chunk(start, stop).shown
 
     @cached_property
     def positions_are_ranks(self) -> bool:

@@ -12,7 +12,12 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from clickexp.export.tables import SHARED_TABLE, export
+from clickexp.export.export import (
+    DOCUMENTS_TABLE,
+    EXAMINATION_TABLE,
+    SHARED_TABLE,
+    export,
+)
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.log import banded, histogram, write_figures
 from clickexp.results.figures.panels import Bars, layouts
@@ -51,37 +56,40 @@ def export_drawn(
         as_json: Print one JSON object with the files, examination and shared parameters instead.
         options: As `export` takes them.
     """
-    console, written = Console(highlight=False, markup=False), []
     folder = Path(output) if output is not None else Path(run) / "export"
     check_inside(folder / FIGURES, folder)
+    written: list[Path] = []
     export(run, output, report=written.append if as_json else print, **options)
-    table = folder / "examination.csv"
-    examination = pl.read_csv(table) if table.exists() else None
-    shared = (
-        pl.read_csv(folder / SHARED_TABLE).to_dicts() if (folder / SHARED_TABLE).exists() else []
-    )
-    figures = dict(_figures(examination, folder / "documents.parquet"))
+    examination, shared = (_table(folder / name) for name in (EXAMINATION_TABLE, SHARED_TABLE))
+    figures = dict(_figures(examination, folder / DOCUMENTS_TABLE))
     drawn = display_path(write_figures(figures, folder)) if figures else None
     if as_json:
-        rows = None if examination is None else examination.to_dicts()
         content = {
             "files": [str(file) for file in written],
-            "examination": rows,
-            "shared": shared,
+            "examination": None if examination is None else examination.to_dicts(),
+            "shared": [] if shared is None else shared.to_dicts(),
             "figures": drawn,
         }
         print(json.dumps(content, indent=2))  # noqa: T201  # the output of the command
         return
-    if shared:
-        console.print("", _shared_table(shared), "", sep="\n")
-        if any(_is_open(row) for row in shared[:MOST_ROWS]):
-            console.print(
-                "open: the log does not determine the ratio; its value follows the prior\n"
-            )
-        if len(shared) > MOST_ROWS:
-            console.print(f"the first {MOST_ROWS} of {len(shared)} rows of {SHARED_TABLE}\n")
+    if shared is not None:
+        _print_shared(shared.to_dicts())
     if drawn:
         print(f"figures: {drawn}")  # noqa: T201  # the output of the command
+
+
+def _table(file: Path) -> pl.DataFrame | None:
+    """Returns what an export has written; None where there is no such file."""
+    return pl.read_csv(file) if file.exists() else None
+
+
+def _print_shared(rows: Sequence[Mapping[str, Any]]) -> None:
+    console = Console(highlight=False, markup=False)
+    console.print("", _shared_table(rows), "", sep="\n")
+    if any(_is_open(row) for row in rows[:MOST_ROWS]):
+        console.print("open: the log does not determine the ratio; its value follows the prior\n")
+    if len(rows) > MOST_ROWS:
+        console.print(f"the first {MOST_ROWS} of {len(rows)} rows of {SHARED_TABLE}\n")
 
 
 def _shared_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -141,25 +149,26 @@ def _figures(
     examination: pl.DataFrame | None, documents: Path
 ) -> Iterator[tuple[str, list[Panel]]]:
     """Yields propensities beside click rates, with intervals where the table has them, and attraction."""
-    layout = [] if examination is None else examination.columns[: examination.columns.index("rank")]
-    if examination is not None and layout:
-        yield "examination", [partial(layouts, _by_layout(examination, layout))]
-    elif examination is not None and len(examination):
-        names = ("propensity", "propensity_low", "propensity_high", "click_rate")
-        values, low, high, rates = (_by_rank(examination, name) for name in names)
-        if values is not None and rates is not None and np.isfinite(values).any():
-            first = rates[examination["rank"][0] - 1]
-            others = {"click rate": rates / first} if first else {}
-            yield (
-                "examination",
-                [banded({"propensity": values, **others}, low, high, "Relative to rank 1")],
-            )
+    if examination is not None and len(examination) and (panel := _propensities(examination)):
+        yield "examination", [panel]
     file = pq.ParquetFile(documents)
     for name in _PROBABILITIES:
         if name in file.schema_arrow.names:
             counts = np.zeros(_BINS, np.int64)
             for batch in file.iter_batches(columns=[name]):
-                counts += np.histogram(
-                    batch.column(0).to_numpy(zero_copy_only=False), _BINS, (0, 1)
-                )[0]
+                counts += np.histogram(batch.column(0), _BINS, (0, 1))[0]
             yield name, [histogram(counts, name.capitalize(), "documents")]
+
+
+def _propensities(examination: pl.DataFrame) -> Panel | None:
+    """Returns propensities of layouts, or of one curve beside click rates; None where there are none."""
+    layout = examination.columns[: examination.columns.index("rank")]
+    if layout:
+        return partial(layouts, _by_layout(examination, layout))
+    names = ("propensity", "propensity_low", "propensity_high", "click_rate")
+    values, low, high, rates = (_by_rank(examination, name) for name in names)
+    if values is None or rates is None or not np.isfinite(values).any():
+        return None
+    first = rates[examination["rank"][0] - 1]
+    curves = {"propensity": values} | ({"click rate": rates / first} if first else {})
+    return banded(curves, low, high, "Relative to rank 1")

@@ -14,6 +14,7 @@ from clickexp.parameters import LayoutParameter, PositionParameter
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.intervals import propensity
 from clickexp.posteriors.shared import SharedPosterior
+from clickexp.runs.run import SharedParameter
 from clickexp.utils.statistics.means import QUANTILE
 
 
@@ -43,24 +44,38 @@ def examination(
     view = cells.view(sessions)
     counts, clicks = view.by_position
     values, slopes = _rates(model, sessions, view, counts)
-    found = [] if posterior is None else propensity(model, posterior, sessions)
+    ratios = [] if posterior is None else propensity(model, posterior, sessions)
     intervals = {
-        cells.cell(each.layout, each.position): each for each in found if each.position is not None
+        cells.cell(ratio.layout, ratio.position): ratio
+        for ratio in ratios
+        if ratio.position is not None
     }
+    first = next(
+        (cell for cell, ratio in intervals.items() if ratio.sd == 0), _first(cells, counts)
+    )
     shown = counts > 0
-    unknown = (values[shown] == 1).all() and shown.sum() > 1
-    first = next((cell for cell, each in intervals.items() if each.sd == 0), _first(cells, counts))
-    propensities = np.full(len(values), np.nan) if unknown else slopes / slopes[first]
+    is_known = shown.sum() < 2 or (values[shown] != 1).any()
+    propensities = slopes / slopes[first] if is_known else np.full(len(values), np.nan)
     columns = {"examination": values, "propensity": propensities}
-    more = {}
-    if intervals:
-        known = [intervals.get(cell) for cell in range(len(counts))]
-        more["propensity_sd"] = np.array([each and each.sd for each in known], float)
-        is_open = np.array([each is None or each.relative_low is None for each in known])
-        width = QUANTILE * np.where(is_open, np.nan, more["propensity_sd"])
-        more["propensity_low"] = propensities * np.exp(-width)
-        more["propensity_high"] = propensities * np.exp(width)
-    return _by_rank(cells, columns, counts, clicks, more)
+    bounds = _bounds(propensities, intervals) if intervals else {}
+    return _by_rank(cells, columns, counts, clicks, bounds)
+
+
+def _bounds(
+    propensities: np.ndarray, intervals: Mapping[int, SharedParameter]
+) -> dict[str, np.ndarray]:
+    """Returns standard deviations of logarithms and ends of 95% intervals by cell, nan where they are open."""
+    deviations = np.full(len(propensities), np.nan)
+    for cell, ratio in intervals.items():
+        deviations[cell] = ratio.sd
+    has_ends = [cell for cell, ratio in intervals.items() if ratio.relative_low is not None]
+    widths = np.full(len(propensities), np.nan)
+    widths[has_ends] = QUANTILE * deviations[has_ends]
+    return {
+        "propensity_sd": deviations,
+        "propensity_low": propensities * np.exp(-widths),
+        "propensity_high": propensities * np.exp(widths),
+    }
 
 
 def _first(cells: Cells, counts: np.ndarray) -> int:

@@ -33,9 +33,10 @@ from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import check_arguments
 
 TEXT = ("separator", "header", "encoding", "decimal")
-FORMS = ("first_rank", "time_format", "time_zone", "null_is_no_click")
-OPTIONS = ("columns", "files", *TEXT, *FORMS, "invalid")
-"""Options of the reader that files to predict or to rank have."""
+ALIKE = (*TEXT, "first_rank", "time_format", "time_zone", "null_is_no_click", "invalid")
+"""Options of the reader that files to predict or to rank have; where none is given, as the log of the run."""
+OPTIONS = ("columns", "files", *ALIKE)
+"""All of them."""
 _PIECE = 1 << 16
 """Sessions that are predicted at a time."""
 _OF_ROWS = ("session", "query", "document", "rank", "click")
@@ -266,14 +267,14 @@ class Reading:
         if layout is not None and layout.format == format:
             guessed = layout.columns
         named = {key: name for key, name in source.named.items() if name in kinds}
-        stated = guessed | named | source.given
+        stated = guessed | named
         columns = {key: stated[key] for key in keys if key in stated}
+        described = self._described(source)
+        columns |= {key: name for key, name in source.given.items() if key not in described}
         if self.to_rank:
             columns |= dict.fromkeys(("clicks", "positions") if format == "lists" else ("click",))
         if FEATURES not in self.read:
             columns[FEATURES] = None
-        elif FEATURES in source.given:
-            columns[FEATURES] = source.given[FEATURES]
         seen_and_labels = ("seen", "labels" if format == "lists" else "label")
         return columns | dict.fromkeys(seen_and_labels) | self._context(source, kinds, columns)
 

@@ -15,7 +15,7 @@ from clickexp.models.roles import HasRoles
 from clickexp.numerics import LogPair
 from clickexp.parameters.base import Parameter
 from clickexp.parameters.context import new_session
-from clickexp.parameters.table import Table
+from clickexp.parameters.table import Table, with_tables
 from clickexp.types import (
     Array,
     Batch,
@@ -119,6 +119,11 @@ class Model(HasRoles):
             minimises the sum of the numbers, and reports divide it by the number of documents.
         """
         raise NotImplementedError
+
+    def _mean(self, losses: Array, mask: Array) -> Scalar:
+        """Returns the mean over documents; a loop that differentiates it without the tables is an error."""
+        mean = jnp.sum(losses) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
+        return with_tables(mean, jax.tree.leaves(nnx.state(self, Table)))
 
     def relevance(self, batch: Batch) -> Logits:
         """Returns the log of the score that documents are ranked by."""
@@ -262,7 +267,7 @@ class ClickModel(Model):
         pair, mask = self.conditional(by_rank), by_rank["mask"]
         loss = jnp.where(mask, -jnp.where(by_rank["clicks"], pair.log, pair.complement), 0.0)
         if aggregate:
-            return jnp.sum(loss) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
+            return self._mean(loss, mask)
         return swap_list_and_rank(loss)
 
     @checks_batch("mask", "clicks")

@@ -1,12 +1,14 @@
 """Embedding tables: a variable whose rows can be looked up, counted and updated one batch at a time."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Float, Integer
 
 from clickexp.errors import ConfigError
@@ -216,6 +218,32 @@ class Table(nnx.Variable):
     def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids dim"] | None:
         """Returns the variances of the posteriors of the rows `ids`; None where `take` returns all there is."""
         return self.get_value().variance(ids)
+
+
+@jax.custom_jvp
+def with_tables(loss: Float[Array, ""], tables: Sequence[Array]) -> Float[Array, ""]:
+    """Returns a loss, whose gradient has to be with respect to tables, too.
+
+    Args:
+        loss: That of a model.
+        tables: Arrays of its tables.
+
+    Raises:
+        ConfigError: Other parameters get a gradient and no table does, as where `nnx.Optimizer` has `wrt=nnx.Param`.
+    """
+    return loss
+
+
+@functools.partial(with_tables.defjvp, symbolic_zeros=True)
+def _jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    fixed = [isinstance(each, SymbolicZero) for each in tangents[1]]
+    if fixed and all(fixed):
+        raise ConfigError(
+            "the tables of the model get no gradient, so that this loop trains everything but the documents. "
+            "Differentiate both: nnx.split(model, nnx.Any(nnx.Param, Table), ...), as in docs/howto/python.md (A loop "
+            "of your own); or take clickexp.Trainer."
+        )
+    return primals[0], tangents[0]
 
 
 @bounded

@@ -10,7 +10,7 @@ import numpy as np
 
 from clickexp.errors import UserError
 from clickexp.results.differences import Tests, run_tests
-from clickexp.results.groups import Group, experiments, groups_of
+from clickexp.results.groups import FEW_RUNS, Group, experiments, groups_of
 from clickexp.results.metric_names import direction, leading, name, short, uncapitalised
 from clickexp.runs.objective import stated_by
 from clickexp.runs.run import VALIDATION, Run
@@ -82,6 +82,21 @@ class Comparison:
             for metric in self.leading
         )
         return "queries" if kept else ""
+
+    @property
+    def meaning(self) -> str:
+        """What cells show beside their values."""
+        counts = {len(group.runs) for group in self.groups}
+        if not self.uncertainty:
+            return "values without an uncertainty"
+        if self.uncertainty == "queries":
+            return "value ± half the 95% interval over queries, or search sessions where known"
+        few, many = "(lowest, highest)", "± standard deviation"
+        spread = few if max(counts) <= FEW_RUNS else many
+        if spread == many and counts & {*range(2, FEW_RUNS + 1)}:
+            spread = f"{many}, or {few} of up to {FEW_RUNS},"
+        number = f"{max(counts)} " if len(counts) == 1 and " " not in self.uncertainty else ""
+        return f"mean {spread} over {number}{self.uncertainty}"
 
     @property
     def shares_units(self) -> bool:

@@ -78,8 +78,8 @@ class Group:
         return frozenset(run.test_set for run in self.runs)
 
     def spread(self, metric: str) -> Spread:
-        """Spread over the runs of a metric of the test, or, as val/..., of the validation."""
-        return Spread.of([run.value(metric) for run in self.runs])
+        """Spread over the runs of a metric of the test, or, as val/..., of the validation; see `over_runs`."""
+        return over_runs([run.value(metric) for run in self.runs])
 
     @property
     def repeats(self) -> str:
@@ -100,7 +100,7 @@ class Group:
         return float(Spread.of([run.train.compile_seconds for run in self.runs]).mean)
 
     def interval(self, metric: str) -> tuple[float, float, str]:
-        """Low, high, and over what.
+        """Low, high, and over what; of two or three runs their lowest and highest value.
 
         That is posterior draws for draws/..., mean bounds of the runs; else `repeats`, or queries of the test set
         where a single run kept their values.
@@ -125,12 +125,32 @@ class Group:
         Args:
             metric: One of the metrics.
             over: "queries" for half the 95% interval of a single run, "seeds" or "folds" for the standard deviation
-                over these. Metrics over posterior draws always have half their own interval.
+                over these, or of two or three half their range. Metrics over posterior draws always have half their
+                own interval.
         """
         if over not in ("", "queries") and not metric.startswith(DRAWS):
-            return float(self.spread(metric).sd)
+            spread = self.spread(metric)
+            return float((spread.high - spread.low) / 2 if self.is_few(spread) else spread.sd)
         low, high, unit = self.interval(metric)
         return (high - low) / 2 if unit in (over, "posterior draws") else np.nan
+
+    def beside(self, metric: str, text: str, uncertainty: str) -> str:
+        """Returns what stands beside a mean: "± 0.002", or of two or three runs their bounds, "(0.412, 0.415)".
+
+        Args:
+            metric: One of the metrics.
+            text: Its mean, as shown.
+            uncertainty: The same of its uncertainty; empty without one that shows.
+        """
+        spread, decimals = self.spread(metric), len(text.partition(".")[2])
+        if not uncertainty or metric.startswith(DRAWS) or not self.is_few(spread):
+            return uncertainty and f"± {uncertainty}"
+        return f"({spread.low:.{decimals}f}, {spread.high:.{decimals}f})"
+
+    @staticmethod
+    def is_few(spread: Spread) -> bool:
+        """Whether a spread is that of two or three values, whose lowest and highest are its bounds."""
+        return bool(1 < spread.count <= FEW_RUNS)
 
     def per_rank(self, metric: str) -> Spread | None:
         """Spread of a vector of result.json, rank 1 first; None where no run has it.
@@ -141,7 +161,7 @@ class Group:
         vectors = [run.per_rank.get(metric, []) for run in self.runs]
         ranks = max(map(len, vectors))
         padded = [[*vector, *[None] * (ranks - len(vector))] for vector in vectors if vector]
-        spread = _of_runs(padded) if padded else None
+        spread = over_runs(padded) if padded else None
         if spread is None or metric != "examination" or len(self.runs) > FEW_RUNS:
             return spread
         bounds = [_relative_bounds(run, ranks) for run in self.runs]
@@ -180,7 +200,7 @@ class Group:
             for pair in pairs
         ]
         rows = [first - second for first, second in values if len(first) == len(second) == ranks]
-        return _of_runs(rows or [own.mean[:ranks] - other.mean[:ranks]])
+        return over_runs(rows or [own.mean[:ranks] - other.mean[:ranks]])
 
     def reliability(self) -> dict[str, np.ndarray] | None:
         """Mean P(click), click rate and documents of all runs together, [bin, rank]; None where no run has them."""
@@ -200,8 +220,8 @@ class Group:
         return pooled
 
 
-def _of_runs(vectors: Sequence[Any]) -> Spread:
-    """Spread of vectors of runs; of two or three of them from the lowest to the highest value."""
+def over_runs(vectors: Sequence[Any]) -> Spread:
+    """Spread of numbers or vectors of runs; the bounds of two or three runs are their lowest and highest value."""
     spread = Spread.of(vectors)
     if not 1 < len(vectors) <= FEW_RUNS:
         return spread

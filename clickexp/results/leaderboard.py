@@ -64,14 +64,8 @@ def leaderboard(comparison: Comparison) -> Table:
         header.append("Runs" if "folds" in comparison.uncertainty else "Seeds")
         columns.append([Cell(str(len(group.runs))) for group in groups])
     caption = [f"Test metrics on {comparison.name} ({comparison.describe()})"]
-    if counts[-1] > 1:
-        over = comparison.uncertainty
-        over = (
-            f"over {counts[0]} {over}" if len(counts) == 1 and " " not in over else f"over {over}"
-        )
-        caption[0] += f": mean ± standard deviation {over}"
-    elif comparison.uncertainty:
-        caption[0] += ": value ± half the 95% interval over queries, or search sessions where known"
+    if comparison.uncertainty:
+        caption[0] += f": {comparison.meaning}"
     caption += [comparison.choice, _MARKS, significance(comparison)]
     return _table([*caption, *comparison.warnings], header, columns)
 
@@ -82,14 +76,19 @@ def value_texts(comparison: Comparison, metric: str) -> list[tuple[str, str]]:
     uncertainties = [
         group.uncertainty(metric, comparison.uncertainty) for group in comparison.groups
     ]
-    return rounded(values, uncertainties, more=int(comparison.shares_units))
+    texts = rounded(values, uncertainties, more=int(comparison.shares_units))
+    return [
+        (text, group.beside(metric, text, uncertainty))
+        for group, (text, uncertainty) in zip(comparison.groups, texts, strict=True)
+    ]
 
 
 def difference_texts(comparison: Comparison, baseline: Group, metric: str) -> list[tuple[str, str]]:
     """Returns the text of each group's difference to a baseline, and of half its interval, rounded as a column."""
     pairs = [comparison.difference(baseline, group, metric)[:2] for group in comparison.groups]
     values, halves = zip(*pairs, strict=True)
-    return rounded(values, halves, "+", most=FINE)
+    texts = rounded(values, halves, "+", most=FINE)
+    return [(text, half and f"± {half}") for text, half in texts]
 
 
 def differences(comparison: Comparison) -> Table:

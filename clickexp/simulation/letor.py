@@ -8,10 +8,9 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge
 
-from clickexp.data.encoding import FEATURES, FeatureSettings
+from clickexp.data.encoding import FEATURES, FeatureSettings, Missing
 from clickexp.data.ingest.columns import check_keys
 from clickexp.data.ingest.extent import Extent
-from clickexp.data.ingest.features import Missing
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import Column, SourceLocation
@@ -197,7 +196,7 @@ def _encoding(missing: Missing, standardize: bool) -> FeatureSettings | None:
         return None
     return FeatureSettings(
         columns=[FEATURES],
-        missing=missing,  # pyright: ignore[reportArgumentType]  # one of these
+        missing=missing,
         standardize=standardize,
     )
 

@@ -11,7 +11,10 @@ from clickexp.errors import DataError
 from clickexp.models.ranker.scorer import Scorer
 from clickexp.runs.store import RANKER
 from clickexp.simulation.svmlight import beside
+from clickexp.utils.blocks import blocks
 
+_BLOCK = 1 << 16
+"""Documents that are scored at a time."""
 _POLICIES = ("trained", "random", "scores", "oracle", "feature", "ranker")
 
 
@@ -125,10 +128,10 @@ def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray
         raise location.error(
             what, "choose a run on the same files, with the same features and transform"
         )
-    blocks = (np.arange(at, min(at + (1 << 16), rows)) for at in range(0, rows, 1 << 16))
     is_encoded = bool(ranker.description["encoding"])
     scores = []
-    for ids in blocks:
+    for block in blocks(rows, _BLOCK):
+        ids = np.arange(*block.indices(rows))
         numbers = features[ids] if is_encoded else np.nan_to_num(features[ids])
         scores.append(ranker.score(ranker.encoded(numbers), ids, transformed=True))
     return np.concatenate(scores)
@@ -152,7 +155,9 @@ def _ridge(features: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.nda
     weights = np.linalg.solve(
         x.T @ x + len(rows) * np.eye(x.shape[1]), x.T @ (labels[rows] - labels[rows].mean())
     )
-    blocks = range(0, len(features), 1 << 16)
     return np.concatenate(
-        [(np.nan_to_num(features[at : at + (1 << 16)]) - mean) / scale @ weights for at in blocks]
+        [
+            (np.nan_to_num(features[block]) - mean) / scale @ weights
+            for block in blocks(len(features), _BLOCK)
+        ]
     )

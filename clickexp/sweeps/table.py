@@ -158,11 +158,11 @@ def _means(
     columns.append([str(len(group.runs)) for group in groups])
     for name in metrics:
         spreads = [group.spread(_in_run(name)) for group in groups]
-        means, deviations = zip(
-            *((float(each.mean), float(each.sd)) for each in spreads), strict=True
-        )
+        means = [float(each.mean) for each in spreads]
+        deviations = [group.uncertainty(_in_run(name), "seeds") for group in groups]
         # seeds move all configurations alike, so that differences show in further decimals
-        columns.append([Cell(*pair) for pair in rounded(means, deviations, more=2)])
+        texts = zip(groups, rounded(means, deviations, more=2), strict=True)
+        columns.append([Cell(pair[0], group.beside(_in_run(name), *pair)) for group, pair in texts])
     rows = list(zip(*columns, strict=True))
     least = len(keys) + 2
     align = "l" * len(keys) + "r" * (1 + len(metrics))

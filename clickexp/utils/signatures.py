@@ -17,6 +17,8 @@ _MARKS = "*&!|>%@`,"
 
 _PLAIN = re.compile(r"[\w./:@%+-]+", re.ASCII)
 """Text that an override takes as it is."""
+_KEY = re.compile(r"[\w ./-]+", re.ASCII)
+"""A key of a mapping that an override takes as it is."""
 _DECLARED = {"dtype", "per", "fill", "name"}
 """Keys of a declaration of a column."""
 _WHOLE = ("grades",)
@@ -163,17 +165,30 @@ def flat_options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if isinstance(value, dict) and key not in _WHOLE and not is_declaration:
             yield from ((f"{key}.{inner}", each) for inner, each in flat_options(value))
         else:
-            text = yaml.safe_dump(value, default_flow_style=True, width=1 << 20, allow_unicode=True)
-            yield key, text.removesuffix("\n").removesuffix("\n...")
+            yield key, _in_yaml(value)
+
+
+def _in_yaml(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, width=1 << 20, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def for_hydra(value: str) -> str:
-    """Returns a value in YAML as an override takes it: text of other than plain characters is in quotes."""
-    text = yaml.safe_load(value)
-    is_plain = _PLAIN.fullmatch(value) is not None
-    if is_plain or not isinstance(text, str):
+    """Returns a value in YAML as an override takes it: text of other than plain characters is in quotes.
+
+    So is a whole mapping that has such keys, since Hydra's grammar quotes none.
+    """
+    node = yaml.safe_load(value)
+    if _PLAIN.fullmatch(value):
         return value
-    escaped = text.replace('"', '\\"')
+    if isinstance(node, list):
+        return f"[{', '.join(for_hydra(_in_yaml(each)) for each in node)}]"
+    if isinstance(node, dict) and all(_KEY.fullmatch(str(key)) for key in node):
+        inner = [f"{key}: {for_hydra(_in_yaml(each))}" for key, each in node.items()]
+        return f"{{{', '.join(inner)}}}"
+    if not isinstance(node, str | dict):
+        return value
+    escaped = (node if isinstance(node, str) else value).replace('"', '\\"')
     return f'"{escaped}"'
 
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from embed_examples import embedded
 from pages import configuration, graphs, hook, models, notebooks, reference, result
 
-from clickexp.export.tables import export
+from clickexp.export.export import export
 from clickexp.runs.run import Run
 
 DOCS = ROOT / "docs"

@@ -28,8 +28,8 @@ from clickexp.evaluation.groups import HeldOut, metric_groups
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import resolve
+from clickexp.export.export import export
 from clickexp.export.ranker import described
-from clickexp.export.tables import export
 from clickexp.loggers import RunInfo
 from clickexp.metrics import LogLikelihood
 from clickexp.models import DocumentCTRModel, PositionBasedModel, UserBrowsingModel

@@ -39,9 +39,10 @@ from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.run import run_experiment
 from clickexp.export import drawn, files
 from clickexp.export import fitted as module
+from clickexp.export.export import export
 from clickexp.export.files import Source
 from clickexp.export.fitted import fitted
-from clickexp.export.tables import export, lists_to_predict, write_predictions
+from clickexp.export.tables import lists_to_predict, write_predictions
 from clickexp.export.trust import check_targets
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.results.figures.log import write_figures
@@ -829,7 +830,7 @@ def test_only_what_runs_leave_is_built(capfd):
     for target in (
         "clickexp.data.prepare",
         "clickexp.data.arrays.GrowingArray",
-        "clickexp.export.tables.export",
+        "clickexp.export.export.export",
         "clickexp.__main__.main",
         "clickexp.nothing",
         ["clickexp.simulation.open_letor"],
@@ -885,7 +886,7 @@ def test_only_the_dataset_and_the_model_are_built(pbm, tmp_path):
         "reproduction",
         "hydra",
     ):
-        config[part] = node
+        config[part] = dict(node)
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     export(run)
     assert (run / "export/documents.parquet").exists() and not (tmp_path / "marker").exists()

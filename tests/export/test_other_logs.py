@@ -12,7 +12,7 @@ from untrained import new_run
 
 import clickexp
 from clickexp.errors import DataError, UserError
-from clickexp.export.tables import export
+from clickexp.export.export import export
 from clickexp.online.runs import compare_runs
 
 DOCUMENTS, RANKS, SESSIONS = 9, 4, 200

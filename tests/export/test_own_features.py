@@ -12,8 +12,8 @@ from untrained import new_run
 
 import clickexp
 from clickexp.errors import UserError
+from clickexp.export.export import export
 from clickexp.export.fitted import fitted
-from clickexp.export.tables import export
 
 FEATURES = "query_doc_features"
 WEIGHTS = np.array([1.5, -1.0, 0.5, 0.0, 0.8])

@@ -8,8 +8,8 @@ from stored_logs import write_table as write
 from untrained import new_run
 
 from clickexp.data.ingest import pages
-from clickexp.errors import UserError
-from clickexp.export.tables import export
+from clickexp.errors import FaultyLogError, UserError
+from clickexp.export.export import export
 
 COLUMNS = {"session": "visit", "query": "query", "document": "url", "rank": "slot", "click": "hit"}
 
@@ -64,6 +64,7 @@ def run(tmp_path_factory):
     given = ["dataset=impressions", f"dataset.path={folder / 'log.parquet'}", "model=pbm"]
     given += [f"dataset.columns.{key}={name}" for key, name in COLUMNS.items()]
     given += ["+dataset.columns.device={dtype: category, per: session}", "examination_by=[device]"]
+    given += ["dataset.invalid=drop"]
     return new_run(folder / "run", *given)
 
 
@@ -103,6 +104,64 @@ def test_names_may_be_given_and_those_of_the_run_are_known(run, tmp_path):
         export(run, tmp_path, predict=tmp_path / name, options=given)
         scores.append(pl.read_parquet(tmp_path / "predictions.parquet")["relevance"].to_list())
     assert scores[0] == scores[1]
+
+
+def spoilt(rows):
+    """A log with faults, and its rows that are left: others of their pages, where these were not clicked."""
+    first = dict(zip(rows["visit"].reverse(), reversed(range(len(rows)))))
+    unclicked, unknown, alone = (first[visit] for visit in ("s3", "s4", "s5"))
+    at = pl.int_range(pl.len())
+    rows = rows.with_columns(hit=pl.when(at == unclicked).then(0).otherwise("hit"))
+    faulty = rows.with_columns(
+        url=pl.when(at != unclicked).then("url"),
+        hit=pl.when(at != unknown).then("hit"),
+        visit=pl.when(at != alone).then("visit"),
+    )
+    return faulty, rows.filter(~at.is_in([unclicked, alone]), pl.col("visit") != "s4")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_faulty_rows_are_left_out_as_of_the_log_of_the_run(run, tmp_path, ending, capsys):
+    faulty, left = spoilt(rows_of(5))
+    write(faulty, tmp_path / f"faulty.{ending}")
+    write(left, tmp_path / f"left.{ending}")
+    found = []
+    for name in ("faulty", "left"):
+        export(run, tmp_path / "out", predict=tmp_path / f"{name}.{ending}")
+        found.append(pl.read_parquet(tmp_path / "out/predictions.parquet"))
+    assert found[0].equals(found[1])
+    said = capsys.readouterr().err
+    assert all(f"missing {key} 1" in said for key in ("session", "document", "click"))
+    with refuses(FaultyLogError, "3 kinds of faults", "invalid=drop leaves out") as caught:
+        export(
+            run, tmp_path / "out", predict=tmp_path / f"faulty.{ending}", options=["invalid=error"]
+        )
+    assert caught.value.options == {"invalid": "drop"}
+
+
+def test_faulty_lists_are_left_out(run, tmp_path, capsys):
+    lists = as_lists(rows_of(6))
+    faulty = lists.with_columns(
+        clicks=pl.when(pl.int_range(pl.len()) == 2).then([7]).otherwise("clicks"),
+        query_id=pl.when(pl.int_range(pl.len()) != 4).then("query_id"),
+    )
+    faulty.write_parquet(tmp_path / "faulty.parquet")
+    lists.filter(~pl.int_range(pl.len()).is_in([2, 4])).write_parquet(tmp_path / "left.parquet")
+    found = []
+    for name in ("faulty", "left"):
+        export(run, tmp_path / "out", predict=tmp_path / f"{name}.parquet")
+        found.append(pl.read_parquet(tmp_path / "out/predictions.parquet"))
+    assert found[0].equals(found[1])
+    said = capsys.readouterr().err
+    assert all(f"{kind} 1" in said for kind in ("missing query ids", "differing lengths"))
+
+
+def test_ranks_from_0_are_no_faults_to_leave_out(run, tmp_path):
+    rows = rows_of(7).with_columns(pl.col("slot") - 1)
+    rows.write_parquet(tmp_path / "rows.parquet")
+    with refuses(FaultyLogError, "rank holds 0", "first_rank=0") as caught:
+        export(run, tmp_path / "out", predict=tmp_path / "rows.parquet")
+    assert caught.value.options == {"first_rank": "0"}
 
 
 def test_rows_are_ranked_by_page_or_by_query(run, tmp_path):
@@ -153,10 +212,12 @@ def test_faults_of_rows_are_named_in_their_file(run, tmp_path):
     bad = rows.with_columns(slot=pl.when(pl.int_range(pl.len()) == 3).then(0).otherwise("slot"))
     bad.write_parquet(tmp_path / "bad.parquet")
     with refuses(UserError, "bad.parquet, row 3", "rank holds 0"):
-        export(run, tmp_path, predict=tmp_path / "bad.parquet")
+        export(run, tmp_path, predict=tmp_path / "bad.parquet", options=["invalid=error"])
     rows.with_columns(pl.col("slot") + 90).write_parquet(tmp_path / "far.parquet")
     with refuses(UserError, "far.parquet", "documents at position 9"):
         export(run, tmp_path, predict=tmp_path / "far.parquet")
+    with refuses(UserError, "visits", "The keys are"):
+        export(run, tmp_path, predict=tmp_path / "far.parquet", options=["columns.visits=visit"])
     rows.drop("visit").write_parquet(tmp_path / "bare.parquet")
     with refuses(UserError, "bare.parquet", "columns.session=NAME"):
         export(run, tmp_path, predict=tmp_path / "bare.parquet", options=["columns.document=url"])

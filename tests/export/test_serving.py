@@ -22,10 +22,10 @@ from clickexp.cli.export import main
 from clickexp.data import Dataset, Features, Sessions
 from clickexp.errors import UserError
 from clickexp.evaluation.scores import relevance_scores
+from clickexp.export.export import export
 from clickexp.export.fitted import fitted
 from clickexp.export.predict import single_documents
 from clickexp.export.ranker import described
-from clickexp.export.tables import export
 from clickexp.models.ranker import scorer
 from clickexp.models.ranker.ranker import Ranker
 from clickexp.parameters import (

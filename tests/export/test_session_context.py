@@ -18,10 +18,11 @@ from clickexp.data.history import HISTORY
 from clickexp.data.ingest.source_table import SourceTable
 from clickexp.data.names import read_names
 from clickexp.errors import UserError
+from clickexp.export.export import export
 from clickexp.export.files import Reading, ShownLists, Source
 from clickexp.export.fitted import configuration, fitted
 from clickexp.export.predict import document_outputs, predictor, single_documents
-from clickexp.export.tables import export, lists_to_predict, write_predictions
+from clickexp.export.tables import lists_to_predict, write_predictions
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import ContextParameterConfig, EmbeddingParameterConfig, SumParameterConfig
 from clickexp.simulation import simulate

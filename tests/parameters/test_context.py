@@ -180,5 +180,7 @@ def test_ubm_sums_over_last_clicks_with_context(batch):
 
 def test_its_weights_are_learned(batch):
     model = with_context(PositionBasedModel, "examination", ROLES["examination"])
-    gradient = nnx.jit(nnx.grad(lambda model: model.compute_loss(batch)))(model)
+    gradient = nnx.jit(nnx.grad(lambda model: model.compute_loss(batch, aggregate=False).sum()))(
+        model
+    )
     assert np.abs(jax.tree.leaves(gradient.examination.terms["context"])[0]).max() > 1e-4

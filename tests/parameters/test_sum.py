@@ -164,7 +164,9 @@ def test_models_take_a_sum_for_a_tower(batch):
         for each in (alone, model)
     )
     assert len({*shapes}) == 1
-    gradient = nnx.jit(nnx.grad(lambda model: model.compute_loss(batch)))(model)
+    gradient = nnx.jit(nnx.grad(lambda model: model.compute_loss(batch, aggregate=False).sum()))(
+        model
+    )
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 

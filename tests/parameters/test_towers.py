@@ -9,6 +9,7 @@ from refusals import refuses
 from zoo import fill, sigmoid
 
 from clickexp.errors import ConfigError, DataError
+from clickexp.models import PositionBasedModel
 from clickexp.parameters import (
     Combination,
     DeepCrossParameterConfig,
@@ -21,7 +22,7 @@ from clickexp.parameters import (
     Sizes,
     new_table,
 )
-from clickexp.parameters.table import Prior
+from clickexp.parameters.table import Prior, Table
 from clickexp.simulation.towers import DecayingExamination, FixedParameter
 
 FEATURES = 4
@@ -302,6 +303,29 @@ def test_a_table_takes_rows_of_any_shape_and_only_their_parameters():
     )
     assert table.take(jnp.zeros((2, 3, 4), jnp.int32)).shape == (2, 3, 4, 2)
     assert table.take(jnp.int32(1)).tolist() == [4, 5]
+
+
+def test_a_loop_without_the_tables_is_refused(batch):
+    """As with nnx.Param alone, by which flax's optimizers are used; with both, gradients are those of the mean."""
+    rows = EmbeddingParameterConfig("query_doc_ids", 11, posterior="none")
+    model = PositionBasedModel(6, 10, attraction=rows, rngs=nnx.Rngs(0))
+    shown = {**batch, "clicks": np.arange(18).reshape(3, 6) % 4 == 0, "mask": np.ones((3, 6), bool)}
+    for without in (nnx.grad, lambda loss: nnx.jit(nnx.value_and_grad(loss))):
+        with refuses(ConfigError, "tables", "nnx.Any(nnx.Param, Table)"):
+            without(lambda model: model.compute_loss(shown))(model)
+    graph, params, rest = nnx.split(model, nnx.Any(nnx.Param, Table), ...)
+
+    def mean(params):
+        return nnx.merge(graph, params, rest).compute_loss(shown)
+
+    def summed(params):
+        return nnx.merge(graph, params, rest).compute_loss(shown, aggregate=False).sum()
+
+    found, expected = jax.jit(jax.grad(mean))(params), jax.jit(jax.grad(summed))(params)
+    jax.tree.map(lambda one, other: close(one, other / 18), found, expected)
+    assert np.abs(found["attraction"]["table"].get_value().values).max() > 0
+    rates = PositionBasedModel(6, 10, attraction=PositionParameterConfig(), rngs=nnx.Rngs(0))
+    nnx.grad(lambda model: model.compute_loss(shown))(rates)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,11 @@ def posterior_of(model, log):
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
 
     def loss(params):
-        return nnx.merge(graphdef, params, rest, copy=True).compute_loss(batch_of(log))
+        return (
+            nnx.merge(graphdef, params, rest, copy=True)
+            .compute_loss(batch_of(log), aggregate=False)
+            .sum()
+        )
 
     names = [
         f"{'/'.join(map(str, path))}[{place}]"

@@ -68,9 +68,9 @@ def test_markdown_marks_best_second_and_significance(files):
     lines = files["leaderboard.md"].splitlines()
     assert lines[0] == "| Model | LL ↑ | PPL ↓ | nDCG@10 ↑ | Seeds |"
     assert lines[2:5] == [
-        "| UBM | **-0.30** ± 0.10 | **1.5000** | <u>0.5000</u> | 3 |",
+        "| UBM | **-0.30** (-0.40, -0.20) | **1.5000** | <u>0.5000</u> | 3 |",
         "| DBN_2 | <u>-0.35</u> | <u>1.6000</u> | – | 1 |",
-        r"| PBM | -0.40\*\* ± 0.10 | **1.5000** | **0.6000**\*\* | 3 |",
+        r"| PBM | -0.40\*\* (-0.50, -0.30) | **1.5000** | **0.6000**\*\* | 3 |",
     ]
     assert "against UBM: paired t-test over seeds, corrected by Holm's method" in lines[-1]
 
@@ -88,10 +88,10 @@ def test_latex_has_booktabs_rows_of_one_length_and_balanced_marks(files):
     body = re.search(r"\\midrule(.*)\\bottomrule", text, re.DOTALL)[1]
     rows = [row.strip() for row in body.split(r"\\") if row.strip()]
     assert rows[:1] == [
-        r"UBM & $\mathbf{-0.30} \pm 0.10$ & $\mathbf{1.5000}$ & $\underline{0.5000}$ & $3$",
+        r"UBM & $\mathbf{-0.30} (-0.40, -0.20)$ & $\mathbf{1.5000}$ & $\underline{0.5000}$ & $3$",
     ]
     assert rows[1] == r"DBN\_2 & $\underline{-0.35}$ & $\underline{1.6000}$ & -- & $1$"
-    assert rows[2].startswith(r"PBM & $-0.40^{**} \pm 0.10$ & ")
+    assert rows[2].startswith(r"PBM & $-0.40^{**} (-0.50, -0.30)$ & ")
     for content in (text, files["ll_per_rank.tex"]):
         assert content.count("{") == content.count("}") and content.count("$") % 2 == 0
         assert content.isascii()
@@ -106,8 +106,7 @@ def test_csv_holds_unrounded_numbers(files):
     ]
     low, high = frame.row(0, named=True)["ll_low"], frame.row(0, named=True)["ll_high"]
     assert frame["ll"].to_list() == pytest.approx([-0.3, -0.35, -0.4])
-    t = 4.302653  # of 0.975 with 2 degrees of freedom
-    assert high + 0.3 == pytest.approx(t * 0.1 / 3**0.5) == -0.3 - low
+    assert (low, high) == pytest.approx((-0.4, -0.2))  # of three seeds
     assert not {"ndcg@5", "ll_p_over"} & {*frame.columns}  # which tables do not show
     assert frame["training_seconds"].to_list() == [4, 2, 4]
     ranks = pl.read_csv(files["ll_per_rank.csv"].encode())
@@ -457,7 +456,7 @@ def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
         "* p < 0.05, ** p < 0.01 against PBM: paired t-test over seeds, corrected by Holm's method."
     )
     assert note in " ".join(lines)
-    assert ["UBM", "-0.30**", "±", "0.10", "1.5000", "0.5000**", "3"] in [
+    assert ["UBM", "-0.30**", "(-0.40,", "-0.20)", "1.5000", "0.5000**", "3"] in [
         line.split() for line in lines
     ]
     assert len(lines) < 18 and all(len(line) <= 80 for line in lines[:-2])

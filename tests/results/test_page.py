@@ -6,9 +6,11 @@ import re
 import shutil
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 from flax import nnx
 from posteriors import NORMAL, filled
+from scipy import stats
 from small_runs import write_json, write_run
 
 from clickexp.evaluation.evaluate import evaluate
@@ -108,7 +110,7 @@ def test_it_opens_with_the_largest_test_set_best_first(page):
     assert page.inner_text("#conclusion").startswith("UBM, learning_rate=0.1 is best in LL (+0.01")
     assert column(page, "learning_rate") == ["0.1", "0.5", "0.1", "0.5"]
     first = column(page, "LL")[0].split()
-    assert first == ["-0.315", "±", "0.007"]  # of -0.31 and -0.32
+    assert first == ["-0.315", "(-0.320,", "-0.310)"]
     assert column(page, "PPL")[0].split() == ["1.5000"]  # the same in both seeds
     assert page.locator("#leaderboard thead th").nth(2).inner_text().strip().endswith("↑")
     assert (
@@ -203,17 +205,23 @@ def test_the_toolbar_lies_over_neither_legend_nor_curves(page, chart, width):
 
 
 def test_learning_curves_are_the_mean_over_seeds_with_a_band_and_the_rest_of_longer_runs(page):
-    mean, sd = (sum([0.5, 0.6]) / 2, 0.1 / 2**0.5)
     drawn = page.evaluate("""() => {
       const epoch = [1, 2, 3];
       const runs = [[0.5, 0.4, 0.3], [0.6, 0.5]].map((y) => ({ seed: 1, curves: { epoch, "val/loss": y } }));
       return learned(drawn()[0], runs, "val/loss", "epoch");
     }""")
     band, line, rest = drawn
-    assert line["x"] == [1, 2] and line["y"] == pytest.approx([mean, mean - 0.1])
+    assert line["x"] == [1, 2] and line["y"] == pytest.approx([0.55, 0.45])
     assert band["x"] == [1, 2, 2, 1]
-    assert band["y"] == pytest.approx([mean + sd, mean - 0.1 + sd, mean - 0.1 - sd, mean - sd])
+    assert band["y"] == pytest.approx([0.6, 0.5, 0.4, 0.5])  # the lowest and highest of two runs
     assert (rest["x"], rest["y"], rest["showlegend"]) == ([2, 3], [0.4, 0.3], False)
+
+
+def test_bounds_of_more_runs_are_those_of_student(page):
+    values = [0.1, 0.5, 0.2, 0.4]
+    half = stats.t.ppf(0.975, 3) * np.std(values, ddof=1) / 2
+    expected = [0.3, 0.3 - half, 0.3 + half]
+    assert page.evaluate("spread([0.1, 0.5, 0.2, 0.4])") == pytest.approx(expected, rel=1e-4)
 
 
 def test_rows_link_to_the_reports_that_there_are(page, file):
@@ -453,7 +461,7 @@ def test_cells_have_the_digits_of_the_tables(browser, tmp_path):
     table = leaderboard(compared[0])
     place = next(i for i, name in enumerate(table.header) if name.startswith("PPL"))
     cells = [row[place] for row in table.rows]
-    expected = [[cell.text, *(["±", cell.deviation] if cell.deviation else [])] for cell in cells]
+    expected = [[cell.text, *cell.deviation.split()] for cell in cells]
     assert [text.split() for text in column(page, "PPL")[:2]] == expected
     page.locator("#forest").scroll_into_view_if_needed()
     page.wait_for_function("$('against').tBodies[0].rows.length")
@@ -515,11 +523,11 @@ def test_the_leaderboard_is_copied_as_shown(page):
         copied[name] = page.evaluate("navigator.clipboard.readText()").splitlines()
     assert copied["Markdown"][:3] == [
         "| Model | learning_rate | LL ↑ | PPL ↓ |", "| --- | --- | ---: | ---: |",
-        "| UBM | 0.1 | **-0.315** ± 0.007 | **1.5000** |",
+        "| UBM | 0.1 | **-0.315** (-0.320, -0.310) | **1.5000** |",
     ]  # fmt: skip
     assert copied["LaTeX"][5:7] == [
         r"\midrule",
-        r"UBM & 0.1 & $\mathbf{-0.315} \pm 0.007$ & $\mathbf{1.5000}$ \\",
+        r"UBM & 0.1 & $\mathbf{-0.315} (-0.320, -0.310)$ & $\mathbf{1.5000}$ \\",
     ]
     rows = list(csv.reader(copied["CSV"]))
     assert rows[0] == [
@@ -531,7 +539,7 @@ def test_the_leaderboard_is_copied_as_shown(page):
         "ppl_uncertainty",
     ]
     assert rows[1][:3] == ["UBM", "0.1", "-0.315"] and float(rows[1][3]) == pytest.approx(
-        0.0070711, abs=1e-6
+        0.005, abs=1e-6
     )
 
 

@@ -55,11 +55,11 @@ def content(runs):
 def test_groups_have_their_runs_values_and_curves(content):
     groups = {group["model"]: group for group in content["groups"]}
     assert list(groups) == ["PBM", "UBM", "CM"]
-    mean, shown, sd = groups["UBM"]["values"]["ll"]
-    assert (mean, sd) == (-0.31, pytest.approx(0.02 / 2**0.5, rel=1e-4)) and shown == sd
+    mean, shown, low, high = groups["UBM"]["values"]["ll"]
+    assert (mean, shown, low, high) == (-0.31, pytest.approx(0.01), -0.32, -0.3)
     # an interval of one degree of freedom, -0.31 -+ 12.7062 0.01, would tell less
     assert groups["UBM"]["hints"]["ll"] == ["values over seeds: -0.3000, -0.3200"]
-    assert groups["PBM"]["values"]["ll"] == [-0.1234567, None, None]
+    assert groups["PBM"]["values"]["ll"] == [-0.1234567, None, None, None]
     assert (
         groups["PBM"]["values"]["auc"][0] is None
         and groups["PBM"]["overrides"]["optimizer.rate"] == "inf"
@@ -127,7 +127,10 @@ def test_each_test_set_has_its_order_its_tests_and_its_conclusions(content):
     assert content["groups"][first["baseline"]]["model"] == "PBM" and second["groups"] == [2]
     assert first["tests"] == {} and first["importances"] == {} and first["optimized"] is None
     assert first["conclusions"][first["baseline"]].startswith("PBM, rate=inf is best in LL (+0.18")
-    assert first["over"] == "seeds" and first["about"] == "one test set of 50 sessions"
+    assert (
+        first["meaning"] == "mean (lowest, highest) over seeds"
+        and first["about"] == "one test set of 50 sessions"
+    )
 
 
 def test_what_is_around_the_comparison(content, runs):

@@ -8,8 +8,8 @@ from refusals import refuses
 from untrained import new_run
 
 from clickexp.errors import UserError
+from clickexp.export.export import export
 from clickexp.export.fitted import fitted
-from clickexp.export.tables import export
 from clickexp.simulation import open_letor
 
 FEW = dict(sessions=300, val_sessions=50, test_sessions=50, features=3, transform="none")

@@ -66,8 +66,9 @@ def test_means_over_seeds_best_first(sweep):
     assert lines[0] == ["model", "runs", "val/loss", "test/ll"]
     for line, model in zip(lines[2:4], ("ubm", "pbm"), strict=True):
         losses = [LOSSES[model, seed] for seed in (1, 2)]
-        mean, deviation = f"{np.mean(losses):.4f}", f"{np.std(losses, ddof=1):.4f}"
-        assert line == [model, "2", mean, "±", deviation, f"-{mean}", "±", deviation]
+        mean, (low, high) = f"{np.mean(losses):.4f}", sorted(f"{loss:.4f}" for loss in losses)
+        of_losses, of_test = [mean, f"({low},", f"{high})"], [f"-{mean}", f"(-{high},", f"-{low})"]
+        assert line == [model, "2", *of_losses, *of_test]
     assert printed(sweep, "test/ll").index("ubm") < printed(sweep, "test/ll").index("pbm")
     assert "job 4 failed\n" in printed(sweep) and "4 finished, 1 failed" in printed(sweep)
     (sweep / "4/job.log").touch()

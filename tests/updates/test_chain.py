@@ -10,7 +10,7 @@ from refusals import refuses
 import clickexp
 from clickexp.cli.update import words_of
 from clickexp.errors import ConfigError, DataError
-from clickexp.export.tables import export
+from clickexp.export.export import export
 from clickexp.runs.store import IDS, MODEL, SHARED
 from clickexp.training.loop import Loop
 from clickexp.updates.seen import Seen

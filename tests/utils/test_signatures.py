@@ -8,6 +8,7 @@ from typing import Any, Literal, Optional
 
 import numpy as np
 import pytest
+import yaml
 from flax import nnx
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
@@ -238,16 +239,29 @@ VALUES = [
     "x.y/z-1",
 ]
 VALUES += ["", "a: b"]
+NESTED = [
+    [None, "2025-04-05"],
+    ["Gr\xf6\xdfe", "a, b"],
+    {"bad": 0, "very good": 1.5},
+    {"name": "\xe9"},
+]
 
 
-@pytest.mark.parametrize("value", [*VALUES, 7, None, True, [None, "2025-04-05"]])
+@pytest.mark.parametrize("value", [*VALUES, 7, None, True, *NESTED])
 def test_options_become_overrides_of_the_same_value(value):
     """As Hydra's parser reads them."""
-    (key, text), *others = flat_options({"columns": {"rank": value}})
-    assert not others
+    key, (_, text) = "columns.rank", next(flat_options({"grades": value}))
     override = OverridesParser.create().parse_override(f"dataset.{key}={for_hydra(text)}")
     found = override.value()
     assert value == (found.text if isinstance(found, QuotedString) else found)
+
+
+def test_mappings_with_other_keys_are_text_in_yaml():
+    """Hydra's grammar has keys of ASCII letters, without quotes."""
+    grades = {"gr\xf6\xdfer": 1, 'so "la la"': 0}
+    _, text = next(flat_options({"grades": grades}))
+    found = OverridesParser.create().parse_override(f"dataset.grades={for_hydra(text)}").value()
+    assert yaml.safe_load(found) == grades
 
 
 def test_grades_stay_whole():

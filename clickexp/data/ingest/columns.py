@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
+import yaml
+
 from clickexp.data.ingest.times import TimeForm
 from clickexp.data.schema import COLUMNS, MADE, Column
 from clickexp.errors import DataError
@@ -66,6 +68,10 @@ _CLICKS = "; null_is_no_click=true takes a missing one for no click"
 _GRADES = "; words have numbers by an option, such as 'grades={bad: 0, good: 1}'"
 
 
+Grades = Mapping[str, float] | str | None
+"""Numbers of words, or such a mapping in YAML, since Hydra's keys have ASCII letters alone."""
+
+
 class ValueForms(NamedTuple):
     """Options of readers about how values are written.
 
@@ -78,7 +84,7 @@ class ValueForms(NamedTuple):
 
     time_format: str | None = None
     time_zone: str | None = None
-    grades: Mapping[str, float] | None = None
+    grades: Grades = None
     null_is_no_click: bool = False
 
     def time(self) -> Field:
@@ -96,8 +102,11 @@ class ValueForms(NamedTuple):
 
     def labels(self) -> Column:
         """Returns how labels are read; DataError for a grade that is no number of a word."""
-        words = {}
-        for word, number in (self.grades or {}).items():
+        grades: Any = self.grades or {}
+        if isinstance(grades, str):
+            grades = yaml.safe_load(grades)
+        words, grades = {}, grades if isinstance(grades, Mapping) else {grades: None}
+        for word, number in grades.items():
             is_number = isinstance(number, int | float) and math.isfinite(number)
             if not isinstance(word, str) or not is_number:
                 given = f"grades has {word!r}: {number!r}"
@@ -123,26 +132,32 @@ def named_columns(
     if wrong := [key for key in columns or {} if not isinstance(key, str)]:
         raise DataError(f"columns has the key {wrong[0]!r}. Keys are text; write '{wrong[0]}'.")
     names: dict[str, str | None] = {key: key for key in keys}
-    stated = {key: value for key, value in (columns or {}).items() if isinstance(value, Mapping)}
-    _check_known({key: name for key, name in (columns or {}).items() if key not in stated}, names)
-    names |= {key: value for key, value in (columns or {}).items() if key not in stated}
+    called = dict(columns or {})
+    stated = {key: called.pop(key) for key in [*called] if isinstance(called[key], Mapping)}
+    _check_known(called, names)
+    names |= called
     extra = {}
     for key, options in stated.items():
         if key in names or key in COLUMNS:
             raise DataError(
                 f"columns.{key} is {dict(options)}. Give its name in the file, or another key."
             )
-        check_keys(f"columns.{key}", options, _KEYS)
+        extra[key] = _declared(key, options)
         names[key] = options.get("name", key)
-        extra[key] = Column(
-            key, **{"dtype": "float32", **{k: v for k, v in options.items() if k != "name"}}
-        )
-        if extra[key].dtype != extra[key].batch_type:
-            raise DataError(
-                f"columns.{key} has dtype {extra[key].dtype}. Batches hold 32 bits: give {extra[key].batch_type}, "
-                "for ids numbered from 0, or scaled numbers."
-            )
     return names, extra
+
+
+def _declared(key: str, options: Mapping[str, Any]) -> Column:
+    """The extra column that an option declares."""
+    check_keys(f"columns.{key}", options, _KEYS)
+    stated = {name: value for name, value in options.items() if name != "name"}
+    column = Column(key, **{"dtype": "float32", **stated})
+    if column.dtype != column.batch_type:
+        raise DataError(
+            f"columns.{key} has dtype {column.dtype}. Batches hold 32 bits: give {column.batch_type}, "
+            "for ids numbered from 0, or scaled numbers."
+        )
+    return column
 
 
 def _check_known(columns: Mapping[str, Any], names: Mapping[str, Any]) -> None:

@@ -22,6 +22,8 @@ _MOST = (
 )
 NULL_IS_NO_CLICK = "null_is_no_click"
 """The option of readers that take a missing click for none, which their remedy of one names."""
+_MAY_LACK = {"label": "label", "labels": "labels", "times": "time", "seen": "seen"}
+"""The keys of columns without which a log is read, too."""
 _SHOWN = 3
 """Places and values of a kind that are named."""
 
@@ -163,12 +165,17 @@ class Faults:
             log.note(kind, rows.count)
 
     def _needed(self) -> dict[str, str]:
-        """Options that a reader has for missing clicks, where these are those of more than half of the rows."""
+        """Options that leave no faults of a kind that more than half of the rows have, where there are any."""
+        options = {}
         for (name, remedy), kind in self._kinds.items():
-            is_missing = name.startswith("missing_") and NULL_IS_NO_CLICK in remedy
-            if is_missing and 2 * kind.count > self.rows:
-                return {NULL_IS_NO_CLICK: "true"}
-        return {}
+            what, _, column = name.partition("_")
+            if 2 * kind.count <= self.rows:
+                continue
+            if what == "missing" and NULL_IS_NO_CLICK in remedy:
+                options[NULL_IS_NO_CLICK] = "true"
+            elif what == "invalid" and column in _MAY_LACK:
+                options[f"columns.{_MAY_LACK[column]}"] = "null"
+        return options
 
     def _are_most(self) -> bool:
         """Whether more than half of the rows have some kind of fault, so that the log is another one without them."""
@@ -186,7 +193,7 @@ class Faults:
             end = "invalid=drop leaves out what is faulty, and counts it."
         elif options:
             stated = " ".join(f"{key}={value}" for key, value in options.items())
-            end = f"The log seems to need {stated}; what is faulty then is said next."
+            end = f"To go on without the most of them: {stated}. What is faulty then is said next."
         return FaultyLogError(lines, end, options)
 
 

@@ -3,12 +3,11 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated
 
 import numpy as np
 import polars as pl
 
-from clickexp.data.encoding import FEATURES, FeatureSettings, Names
+from clickexp.data.encoding import FEATURES, FeatureSettings, Missing, Names
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.lists import Lists, Values
@@ -20,9 +19,7 @@ from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
 from clickexp.data.schema import CATEGORY, COLUMNS, Column, SourceLocation
 from clickexp.errors import DataError
-from clickexp.utils.bounds import OneOf
 
-Missing = Annotated[str, OneOf("mean", "zero", "indicator")]
 _ANY = Field("iufbU", "features are numbers, true or false, or text")
 _NUMBERS = (
     "features are finite numbers, true or false; text is declared: {name}={{dtype: category}}"
@@ -66,7 +63,7 @@ class FeatureColumns:
     def __init__(
         self,
         features: Sequence[str] | None,
-        missing: str | None,
+        missing: Missing | None,
         standardize: bool,
         declared: Mapping[str, Column],
         taken: Collection[str],
@@ -87,7 +84,8 @@ class FeatureColumns:
                 )
         if len({*names}) < len(names) or features == []:
             raise DataError(f"features is {names}. Give names of columns, each of them once.")
-        self._given, self._missing, self._standardize = features, missing, standardize
+        self._given, self._standardize = features, standardize
+        self._missing: Missing | None = missing
         self._by_row = by_row
         self._declared = dict(declared)
         self.free = [name for name in names if name not in declared and name != FEATURES]
@@ -157,7 +155,7 @@ class FeatureColumns:
         if self._made:
             log.features_of = FeatureSettings(
                 columns=self._made,
-                missing=self._missing,  # pyright: ignore[reportArgumentType]  # one of these
+                missing=self._missing,
                 standardize=self._standardize,
             )
 

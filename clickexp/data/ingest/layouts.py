@@ -155,11 +155,7 @@ class Layout(NamedTuple):
         read = {*self.columns.values(), *_READ[self.format]}
         unread = [name for name in present if name not in read]
         rest = f"; not read: {', '.join(unread)}" if unread else ""
-        stated = " ".join([f"format={self.format}", *(f"{k}={v}" for k, v in self.options.items())])
-        return (
-            f"layout: {ROWS[self.format]}, by the names of columns: {', '.join(taken)}{rest}. "
-            f"To say so, or otherwise: {stated}"
-        )
+        return f"layout: {ROWS[self.format]}, by the names of columns: {', '.join(taken)}{rest}"
 
 
 def guess(columns: Mapping[str, Kind]) -> Layout | None:
@@ -180,6 +176,21 @@ def guess(columns: Mapping[str, Kind]) -> Layout | None:
 def guessed_columns(format: str, columns: Mapping[str, Kind]) -> dict[str, str]:
     """Returns the names of the columns of a table for the keys of a format, where there is one likely name."""
     return next((each.find(columns) for each in _PATTERNS if each.format == format), {})
+
+
+def likeliest(columns: Mapping[str, Kind]) -> dict[str, str]:
+    """Returns options of the format whose columns a table has most of; NAME stands for what it needs and lacks.
+
+    Args:
+        columns: The kind of each column by its name.
+    """
+    tried = [(each, each.find(columns)) for each in _PATTERNS[1:]]
+    pattern, found = max(tried, key=lambda each: len(each[1]))
+    needed = {*pattern.names} - {*pattern.optional} | {"query"}
+    lacking = [key for key in pattern.names if key in needed - {*found}]
+    stated = {key: name for key, name in found.items() if key != name}
+    stated |= dict.fromkeys(lacking, "NAME")
+    return {"format": pattern.format, **{f"columns.{key}": name for key, name in stated.items()}}
 
 
 def needed(format: str) -> str:

@@ -12,13 +12,31 @@ from clickexp.data.ingest.times import TEXT
 from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation
+from clickexp.utils.lengths import from_lengths
 
 Values = np.ndarray | pl.Series
 
 _TRUTH = {"true": "1", "false": "0"}
 _WORDS_OF_TRUTH = {
-    **dict.fromkeys(("true", "t", "yes", "y", "wahr", "vrai", "vero", "verdadero"), "1"),
-    **dict.fromkeys(("false", "f", "no", "n", "falsch", "faux", "falso"), "0"),
+    **dict.fromkeys(
+        (
+            "true",
+            "t",
+            "yes",
+            "y",
+            "wahr",
+            "ja",
+            "j",
+            "vrai",
+            "oui",
+            "vero",
+            "verdadero",
+            "si",
+            "sí",
+        ),
+        "1",
+    ),
+    **dict.fromkeys(("false", "f", "no", "n", "falsch", "nein", "faux", "non", "falso"), "0"),
 }
 """Words for true and false, as databases and spreadsheets write them, where a column holds nothing else."""
 _ANY = {pl.String(): "", pl.Boolean(): False}
@@ -155,7 +173,7 @@ class Lists:
 
     def padded(self, ranks: int, schema: Mapping[str, Column] = COLUMNS) -> dict[str, np.ndarray]:
         """The columns as arrays, `[lists, ranks]` where they are per document, and the lengths."""
-        shown = np.arange(ranks) < self.lengths[:, None]
+        shown = from_lengths(self.lengths, ranks)
         arrays = {name: np.asarray(values) for name, values in self.sessions.items()}
         for name, values in self.documents.items():
             listed = np.asarray(values)

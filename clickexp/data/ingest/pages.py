@@ -39,12 +39,18 @@ def whole_sessions(blocks: Iterable[Rows]) -> Iterator[Rows]:
     for rows in filter(len, blocks):
         rows = rows if held is None else pl.concat([held, rows])
         page = rows["session"].rle_id()
-        cut = int(page.search_sorted(page[-1]))
+        cut = int(np.searchsorted(page.to_numpy(), page[-1]))
         if cut:
             yield rows[:cut].with_columns(page=page[:cut])
         held = rows[cut:]
     if held is not None:
         yield held.with_columns(page=pl.lit(0, pl.UInt32))
+
+
+def starts_of(rows: Rows) -> np.ndarray:
+    """The first row of each page, where the rows of a page stand together."""
+    page = rows["page"].to_numpy()
+    return np.flatnonzero(np.append(True, page[1:] != page[:-1])[: len(page)])
 
 
 def gathered(
@@ -111,8 +117,8 @@ class Pages:
         Raises:
             ApartError: A session has had rows before.
         """
-        begun, earlier = rows.filter(rows["page"].is_first_distinct()), len(self.sessions)
-        numbers = self.sessions.ids(keys_of(begun["session"]))
+        begun, earlier = rows["session"].gather(starts_of(rows)), len(self.sessions)
+        numbers = self.sessions.ids(keys_of(begun))
         if (numbers != earlier + np.arange(1, len(begun) + 1)).any():
             raise ApartError
         if not rows["state"].max():
@@ -131,10 +137,13 @@ class Pages:
 
     def _merged(self, rows: Rows) -> Rows:
         """One row per rank of each page, without pages that contradict themselves."""
-        spoilt = self._differing(rows)
-        rows = rows.sort("page", "rank", maintain_order=True)
-        again = (rows["page"] == rows["page"].shift()) & (rows["rank"] == rows["rank"].shift())
-        again = again.fill_null(False)
+        same_page = (rows["page"] == rows["page"].shift()).fill_null(False)
+        spoilt = self._differing(rows, same_page)
+        if (
+            same_page & (rows["rank"] < rows["rank"].shift())
+        ).any():  # rarely, and to sort copies all
+            rows = rows.sort("page", "rank", maintain_order=True)  # pages ascend before, too
+        again = same_page & (rows["rank"] == rows["rank"].shift())
         if again.any():
             spoilt += self._contradicting(rows, again)
             clicks, starts = rows["click"].to_numpy(), np.flatnonzero(~again.to_numpy())
@@ -147,9 +156,8 @@ class Pages:
             self._log.note("merged_rows_of_two_click_values", copies[kept & both].sum())
         return rows.filter(~rows["page"].is_in(_joined(spoilt))) if spoilt else rows
 
-    def _differing(self, rows: Rows) -> list[pl.Series]:
+    def _differing(self, rows: Rows, same_page: pl.Series) -> list[pl.Series]:
         """The pages with two values of what is one per session."""
-        same_page = (rows["page"] == rows["page"].shift()).fill_null(False)
         remedy = "a session is one result page: give every page its own session"
         spoilt = []
         for name in self._per_session:

@@ -180,19 +180,22 @@ class SourceTable(ABC):
     def batches(self, keys: Iterable[str] | None = None) -> Iterator[Batch]:
         """The columns of these keys, default all."""
         wanted = [*(keys or self.columns)]
-        made = {key for key, leaf in self.columns.items() if leaf.column in ("", *self._folders)}
-        counted = self._folded[:1] or [key for key in self.columns if key not in made][:1]
-        columns = {key: self.columns[key] for key in (*wanted, *counted)}
-        stored = {key: leaf for key, leaf in columns.items() if key not in made}
+        stored = [key for key in self.columns if not self._is_stated(key)]
+        counted = self._folded[:1] or stored[:1]
+        read = {key: self.columns[key] for key in (*wanted, *counted) if key in stored}
         try:
-            for batch in self._batches(stored):
+            for batch in self._batches(read):
                 rows = next((len(values) for values in batch.columns.values()), 0)
-                for key in made.intersection(wanted):
-                    batch.columns[key] = self._made(key, rows)
+                for key in filter(self._is_stated, wanted):
+                    batch.columns[key] = self._stated(key, rows)
                 batch = self._unfolded(batch) if self._folded else batch
                 yield batch._replace(columns={key: batch.columns[key] for key in wanted})
         except _UNREADABLE as error:
             raise self._unreadable(error) from error
+
+    def _is_stated(self, key: str) -> bool:
+        """Whether the file itself lacks a column, which a folder states, or whose values are missing."""
+        return self.columns[key].column in ("", *self._folders)
 
     def _is_folded(self, key: str, leaf: Leaf) -> bool:
         """Whether cells hold lists of documents; of vectors, lists of lists."""
@@ -203,8 +206,8 @@ class SourceTable(ABC):
         """Reads the file as if it had a column without values."""
         self.columns[key], self.layout[key] = Leaf("", (), pa.null()), "nothing"
 
-    def _made(self, key: str, rows: int) -> pl.Series:
-        """The values of a column that the file itself does not have."""
+    def _stated(self, key: str, rows: int) -> pl.Series:
+        """The values of such a column."""
         value = self._folders.get(self.columns[key].column)
         dtype = pl.List(pl.Float64) if self.fields[key].per_document else pl.String
         return pl.repeat(value, rows, eager=True, dtype=dtype)
@@ -267,17 +270,27 @@ class SourceTable(ABC):
             return DataError(str(self.source.error(what, remedy)), options)
         if (remedy := _remedy(present)) is not None:
             return self.source.error(what, remedy)
-        taken = {name for key, name in self._names.items() if key not in missing}
-        free = {name: kind for name, kind in kinds.items() if name not in taken}
-        likely, remedies, options = guessed_columns(format, free), [], {}
-        for key, name in missing.items():
-            meant = " to one of them"
-            if (found := likely.get(key) or _nearest(str(name), free)) is not None:
-                options[f"columns.{key}"], meant = found, f", perhaps to {found!r}"
+        names = self._likely_names(missing, kinds, format)
+        remedies = []
+        for key in missing:
+            meant = f", perhaps to {names[key]!r}" if key in names else " to one of them"
             optional = "" if key in required else ", or to null"
             remedies.append(f"set columns.{key}{meant}{optional}")
-        told = options if len(options) == len(missing) else {}
-        return DataError(str(self.source.error(what, "; ".join(remedies))), told)
+        options = {f"columns.{key}": name for key, name in names.items()}
+        remedy = "; ".join(remedies)
+        return DataError(
+            str(self.source.error(what, remedy)), options if len(names) == len(missing) else {}
+        )
+
+    def _likely_names(
+        self, missing: Mapping[str, str | None], kinds: Mapping[str, Kind], format: str
+    ) -> dict[str, str]:
+        """The names that columns seem to have, by key, of those that no other column has."""
+        taken = {name for key, name in self._names.items() if key not in missing}
+        free = {name: kind for name, kind in kinds.items() if name not in taken}
+        likely = guessed_columns(format, free)
+        names = {key: likely.get(key) or _nearest(str(name), free) for key, name in missing.items()}
+        return {key: name for key, name in names.items() if name is not None}
 
     def _leaf(self, name: str, schema: pa.Schema) -> Leaf | None:
         if name in schema.names:
@@ -333,13 +346,9 @@ class TypedTable(SourceTable):
             if "U" in field.kinds and is_any(values, _BINARY):
                 cast = _text_of_bytes(self.columns[key].column, is_any(kind, _LISTS))
             raise self.source.error(f"{key} has type {kind}", f"{field.rule}{cast}")
-        if "U" in field.kinds and types.is_uint64(values):  # as 64-bit keys, 2^64 - 1 would be -1
-            return "unsigned numbers"
-        if types.is_timestamp(values):
-            return "times" if values.tz is None else "times in a time zone"
-        if types.is_date(values):
-            return "dates"
-        return "text" if is_text else "numbers"
+        # as 64-bit keys, 2^64 - 1 would be -1
+        is_key = "U" in field.kinds and types.is_uint64(values)
+        return "unsigned numbers" if is_key else _content(values)
 
     def _converted(self, key: str, values: pl.Series) -> pl.Series:
         """The values of a column in a type that its field is read from."""
@@ -350,6 +359,15 @@ class TypedTable(SourceTable):
             to_float = pl.element().cast(pl.Float64)
             return values.list.eval(to_float) if is_list else values.cast(pl.Float64)
         return values
+
+
+def _content(values: pa.DataType) -> str:
+    """Returns what values of a type are, as in `SourceTable.layout`."""
+    if pa.types.is_timestamp(values):
+        return "times" if values.tz is None else "times in a time zone"
+    if pa.types.is_date(values):
+        return "dates"
+    return "text" if is_any(values, _TEXT) else "numbers"
 
 
 def _text_of_bytes(name: str, is_list: bool) -> str:

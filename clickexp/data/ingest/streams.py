@@ -44,14 +44,3 @@ def opened(file: Path) -> Iterator[Stream]:
             return
         with pa.CompressedInputStream(stored, codec) as content:
             yield Stream(content, stored, size)
-
-
-def read_text(file: Path) -> str:
-    """Returns the whole text of a file.
-
-    Raises:
-        OSError: The file cannot be read.
-        UnicodeDecodeError: It is not UTF-8.
-    """
-    with opened(file) as stream:
-        return stream.content.read().decode("utf-8")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns, needed
+from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns, likeliest, needed
 from clickexp.data.ingest.source_table import TextForm
 from clickexp.data.ingest.tables import open_tables
 from clickexp.errors import DataError
@@ -99,7 +99,8 @@ def detect(
         tables = "; ".join(f"format={each} has {ROWS[each]}: {needed(each)}" for each in ROWS)
         raise DataError(
             f"{path}: the columns {', '.join(kinds)} do not show the layout. {tables}. Name those that are called "
-            "otherwise, as in format=impressions columns.document=NAME."
+            "otherwise.",
+            likeliest(kinds),
         )
     return Detected(
         layout.format,
@@ -113,13 +114,11 @@ def _check_rows_without_pages(path: Path, kinds: Mapping[str, Kind]) -> None:
     found = guessed_columns("impressions", kinds)
     if not found.keys() >= {"document", "rank", "click"}:
         return
-    named = [f"columns.{key}={name}" for key, name in found.items() if key != name]
-    stated = " ".join(["format=impressions", *named])
-    alone = "" if "query" in found else " pair_key=document"
+    alone = "columns.session=null" if "query" in found else "columns.session=null pair_key=document"
     raise DataError(
         f"{path}: {ROWS['impressions']}, but no column among {', '.join(kinds)} is called as result pages are. "
-        f"Name it: {stated} columns.session=NAME. Where each row is a page alone, as in logs of bandits: "
-        f"{stated} columns.session=null{alone}."
+        f"Name it; where each row is a page alone, as in logs of bandits, set {alone}.",
+        likeliest(kinds),
     )
 
 

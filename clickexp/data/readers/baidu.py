@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clickexp.data.encoding import FEATURES
+from clickexp.data.encoding import FEATURES, Missing
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field, named_columns
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.faults import Faults, Invalid
-from clickexp.data.ingest.features import FeatureColumns, Missing
+from clickexp.data.ingest.features import FeatureColumns
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.parquet_table import ParquetTable
 from clickexp.data.ingest.source_table import Batch, SourceTable

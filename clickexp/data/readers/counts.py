@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.columns import ANY_ID, Decimal, Field, ValueForms, named_columns
+from clickexp.data.ingest.columns import ANY_ID, Decimal, Field, Grades, ValueForms, named_columns
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds
@@ -28,12 +28,13 @@ _MEAN = (
     "ranks are integers; a mean over impressions mixes the clicks of several ranks: export counts by rank, or single "
     "impressions, which dataset=impressions reads"
 )
+_COUNTS = "impressions and clicks are integers from 0"
 _FIELDS: dict[str, Column | Field] = {
     "query": ANY_ID._replace(per_document=False),
     "document": ANY_ID._replace(per_document=False),
     "rank": Column("rank", "int32", per="session"),
-    "impressions": Column("impressions", "int64", per="session", least=0),
-    "clicks": Column("clicks", "int64", per="session", least=0),
+    "impressions": Column("impressions", "int64", per="session", least=0, rule=_COUNTS),
+    "clicks": Column("clicks", "int64", per="session", least=0, rule=_COUNTS),
     "label": replace(COLUMNS["labels"], name="label", per="session"),
 }
 _REQUIRED = ("document", "rank", "impressions", "clicks")
@@ -51,7 +52,7 @@ def open_counts(
     encoding: str | None = None,
     decimal: Decimal | None = None,
     first_rank: FirstRank = 1,
-    grades: Mapping[str, float] | None = None,
+    grades: Grades = None,
     null_is_no_click: bool = False,
     pair_key: str = "query_document",
     seed: Seed = 0,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clickexp.data.encoding import FEATURES
+from clickexp.data.encoding import FEATURES, Missing
 from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     ANY_ID,
@@ -17,13 +17,14 @@ from clickexp.data.ingest.columns import (
     TIME,
     Decimal,
     Field,
+    Grades,
     Normalize,
     ValueForms,
     id_field,
     named_columns,
 )
 from clickexp.data.ingest.faults import Invalid
-from clickexp.data.ingest.features import FeatureColumns, Missing
+from clickexp.data.ingest.features import FeatureColumns
 from clickexp.data.ingest.lists import Lists, Values, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.pages import (
@@ -35,6 +36,7 @@ from clickexp.data.ingest.pages import (
     Pages,
     Rows,
     gathered,
+    starts_of,
     whole_sessions,
 )
 from clickexp.data.ingest.shown import (
@@ -94,7 +96,7 @@ def open_impressions(
     first_rank: FirstRank = 1,
     time_format: str | None = None,
     time_zone: str | None = None,
-    grades: Mapping[str, float] | None = None,
+    grades: Grades = None,
     null_is_no_click: bool = False,
     features: Sequence[str] | None = None,
     missing: Missing | None = None,
@@ -256,11 +258,11 @@ class _Reading:
             blocks = gathered(blocks, self._log.scratch, self._log.note)
         for block in whole_sessions(blocks):
             rows = pages.sound(block)
-            lists = from_one(self._lists(rows), self._first_rank, self._place)
+            starts = starts_of(rows)
+            lists = from_one(self._lists(rows, starts), self._first_rank, self._place)
             lists = lists.down_to(positions, self._log)
             if len(lists.lengths):
-                first = rows["place"].filter(rows["page"].is_first_distinct())
-                self.checks.extent.add(lists.lengths, self, first.to_numpy())
+                self.checks.extent.add(lists.lengths, self, rows["place"].to_numpy()[starts])
                 lists = self._made.encoded(lists, self._log, self._place)
                 self.lists.append(self._ids.number(lists))
         self._log.tables = self._ids.tables
@@ -322,10 +324,8 @@ class _Reading:
         self._log.note(NOT_SEEN, int((~left).sum()))
         return left
 
-    def _lists(self, rows: Rows) -> Lists:
-        """The lists of pages whose rows are sorted by rank."""
-        begun = rows["page"].is_first_distinct()
-        starts = np.flatnonzero(begun.to_numpy())
+    def _lists(self, rows: Rows, starts: np.ndarray) -> Lists:
+        """The lists of pages that start at these rows, and are sorted by rank."""
         lengths = np.diff(np.append(starts, len(rows)))
         documents, sessions = {}, {}
         for name, column in self._columns.items():
@@ -338,5 +338,5 @@ class _Reading:
                     else np.zeros(0)
                 )
             else:
-                sessions[column.name] = rows[name].filter(begun)
+                sessions[column.name] = rows[name].gather(starts)
         return with_session_keys(Lists(lengths, documents, sessions))

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.data.encoding import FEATURES
+from clickexp.data.encoding import FEATURES, Missing
 from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
     Decimal,
     Field,
+    Grades,
     Normalize,
     ValueForms,
     id_field,
@@ -21,7 +22,7 @@ from clickexp.data.ingest.columns import (
 )
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.faults import Invalid
-from clickexp.data.ingest.features import FeatureColumns, Missing
+from clickexp.data.ingest.features import FeatureColumns
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
 from clickexp.data.ingest.shown import (
@@ -72,7 +73,7 @@ def open_lists(
     first_rank: FirstRank = 1,
     time_format: str | None = None,
     time_zone: str | None = None,
-    grades: Mapping[str, float] | None = None,
+    grades: Grades = None,
     null_is_no_click: bool = False,
     features: Sequence[str] | None = None,
     missing: Missing | None = None,

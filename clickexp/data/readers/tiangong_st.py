@@ -14,7 +14,7 @@ from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
-from clickexp.data.ingest.streams import read_text
+from clickexp.data.ingest.streams import opened
 from clickexp.data.log_files import also_compressed
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
@@ -107,7 +107,8 @@ def _find_files(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path
 def _parsed(file: Path, labelled: bool, location: SourceLocation) -> Lists:
     """The lists of the lines, with documents for ids."""
     try:
-        text = read_text(file).removesuffix("\n")
+        with opened(file) as stream:
+            text = stream.content.read().decode("utf-8").removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise location.error(f"cannot be read ({error})", "save it as UTF-8 text") from error
     labelled = labelled or text.partition("\n")[0].count("\t") == _FIELDS["labels"]

@@ -11,6 +11,8 @@ from clickexp.data.records import RECORDS, records_of
 from clickexp.data.schema import REQUIRED, Column
 from clickexp.data.shares.numbering import new_ids
 from clickexp.data.shares.reading import ReadShare
+from clickexp.utils.blocks import blocks
+from clickexp.utils.lengths import from_lengths
 
 _CHUNK = 1 << 16
 """Sessions that are written at a time."""
@@ -65,10 +67,10 @@ def write_share(shares: Sequence[ReadShare], number: int, pack: Pack) -> dict[st
     first = sum(share.part.count for share in shares[:number])
     sums = {}
     for name in [RECORDS, *(name for name in pack.columns if name not in REQUIRED)]:
-        blocks = _records(shares[number], pack, numbers)
+        rows = _records(shares[number], pack, numbers)
         if name != RECORDS:
-            blocks = _blocks(shares[number], pack, name, numbers.get(name))
-        sums[name] = write_rows(pack.folder / f"{name}.npy", first, blocks)
+            rows = _blocks(shares[number], pack, name, numbers.get(name))
+        sums[name] = write_rows(pack.folder / f"{name}.npy", first, rows)
     return sums
 
 
@@ -76,8 +78,8 @@ def _records(
     share: ReadShare, pack: Pack, numbers: Mapping[str, np.ndarray]
 ) -> Iterator[np.ndarray]:
     columns = [_blocks(share, pack, name, numbers.get(name)) for name in REQUIRED]
-    for blocks in zip(*columns, strict=True):
-        yield records_of(dict(zip(REQUIRED, blocks, strict=True)))
+    for chunk in zip(*columns, strict=True):
+        yield records_of(dict(zip(REQUIRED, chunk, strict=True)))
 
 
 def _blocks(
@@ -85,8 +87,7 @@ def _blocks(
 ) -> Iterator[np.ndarray]:
     """Yields a column of a share some sessions at a time, with numbers of the whole log, as the pack has it."""
     column, columns = pack.columns[name], share.columns()
-    for start in range(0, share.part.count, _CHUNK):
-        rows = slice(start, start + _CHUNK)
+    for rows in blocks(share.part.count, _CHUNK):
         lengths = columns["lengths"][rows]
         if name in columns:
             values = columns[name][rows]
@@ -99,6 +100,6 @@ def _blocks(
 
 def _padded(values: np.ndarray, lengths: np.ndarray, column: Column, ranks: int) -> np.ndarray:
     padded = np.full((len(values), ranks, *column.shape), column.padding, column.dtype)
-    shown = np.arange(values.shape[1]) < lengths[:, None]
+    shown = from_lengths(lengths, values.shape[1])
     padded[:, : values.shape[1]][shown] = values[shown]
     return padded

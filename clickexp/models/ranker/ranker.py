@@ -101,11 +101,7 @@ class Ranker(Model):
         key = self.noise() if self.noise else None
         masked = {**batch, "mask": mask, "clicks": batch["clicks"].astype(bool) & mask}
         losses = self.debias.loss(self.loss, scores, masked, self.learned, key)
-        return (
-            jnp.sum(losses) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
-            if aggregate
-            else losses
-        )
+        return self._mean(losses, mask) if aggregate else losses
 
     def examination(self) -> Array | None:
         """Returns the learned examination by position from 1, relative to the first; None where none is learned."""

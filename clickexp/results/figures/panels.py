@@ -9,11 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from clickexp.results.colors import BLACK, COLORS
-from clickexp.results.groups import Group
+from clickexp.results.groups import Group, over_runs
 from clickexp.results.metric_names import axis, uncapitalised
 from clickexp.runs.run import Run
 from clickexp.utils.escape import figure_text
-from clickexp.utils.statistics.means import Spread
 
 MARKERS = "osD^vP*X"
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
@@ -151,7 +150,7 @@ def forest(
 
 
 def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> None:
-    """Draws the mean over the runs of a group and their standard deviation, over epochs or seconds without compilation.
+    """Draws the mean over the runs of a group and its bounds, over epochs or seconds without compilation.
 
     Where some runs have ended, those that go on have a thin line each.
     """
@@ -166,11 +165,11 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
             continue
         shared = min(len(y) for _, y in curves)
         x = np.mean(np.stack([x[:shared] for x, _ in curves]), axis=0)
-        spread = Spread.of([y[:shared] for _, y in curves])
+        spread = over_runs([y[:shared] for _, y in curves])
         axes.plot(x, spread.mean, label=figure_text(group.name), **look(i))
         if len(curves) > 1:
             band: dict[str, Any] = {"color": COLORS[i], "alpha": 0.15, "linewidth": 0}
-            axes.fill_between(x, spread.mean - spread.sd, spread.mean + spread.sd, **band)
+            axes.fill_between(x, spread.low, spread.high, **band)
         later += [value for _, y in curves for value in y[1:]]
         for own, y in curves:
             thin: dict[str, Any] = {**look(i), "linewidth": 0.6, "alpha": 0.6}
@@ -199,9 +198,11 @@ def cost(
     """Draws a metric against what a group costs."""
     for i, (group, value) in enumerate(zip(groups, values, strict=True)):
         spread = group.spread(metric)
-        deviation = spread.sd if spread.count > 1 else 0
+        bounds = np.array([[spread.mean - spread.low], [spread.high - spread.mean]])
         look: dict[str, Any] = {"marker": MARKERS[i], "color": COLORS[i], "linestyle": "none"}
-        axes.errorbar(value, spread.mean, deviation, label=figure_text(group.name), **look)
+        axes.errorbar(
+            value, spread.mean, np.nan_to_num(bounds), label=figure_text(group.name), **look
+        )
     positive = [value for value in values if np.isfinite(value) and value > 0]
     if positive and max(positive) > _DECADE * min(positive):
         axes.set_xscale("log")

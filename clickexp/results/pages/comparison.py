@@ -18,7 +18,7 @@ from clickexp.results import metric_names
 from clickexp.results.colors import COLORS
 from clickexp.results.comparison import Comparison
 from clickexp.results.conclusion import conclusion
-from clickexp.results.groups import FEW_RUNS, Group, varying
+from clickexp.results.groups import Group, varying
 from clickexp.results.hyperparameters import commands, importances
 from clickexp.results.leaderboard import difference_texts, value_texts
 from clickexp.results.loading import Skipped
@@ -138,7 +138,7 @@ def _comparison(comparison: Comparison, group_at: dict[Group, int]) -> dict[str,
             for name in ("name", "choice", "warnings", "metrics", "leading")
         },
         "about": comparison.describe(),
-        "over": comparison.uncertainty,
+        "meaning": comparison.meaning,
         "conclusions": {group_at[group]: conclusion(comparison, group) for group in baselines},
         "optimized": searched,
         "importances": _rounded(
@@ -196,16 +196,17 @@ def _group(group: Group, run_at: dict[int, int], over: str) -> dict[str, Any]:
 
 
 def _value(group: Group, metric: str, over: str) -> list[float | None]:
-    """Mean, its uncertainty, and standard deviation over runs."""
+    """Mean, its uncertainty, and the bounds over runs."""
     spread = group.spread(metric)
-    return _rounded([spread.mean, group.uncertainty(metric, over), spread.sd], _MOST_DIGITS)
+    values = [spread.mean, group.uncertainty(metric, over), spread.low, spread.high]
+    return _rounded(values, _MOST_DIGITS)
 
 
 def _hint(group: Group, metric: str) -> list[str]:
     """Standard deviation and interval of a metric, and what they are over, in words."""
     spread, (low, high, over) = group.spread(metric), group.interval(metric)
     hints = []
-    if 1 < spread.count <= FEW_RUNS and over == group.repeats:
+    if group.is_few(spread) and over == group.repeats:
         values = [run.value(metric) for run in group.runs]
         listed = ", ".join(number(value) for value in values if value is not None)
         return [f"values over {group.repeats}: {listed}"]

@@ -22,5 +22,5 @@ def html(table: Table) -> str:
 def _cell(cell: str | Cell) -> str:
     if isinstance(cell, str):
         return html_text(cell)
-    deviation = f" ± {cell.deviation}" if cell.deviation else ""
+    deviation = f" {cell.deviation}" if cell.deviation else ""
     return _MARKS[cell.place].format(html_text(cell.text)) + cell.stars + deviation

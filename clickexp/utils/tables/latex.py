@@ -71,5 +71,5 @@ def _cell(cell: str | Cell) -> str:
     if cell.text == MISSING:
         return "--"
     stars = f"^{{{cell.stars}}}" if cell.stars else ""
-    deviation = rf" \pm {cell.deviation}" if cell.deviation else ""
+    deviation = f" {cell.deviation}".replace("±", r"\pm") if cell.deviation else ""
     return f"${_MARKS[cell.place].format(cell.text)}{stars}{deviation}$"

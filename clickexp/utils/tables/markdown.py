@@ -23,5 +23,5 @@ def markdown(table: Table) -> str:
 def _cell(cell: str | Cell) -> str:
     if isinstance(cell, str):
         return escape.markdown(cell)
-    deviation = f" ± {cell.deviation}" if cell.deviation else ""
+    deviation = f" {cell.deviation}" if cell.deviation else ""
     return _MARKS[cell.place].format(cell.text) + cell.stars.replace("*", r"\*") + deviation

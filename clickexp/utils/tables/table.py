@@ -10,7 +10,7 @@ class Cell:
 
     Attributes:
         text: The number as shown, or MISSING.
-        deviation: Its uncertainty as shown, if any.
+        deviation: Its uncertainty as shown, if any, with a sign: "± 0.002".
         place: 1 for the best of its column, 2 for the second, else 0.
         stars: Its significance.
     """

@@ -61,7 +61,7 @@ def terminal(
 
     def drawn(cell: str | Cell) -> Text:
         if isinstance(cell, Cell):
-            deviation = f" ± {cell.deviation}" if cell.deviation and deviations else ""
+            deviation = f" {cell.deviation}" if cell.deviation and deviations else ""
             return Text.assemble((cell.text, _STYLES[cell.place]), cell.stars, deviation)
         if names is None:
             return Text(cell)

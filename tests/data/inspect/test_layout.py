@@ -96,15 +96,24 @@ def test_structs_in_lists_are_lists_where_they_have_none(tmp_path):
 def test_what_is_read_besides_is_not_called_unread(tmp_path):
     header = "session,query,document,rank,click,label,price"
     found = detect(table(tmp_path, header, "1,1,1,1,1,1,1"), FORMATS)
-    assert "not read: price." in found.reason
+    assert found.reason.endswith("not read: price")
 
 
 def test_rows_of_bandits_say_what_a_page_may_be(tmp_path):
     file = table(tmp_path, "timestamp,item_id,position,click", "1,2,1,0")
-    with refuses(
-        DataError, "columns.rank=position columns.session=NAME", "columns.session=null pair"
-    ):
+    with refuses(DataError, "columns.session=null pair_key=document") as caught:
         detect(file, FORMATS)
+    names = {"columns.document": "item_id", "columns.rank": "position"}
+    unknown = {"columns.session": "NAME", "columns.query": "NAME"}
+    assert caught.value.options == {"format": "impressions", **names, **unknown}
+
+
+def test_unknown_names_are_asked_for_in_a_command(tmp_path):
+    with refuses(DataError, "do not show the layout", "session, query (optional)") as caught:
+        detect(table(tmp_path, "besuch,query,sku,platz,clicked", "1,1,1,1,1"), FORMATS)
+    known = {"columns.document": "sku", "columns.click": "clicked"}
+    unknown = {"columns.session": "NAME", "columns.rank": "NAME"}
+    assert caught.value.options == {"format": "impressions", **known, **unknown}
 
 
 EVENTS = {

@@ -73,29 +73,37 @@ def test_lists_take_the_same_options_and_a_list_of_clicks_may_be_missing(tmp_pat
     )
     with refuses(DataError, "clicks holds null", "null_is_no_click=true"):
         open_lists(tmp_path / "log.parquet", **options)
-    with refuses(DataError, "labels holds 'good'", "'grades={bad: 0, good: 1}'"):
+    with refuses(DataError, "labels holds 'good'", "'grades={bad: 0, good: 1}'") as caught:
         options.pop("grades")
         open_lists(tmp_path / "log.parquet", null_is_no_click=True, **options)
+    assert caught.value.options == {"columns.labels": "null"}
 
 
 def test_counts_without_clicks_have_none(tmp_path):
     (tmp_path / "log.csv").write_text(
         "query,document,rank,impressions,clicks,label\nq,a,1,5,2,good\nq,b,2,5,,bad\n"
     )
-    options = {"null_is_no_click": True, "grades": {"bad": 0, "good": 3}}
+    options = {"null_is_no_click": True, "grades": "{bad: 0, good: 3}"}  # in YAML
     dataset = open_counts(tmp_path / "log.csv", **options)
     assert values(dataset, "clicks").sum() == 2
     assert np.bincount(values(dataset, "labels").ravel().astype(int)).tolist() == [5, 0, 0, 5]
 
 
-@pytest.mark.parametrize("grades", [{"bad": "low"}, {1: 0}, {"bad": float("nan")}])
+@pytest.mark.parametrize("grades", [{"bad": "low"}, {1: 0}, {"bad": float("nan")}, "good"])
 def test_grades_are_numbers_of_words(tmp_path, grades):
     write(rows(), tmp_path / "log.csv")
     with refuses(DataError, "grades", "{bad: 0, good: 1}"):
         open_impressions(tmp_path / "log.csv", grades=grades)
 
 
-TRUTH = [("WAHR", "FALSCH"), ("t", "f"), ("Yes", "No"), ("VRAI", "FAUX"), ("true", "false")]
+TRUTH = [
+    ("WAHR", "FALSCH"),
+    ("t", "f"),
+    ("Yes", "No"),
+    ("ja", "Nein"),
+    ("oui", "non"),
+    ("S\xed", "no"),
+]
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])

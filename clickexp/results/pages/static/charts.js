@@ -26,14 +26,17 @@ function curve(group, x, [mean, low, high], bars = false) {
   return [band, line];
 }
 
-// mean and standard deviation
+// mean and its 95% interval; of two or three values the lowest and the highest
 function spread(values) {
   const mean = values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
-  return [mean, values.length > 1 ? Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1)) : null];
+  if (values.length < 2) return [mean, null, null];
+  if (values.length <= 3) return [mean, Math.min(...values), Math.max(...values)];
+  const sd = Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1));
+  const half = (D.quantiles[values.length - 2] ?? 1.96) * sd / Math.sqrt(values.length);
+  return [mean, mean - half, mean + half];
 }
 
-// mean of the difference at each rank, over runs of the same seed on the same test set, with its 95% interval; of up to
-// three runs the lowest and the highest value
+// mean of the difference at each rank and its bounds, over runs of the same seed on the same test set
 function differences(group, base, name) {
   const pairs = group.runs.flatMap((run) => base.runs.filter((other) => other.seed === run.seed && other.testSet === run.testSet)
     .map((other) => [run.perRank[name], other.perRank[name]])).filter(([own, other]) => own && other);
@@ -41,11 +44,7 @@ function differences(group, base, name) {
   return means.map((mean, at) => {
     const values = pairs.map(([own, other]) => (known(own[at]) && known(other[at]) ? own[at] - other[at] : null)).filter(known);
     if (!values.length) return [known(mean) && known(base.perRank[name][0][at]) ? mean - base.perRank[name][0][at] : null, null, null];
-    const [middle, sd] = spread(values);
-    if (!known(sd)) return [middle, null, null];
-    if (values.length <= 3) return [middle, Math.min(...values), Math.max(...values)];
-    const half = (D.quantiles[values.length - 2] ?? 1.96) * sd / Math.sqrt(values.length);
-    return [middle, middle - half, middle + half];
+    return spread(values);
   });
 }
 
@@ -68,7 +67,7 @@ function perRank(id, name, difference) {
   chart(id, traces, layout("Rank", title, { xaxis: { dtick: traces.some((trace) => trace.x.length > 50) ? undefined : 1 }, yaxis, uirevision: `${name}${Boolean(base)}` }));
 }
 
-// mean and standard deviation over runs as far as all go, and a thin line for each that goes on
+// mean and its bounds over runs as far as all go, and a thin line for each that goes on
 function learned(group, runs, name, over) {
   if (!runs.length) return [];
   const shared = Math.min(...runs.map((run) => run.curves[name].length));
@@ -79,18 +78,18 @@ function learned(group, runs, name, over) {
   const points = overRuns(name);
   const line = {
     ...own, x, y: points.map(([mean]) => mean), mode: shared > 1 ? "lines" : "markers", line: { color, dash, width: 2 }, marker: { color },
-    customdata: points.map(([, sd]) => (known(sd) ? ` ± ${sd.toPrecision(2)} over ${runs.length} runs` : "")),
+    customdata: points.map(([, low, high]) => (known(low) ? ` (${low.toFixed(4)}, ${high.toFixed(4)}) over ${runs.length} runs` : "")),
     hovertemplate: `%{x}: %{y:.4f}%{customdata}<extra>${escaped(group.name)}</extra>`,
   };
   const rest = runs.filter((run) => run.curves[name].length > shared).map((run) => ({
     ...own, x: run.curves[over].slice(shared - 1), y: run.curves[name].slice(shared - 1), mode: "lines", line: { color, dash, width: 1 }, opacity: 0.6, showlegend: false,
     hovertemplate: `%{x}: %{y:.4f}<extra>${escaped(group.name)}, seed ${run.seed}</extra>`,
   }));
-  const banded = points.map((point, at) => [x[at], ...point]).filter(([, , sd]) => known(sd));
+  const banded = points.map((point, at) => [x[at], ...point]).filter(([, , low]) => known(low));
   if (!banded.length) return [line, ...rest];
   const band = {
     ...own, x: [...banded, ...[...banded].reverse()].map(([at]) => at),
-    y: [...banded.map(([, mean, sd]) => mean + sd), ...banded.map(([, mean, sd]) => mean - sd).reverse()],
+    y: [...banded.map(([, , , high]) => high), ...banded.map(([, , low]) => low).reverse()],
     fill: "toself", fillcolor: translucent(color), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip",
   };
   return [band, line, ...rest];
@@ -108,12 +107,12 @@ function learning() {
 function cost() {
   const [name, over] = [$("cost-metric").value, $("cost-over").value];
   const points = visible().filter((group) => known(group[over]) && known(group.values[name]?.[0]));
-  const sd = (group) => group.values[name][2] ?? 0;
+  const bar = (end) => (group) => Math.abs((group.values[name][end] ?? group.values[name][0]) - group.values[name][0]);
   const hover = (group) => `${escaped(group.name)}<br>${escaped(metric(name).short)} ${textsOf(group, name)[0]}<br>${over === "seconds" ? `${seconds(group[over])} s, and ${seconds(group.compiling)} s compiling` : `${shown(group[over])} parameters`}`;
   const scatter = (groups, own) => ({
     x: groups.map((group) => group[over]), y: groups.map((group) => group.values[name][0]), mode: "markers",
     text: groups.map(hover), hoverinfo: "text", ...own,
-    error_y: { array: groups.map(sd), thickness: 1, width: 3, color: own.marker.color, visible: groups.some(sd) },
+    error_y: { array: groups.map(bar(3)), arrayminus: groups.map(bar(2)), thickness: 1, width: 3, color: own.marker.color, visible: groups.some(bar(3)) },
   });
   const others = points.filter((group) => !state.slots.has(group));
   const traces = others.length ? [scatter(others, { name: "others", marker: { color: "#8b949e", size: 6, opacity: 0.6 } })] : [];
@@ -185,7 +184,7 @@ function against() {
     const found = others.map((group) => difference(group, one));
     return found.map(({ texts: [text, error], tested, verdict }) => {
       return `<td class="number ${verdict}" title="${tested ? escaped(pText(tested.p)) : ""}">${text}<span class="mark">${stars(tested)}</span>
-        <small>${error ? `± ${error} · ` : ""}${verdict}</small></td>`;
+        <small>${error ? `${error} · ` : ""}${verdict}</small></td>`;
     });
   });
   $("against").tHead.innerHTML = baseline ? `<tr><th scope="col">Model</th>${state.columns.map((one) => `<th scope="col" class="number">${escaped(metric(one).short)}${ARROWS[metric(one).direction + 1]}</th>`).join("")}</tr>` : "";
@@ -206,7 +205,7 @@ function forest(name, groups) {
     x: found.map(({ value }) => value), y: groups.map((_, at) => -at), mode: "markers",
     marker: { size: 9, color: groups.map((group, at) => (found[at].sure || !found[at].tested ? color(group) : css("--card"))), line: { width: 2, color: groups.map(color) } },
     error_x: { array: found.map(({ half }) => half ?? 0), visible: found.some(({ half }) => half > 0), thickness: 1.6, width: 4, color: css("--muted") },
-    hovertext: groups.map((group, at) => `${escaped(group.name)}<br>${found[at].texts.filter(Boolean).join(" ± ")}${found[at].tested ? `, ${escaped(pText(found[at].tested.p))}` : ""}`), hoverinfo: "text",
+    hovertext: groups.map((group, at) => `${escaped(group.name)}<br>${found[at].texts.filter(Boolean).join(" ")}${found[at].tested ? `, ${escaped(pText(found[at].tested.p))}` : ""}`), hoverinfo: "text",
   };
   const way = ["left is better", "", "right is better"][metric(name).direction + 1];
   const lines = groups.map((group) => broken(group).split("<br>").length);

@@ -51,7 +51,7 @@ function metricCell(group, name, { text: value, deviation, place, stars: marks }
   const hints = [...(group.hints[name] ?? [])];
   if (tested) hints.push(`${pText(tested.p)} against ${state.baseline.name}, over ${tested.unit}`);
   const mark = marks ? `<span class="mark">${marks}</span>` : "";
-  return `<td class="number ${place}" title="${escaped(hints.join("; "))}"><span>${value}</span>${mark}${deviation ? `<small>± ${deviation}</small>` : ""}</td>`;
+  return `<td class="number ${place}" title="${escaped(hints.join("; "))}"><span>${value}</span>${mark}${deviation ? `<small>${deviation}</small>` : ""}</td>`;
 }
 
 function columnList() {
@@ -153,7 +153,6 @@ function describe() {
     : units.length ? ` * p < ${D.significant}, ** p < 0.01 against ${state.baseline.name}: paired t-test over ${units.join(" or ")}, corrected by Holm's method for all rows.`
     : " No tests: they need runs with keep_values=true, or several seeds in common.";
   const choices = [...new Set(chosen.map((one) => one.choice).filter(Boolean))].map((choice) => `${choice}. `).join("");
-  const errors = { queries: "Value ± half the 95% interval over queries, or search sessions where known (bootstrap)", "": "Values without an uncertainty" };
-  const over = [...new Set(chosen.map((one) => errors[one.over] ?? `Mean ± standard deviation over ${one.over}`))].join("; ");
+  const over = [...new Set(chosen.map((one) => one.meaning))].join("; ").replace(/^./, (sign) => sign.toUpperCase());
   $("legend").textContent = `${choices}${over}. Best in bold, second underlined.${marks}`;
 }

@@ -75,14 +75,14 @@ function grid() {
 const FORMATS = {
   Markdown: ({ header, texts, rows }) => {
     const cell = (one) => (typeof one === "string" ? inMarkdown(one)
-      : `${{ best: "**", second: "<u>" }[one.place] ?? ""}${one.text}${{ best: "**", second: "</u>" }[one.place] ?? ""}${one.stars.replaceAll("*", "\\*")}${one.deviation ? ` ± ${one.deviation}` : ""}`);
+      : `${{ best: "**", second: "<u>" }[one.place] ?? ""}${one.text}${{ best: "**", second: "</u>" }[one.place] ?? ""}${one.stars.replaceAll("*", "\\*")}${one.deviation ? ` ${one.deviation}` : ""}`);
     const line = (parts) => `| ${parts.join(" | ")} |`;
     return [line(header.map(inMarkdown)), line(header.map((_, at) => (at < texts ? "---" : "---:"))), ...rows.map((row) => line(row.map(cell)))].join("\n");
   },
   LaTeX: ({ header, texts, rows }) => {
     const mark = { best: "\\mathbf", second: "\\underline", "": "" };
     const cell = (one) => (typeof one === "string" ? tex(one) : one.text === "–" ? "--"
-      : `$${mark[one.place]}{${one.text}}${one.stars ? `^{${one.stars}}` : ""}${one.deviation ? ` \\pm ${one.deviation}` : ""}$`);
+      : `$${mark[one.place]}{${one.text}}${one.stars ? `^{${one.stars}}` : ""}${one.deviation ? ` ${one.deviation.replace("±", "\\pm")}` : ""}$`);
     const line = (parts) => `${parts.join(" & ")} \\\\`;
     return ["% \\usepackage{booktabs}", "{\\small\\setlength{\\tabcolsep}{4pt}", `\\begin{tabular}{${"l".repeat(texts)}${"r".repeat(header.length - texts)}}`, "\\toprule", line(header.map(tex)),
       "\\midrule", ...rows.map((row) => line(row.map(cell))), "\\bottomrule", "\\end{tabular}}"].join("\n");
