@@ -1,6 +1,7 @@
 """Embedding tables: a variable whose rows can be looked up, counted and updated one batch at a time."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Annotated
 
