@@ -118,17 +118,31 @@ def propensity(
         An interval per position, of each layout; none for models without a tower of positions for examination.
     """
     model = with_shared_cells(model)
-    path, tower = in_new_session(getattr(model, "examination", None))
+    _, tower = in_new_session(getattr(model, "examination", None))
+    if _reads_last_click(model, tower):
+        return _means_after_clicks(model, posterior, sessions)
+    return [
+        interval
+        for interval in shared_intervals(model, posterior)
+        if interval.relative and interval.parameter in _BY_POSITION
+    ]
+
+
+def _reads_last_click(model: Model, tower: object) -> bool:
+    """Whether a tower of examination has numbers by the position of the last click, too."""
     indices = model.indices()
-    is_own = isinstance(tower, PositionParameter) and tower.config.use_feature in indices
-    if not (is_own or (isinstance(tower, LayoutParameter) and indices)):
-        return [
-            interval
-            for interval in shared_intervals(model, posterior)
-            if interval.relative and interval.parameter in _BY_POSITION
-        ]
-    radix, cells, weights = next(iter(indices.values())).radix, tower.cells, 1.0
-    if is_own:  # without the numbers that the log does not move
+    if isinstance(tower, PositionParameter):
+        return tower.config.use_feature in indices
+    return isinstance(tower, LayoutParameter) and bool(indices)
+
+
+def _means_after_clicks(
+    model: Model, posterior: SharedPosterior, sessions: Sessions
+) -> list[SharedParameter]:
+    """Returns mean examination by cell, given the clicks above each document, of a model that reads the last one."""
+    path, tower = in_new_session(getattr(model, "examination", None))
+    radix, cells, weights = next(iter(model.indices().values())).radix, tower.cells, 1.0
+    if isinstance(tower, PositionParameter):  # without the numbers that the log does not move
         names = (f"examination/{path}weight[{place}]" for place in range(cells.count))
         known, cells = set(posterior.names), Cells((), cells.count // radix - 1)
         weights = np.array([name in known for name in names]).reshape(-1, radix)
@@ -263,17 +277,24 @@ def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str] | 
     if not all(part.separates_examination for part in parts.values()):
         return []
     prefix, part = next(iter(parts.items()))
-    found, known = [], set(posterior.names)
+    names, known = [], set(posterior.names)
     for _, name, tower, places in towers(part, prefix, known):
-        if not isinstance(tower, LayoutParameter):
-            found.append(f"{name}[{places[0]}]")
-            continue
-        # both terms of the logit that ratios are to, which has no deviation
-        first = next(each for each in shared_intervals(model, posterior) if each.sd == 0)
-        position = first.position or 0
-        found.append(f"{name}[{tower.cells.cell(first.layout, position)}]")
-        found.append(f"{name.replace('/differences/', '/shared/')}[{position}]")
-    return [name for name in found if name in known] or None
+        if isinstance(tower, LayoutParameter):
+            names += _of_first_cell(model, posterior, name, tower)
+        else:
+            names.append(f"{name}[{places[0]}]")
+    return [name for name in names if name in known] or None
+
+
+def _of_first_cell(
+    model: Model, posterior: SharedPosterior, name: str, tower: LayoutParameter
+) -> list[str]:
+    """Returns both terms of the logit that ratios are to, which has no deviation."""
+    intervals = shared_intervals(model, posterior)
+    first = next(interval for interval in intervals if interval.sd == 0)
+    position = first.position or 0
+    cell = tower.cells.cell(first.layout, position)
+    return [f"{name}[{cell}]", f"{name.replace('/differences/', '/shared/')}[{position}]"]
 
 
 def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]:
