@@ -18,7 +18,7 @@ from places import ROOT
 
 from clickexp.experiment.resolve import Config, resolve
 from clickexp.experiment.run import run_experiment
-from clickexp.experiment.values import resolved_values
+from clickexp.experiment.values import compose_values
 from clickexp.runs.run import Run
 
 CONF = ROOT / "conf"
@@ -84,7 +84,7 @@ def values_of(config: DictConfig, overrides: Sequence[str]) -> dict:
     with initialize_config_dir(
         str(CONF), version_base="1.3"
     ):  # components of mixtures are composed, too
-        return resolved_values(config, list(overrides))
+        return compose_values(config, list(overrides)).values
 
 
 @functools.cache

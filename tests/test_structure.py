@@ -169,7 +169,7 @@ def test_few_modules_stand_at_the_root():
             | {"clickexp/experiment/overrides.py"}
             | {f"clickexp/experiment/{name}.py" for name in ("resolve", "run", "values")}
             | {f"clickexp/sweeps/{name}.py" for name in ("callback", "checks", "job", "launcher")}
-            | {f"clickexp/sweeps/{name}.py" for name in ("search", "space", "study")}
+            | {f"clickexp/sweeps/{name}.py" for name in ("search", "space")}
             | {"clickexp/plugins/hydra_plugins/clickexp_launcher/launcher.py"}
             | {"clickexp/plugins/hydra_plugins/clickexp_sweeper/sweeper.py"},
         ),

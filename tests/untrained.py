@@ -9,7 +9,7 @@ from small_logs import fill_tables
 
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor, model_constructor
-from clickexp.experiment.values import resolved_values
+from clickexp.experiment.values import compose_values
 from clickexp.runs.run import Origin, Run
 from clickexp.runs.sources import sources
 from clickexp.runs.store import ENCODING, IDS
@@ -20,9 +20,9 @@ def new_run(folder, *overrides, fill=fill_tables):
     """Writes configuration and model, changed by `fill`, into a new folder, and returns it."""
     overrides = ["seed=1", f"cache_dir={folder.parent / 'cache'}", *overrides]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        config = resolved_values(
+        config = compose_values(
             compose("config", ["logger=console", "progress=off", *overrides]), overrides
-        )
+        ).values
     dataset = constructor(config["dataset"], "dataset")()
     model = fill(build_model(model_constructor(config), dataset, 1))
     folder.mkdir(parents=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.overrides import CommandLine
 from clickexp.runs.settings import GROUPS
-from clickexp.runs.store import read_yaml
+from clickexp.runs.store import read_object
 from clickexp.utils.exits import VERSION
 
 _WIDEST = 100
@@ -53,7 +53,7 @@ def _help(own: Sequence[Path], width: int) -> str:
     for name, about in groups.items():
         options = {file.stem for folder in folders for file in (folder / name).glob("*.yaml")}
         rows.append(_row(name, about, ", ".join(sorted(options)), width))
-    template = string.Template(read_yaml(CONF / "config.yaml")["hydra"]["help"]["template"])
+    template = string.Template(read_object(CONF / "config.yaml")["hydra"]["help"]["template"])
     return template.substitute(APP_CONFIG_GROUPS="\n".join(rows))
 
 

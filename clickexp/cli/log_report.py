@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from rich.bar import Bar
+from rich.console import RenderableType
 from rich.table import Table
 
 from clickexp.data.dataset import Dataset
@@ -16,7 +17,7 @@ from clickexp.data.prepared import Log
 from clickexp.data.sessions import Sessions
 from clickexp.data.time_ranges import TimeRange, shown
 from clickexp.utils.documents import plain
-from clickexp.utils.tables.terminal import console_table, first_ranks
+from clickexp.utils.tables.terminal import MOST_ROWS, console_table, note_on_ranks
 
 if TYPE_CHECKING:
     from clickexp.results.figures.drawing import Panel
@@ -107,9 +108,7 @@ def click_rates(train: Summary) -> Table:
         for rank, (shown, clicks, rate) in enumerate(counts, start=1)
         if shown
     ]
-    return first_ranks(
-        ["rank (train)", "shown", "clicks", "click rate", ""], rows, "in what --json prints"
-    )
+    return _by_rank(["rank (train)", "shown", "clicks", "click rate", ""], rows)
 
 
 def click_rates_by_group(groups: ByGroup) -> Iterator[Table]:
@@ -122,7 +121,15 @@ def click_rates_by_group(groups: ByGroup) -> Iterator[Table]:
             for rank, cells in enumerate(zip(*columns, strict=True), start=1)
             if {*cells} != {"-"}
         ]
-        yield first_ranks([f"click rate by {name}", *largest], rows, "in what --json prints")
+        yield _by_rank([f"click rate by {name}", *largest], rows)
+
+
+def _by_rank(header: Sequence[str], rows: Sequence[Sequence[RenderableType]]) -> Table:
+    """Returns a table of the first ranks."""
+    table = console_table(header, rows[:MOST_ROWS], text_columns=0)
+    table.caption = "".join(note_on_ranks(len(rows), "in what --json prints")) or None
+    table.caption_justify = "left"
+    return table
 
 
 def _largest(values: _Groups) -> _Groups:

@@ -9,6 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from clickexp.cli.help import prints
+from clickexp.cli.hosts import follows
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.hydra_errors import MENDABLE, error_text
 from clickexp.experiment.overrides import CommandLine
@@ -36,7 +37,7 @@ def main() -> None:
             given = CommandLine(sys.argv[1:])
             with collected():
                 sys.argv[1:] = given.arguments
-                if not prints(given):
+                if not (prints(given) or follows(given)):
                     run()
         except RefusedError as refused:
             _fail(refused.__cause__)

@@ -44,9 +44,9 @@ def words_of(run: Path, log: str, overrides: Sequence[str]) -> list[str]:
     from clickexp.errors import ConfigError
     from clickexp.experiment.overrides import line_of, parsed, quoted
     from clickexp.runs.settings import LAUNCHING
-    from clickexp.runs.store import OVERRIDES, read_yaml
+    from clickexp.runs.store import OVERRIDES, read_document
 
-    before = read_yaml(run / OVERRIDES)
+    before = read_document(run / OVERRIDES)
     if not isinstance(before, list):
         raise ConfigError(f"{run}: this is not the folder of a run. Give that of a finished one.")
     given = {each.get_key_element() for each in parsed(overrides)}

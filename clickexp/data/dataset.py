@@ -34,10 +34,8 @@ def _check_part(value: Any) -> Any:
         if 0 < float(value) <= 1:
             return value
         raise ValueError("a fraction above 0 and at most 1, or a range [start, stop]")
-    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
-        start, stop = value
-        if _is_whole(start) and (stop is None or _is_whole(stop)):
-            return value
+    if _is_range(value):
+        return value
     if (times := time_range(value)) is not None:
         if times:
             return value
@@ -366,6 +364,14 @@ def _fractions(*parts: Split) -> list[float]:
 def _range_of(part: Split, count: int) -> Span:
     start, stop = cast(Sequence[int | None], part)
     return Span(start or 0, count if stop is None else stop)
+
+
+def _is_range(value: Any) -> bool:
+    """Whether a value is [start, stop] of whole numbers, of which the latter may be None."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        return False
+    start, stop = value
+    return _is_whole(start) and (stop is None or _is_whole(stop))
 
 
 def _is_whole(value: Any) -> bool:

@@ -45,7 +45,8 @@ def feed(
 
     All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty. The thread
     that reads sessions also copies them, over the devices of a mesh or to an accelerator. Of sessions that are
-    `resident`, as `resident_on` has copied them, numbers are read and copied.
+    `resident`, as `resident_on` has copied them, numbers are read and copied. Processes that share a mesh each read the
+    sessions of their own devices.
     """
     if not isinstance(data, Sessions):
         single = map(_single, data)
@@ -54,17 +55,25 @@ def feed(
     batch_size = min(batch_size, fitting)
     batches = _ceil(data.count, batch_size)
     even = _ceil(batches, _ceil(batches, steps))
-    has_tables = resident is not None
+    divided = mesh is not None and batch_size % mesh.size == 0
+    share = (jax.process_index(), jax.process_count()) if divided else (0, 1)
     read = superbatches(
-        data, batch_size, even, seed=seed, epoch=epoch, prefetch=0, numbers_alone=has_tables
+        data,
+        batch_size,
+        even,
+        seed=seed,
+        epoch=epoch,
+        prefetch=0,
+        numbers_alone=resident is not None,
+        share=share,
     )
     if mesh is not None:
-        read = map(functools.partial(over_devices, mesh=mesh), read)
+        read = map(functools.partial(over_devices, mesh=mesh, batch_size=batch_size), read)
     elif jax.default_backend() != "cpu":  # a CPU computes with these arrays as they lie
         read = map(_on_device, read)
     tables = dict(resident or {})
     if data.features is not None:
-        tables[FEATURE_TABLE] = _everywhere(data.features.on_device, mesh)
+        tables[FEATURE_TABLE] = everywhere(data.features.on_device, mesh)
     packed = ahead(read, _AHEAD, "feed")
     return _with_tables(packed, tables) if tables else packed
 
@@ -72,7 +81,7 @@ def feed(
 def resident_on(sessions: Sessions, mesh: Mesh | None = None) -> dict[str, jax.Array]:
     """Returns tables of all that batches carry of some sessions, on each device."""
     pieces = [
-        {name: _everywhere(jnp.asarray(values), mesh) for name, values in piece.items()}
+        {name: everywhere(jnp.asarray(values), mesh) for name, values in piece.items()}
         for piece in resident_tables(sessions)
     ]
     return {name: jnp.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
@@ -96,8 +105,19 @@ def is_table(name: str) -> bool:
     return name == FEATURE_TABLE or name.startswith(RESIDENT)
 
 
-def _everywhere(values: jax.Array, mesh: Mesh | None) -> jax.Array:
-    return values if mesh is None else jax.device_put(values, NamedSharding(mesh, PartitionSpec()))
+def everywhere(values: Array, mesh: Mesh | None) -> Any:
+    """An array on each device of a mesh, those of other processes included, which have the same."""
+    if mesh is None:
+        return values
+    if jnp.issubdtype(values.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(everywhere(jax.random.key_data(values), mesh))
+    return _laid(np.asarray(values), mesh, PartitionSpec(), values.shape)
+
+
+def _laid(
+    values: np.ndarray, mesh: Mesh, place: PartitionSpec, shape: tuple[int, ...]
+) -> jax.Array:
+    return jax.make_array_from_process_local_data(NamedSharding(mesh, place), values, shape)
 
 
 def _on_device(batch: Superbatch) -> Superbatch:
@@ -117,15 +137,21 @@ def place_of(name: str, axis: str) -> PartitionSpec:
     return PartitionSpec() if is_table(name) else PartitionSpec(None, axis)
 
 
-def over_devices(batch: Superbatch, mesh: Mesh) -> Superbatch:
-    """The superbatch on the devices of a mesh, each with equally many sessions; with all, where that cannot be."""
+def over_devices(batch: Superbatch, mesh: Mesh, batch_size: int | None = None) -> Superbatch:
+    """The superbatch on the devices of a mesh, each with equally many sessions; with all, where that cannot be.
+
+    Args:
+        batch: All sessions, or those of the devices of this process.
+        mesh: The devices.
+        batch_size: Sessions of a batch; None where `batch` has all.
+    """
     (axis,) = mesh.axis_names
 
     def laid(name: str, values: Array) -> jax.Array:
-        place = place_of(name, axis)
-        if values.shape[1] % mesh.size:
-            place = PartitionSpec()
-        return jax.device_put(values, NamedSharding(mesh, place))
+        steps, sessions, *others = values.shape
+        size = batch_size or sessions
+        place = PartitionSpec() if size % mesh.size else place_of(name, axis)
+        return _laid(np.asarray(values), mesh, place, (steps, size, *others))
 
     arrays = {name: laid(name, values) for name, values in batch.arrays.items()}
     return dataclasses.replace(batch, arrays=arrays)

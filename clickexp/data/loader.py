@@ -51,18 +51,21 @@ def superbatches(
     epoch: int = 0,
     prefetch: int = 2,
     numbers_alone: bool = False,
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[Superbatch]:
     """One pass over the sessions, in file order, or in the exact random order of (seed, epoch).
 
     A thread keeps up to `prefetch` superbatches ready (0: none, no thread). It stops when the iterator is
     closed; its errors are raised by the iterator. Arrays are fresh each time, so JAX may alias them. With
-    `numbers_alone`, they are the sessions' numbers, by which `resident_tables` are looked up.
+    `numbers_alone`, they are the sessions' numbers, by which `resident_tables` are looked up. A share (k, n) has the
+    k-th of n equal parts of each batch, and reads no other sessions.
     """
     if batch_size < 1 or steps < 1 or prefetch < 0:
         raise ValueError(
             f"need batch_size, steps >= 1, prefetch >= 0: got {batch_size, steps, prefetch}"
         )
-    filled = _filled(sessions, batch_size, steps, seed, epoch, numbers_alone)
+    order = None if seed is None else ShuffledOrder(sessions.count, seed, epoch)
+    filled = _filled(sessions, batch_size, steps, order, numbers_alone, share)
     return ahead(filled, prefetch, "superbatches") if prefetch else filled
 
 
@@ -70,18 +73,24 @@ def _filled(
     sessions: Sessions,
     batch_size: int,
     steps: int,
-    seed: int | None,
-    epoch: int,
+    order: ShuffledOrder | None,
     numbers_alone: bool,
+    share: tuple[int, int],
 ) -> Iterator[Superbatch]:
-    size, shape = batch_size * steps, (steps, batch_size)
-    order = None if seed is None else ShuffledOrder(sessions.count, seed, epoch)
+    size, (part, parts) = batch_size * steps, share
+    own = np.arange(size).reshape(steps, parts, -1)[:, part]
     for start in range(0, sessions.count, size):
         stop = min(start + size, sessions.count)
-        rows = slice(start, stop) if order is None else order.rows(start, stop)
-        numbers = _numbers(rows, size, sessions.count) if numbers_alone else None
-        flat = numbers or _read(sessions, rows, size, stop - start)
-        arrays = {name: values.reshape(shape + values.shape[1:]) for name, values in flat.items()}
+        rows = start + own[own < stop - start]
+        if order is not None:
+            rows = order.rows(rows)
+        elif parts == 1:
+            rows = slice(start, stop)
+        numbers = _numbers(rows, own.size, sessions.count) if numbers_alone else None
+        flat = numbers or _read(sessions, rows, own.size)
+        arrays = {
+            name: values.reshape(own.shape + values.shape[1:]) for name, values in flat.items()
+        }
         yield Superbatch(arrays, -(-(stop - start) // batch_size), stop - start)
 
 
@@ -98,7 +107,7 @@ def resident_tables(sessions: Sessions) -> Iterator[dict[str, np.ndarray]]:
     for start in range(0, sessions.count + 1, _PIECE):
         stop = min(start + _PIECE, sessions.count)
         size = min(_PIECE, sessions.count + 1 - start)
-        read = _read(sessions, slice(start, stop), size, stop - start)
+        read = _read(sessions, slice(start, stop), size)
         yield {f"{RESIDENT}{name}": values for name, values in read.items()}
 
 
@@ -108,8 +117,9 @@ def resident_bytes(sessions: Sessions) -> int:
     return (sessions.count + 1) * sum(values.nbytes for values in row.values())
 
 
-def _read(sessions: Sessions, rows: Rows, size: int, count: int) -> dict[str, np.ndarray]:
-    """The rows' columns with `size` rows each, those from `count` on padding."""
+def _read(sessions: Sessions, rows: Rows, size: int) -> dict[str, np.ndarray]:
+    """The rows' columns with `size` rows each, the last of them padding."""
+    count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
     columns = sessions.batch_columns
     records = {}
     if sessions.records is not None:

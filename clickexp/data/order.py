@@ -34,11 +34,11 @@ class ShuffledOrder:
         self._type = np.dtype(np.uint32 if self._bits <= 32 else np.uint64)
         self._keys = rng.integers(1 << self._bits, size=(_ROUNDS, 2), dtype=np.uint64)
 
-    def rows(self, start: int, stop: int) -> Integer[np.ndarray, " places"]:
+    def rows(self, places: Integer[np.ndarray, " places"]) -> Integer[np.ndarray, " places"]:
         """Returns the numbers of the sessions at some places of the order."""
         if self._permutation is not None:
-            return self._permutation[start:stop]
-        rows = self._mapped(np.arange(start, stop, dtype=self._type))
+            return self._permutation[places]
+        rows = self._mapped(places.astype(self._type))
         while len(beyond := np.flatnonzero(rows >= self._count)):
             rows[beyond] = self._mapped(rows[beyond])
         return rows.astype(np.int64)

@@ -71,21 +71,10 @@ class Column:
 
     def __post_init__(self) -> None:
         is_category = self.is_category or self.dtype == CATEGORY
-        try:
-            dtype = np.dtype(np.int32 if is_category else self.dtype)
-        except TypeError as error:
-            raise DataError(
-                f"column {self.name}: {error}. Choose one of {', '.join(_TYPES)} and {CATEGORY}."
-            ) from error
+        dtype = np.dtype(np.int32) if is_category else self._packed_type()
         if not self.name.isidentifier() or self.name.startswith("_") or self.name in MADE:
             raise DataError(
                 f"{self.name!r} cannot name a column. Choose another name, of letters and digits."
-            )
-        if dtype.name not in _TYPES:
-            text = f"For text, choose {CATEGORY}. " if dtype.kind in "USO" else ""
-            raise DataError(
-                f"column {self.name} has dtype {self.dtype}, which models cannot read. {text}Choose one of "
-                f"{', '.join(_TYPES)} and {CATEGORY}."
             )
         if self.per not in ("document", "session"):
             raise DataError(f"column {self.name} is per {self.per!r}. Choose document or session.")
@@ -102,6 +91,19 @@ class Column:
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "rule", rule)
         object.__setattr__(self, "is_category", is_category)
+
+    def _packed_type(self) -> np.dtype:
+        types = f"Choose one of {', '.join(_TYPES)} and {CATEGORY}."
+        try:
+            dtype = np.dtype(self.dtype)
+        except TypeError as error:
+            raise DataError(f"column {self.name}: {error}. {types}") from error
+        if dtype.name not in _TYPES:
+            text = f"For text, choose {CATEGORY}. " if dtype.kind in "USO" else ""
+            raise DataError(
+                f"column {self.name} has dtype {self.dtype}, which models cannot read. {text}{types}"
+            )
+        return dtype
 
     @property
     def per_document(self) -> bool:

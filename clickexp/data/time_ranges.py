@@ -45,20 +45,21 @@ def time_range(part: Any) -> TimeRange | None:
         part: A date or month as text, or [start, stop] of these or of times, where one may be None.
     """
     if isinstance(part, str | date):
-        bounds = _bounds(part)
-        return bounds if bounds is None or bounds.stop > bounds.start else None
-    if (
-        isinstance(part, Sequence)
-        and len(part) == 2
-        and any(isinstance(e, str | date) for e in part)
-    ):
-        ends = [None if end is None else _bounds(end) for end in part]
-        if all(end is not None for end, given in zip(ends, part, strict=True) if given is not None):
-            start, stop = ends
-            return TimeRange(
-                -np.inf if start is None else start.start, np.inf if stop is None else stop.start
-            )
-    return None
+        return _bounds(part) or None
+    if not isinstance(part, Sequence) or len(part) != 2:
+        return None
+    start, stop = _edge(part[0], -np.inf), _edge(part[1], np.inf)
+    if start is None or stop is None or np.isinf([start, stop]).all():
+        return None
+    return TimeRange(start, stop)
+
+
+def _edge(value: Any, endless: float) -> float | None:
+    """Where a range begins or ends, `endless` for None; None of what is no time."""
+    if value is None:
+        return endless
+    bounds = _bounds(value)
+    return None if bounds is None else bounds.start
 
 
 def _bounds(value: Any) -> TimeRange | None:

@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from clickexp.data import Sessions
 from clickexp.data.batches import at_step, batch_like, with_mask
-from clickexp.data.feed import Compiled, Data, feed, mesh_of, session_count
+from clickexp.data.feed import Compiled, Data, everywhere, feed, mesh_of, session_count
 from clickexp.data.schema import COLUMNS, MADE
 from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluation import Evaluation
@@ -184,6 +185,7 @@ class Program:
         self.data = data
         self._graphdefs = [nnx.graphdef(one) for one in models]
         self._truth = [] if truth is None else [(nnx.state(truth),)]
+        self._mesh: Mesh | None = None
         self._select_columns = ColumnSelection(self._read, *self._graphdefs)
 
     def __call__(self, state: ModelState, phase: Phase, epoch: int = 0) -> MetricGroup:
@@ -196,9 +198,11 @@ class Program:
         """
         metrics = self.group.empty()
         done, total = 0, session_count(self.data)
-        states = state, *self._truth
+        self._mesh = mesh_of(state)
+        truth = jax.tree.map(lambda leaf: everywhere(leaf, self._mesh), self._truth)
+        states = state, *truth
         data = self._select_columns(self.data, *states)
-        for batch in feed(data, *self._sizes_for(data), mesh=mesh_of(state)):
+        for batch in feed(data, *self._sizes_for(data), mesh=self._mesh):
             if self.group.by_rank and not isinstance(data, Sessions):
                 self._positions = _positions_so_far(self._positions, batch.arrays)
             metrics.add(self.run(states, batch.arrays, self._positions), stacked=True)
@@ -288,7 +292,11 @@ class Program:
             return self.group.statistics(**outputs)
 
         predicted = jax.lax.map(predict, jnp.arange(len(arrays["mask"])))
-        return jax.lax.map(statistics, predicted)
+        found = jax.lax.map(statistics, predicted)
+        if self._mesh is None:
+            return found
+        # each process reads all
+        return jax.lax.with_sharding_constraint(found, NamedSharding(self._mesh, PartitionSpec()))
 
 
 def _positions_so_far(known: Positions | None, arrays: Mapping[str, Array]) -> Positions | None:

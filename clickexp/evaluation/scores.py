@@ -23,11 +23,11 @@ Batches = Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]
 """Lengths [sessions] and values [sessions, rank] of each batch."""
 
 
-def outputs_by_batch(model: Model, outputs: Outputs) -> Callable[[Sessions], Batches]:
+def outputs_by_batch(model: Any, outputs: Outputs) -> Callable[[Sessions], Batches]:
     """Compiles outputs of a model.
 
     Args:
-        model: The model.
+        model: The model, or a tuple of several.
         outputs: What is computed of a batch.
 
     Returns:

@@ -1,6 +1,7 @@
 """The command `clickexp` as a function: one run, whose result has data frames and figures."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +18,14 @@ from clickexp.experiment.conf import CONF
 from clickexp.experiment.hydra_errors import MENDABLE, format_hydra_error
 from clickexp.experiment.overrides import CommandLine, quoted
 from clickexp.experiment.resolve import resolve
+from clickexp.experiment.run import follow as run_followed
 from clickexp.experiment.run import run as run_parts
 from clickexp.experiment.values import current
 from clickexp.models import Model
 from clickexp.runs.claims import claim_named, claim_new
 from clickexp.runs.run import Run
 from clickexp.runs.store import HYDRA, OVERRIDES, REPORT
+from clickexp.utils import hosts
 from clickexp.utils.files import whole
 
 if TYPE_CHECKING:
@@ -136,6 +139,8 @@ def run(
     Raises:
         UserError: The configuration or the data is wrong; before training starts.
     """
+    if hosts.index():
+        raise ConfigError("clickexp.run is for the first process: start others by the command")
     if config_dir is not None and not Path(config_dir).is_dir():
         raise ConfigError(
             f"config_dir={config_dir}: there is no such folder. Give a folder of options."
@@ -150,20 +155,39 @@ def run(
         line = CommandLine(words)
         if len(line.overrides) + 2 * (config_dir is not None) != len(words):
             raise ConfigError("clickexp.run takes overrides, such as seed=1, and no options")
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = compose("config", [*line.searchpath, *line.overrides], return_hydra_config=True)
-            with current(cfg):
-                return _run_in(cfg, line.overrides, folder)
+        with _composed(line) as cfg:
+            return _run_in(cfg, line.overrides, folder)
     except MENDABLE as error:
         if isinstance(error, UserError | OSError) and not isinstance(error, HydraException):
             raise
         raise ConfigError(format_hydra_error(error, words)) from error
 
 
+def follow(line: CommandLine) -> None:
+    """Trains with the first of several processes, as `clickexp.experiment.run.follow`.
+
+    Args:
+        line: The words of the command.
+    """
+    with _composed(line) as cfg:
+        run_followed(_without_hydra(cfg), line.overrides)
+
+
+@contextlib.contextmanager
+def _composed(line: CommandLine) -> Iterator[DictConfig]:
+    """The configuration of a command, Hydra's own included, to which ${hydra:...} refers in the block."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose("config", [*line.searchpath, *line.overrides], return_hydra_config=True)
+        with current(cfg):
+            yield cfg
+
+
+def _without_hydra(cfg: DictConfig) -> DictConfig:
+    return OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
+
+
 def _run_in(cfg: DictConfig, overrides: list[str], folder: str | Path | None) -> FittedRun:
-    config = resolve(
-        OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"]), overrides
-    )
+    config = resolve(_without_hydra(cfg), overrides)
     claim = (
         claim_new(Path(cfg.hydra.run.dir))
         if folder is None

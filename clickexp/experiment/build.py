@@ -32,12 +32,13 @@ from clickexp.parameters.base import check_click_rate
 from clickexp.parameters.layouts import layouts_of, name_layouts
 from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.claims import is_abandoned, remove_parts
-from clickexp.runs.hashing import identity
+from clickexp.runs.hashing import config_hash, identity
 from clickexp.runs.run import Origin
 from clickexp.runs.sources import sources
 from clickexp.runs.store import CHECKPOINT, RESULT
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
+from clickexp.utils import hosts
 from clickexp.utils.signatures import accepted
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
 
     Args:
         config: From `resolve`.
-        folder: Of the run. Training continues from a checkpoint there, unless `continue_from` names another folder.
+        folder: Of the run, in the first of several processes. Training continues from a checkpoint there, unless
+            `continue_from` names another folder.
         logger: Receives the progress of reading, and what the trainer reports.
 
     Raises:
@@ -101,6 +103,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     run = _earlier_run(config)
     identified |= {} if run is None else run.identity()
     share_compilations(Path(settings.cache_dir))
+    folder = Path(hosts.join(str(folder)))
     config.trainer.check_machine()
     earlier = _earlier(settings.continue_from, identified)
     # before reading, so that what changes meanwhile counts as changed
@@ -126,6 +129,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         digest=dataset.train.digest(),
         until=dataset.until,
     )
+    hosts.check_same({"configuration": config_hash(config.values), "log": origin.fingerprint})
     if run is not None:
         run.check(dataset, origin)
         dataset = dataset.covering(run.query_doc_pairs, run.positions)
@@ -305,9 +309,8 @@ def share_compilations(folder: Path) -> None:
     """Lets processes share what XLA compiles, in a folder of the cache, unless JAX was given another one."""
     # another process may be writing what this one reads, which then compiles
     warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
-    logging.getLogger("jax._src.xla_bridge").setLevel(
-        logging.WARNING
-    )  # it lists each backend that it did not find
+    # it lists each backend that it did not find
+    logging.getLogger("jax").setLevel(logging.WARNING)
     if jax.config.values["jax_compilation_cache_dir"] is None:
         shared = folder.expanduser().absolute() / "xla"
         jax.config.update("jax_compilation_cache_dir", str(shared))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from clickexp.runs.settings import TOWERS
-from clickexp.runs.store import read_yaml
+from clickexp.runs.store import read_document, read_object
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 CONF = next(
@@ -25,7 +25,7 @@ def presets() -> list[str]:
 @functools.cache
 def default_options() -> dict[str, Any]:
     """The option of each of these groups that a configuration has by default."""
-    entries = (read_yaml(CONF / "config.yaml") or {}).get("defaults") or ()
+    entries = read_object(CONF / "config.yaml").get("defaults") or ()
     pairs = (pair for entry in entries if isinstance(entry, dict) for pair in entry.items())
     return {group: option for group, option in pairs if " " not in group}
 
@@ -42,7 +42,7 @@ def metric_options(name: str) -> list[str]:
     return [
         file.stem
         for file in files
-        if any(name in node for node in (read_yaml(file) or {}).values() if isinstance(node, dict))
+        if any(name in node for node in read_object(file).values() if isinstance(node, dict))
     ]
 
 
@@ -63,6 +63,6 @@ def roles(*folders: Path) -> tuple[str, ...]:
 
 def _chosen(file: Path) -> Iterator[str]:
     """The groups in the defaults list of a file."""
-    content = read_yaml(file)  # of a broken one Hydra reports where it is needed
+    content = read_document(file)  # of a broken one Hydra reports where it is needed
     for entry in (content.get("defaults") or ()) if isinstance(content, dict) else ():
         yield from (key.split()[-1].lstrip("/") for key in entry) if isinstance(entry, dict) else ()

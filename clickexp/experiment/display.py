@@ -12,7 +12,6 @@ from clickexp.data.seen import has_common_documents
 from clickexp.experiment.build import Parts
 from clickexp.experiment.conf import default_groups
 from clickexp.experiment.differences import chosen_option
-from clickexp.experiment.resolve import is_tower
 from clickexp.loggers import RunInfo
 from clickexp.models import Ranker, TwoTowersModel
 from clickexp.parameters import EmbeddingParameter
@@ -31,8 +30,8 @@ _NAMED_BY_DATA = ("model", "dataset", "dataset.path", "dataset.name")
 
 
 def print_config(config: Mapping[str, Any]) -> None:
-    """Prints a configuration as YAML, each tower where the model takes it."""
-    text = yaml.safe_dump(_without_duplicates(config), sort_keys=False, allow_unicode=True)
+    """Prints a configuration as YAML."""
+    text = yaml.safe_dump(_without_figures(config), sort_keys=False, allow_unicode=True)
     get_console().print(text, markup=False, soft_wrap=True)
 
 
@@ -56,7 +55,7 @@ def run_info(parts: Parts, sweep: Path | None) -> RunInfo:
             "experiment": ", ".join(
                 [model, dataset, *(f"{key}={value}" for key, value in named.items())]
             ),
-            **_without_duplicates(config),
+            **_without_figures(config),
             "model": {**config["model"], "name": model},
             "dataset": {**config["dataset"], "name": dataset},
             "overrides": overrides,
@@ -173,10 +172,6 @@ def _title(parts: Parts, only: Sequence[str] | None) -> str:
     )
 
 
-def _without_duplicates(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration without towers at the root, which it has where the model takes them, and published figures."""
-    return {
-        key: node
-        for key, node in config.items()
-        if not is_tower(key, node) and key != "reproduction"
-    }
+def _without_figures(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration without published figures."""
+    return {key: node for key, node in config.items() if key != "reproduction"}

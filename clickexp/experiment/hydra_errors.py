@@ -4,16 +4,20 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from hydra import compose, initialize_config_dir
+from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.types import OverrideType
 from hydra.errors import HydraException
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 from yaml import YAMLError
 
 from clickexp.errors import OF_SYSTEM, DataError, FaultyLogError, UserError, lines_of, reason
 from clickexp.experiment.conf import CONF, metric_options, presets
-from clickexp.experiment.overrides import CommandLine, line_of, parsed, values_of
+from clickexp.experiment.overrides import CommandLine, parsed, values_of
 from clickexp.experiment.values import plain, walk
 from clickexp.runs.settings import TOWERS
 from clickexp.utils.escape import printable
@@ -29,8 +33,6 @@ _FORMATS = {
 """The format that reads what others call so."""
 _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*)' 1\. To use it as a list")
 _ADDED = re.compile(r"No match in the defaults list\. To append to your default list use (\+\S+)")
-_DEVICES = ("device", "devices", "gpu", "cuda", "accelerator", "platform")
-"""Keys that others have for what an environment variable of JAX chooses."""
 MENDABLE = (HydraException, OmegaConfBaseException, UserError, YAMLError, *OF_SYSTEM)
 """Errors that the user can mend; all others are shown with their trace."""
 
@@ -74,7 +76,7 @@ def format_hydra_error(error: Exception, words: Sequence[str]) -> str:
         if isinstance(error, MissingMandatoryValue) and error.full_key:
             return _unset(error.full_key, line)
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            return _no_such_option(error, line) or _no_such_key(line) or text
+            return _no_such_option(error, line) or _no_such_key(error) or text
     except (*MENDABLE, ValueError):
         return text
 
@@ -99,8 +101,8 @@ def _no_such_option(error: Exception, line: CommandLine) -> str | None:
             f"dataset.path={name} where a row is a list, dataset=impressions where it is one document; "
             f"clickexp-data inspect {name} reports which"
         )
-    if group == "metric" and (found := metric_options(name.partition("@")[0])):
-        return f"there is no group of metrics {name}. It is among those of metric={found[-1]}"
+    if group == "metric" and (files := metric_options(name.partition("@")[0])):
+        return f"there is no group of metrics {name}. It is among those of metric={files[-1]}"
     kind = "tower" if group == TOWERS else group
     meant = did_you_mean(_FORMATS.get(name, name) if group == "dataset" else name, options)
     return f"there is no {kind} {name}.{meant} Options: {', '.join(options)}"
@@ -112,37 +114,18 @@ def _quoted(override: str) -> str:
     return f'{key}="{value}"'
 
 
-def _no_such_key(line: CommandLine) -> str | None:
-    """Of the first override of a key that the configuration does not have; None if it has all of them."""
-    overrides = parsed(line.overrides)
-    choices = [override for override in overrides if _options(override.key_or_group, line)]
-    chosen = [line_of(override) for override in choices if not override.is_sweep_override()]
-    cfg = compose("config", [*line.searchpath, *chosen], return_hydra_config=True)
-    keys = [key for key, _ in walk(plain(cfg, resolve=False))]
-    for override in overrides:
-        key = override.key_or_group
-        if override in choices or key in keys or "/" in key:
-            continue
-        if override.type in (OverrideType.CHANGE, OverrideType.DEL):
-            of_hydra = key.startswith("hydra.")
-            places = [name for name in keys if name.startswith("hydra.") == of_hydra]
-            meant = did_you_mean(key, [*places, *presets()]) or _beside(key, keys)
-            if key in _DEVICES:
-                meant = (
-                    " JAX takes a GPU where there is one; JAX_PLATFORMS=cpu clickexp ... the CPU."
-                )
-            return f"{override.input_line}: there is no key {key}.{meant}"
-    return None
-
-
-def _beside(key: str, keys: Sequence[str]) -> str:
-    """The keys of the node that a key was looked for in, where there is one."""
-    node = key.rpartition(".")[0]
-    inside = [
-        name.removeprefix(f"{node}.") for name in keys if node and name.startswith(f"{node}.")
-    ]
-    inside = [name for name in inside if "." not in name and name not in ("_target_", "_partial_")]
-    return f" {node} has {', '.join(inside)}." if inside else " clickexp --help lists the keys."
+def _no_such_key(error: Exception) -> str | None:
+    """Of a key that the configuration does not have; None if the error is another."""
+    cause = error.__cause__
+    if not isinstance(cause, ConfigAttributeError | ConfigKeyError) or cause.full_key is None:
+        return None
+    key, node = str(cause.full_key), cause.parent_node
+    root = node._get_root()
+    places = [name for name, _ in walk(plain(root, resolve=False))]
+    of_part = [name for name in places if name.startswith("hydra.") == key.startswith("hydra.")]
+    beside = [] if node is root else [name for name in node if not name.startswith("_")]
+    others = f"There are {', '.join(beside)}." if beside else "clickexp --help lists the keys."
+    return f"there is no key {key}.{did_you_mean(key, [*of_part, *presets()]) or f' {others}'}"
 
 
 def _unset(key: str, line: CommandLine) -> str:

@@ -24,7 +24,7 @@ from clickexp.experiment.instantiate import (
     model_constructor,
 )
 from clickexp.experiment.overrides import parsed
-from clickexp.experiment.values import Composition, compose_values, walk
+from clickexp.experiment.values import Composition, compose_values, is_tower, walk
 from clickexp.loggers import Logger
 from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
@@ -107,11 +107,6 @@ def _prior(node: Any) -> PriorSettings:
     given = node or {}
     check_arguments(PriorSettings, given, "prior")
     return PriorSettings(**given)
-
-
-def is_tower(key: str, node: Any) -> bool:
-    """Whether a key at the root is the tower of a role, whose place is where the model takes it."""
-    return key not in ROOT and isinstance(node, Mapping) and "_target_" in node
 
 
 def _check_parts(composition: Composition) -> None:

@@ -17,9 +17,11 @@ from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import note, print_config, run_info
 from clickexp.experiment.resolve import resolve
 from clickexp.experiment.result import evaluate_run
+from clickexp.loggers import Logger
 from clickexp.runs.run import Run
 from clickexp.runs.store import CHECKPOINT, CONFIG
 from clickexp.training import FitReport
+from clickexp.utils import hosts
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 
@@ -52,6 +54,19 @@ def run_experiment(
         return run(parts, sweep)
 
 
+def follow(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
+    """Trains with the first of several processes, which has the folder and the loggers, and does the rest.
+
+    Args:
+        cfg: What Hydra composed.
+        overrides: Those that `cfg` was composed with.
+
+    Raises:
+        UserError: The configuration or the data is wrong, or is not that of the first process.
+    """
+    _fitted(build(resolve(cfg, overrides), Path(), Logger()))
+
+
 def run(parts: Parts, sweep: Path | None = None) -> Run:
     """Trains and evaluates the model, and writes and reports the result.
 
@@ -63,12 +78,19 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
         The run, finished.
     """
     _begin(parts, sweep)
-    fit = _train(parts)
-    if parts.continued is not None:
-        parts, fit = _continued(parts, parts.continued, fit)
+    parts, fit = _fitted(parts)
     finished = evaluate_run(parts, fit)
     _finish(parts, finished)
     return finished
+
+
+def _fitted(parts: Parts) -> tuple[Parts, FitReport]:
+    """Fits the model, with all processes that there are."""
+    fit = _train(parts)
+    if parts.continued is not None:
+        parts, fit = _continued(parts, parts.continued, fit)
+    hosts.leave()
+    return parts, fit
 
 
 def _begin(parts: Parts, sweep: Path | None) -> None:

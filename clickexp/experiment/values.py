@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.overrides import line_of, parsed
-from clickexp.runs.settings import CHOSEN
+from clickexp.runs.settings import CHOSEN, ROOT
 
 _Node = dict[str, Any]
 """A group of keys."""
@@ -22,8 +22,8 @@ class Composition(NamedTuple):
     """A composed configuration.
 
     Attributes:
-        values: Plain values by key, interpolations resolved, without groups that the model does not read. A mixture has
-            the nodes of its components in `model.models`.
+        values: Plain values by key, interpolations resolved, without groups that the model does not read, and without
+            towers, which it has where it takes them. A mixture has the nodes of its components in `model.models`.
         unresolved: The same with interpolations, and with the names of components.
         roles: The roles that the model takes towers for.
     """
@@ -31,11 +31,6 @@ class Composition(NamedTuple):
     values: _Node
     unresolved: _Node
     roles: frozenset[str]
-
-
-def resolved_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> _Node:
-    """The values of `compose_values`."""
-    return compose_values(cfg, overrides).values
 
 
 def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Composition:
@@ -52,9 +47,10 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     unread = _unread(unresolved)
     read = [str(key) for key in cfg if key not in unread]
     values = plain(OmegaConf.masked_copy(cfg, read) if unread else cfg)
+    values = {key: node for key, node in values.items() if not is_tower(key, node)}
     mixture, roles = values.get("model"), _roles(unresolved)
     if isinstance(mixture, dict) and "components" in mixture:
-        _check_mixture(mixture, values)
+        _check_mixture(mixture, unresolved)
         components = [_component(each, mixture, overrides) for each in mixture["components"]]
         del mixture["components"]
         mixture["models"] = [component.node for component in components]
@@ -62,7 +58,12 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     return Composition(values, unresolved, roles)
 
 
-def _check_mixture(mixture: _Node, values: _Node) -> None:
+def is_tower(key: str, node: Any) -> bool:
+    """Whether a key at the root is the tower of a role, whose place is where the model takes it."""
+    return key not in ROOT and isinstance(node, dict) and "_target_" in node
+
+
+def _check_mixture(mixture: _Node, unresolved: _Node) -> None:
     """ConfigError where components or shared roles are no lists, or a role has no tower."""
     for key in ("components", "shared"):
         if not isinstance(mixture[key], list):
@@ -70,7 +71,7 @@ def _check_mixture(mixture: _Node, values: _Node) -> None:
                 f"model.{key}={mixture[key]!r} is not a list; write model.{key}=[...]"
             )
     for role in mixture["shared"]:
-        if role not in values:
+        if role not in unresolved:
             raise ConfigError(f"model.shared: no component has a role {role!r}")
 
 

@@ -85,24 +85,24 @@ def export(
     given = _file_options(options, predict or rank)
     to_onnx = None if onnx is None else onnx_writer()
     files = Export(run, fitted(run, dataset, trust), folder, report, given)
-    if rank is not None:
+    sessions: Sessions = getattr(files.fit.log, part)
+    if rank is not None:  # files may be faulty, which is said before what takes longer
         files.write_ranking(rank)
+    if predict == "":
+        files.write_predictions(ShownLists.of_log(sessions, files.all_names))
+    elif predict is not None:
+        files.write_predictions_of(predict)
     if numpy or to_onnx is not None:
         ranker = files.ranker(or_by_id=to_onnx is None)
         if numpy:
             files.write_numpy(ranker)
         if to_onnx is not None:
             files.write_whole(Path(str(onnx)), partial(Path.write_bytes, data=to_onnx(ranker)))
-    sessions: Sessions = getattr(files.fit.log, part)
     files.write_parameters(sessions)
     if judgment_list:
         files.write_judgments()
     if thompson is not None:
         files.write_thompson(thompson)
-    if predict == "":
-        files.write_predictions(ShownLists.of_log(sessions, files.all_names))
-    elif predict is not None:
-        files.write_predictions_of(predict)
 
 
 class Export:

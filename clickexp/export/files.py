@@ -223,24 +223,30 @@ class Reading:
         has_lists = self._has_lists(source, kinds, layout)
         columns = self._columns(source, kinds, layout, _OF_LISTS if has_lists else _OF_ROWS)
         if not has_lists:
-            self._find_pages(source, columns, kinds)
-        has_query = columns.get("query_id" if has_lists else "query") is not None
-        pair_key = "query_document" if has_query else "document"
-        if self.names is not None and self.has_ids:
-            pair_key = "query_document" if "query" in self.names.columns else pair_key
+            self._find_pages(source, columns, kinds, layout)
         options = {name: value for name, value in source.options.items() if name in OPTIONS}
-        options |= {"columns": columns | self._declared(source, kinds), "pair_key": pair_key}
+        options |= {"columns": columns | self._declared(source, kinds)}
         options |= {"normalize": self.dataset.notes.get(NORMALIZED)}
-        encoder = self.encoding.features
-        if encoder is not None:
-            made = {"missing": encoder.missing, "standardize": False}
-            options |= {"features": [column.name for column in encoder.columns], **made}
-        elif FEATURES in self.read:
-            options["features"] = [FEATURES]
+        options |= self._numbering(has_lists, columns) | self._features()
+        return (open_lists if has_lists else open_impressions), options
+
+    def _numbering(self, has_lists: bool, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns how a reader numbers documents: by the names that the run has, or not at all where it has none."""
         if has_lists and self.has_ids and self.names is None:
             largest = None if self.to_rank else self.dataset.query_doc_pairs
-            options |= {"pair_key": None, "query_doc_pairs": largest}
-        return (open_lists if has_lists else open_impressions), options
+            return {"pair_key": None, "query_doc_pairs": largest}
+        by_query = columns.get("query_id" if has_lists else "query") is not None
+        if self.has_ids and self.names is not None:
+            by_query |= "query" in self.names.columns
+        return {"pair_key": "query_document" if by_query else "document"}
+
+    def _features(self) -> dict[str, Any]:
+        """Returns what a reader makes feature vectors of."""
+        encoder = self.encoding.features
+        if encoder is not None:
+            names = [column.name for column in encoder.columns]
+            return {"features": names, "missing": encoder.missing, "standardize": False}
+        return {"features": [FEATURES]} if FEATURES in self.read else {}
 
     def _has_lists(self, source: Source, kinds: Mapping[str, Kind], layout: Layout | None) -> bool:
         """Returns whether a row is a page: options or names of columns say so, or what the model reads holds lists."""
@@ -307,12 +313,17 @@ class Reading:
         return {"search_session": session, "time": stated.get("time")}
 
     def _find_pages(
-        self, source: Source, columns: dict[str, Any], kinds: Mapping[str, Kind]
+        self,
+        source: Source,
+        columns: dict[str, Any],
+        kinds: Mapping[str, Kind],
+        layout: Layout | None,
     ) -> None:
         """Says which rows are a page, where no column of a file with a row per document does."""
         if "session" in columns:
             return
-        if source.columns.get("session", "") is None:  # as in the log of the run
+        in_one_row = layout is not None and layout.options.get("columns.session") == "null"
+        if in_one_row or source.columns.get("session", "") is None:  # as in the log of the run
             columns["session"] = None
             return
         if self.to_rank and columns.get("query") is not None:

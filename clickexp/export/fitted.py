@@ -25,9 +25,9 @@ from clickexp.runs.store import (
     OVERRIDES,
     RESULT,
     natural,
+    read_document,
     read_epochs,
     read_limited,
-    read_yaml,
 )
 from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
@@ -84,24 +84,13 @@ def fitted(
         raise UserError(_without_model(run))
     origin = _origin(run)
     node = _dataset_node(run, config, origin, path, trust)
-    read, new_model = constructor(node, "dataset"), model_constructor(config)
-    files = {"ids": run / IDS, "learned": run / ENCODING}
-    files = {name: file for name, file in files.items() if file.is_file()}
-    ids, named = files.get("ids"), {name: content_of(file) for name, file in files.items()}
-    opened, key = {} if opened is None else opened, repr((node, config["max_sessions"], named))
-    if key not in opened:
-        with Steps("reading the log") as progress:
-            arguments = accepted(read, {"progress": progress})
-            if numbers_ids(read):
-                arguments |= {name: Numbering(file) for name, file in files.items()}
-            dataset = _made(Dataset, lambda: read(**arguments), node)
-        opened[key] = dataset.first(config["max_sessions"])
-    dataset = opened[key]
+    dataset = _opened(run, node, config["max_sessions"], {} if opened is None else opened)
     is_another = dataset.fingerprint() != origin.fingerprint
     sizes = Run.read(run).data
     dataset = dataset.covering(sizes.query_doc_pairs or 0, sizes.positions or 0)
+    new_model = model_constructor(config)
     model = _made(Model, lambda: build_model(new_model, dataset, config["seed"]), config["model"])
-    described = _describe_other_log(run, node, model, dataset, ids) if is_another else ""
+    described = _describe_other_log(run, node, model, dataset) if is_another else ""
     try:
         load_model(model, run / MODEL)
     except ValueError as error:
@@ -111,9 +100,28 @@ def fitted(
     return Fitted(model, dataset, is_own=not is_another)
 
 
+def _opened(
+    run: Path, node: Mapping[str, Any], max_sessions: int | None, opened: dict[str, Dataset]
+) -> Dataset:
+    """Returns the dataset that a configuration describes, by the ids and categories of the run."""
+    files = {"ids": run / IDS, "learned": run / ENCODING}
+    files = {name: file for name, file in files.items() if file.is_file()}
+    contents = {name: content_of(file) for name, file in files.items()}
+    key = repr((node, max_sessions, contents))
+    if key not in opened:
+        read = constructor(node, "dataset")
+        with Steps("reading the log") as progress:
+            arguments = accepted(read, {"progress": progress})
+            if numbers_ids(read):
+                arguments |= {name: Numbering(file) for name, file in files.items()}
+            dataset = _made(Dataset, lambda: read(**arguments), node)
+        opened[key] = dataset.first(max_sessions)
+    return opened[key]
+
+
 def _without_model(run: Path) -> str:
     """Says why a run has no model, and the command that makes one."""
-    words = read_yaml(run / OVERRIDES)
+    words = read_document(run / OVERRIDES)
     overrides = [str(word) for word in words] if isinstance(words, list) else []
     if (run / RESULT).is_file():
         return f"{run}: there is no {MODEL}. Run again with save_model=true."
@@ -156,18 +164,24 @@ def _dataset_node(
         part, _, name = key.partition(".")
         if part == "dataset" and isinstance(node.get(name), str):
             node[name] = _located(node[name], origin.directory)
-    if path is not None:
-        if "path" not in node:
-            raise UserError(
-                f"--dataset {path}: {run} has not read its dataset from a path. Leave it out."
-            )
-        node["path"] = str(path)
-    place = source_path(node["path"]) if "path" in node else None
-    if place is not None and not (place.is_file() or place.is_dir()):  # a pipe may never end
+    if path is not None and "path" not in node:
         raise UserError(
-            f"{node['path']}: the log of {run} is not there. Say where it is with --dataset PATH."
+            f"--dataset {path}: {run} has not read its dataset from a path. Leave it out."
         )
+    if path is not None:
+        node["path"] = str(path)
+    if "path" in node:
+        _check_log(run, node["path"])
     return node
+
+
+def _check_log(run: Path, path: str) -> None:
+    """Raises a UserError where there is no log; what is neither a file nor a folder, such as a pipe, may never end."""
+    place = source_path(path)
+    if not (place.is_file() or place.is_dir()):
+        raise UserError(
+            f"{path}: the log of {run} is not there. Say where it is with --dataset PATH."
+        )
 
 
 def _located(path: str, directory: str) -> str:
@@ -178,28 +192,24 @@ def _located(path: str, directory: str) -> str:
     return str(there) if there.exists() else path
 
 
-def _describe_other_log(
-    run: Path, node: Mapping[str, Any], model: Model, dataset: Dataset, ids: Path | None
-) -> str:
+def _describe_other_log(run: Path, node: Mapping[str, Any], model: Model, dataset: Dataset) -> str:
     """Returns a line about a log that is not the one that a run was fitted to.
 
     Raises:
         UserError: The model reads ids, and those of the log may be other documents than those of the run.
     """
     line = f"{node.get('path', 'the simulated log')}: not the log that {run} was fitted to"
-    if ids is not None and dataset.names is not None:
+    has_names = (run / IDS).is_file()
+    if has_names and dataset.names is not None:
         shown = sum(part.documents for part in dataset.parts.values())
         unknown = sum(part.documents_zero for part in dataset.parts.values())
         missing = (
             f", {unknown:,} of the {shown:,} shown are unknown and have id 0" if unknown else ""
         )
         return f"{line}; documents are matched by their names{missing}. {_NO_INTERVALS}\n"
-    given_ids = (
-        "pair_key" in node and node["pair_key"] is None and ids is None and dataset.names is None
-    )
-    if not given_ids and "query_doc_ids" in keys_read(
-        model.compute_loss, batch_like(dataset.train)
-    ):
+    came_with_ids = node.get("pair_key", "") is None and not has_names and dataset.names is None
+    read = keys_read(model.compute_loss, batch_like(dataset.train))
+    if "query_doc_ids" in read and not came_with_ids:
         raise UserError(
             f"{line}, and the ids of documents are their numbers in the log: those of another one are other documents. "
             "Give that log with --dataset PATH, or fit the model to this one."

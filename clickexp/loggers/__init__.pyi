@@ -4,6 +4,7 @@ from .console import ConsoleLogger as ConsoleLogger
 from .fanout import FanOut as FanOut
 from .jsonl import JsonlLogger as JsonlLogger
 from .mlflow import MlflowLogger as MlflowLogger
+from .scalars import ScalarLogger as ScalarLogger
 from .tensorboard import TensorBoardLogger as TensorBoardLogger
 from .trackio import TrackioLogger as TrackioLogger
 from .wandb import WandbLogger as WandbLogger

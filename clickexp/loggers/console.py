@@ -15,7 +15,14 @@ from clickexp.results.run_tables import rank_table, result_tables, run_conclusio
 from clickexp.runs.run import Run, Training
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.numbers import count, number
-from clickexp.utils.tables.terminal import first_ranks, fits, folded, side_by_side, terminal, widest
+from clickexp.utils.tables.terminal import (
+    first_ranks,
+    fits,
+    fitting,
+    folded,
+    side_by_side,
+    terminal,
+)
 
 _FIRST = ("ll", "ppl", "cond_ppl", "ndcg@10", "loss")
 """Metrics of the line on a job, as far as it has them."""
@@ -167,18 +174,7 @@ def _blocks(result: Run, console: Console) -> list[RichTable]:
             blocks.append([table])
     rows = [block[0] if len(block) == 1 else side_by_side(*block) for block in blocks]
     if result.per_rank:
-        ranks = rank_table(result)
-        metrics = len(ranks.header) - 1 - ("sessions" in result.per_rank)
-
-        def by_rank(shown: int) -> RichTable:
-            cut = slice(1 + shown, 1 + metrics)
-            header = [*ranks.header]
-            lines = [[*map(str, row)] for row in ranks.rows]
-            for line in (header, *lines):
-                del line[cut]
-            return first_ranks(header, lines, "in result.json")
-
-        rows.append(widest(by_rank, range(metrics, 0, -1), console) or by_rank(1))
+        rows.append(fitting(first_ranks(rank_table(result), "in result.json"), console))
     return rows
 
 

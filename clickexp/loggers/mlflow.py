@@ -6,16 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
-from clickexp.loggers.values import (
-    epoch_metrics,
-    final_values,
-    hyperparameters,
-    missing_extra,
-    rows_by_rank,
-    spelled,
-)
-from clickexp.runs.run import Run
+from clickexp.loggers.base import RunInfo
+from clickexp.loggers.scalars import ScalarLogger
+from clickexp.loggers.values import hyperparameters, missing_extra, spelled
 
 _FILES = ("config.yaml", "result.json", "report.html", "model.npz")
 """Files of the run's folder that become artifacts."""
@@ -25,12 +18,10 @@ _MOST = 1000
 """Metrics that MLflow takes at a time."""
 
 
-class MlflowLogger(Logger):
+class MlflowLogger(ScalarLogger):
     """Sends a run to MLflow, in the experiment that has the name of the project.
 
-    Epochs are steps of train/*, val/* and speed/*; ranks are steps of rank/SPLIT/METRIC, and of rank/NAME/METRIC for
-    references such as rank-CTR. Settings are parameters. Test metrics, intervals and values of the best epoch have
-    no steps: final/test/ll and the like, ndcg_at_10 for ndcg@10. Values are sent once per epoch.
+    Settings are parameters. Names are ndcg_at_10 for ndcg@10. Values are sent once per epoch.
 
     Args:
         tracking_uri: Such as sqlite:///outputs/mlflow.db or http://HOST:5000; None takes that of MLflow, which
@@ -87,20 +78,6 @@ class MlflowLogger(Logger):
         parameters = [Param(key, str(value)[:_LONGEST]) for key, value in settings]
         self._client.log_batch(self._run, params=parameters)
 
-    def epoch(self, record: Mapping[str, Any]) -> None:
-        """Sends the metrics of an epoch."""
-        self._send({record["epoch"]: epoch_metrics(record)})
-
-    def per_rank(self, split: Split, values: Vectors) -> None:
-        """Sends the values by rank, ranks as steps."""
-        self._send_ranks(split, values)
-
-    def result(self, result: Run) -> None:
-        """Sends final values, and curves of references."""
-        self._send({0: {f"final/{name}": x for name, x in final_values(result).items()}})
-        for name, reference in result.references.items():
-            self._send_ranks(name, reference.per_rank)
-
     def finish(self, ok: bool) -> None:
         """Ends the run, if it was created; after a run that succeeded, with its artifacts."""
         if not self._run:
@@ -111,13 +88,7 @@ class MlflowLogger(Logger):
                     self._client.log_artifact(self._run, str(self._folder / name))
         self._client.set_terminated(self._run, "FINISHED" if ok else "FAILED")
 
-    def _send_ranks(self, name: str, values: Vectors) -> None:
-        rows = rows_by_rank(values)
-        self._send(
-            {rank: {f"rank/{name}/{key}": x for key, x in row.items()} for rank, row in rows}
-        )
-
-    def _send(self, steps: Mapping[int, Mapping[str, float]]) -> None:
+    def scalars(self, steps: Mapping[int, Mapping[str, float]]) -> None:
         """Sends metrics by step, in requests as large as MLflow takes."""
         from mlflow.entities import Metric
 

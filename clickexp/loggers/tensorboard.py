@@ -4,25 +4,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
+from clickexp.loggers.base import RunInfo, Vectors
+from clickexp.loggers.scalars import ScalarLogger
 from clickexp.loggers.values import (
-    epoch_metrics,
     final_values,
     hyperparameters,
     missing_extra,
-    rows_by_rank,
     spelled,
+    steps_by_rank,
 )
 from clickexp.runs.run import Run
 from clickexp.utils.paths import display_path
 
 
-class TensorBoardLogger(Logger):
+class TensorBoardLogger(ScalarLogger):
     """Writes TensorBoard's files into `tensorboard` in the folder of the run.
 
-    `tensorboard --logdir outputs` shows all runs below a folder. Epochs are steps of train/*, val/* and speed/*; ranks
-    are steps of rank/SPLIT/METRIC. Values by rank of references, such as rank-CTR, lie in a run beside it, so that they
-    share the charts rank/test/METRIC. Hyperparameters and final values are in the tab HParams. ndcg@10 is ndcg_at_10.
+    `tensorboard --logdir outputs` shows all runs below a folder. Values by rank of references, such as rank-CTR, lie in
+    a run beside it, so that they share the charts rank/test/METRIC. Hyperparameters and final values are in the tab
+    HParams. ndcg@10 is ndcg_at_10.
 
     Args:
         folder: Name of the folder in that of the run.
@@ -51,28 +51,23 @@ class TensorBoardLogger(Logger):
         self.place, self._config = info.folder / self.folder, info.config
         self._writer = self._open(self.place)
 
-    def epoch(self, record: Mapping[str, Any]) -> None:
-        """Writes the metrics of an epoch."""
-        for name, value in epoch_metrics(record).items():
-            self._writer.add_scalar(spelled(name), value, record["epoch"])
-        self._writer.flush()
+    def scalars(self, steps: Mapping[int, Mapping[str, float]]) -> None:
+        """Writes metrics by step."""
+        _write(self._writer, steps)
 
-    def per_rank(self, split: Split, values: Vectors) -> None:
-        """Writes the values by rank, ranks as steps."""
-        _write_ranks(self._writer, split, values)
+    def reference(self, name: str, values: Vectors) -> None:
+        """Writes the values by rank of a reference into a run beside this one."""
+        with self._open(self.place / name.replace(" ", "-")) as writer:
+            _write(writer, steps_by_rank("test", values))
 
     def result(self, result: Run) -> None:
-        """Writes hyperparameters and final values, and curves of references beside the run."""
-        values = {spelled(name): value for name, value in final_values(result).items()}
-        for name, value in values.items():
-            self._writer.add_scalar(f"final/{name}", value, 0)
-        metrics = {f"final/{name}": value for name, value in values.items()}
-        started, experiment, ended = _hparams()(hyperparameters(self._config), metrics)
-        for summary in (started, experiment, ended):
+        """Writes final values, also beside the hyperparameters, and curves of references."""
+        from tensorboardX.summary import hparams
+
+        super().result(result)
+        metrics = {f"final/{spelled(name)}": x for name, x in final_values(result).items()}
+        for summary in hparams(hyperparameters(self._config), metrics):
             self._writer.file_writer.add_summary(summary)
-        for name, reference in result.references.items():
-            with self._open(self.place / name.replace(" ", "-")) as writer:
-                _write_ranks(writer, "test", reference.per_rank)
 
     def finish(self, ok: bool) -> None:
         """Closes the file."""
@@ -86,13 +81,8 @@ class TensorBoardLogger(Logger):
         return SummaryWriter(str(folder))
 
 
-def _hparams() -> Any:
-    from tensorboardX.summary import hparams
-
-    return hparams
-
-
-def _write_ranks(writer: Any, split: str, values: Vectors) -> None:
-    for rank, row in rows_by_rank(values):
-        for name, value in row.items():
-            writer.add_scalar(f"rank/{split}/{spelled(name)}", value, rank)
+def _write(writer: Any, steps: Mapping[int, Mapping[str, float]]) -> None:
+    for step, values in steps.items():
+        for name, value in values.items():
+            writer.add_scalar(spelled(name), value, step)
+    writer.flush()

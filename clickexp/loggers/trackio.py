@@ -5,22 +5,14 @@ import io
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
-from clickexp.loggers.values import (
-    epoch_metrics,
-    final_values,
-    hyperparameters,
-    missing_extra,
-    rows_by_rank,
-)
-from clickexp.runs.run import Run
+from clickexp.loggers.base import RunInfo
+from clickexp.loggers.scalars import ScalarLogger
+from clickexp.loggers.values import hyperparameters, missing_extra
 
 
-class TrackioLogger(Logger):
+class TrackioLogger(ScalarLogger):
     """Sends a run to Trackio, which keeps it below `TRACKIO_DIR`, and shows it by `trackio show`.
 
-    Epochs are steps of train/*, val/* and speed/*; ranks are steps of rank/SPLIT/METRIC, and of rank/NAME/METRIC for
-    references such as rank-CTR. Test metrics, intervals and values of the best epoch are final/test/ll and the like.
     An error that ends a run is an alert.
 
     Args:
@@ -60,20 +52,10 @@ class TrackioLogger(Logger):
         )
         return f"Trackio: trackio show --project {info.project}"
 
-    def epoch(self, record: Mapping[str, Any]) -> None:
-        """Logs the metrics of an epoch."""
-        self._run.log(epoch_metrics(record), step=record["epoch"])
-
-    def per_rank(self, split: Split, values: Vectors) -> None:
-        """Logs the values by rank, ranks as steps."""
-        self._log_ranks(split, values)
-
-    def result(self, result: Run) -> None:
-        """Logs final values, and curves of references."""
-        final = {f"final/{name}": value for name, value in final_values(result).items()}
-        self._run.log(final, step=0)
-        for name, reference in result.references.items():
-            self._log_ranks(name, reference.per_rank)
+    def scalars(self, steps: Mapping[int, Mapping[str, float]]) -> None:
+        """Logs metrics by step."""
+        for step, values in steps.items():
+            self._run.log({**values}, step=step)
 
     def failed(self, reason: str) -> None:
         """Logs an alert."""
@@ -88,10 +70,6 @@ class TrackioLogger(Logger):
 
         if self._run is not None:
             _quietly(trackio.finish)
-
-    def _log_ranks(self, name: str, values: Vectors) -> None:
-        for rank, row in rows_by_rank(values):
-            self._run.log({f"rank/{name}/{metric}": x for metric, x in row.items()}, step=rank)
 
 
 def _quietly(call: Callable[..., Any], *args: Any, **named: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from clickexp.errors import UserError, install
@@ -52,10 +52,12 @@ def rows(vectors: Vectors) -> list[dict[str, float | None]]:
     return [dict(zip(vectors, row, strict=True)) for row in zip(*vectors.values(), strict=True)]
 
 
-def rows_by_rank(vectors: Vectors) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yields ranks from 1, each with the metrics that are known there."""
-    for rank, row in enumerate(rows(vectors), start=1):
-        yield rank, numbers(row)
+def steps_by_rank(name: str, vectors: Vectors) -> dict[int, dict[str, float]]:
+    """Returns by rank, from 1, rank/NAME/METRIC of the metrics that are known there."""
+    return {
+        rank: {f"rank/{name}/{metric}": value for metric, value in numbers(row).items()}
+        for rank, row in enumerate(rows(vectors), start=1)
+    }
 
 
 def spelled(name: str) -> str:
@@ -86,5 +88,5 @@ def hyperparameters(config: Mapping[str, Any]) -> dict[str, str | int | float | 
     kept = {key: value for key, value in config.items() if key not in _LEFT_OUT}
     return {
         key: value if isinstance(value, str | int | float | bool) else str(value)
-        for key, value in flat(kept, whole_lists=True).items()
+        for key, value in flat(kept).items()
     }

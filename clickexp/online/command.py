@@ -23,8 +23,7 @@ from clickexp.utils.escape import printable, slug
 from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
 from clickexp.utils.statistics.sequential import Estimate
-from clickexp.utils.tables.table import Table
-from clickexp.utils.tables.terminal import fits, terminal
+from clickexp.utils.tables.terminal import fitting
 
 _PREFERENCE = "preference"
 _LEAST_COLUMNS = 4
@@ -146,14 +145,7 @@ def _print(result: OnlineComparison) -> None:
             f"{result.positions} documents shown, clicks of {result.user}; {result.same:.0%} of lists are ordered alike"
         )
     )
-    table = online_table(result)
-    counts = range(len(table.header), _LEAST_COLUMNS, -1)
-    fitting = (count for count in counts if fits(terminal(table, count), console))
-    shown = next(fitting, _LEAST_COLUMNS)
-    console.print(terminal(table, shown))
-    if rest := table.header[shown:]:
-        rows = [[row[0], *row[shown:]] for row in table.rows]
-        console.print(terminal(Table(["", *rest], rows)))
+    console.print(fitting(online_table(result), console, _LEAST_COLUMNS))
     for sentence in (*conclusions(result), *result.caveats):
         print(printable(sentence))  # noqa: T201  # the output of the command
 

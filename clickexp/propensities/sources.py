@@ -18,7 +18,7 @@ from clickexp.propensities.base import (
     documents,
 )
 from clickexp.runs.run import RelativeExamination, Run
-from clickexp.runs.store import CONFIG, read_yaml
+from clickexp.runs.store import CONFIG, read_object
 from clickexp.utils.statistics.means import QUANTILE
 from clickexp.utils.text import layout_name
 
@@ -110,7 +110,7 @@ class RunPropensities(PropensitySource):
 
     def _names_layouts(self) -> bool:
         config = Path(self.run).expanduser() / CONFIG
-        return config.is_file() and bool((read_yaml(config) or {}).get("examination_by"))
+        return bool(read_object(config).get("examination_by"))
 
     def _by_position(self, result: Run) -> Propensities:
         """Returns propensities of the positions that a run has any of."""

@@ -1,13 +1,13 @@
 """Chains of runs, each of which has had the posterior of the one before for a prior."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from clickexp.errors import UserError
-from clickexp.runs.run import Run, Update
-from clickexp.runs.store import RESULT
+from clickexp.runs.run import RelativeExamination, Run, Update
 from clickexp.utils.tables.numbers import number
 from clickexp.utils.tables.table import Table
 
@@ -18,17 +18,11 @@ _LL = "ll"
 
 def chain_of(run: Run) -> list[Run]:
     """Returns the runs that a run goes on from, the oldest first, and itself; those that are not there are left out."""
-    found = [run]
-    while (update := found[0].update) is not None and len(found) < _MOST:
-        folder = _folder_of(update, found[0])
-        try:
-            earlier = Run.read(folder) if (folder / RESULT).is_file() else None
-        except UserError:
-            earlier = None
-        if earlier is None:
-            break
-        found.insert(0, earlier)
-    return found
+    chain = [run]
+    with contextlib.suppress(UserError):
+        while (update := chain[0].update) is not None and len(chain) < _MOST:
+            chain.insert(0, Run.read(_folder_of(update, chain[0])))
+    return chain
 
 
 def _folder_of(update: Update, run: Run) -> Path:
@@ -39,21 +33,16 @@ def _folder_of(update: Update, run: Run) -> Path:
 
 def chains(runs: Sequence[Run]) -> list[list[Run]]:
     """Returns the chains among runs, of two at least, the oldest run of each first."""
-    by_folder = {run.folder.resolve(): run for run in runs}
-    before = {
-        run.folder.resolve(): _folder_of(run.update, run).resolve()
-        for run in runs
-        if run.update is not None
-    }
-    last = [folder for folder in before if folder not in before.values()]
-    found = []
-    for folder in last:
-        chain = [by_folder[folder]]
-        while (folder := before.get(folder, Path())) in by_folder and len(chain) < _MOST:
-            chain.insert(0, by_folder[folder])
-        if len(chain) > 1:
-            found.append(chain)
-    return found
+    folders = {run.folder.resolve() for run in runs}
+    earlier = {_folder_of(run.update, run).resolve() for run in runs if run.update is not None}
+    last = [run for run in runs if run.folder.resolve() not in earlier]
+    among = [[run for run in chain_of(end) if run.folder.resolve() in folders] for end in last]
+    return [chain for chain in among if len(chain) > 1]
+
+
+def examination_by_position(run: Run) -> dict[int, RelativeExamination]:
+    """Returns examination relative to the first position, where it does not differ between layouts."""
+    return {point.position: point for point in run.propensity if not point.layout}
 
 
 def click_rate(run: Run) -> float | None:
@@ -83,7 +72,8 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
     rows = []
     for run in runs:
         update = run.update
-        ratios = {each.position: each.relative for each in run.propensity if not each.layout}
+        points = examination_by_position(run)
+        ratios = {position: point.relative for position, point in points.items()}
         rows.append(
             [
                 run.folder.name,
@@ -94,7 +84,7 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
                 *(number(ratios.get(position), missing="") for position in positions),
                 "" if update is None else f"{update.new_documents:,}",
                 "" if update is None else f"{update.forgotten:.0%}",
-                "" if update is None else ", ".join(each.parameter for each in update.changes),
+                "" if update is None else ", ".join(change.parameter for change in update.changes),
             ]
         )
     header = ["Run", "Sessions", "Clicks", "ll before", "ll", *(f"e({at})" for at in positions)]
@@ -109,8 +99,8 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
 
 def _positions(runs: Sequence[Run]) -> list[int]:
     """The second and the last position that all runs have examination of."""
-    each = [{point.position for point in run.propensity if not point.layout} for run in runs]
-    common = sorted(set.intersection(*each) - {1}) if each else []
+    of_runs = [{*examination_by_position(run)} for run in runs]
+    common = sorted(set.intersection(*of_runs) - {1}) if of_runs else []
     return list(dict.fromkeys([common[0], common[-1]])) if common else []
 
 
@@ -118,13 +108,13 @@ def moved_table(update: Update) -> Table:
     """Returns the documents that an update has moved most."""
     rows = [
         [
-            str(each.id) if each.document is None else str(each.document),
-            "" if each.query is None else str(each.query),
-            number(each.before),
-            number(each.after),
-            f"{each.deviations:+.1f}",
+            str(moved.id) if moved.document is None else str(moved.document),
+            "" if moved.query is None else str(moved.query),
+            number(moved.before),
+            number(moved.after),
+            f"{moved.deviations:+.1f}",
         ]
-        for each in update.moved
+        for moved in update.moved
     ]
     header = ["Document", "Query", "Attraction before", "After", "Standard deviations"]
     caption = (

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -135,16 +135,23 @@ class Comparison:
 
     def describe(self) -> str:
         """Sessions and test sets in a line."""
-        sizes = {int(own[0]) for run in self.runs if (own := _sessions_per_rank(run)) and own[0]}
-        sessions = " or ".join(f"{size:,}" for size in sorted(sizes))
-        size = f" of {sessions} session{'' if sizes == {1} else 's'}" if sessions else ""
+        of_runs = [run.per_rank.get("sessions") for run in self.runs]
+        sizes = sorted({int(sessions[0]) for sessions in of_runs if sessions and sessions[0]})
+        size = ""
+        if sizes:
+            plural = "" if sizes == [1] else "s"
+            size = f" of {' or '.join(f'{count:,}' for count in sizes)} session{plural}"
         if len(self._test_sets) == 1:
             return f"one test set{size}"
-        per = ""
-        for what in ("fold", "seed"):
-            if len({getattr(run, what) for run in self.runs}) == len(self._test_sets):
-                per = per or f", one per {what}"
-        return f"{len(self._test_sets)} test sets{size}{' each' if size else ''}{per}"
+        return f"{len(self._test_sets)} test sets{size}{' each' if size else ''}{self._per}"
+
+    @property
+    def _per(self) -> str:
+        """The property of runs of which each value has a test set of its own, such as ", one per seed"."""
+        for part in ("fold", "seed"):
+            if len({getattr(run, part) for run in self.runs}) == len(self._test_sets):
+                return f", one per {part}"
+        return ""
 
     def _find(self, wanted: str | None) -> Group | None:
         """The group of that name, or else the best of that model; without a name the best of all."""
@@ -200,34 +207,36 @@ def comparisons(
     Raises:
         UserError: For a metric that no run has, or a baseline that is none of the groups.
     """
-    reported = _reported(runs)
-    if unknown := [metric for metric in metrics or () if metric not in reported]:
-        spelled = {of(metric).lower(): metric for of in (short, name) for metric in reported}
-        meant = spelled.get(unknown[0].lower().replace("_", " "))
-        question = f" Did you mean {meant}?" if meant else did_you_mean(unknown[0], reported)
-        raise UserError(
-            f"no run has the metric {unknown[0]}.{question} Choose from {', '.join(reported)}"
-        )
+    _check_metrics(metrics or (), _reported(runs))
     parts = sorted(_sharing_test_sets(experiments(runs)), key=lambda part: -sum(map(len, part)))
-    taken = {run.dataset for run in runs}
+    datasets = {run.dataset for run in runs}
     by_name: dict[str, Comparison] = {}
     for part in parts:
-        dataset = part[0][0].dataset
-        numbered = (f"{dataset}-{number}" for number in itertools.count(2))
-        free = (
-            dataset
-            if dataset not in by_name
-            else next(name for name in numbered if name not in {*by_name, *taken})
-        )
-        by_name[free] = _comparison(free, part, metrics, baseline)
+        name = part[0][0].dataset
+        if name in by_name:
+            name = _numbered(name, {*by_name, *datasets})
+        by_name[name] = _comparison(name, part, metrics, baseline)
     if not any(comparison._find(baseline) for comparison in by_name.values()):
-        choice = dict.fromkeys(
-            group.name for comparison in by_name.values() for group in comparison.groups
-        )
-        raise UserError(
-            f"there is no baseline {baseline!r}: choose from {listed(list(choice), _MOST_NAMED)}"
-        )
+        groups = [group.name for comparison in by_name.values() for group in comparison.groups]
+        choice = listed(list(dict.fromkeys(groups)), _MOST_NAMED)
+        raise UserError(f"there is no baseline {baseline!r}: choose from {choice}")
     return list(by_name.values())
+
+
+def _numbered(name: str, taken: Collection[str]) -> str:
+    """The name with the first number that makes it new."""
+    return next(numbered for at in itertools.count(2) if (numbered := f"{name}-{at}") not in taken)
+
+
+def _check_metrics(metrics: Iterable[str], reported: Mapping[str, None]) -> None:
+    """Raises UserError for a metric that is not reported."""
+    unknown = next((metric for metric in metrics if metric not in reported), None)
+    if unknown is None:
+        return
+    spelled = {of(metric).lower(): metric for of in (short, name) for metric in reported}
+    meant = spelled.get(unknown.lower().replace("_", " "))
+    question = f" Did you mean {meant}?" if meant else did_you_mean(unknown, reported)
+    raise UserError(f"no run has the metric {unknown}.{question} Choose from {', '.join(reported)}")
 
 
 def _comparison(
@@ -238,22 +247,28 @@ def _comparison(
 ) -> Comparison:
     runs = [run for runs in part for run in runs]
     reported = _reported(runs)
-    first = [metric for metric in metrics or () if metric in reported]
-    if not first:
-        optimized = {run.optimized for run in runs if run.optimized} & reported.keys()
-        clicks = all("ll" in run.metrics for run in runs)
-        first = list(
-            dict.fromkeys([*(optimized if len(optimized) == 1 else ()), *leading(reported, clicks)])
-        )
-    sign = direction(first[0], stated_by(runs))
-    # best first, groups without the metric last; as they came where neither way is better
-    ranked = sorted(
-        groups_of(part),
-        key=lambda group: np.nan_to_num(-sign * group.spread(first[0]).mean, nan=np.inf),
-    )
+    first = [metric for metric in metrics or () if metric in reported] or _usual(runs, reported)
+    ranked = best_first(groups_of(part), first[0])
     return Comparison(
         name, tuple(ranked), tuple(dict.fromkeys([*first, *reported])), tuple(first), baseline
     )
+
+
+def best_first(groups: Sequence[Group], metric: str) -> list[Group]:
+    """The groups by a metric, those without it last; as they came where neither way is better."""
+    sign = direction(metric, stated_by(run for group in groups for run in group.runs))
+
+    def loss(group: Group) -> float:
+        return float(np.nan_to_num(-sign * group.spread(metric).mean, nan=np.inf))
+
+    return sorted(groups, key=loss)
+
+
+def _usual(runs: Sequence[Run], reported: Mapping[str, None]) -> list[str]:
+    """The leading metrics where none were asked for, behind the one that searches optimised."""
+    optimized = {run.optimized for run in runs if run.optimized} & reported.keys()
+    metrics = leading(reported, clicks=all("ll" in run.metrics for run in runs))
+    return list(dict.fromkeys([*optimized, *metrics])) if len(optimized) == 1 else metrics
 
 
 def _reported(runs: Iterable[Run]) -> dict[str, None]:
@@ -275,7 +290,3 @@ def _sharing_test_sets(of_experiments: Iterable[Sequence[Run]]) -> list[list[Seq
                 apart.append((other_sets, other))
         parts = [*apart, (sets, together)]
     return [together for _, together in parts]
-
-
-def _sessions_per_rank(run: Run) -> list[float | None]:
-    return run.per_rank.get("sessions", [])

@@ -23,48 +23,51 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
         Sentences; empty where there is nothing to compare.
     """
     baseline = baseline or comparison.baseline
+    # a search has one metric
+    metrics = comparison.leading[:1] if comparison.choice else headline(comparison.leading)
+    tested = any(np.isfinite(comparison.tests[metric].p).any() for metric in metrics)
     clauses: dict[Group, list[str]] = {}
     reserve, last = "", None
-    metrics = (
-        comparison.leading[:1] if comparison.choice else headline(comparison.leading)
-    )  # a search has one metric
-    tested = any(np.isfinite(comparison.tests[metric].p).any() for metric in metrics)
     for metric in metrics:
-        best, next_best = (*_ranked(comparison, metric), None, None)[:2]
-        if (
-            best is None
-            or next_best is None
-            or best.spread(metric).mean == next_best.spread(metric).mean
-        ):
+        contenders = _contenders(comparison, metric)
+        if not contenders:
             continue
-        knows = bool(np.isfinite(baseline.spread(metric).mean))  # rankers know no metrics of clicks
-        other = next_best if best is baseline or not knows else baseline
-        verdict = _advantage(
-            comparison, baseline, metric, best, other, None if other is last else other.name, tested
-        )
+        best, second = contenders
+        # rankers know no metrics of clicks
+        is_tested_against = best is not baseline and math.isfinite(_mean(baseline, metric))
+        other = baseline if is_tested_against else second
+        named = None if other is last else other.name
+        verdict = _advantage(comparison, baseline, metric, best, other, named, tested)
         clauses.setdefault(best, []).append(f"{short(metric)} ({verdict})")
         last = other
-        if metric == comparison.leading[0] and next_best is not other:
-            *_, p = comparison.difference(best, next_best, metric)
-            if p >= SIGNIFICANT:
-                reserve = f" {next_best.name} is not significantly worse in {short(metric)} ({_p_text(p)})."
+        if metric == comparison.leading[0] and second is not other:
+            reserve = _reserve(comparison, metric, best, second)
     if not clauses:
         return ""
-    text = "; ".join(
-        f"{group.name} is best in {_listed(parts)}" for group, parts in clauses.items()
-    )
-    return f"{text}.{reserve}{'' if tested else ' Nothing is tested.'}"
+    sentences = [f"{group.name} is best in {_listed(parts)}" for group, parts in clauses.items()]
+    return f"{'; '.join(sentences)}.{reserve}{'' if tested else ' Nothing is tested.'}"
 
 
-def _ranked(comparison: Comparison, metric: str) -> list[Group]:
-    """Groups that have the metric, best first; none where neither way is better."""
+def _mean(group: Group, metric: str) -> float:
+    return float(group.spread(metric).mean)
+
+
+def _reserve(comparison: Comparison, metric: str, best: Group, second: Group) -> str:
+    """A sentence where the best is not significantly better than the second; else empty."""
+    *_, p = comparison.difference(best, second, metric)
+    if not p >= SIGNIFICANT:
+        return ""
+    return f" {second.name} is not significantly worse in {short(metric)} ({_p_text(p)})."
+
+
+def _contenders(comparison: Comparison, metric: str) -> tuple[Group, Group] | None:
+    """The best group and the second; None where neither way is better, or both are alike, or there is none."""
     direction = comparison.direction(metric)
-    measured = [group for group in comparison.groups if np.isfinite(group.spread(metric).mean)]
-    return (
-        sorted(measured, key=lambda group: -direction * group.spread(metric).mean)
-        if direction
-        else []
-    )
+    measured = [group for group in comparison.groups if math.isfinite(_mean(group, metric))]
+    if not direction or len(measured) < 2:
+        return None
+    best, second, *_ = sorted(measured, key=lambda group: -direction * _mean(group, metric))
+    return (best, second) if _mean(best, metric) != _mean(second, metric) else None
 
 
 def _advantage(
@@ -78,20 +81,18 @@ def _advantage(
 ) -> str:
     """Such as "+0.0048 on PBM, p < 0.001"; without a name where the sentence has just given it."""
     _, half, p = comparison.difference(baseline, other if best is baseline else best, metric)
-    value = float(best.spread(metric).mean - other.spread(metric).mean)
+    value = _mean(best, metric) - _mean(other, metric)
     ((text, _),) = rounded([value], [half], "+", most=FINE)
-    if float(text) == 0:
-        ((text, _),) = rounded(
-            [value], [math.nan], "+", most=FINE
-        )  # its first digit, rather than +0.0000
-    verdict = (
-        "not tested"
-        if math.isnan(p)
-        else _p_text(p)
-        if p < SIGNIFICANT
-        else f"not significant, {_p_text(p)}"
-    )
-    return text + (f" on {name}" if name else "") + (f", {verdict}" if tested else "")
+    if float(text) == 0:  # its first digit, rather than +0.0000
+        ((text, _),) = rounded([value], [math.nan], "+", most=FINE)
+    on = f" on {name}" if name else ""
+    return f"{text}{on}, {_verdict(p)}" if tested else text + on
+
+
+def _verdict(p: float) -> str:
+    if math.isnan(p):
+        return "not tested"
+    return _p_text(p) if p < SIGNIFICANT else f"not significant, {_p_text(p)}"
 
 
 def _p_text(p: float) -> str:

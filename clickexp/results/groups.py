@@ -1,5 +1,6 @@
 """Runs that differ in their seed only, summed up, and their names."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -243,7 +244,7 @@ def experiments(runs: Iterable[Run]) -> list[list[Run]]:
 def groups_of(experiments: Sequence[Sequence[Run]]) -> list[Group]:
     """Returns a group for each experiment, by names that distinguish it from the others."""
     names = _names(experiments)
-    return [Group(tuple(runs), *own) for runs, own in zip(experiments, names, strict=True)]
+    return [Group(tuple(runs), *name) for runs, name in zip(experiments, names, strict=True)]
 
 
 _IN_NAMES = ("model", "dataset", "loss", "debias")
@@ -257,35 +258,42 @@ def _names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
     A name is the model, in which rankers have loss and correction, and the overrides that differ between groups. Where
     these are alike, keys of the configuration that differ follow, or a number.
     """
-    overrides_of = [runs[0].overrides for runs in experiments]
-    keys = [key for key in varying(overrides_of) if key not in (*_IN_NAMES, _METHOD)]
-    overrides = [_key_values(keys, own) for own in overrides_of]
-    names = [
-        ", ".join([runs[0].model, *own]) for runs, own in zip(experiments, overrides, strict=True)
-    ]
-    names = [
-        f"{name}, {_METHOD}={own[_METHOD]}" if names.count(name) > 1 and own.get(_METHOD) else name
-        for name, own in zip(names, overrides_of, strict=True)
-    ]
-    more: dict[int, list[str]] = {place: [] for place in range(len(names))}
-    for name in {name for name in names if names.count(name) > 1}:
-        same = [place for place, other in enumerate(names) if other == name]
-        settings = [
-            {
-                key: value
-                for key, value in experiments[place][0].settings.items()
-                if _is_setting(key)
-            }
-            for place in same
-        ]
-        differ = varying(settings)[:_MOST_KEYS]
-        for number, (place, own) in enumerate(zip(same, settings, strict=True), start=1):
-            texts = _key_values(differ, own)
-            taken = any(more[other] == texts for other in same if other != place)
-            more[place] = [*texts, f"no. {number}"] if taken or not texts else texts
+    runs = [of_experiment[0] for of_experiment in experiments]
+    differing = varying([run.overrides for run in runs])
+    keys = [key for key in differing if key not in (*_IN_NAMES, _METHOD)]
+    names = [", ".join([run.model, *_key_values(keys, run.overrides)]) for run in runs]
+    by_name: dict[str, list[Run]] = {}
+    for name, run in zip(_with_methods(names, runs), runs, strict=True):
+        by_name.setdefault(name, []).append(run)
+    of_run: dict[int, tuple[str, str]] = {}
+    for name, same in by_name.items():
+        for run, distinction in zip(same, _distinctions(same), strict=True):
+            of_run[id(run)] = ", ".join([name, *distinction]), ", ".join([run.model, *distinction])
+    return [of_run[id(run)] for run in runs]
+
+
+def _with_methods(names: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    """Names that several runs have, with the method of each run that has one."""
+    counts = Counter(names)
+    methods = [run.overrides.get(_METHOD) for run in runs]
     return [
-        (", ".join([names[place], *more[place]]), ", ".join([runs[0].model, *more[place]]))
-        for place, runs in enumerate(experiments)
+        f"{name}, {_METHOD}={method}" if method and counts[name] > 1 else name
+        for name, method in zip(names, methods, strict=True)
+    ]
+
+
+def _distinctions(runs: Sequence[Run]) -> list[list[str]]:
+    """Settings by which runs of one name differ, numbered where they do not; nothing for a single run."""
+    if len(runs) == 1:
+        return [[]]
+    settings = [
+        {key: value for key, value in run.settings.items() if _is_setting(key)} for run in runs
+    ]
+    keys = varying(settings)[:_MOST_KEYS]
+    texts = [_key_values(keys, of_run) for of_run in settings]
+    return [
+        text if text and text not in texts[:place] else [*text, f"no. {place + 1}"]
+        for place, text in enumerate(texts)
     ]
 
 
@@ -295,10 +303,10 @@ def varying(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if len({repr(mapping.get(key)) for mapping in mappings}) > 1]
 
 
-def _key_values(keys: Sequence[str], own: Mapping[str, Any]) -> list[str]:
+def _key_values(keys: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
     """Such as lr=0.1 for each key that has a value; keys are cut to their last part where that is unique."""
     named = zip(keys, short_keys(keys), strict=True)
-    return [f"{name}={own[key]}" for key, name in named if own.get(key) is not None]
+    return [f"{name}={settings[key]}" for key, name in named if settings.get(key) is not None]
 
 
 def _is_setting(key: str) -> bool:

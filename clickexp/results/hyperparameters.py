@@ -1,7 +1,7 @@
 """Where runs came from: the commands of sweeps, and how much each hyperparameter of a search mattered."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,27 @@ def importances(groups: Sequence[Group], metric: str, direction: int) -> dict[st
         The most important first; empty with few trials, or without Optuna.
     """
     measured = [group for group in groups if np.isfinite(group.spread(metric).mean)]
-    rows = [{**group.overrides, "model": group.model} for group in measured]
+    if len(measured) < _FEWEST or not direction:
+        return {}
+    means = [float(group.spread(metric).mean) for group in measured]
+    trials = _varied([{**group.overrides, "model": group.model} for group in measured])
+    return _ped_anova(trials, means, direction) if trials[0] else {}
+
+
+def _varied(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, float | str]]:
+    """Values of the keys that all rows have, and that differ between them, but for the dataset."""
     keys = [
         key
         for key in varying(rows)
         if key != "dataset" and all(row.get(key) is not None for row in rows)
     ]
-    if len(measured) < _FEWEST or not keys or not direction:
-        return {}
+    return [{key: _trial_value(row[key]) for key in keys} for row in rows]
+
+
+def _ped_anova(
+    trials: Sequence[Mapping[str, float | str]], values: Sequence[float], direction: int
+) -> dict[str, float]:
+    """Importances by Optuna, the most important first; empty without Optuna."""
     try:
         import optuna  # here, since only searches need it
     except ImportError:
@@ -46,16 +59,14 @@ def importances(groups: Sequence[Group], metric: str, direction: int) -> dict[st
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize" if direction > 0 else "minimize")
     distributions = {
-        key: _distribution(optuna.distributions, [row[key] for row in rows]) for key in keys
+        key: _distribution(optuna.distributions, [trial[key] for trial in trials])
+        for key in trials[0]
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for group, row in zip(measured, rows, strict=True):
-            values = {key: _trial_value(row[key]) for key in keys}
-            value = float(group.spread(metric).mean)
-            study.add_trial(
-                optuna.create_trial(params=values, distributions=distributions, value=value)
-            )
+        for trial, value in zip(trials, values, strict=True):
+            parts = {"params": {**trial}, "distributions": distributions, "value": value}
+            study.add_trial(optuna.create_trial(**parts))
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         try:
             return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
@@ -65,35 +76,34 @@ def importances(groups: Sequence[Group], metric: str, direction: int) -> dict[st
 
 def commands(groups: Sequence[Group]) -> list[str]:
     """The command of each sweep, from the overrides of its runs: values of one key are joined by commas."""
-    sweeps: dict[Path, list[list[tuple[str, str]]]] = {}
+    sweeps: dict[Path, dict[str, dict[str, None]]] = {}
     for run in (run for group in groups for run in group.runs):
-        pairs = [word.partition("=") for word in run.words if "=" in word]
-        sweeps.setdefault(run.folder.parent, []).append([(key, value) for key, _, value in pairs])
-    lines = {}
-    for jobs in sweeps.values():
-        values: dict[str, dict[str, None]] = {}
-        for key, value in (pair for pairs in jobs for pair in pairs):
-            values.setdefault(key, {})[value] = None
-        words = [
-            f"{key}={','.join(own) if len(own) <= _WIDE else '...'}" for key, own in values.items()
-        ]
-        several = any(len(own) > 1 for own in values.values())
-        lines[" ".join(["clickexp", *(["-m"] if several else []), *words])] = None
-    return list(lines)
+        values = sweeps.setdefault(run.folder.parent, {})
+        for word in run.words:
+            key, equals, value = word.partition("=")
+            if equals:
+                values.setdefault(key, {})[value] = None
+    return list(dict.fromkeys(map(_command, sweeps.values())))
 
 
-def _distribution(distributions: Any, values: Sequence[Any]) -> Any:
-    if not all(_is_number(value) for value in values):
-        return distributions.CategoricalDistribution(
-            sorted({_trial_value(value) for value in values}, key=str)
-        )
-    low, high = float(min(values)), float(max(values))
+def _command(values: Mapping[str, Collection[str]]) -> str:
+    """The command that has these values of each key."""
+    command = ["clickexp"]
+    if any(len(of_key) > 1 for of_key in values.values()):
+        command.append("-m")
+    for key, of_key in values.items():
+        command.append(f"{key}={','.join(of_key) if len(of_key) <= _WIDE else '...'}")
+    return " ".join(command)
+
+
+def _distribution(distributions: Any, values: Sequence[float | str]) -> Any:
+    numbers = [value for value in values if isinstance(value, float)]
+    if len(numbers) < len(values):
+        return distributions.CategoricalDistribution(sorted({*values}, key=str))
+    low, high = min(numbers), max(numbers)
     return distributions.FloatDistribution(low, high, log=low > 0 and high > _WIDE * low)
 
 
-def _trial_value(value: Any) -> Any:
-    return float(value) if _is_number(value) else str(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _trial_value(value: Any) -> float | str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number else str(value)

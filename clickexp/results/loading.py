@@ -1,7 +1,7 @@
 """Results of runs on disk: found below folders, checked, and read into one tidy data frame."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from clickexp.runs.store import (
     RESULT,
     natural,
     read_object,
-    read_yaml,
     run_folders,
 )
 from clickexp.utils.escape import cleaned
@@ -81,60 +80,68 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     Raises:
         UserError: There is no run.
     """
+    by_folder, trials, skipped = _read_runs(folders)
+    if not by_folder:
+        where = ", ".join(str(folder) for folder in folders)
+        reasons = "".join(f"; {reason}" for reason in skipped[:3])
+        raise UserError(
+            f"no finished runs below {where}: name folders with a result.json inside{reasons}"
+        )
+    runs = sorted(by_folder.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
+    latest = {run.same: run for run in runs}
+    trials_of: dict[tuple, list[_Trial]] = defaultdict(list)
+    for run in runs:
+        trials_of[run.same] += trials[run.folder.resolve()]
+        again = latest[run.same].folder
+        if again != run.folder:
+            reason = f"repeated later, with the same configuration, in {again}"
+            skipped.append(Skipped(run.folder, reason))
+    marked = [_marked(run, trials_of[same]) for same, run in latest.items()]
+    return sorted(marked, key=lambda run: natural(run.folder)), skipped
+
+
+_Trial = tuple[str, bool]
+"""The metric that a search optimised, and whether it chose this trial."""
+
+
+def _read_runs(
+    folders: Iterable[str | Path],
+) -> tuple[dict[Path, Run], dict[Path, list[_Trial]], list[Skipped]]:
+    """Reads runs and trials of searches by their folders, and finds folders without a result."""
     by_folder: dict[Path, Run] = {}
-    trials: dict[Path, tuple[str, bool]] = {}
+    trials: dict[Path, list[_Trial]] = defaultdict(list)
     skipped = []
-    for folder in dict.fromkeys(folder for root in folders for folder in _below(Path(root))):
+    roots = [Path(root) for root in folders]
+    for root in roots:
+        if not root.is_dir():
+            raise UserError(f"{root}: there is no such folder")
+    for folder in dict.fromkeys(folder for root in roots for folder in run_folders(root)):
         try:
             target = _earlier(folder) or folder
-            place, trial = target.resolve(), _trial(folder)
-            if trial and not (place in trials and trials[place][1]):
-                trials[place] = trial
+            place = target.resolve()
+            trials[place] += _trials(folder)
             if place not in by_folder:
                 by_folder[place] = Run.read(target)
         except UserError as error:
             skipped.append(Skipped(folder, str(error)))
         except (OSError, ValueError) as error:  # such as a path in a record that no file can have
             skipped.append(Skipped(folder, f"it cannot be read ({type(error).__name__}: {error})"))
-    runs = sorted(by_folder.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
-    latest = {run.same: run for run in runs}
-    marks = defaultdict(list)
-    for run in runs:
-        again = latest[run.same].folder
-        if again != run.folder:
-            skipped.append(
-                Skipped(run.folder, f"repeated later, with the same configuration, in {again}")
-            )
-        if (place := run.folder.resolve()) in trials:
-            marks[run.same].append(trials[place])
-    if not latest:
-        where = ", ".join(str(folder) for folder in folders)
-        reasons = "".join(f"; {reason}" for reason in skipped[:3])
-        raise UserError(
-            f"no finished runs below {where}: name folders with a result.json inside{reasons}"
-        )
-    marked = [_marked(run, marks[same]) for same, run in latest.items()]
-    return sorted(marked, key=lambda run: natural(run.folder)), skipped
+    return by_folder, trials, skipped
 
 
-def _marked(run: Run, trials: Sequence[tuple[str, bool]]) -> Run:
-    """Adds to a run what searches state of its configuration; see `_trial`."""
+def _marked(run: Run, trials: Sequence[_Trial]) -> Run:
+    """Adds to a run what searches state of its configuration."""
     metric, chosen = max(trials, key=lambda trial: trial[1], default=(run.optimized, False))
     return run.model_copy(update={"optimized": metric, "chosen": chosen})
 
 
-def _trial(folder: Path) -> tuple[str, bool] | None:
-    """Returns the metric that a search optimised, and whether it chose this trial; None where it is no trial."""
-    best, record = cleaned(read_yaml(folder.parent / BEST)), read_object(folder / RECORD)
-    if not isinstance(best, dict) or not isinstance(best.get("metric"), str) or not record:
-        return None
-    return best["metric"].removeprefix("test/"), record.get("number") == best.get("trial")
-
-
-def _below(root: Path) -> Iterator[Path]:
-    if not root.is_dir():
-        raise UserError(f"{root}: there is no such folder")
-    return run_folders(root)
+def _trials(folder: Path) -> list[_Trial]:
+    """Returns the trial of a search that the folder is; nothing where it is none."""
+    best, record = cleaned(read_object(folder.parent / BEST)), read_object(folder / RECORD)
+    metric = best.get("metric")
+    if not isinstance(metric, str) or not record:
+        return []
+    return [(metric.removeprefix("test/"), record.get("number") == best.get("trial"))]
 
 
 def _earlier(folder: Path) -> Path | None:

@@ -29,7 +29,7 @@ _NAMES = {
 ARROWS = {1: " ↑", 0: "", -1: " ↓"}
 """Behind the name of a metric, by its `direction`."""
 PER_RANK = ("ll", "ppl", "cond_ppl")
-"""Metrics that tables and figures show by rank."""
+"""Metrics of clicks that tables show first, and figures by rank."""
 _ACRONYMS = ("auc", "dcg", "mrr", "map", "err", "rbp")
 _SHORT = {"ll": "LL", "ppl": "PPL", "cond_ppl": "cPPL", "ece": "ECE"}
 _UNITS = {
@@ -37,8 +37,6 @@ _UNITS = {
     **dict.fromkeys(("loss", "train/loss"), "per document"),  # of a ranking loss no nats
     **dict.fromkeys(("seconds", "compile_seconds"), "s"),
 }
-_LEADING = ("ll", "ppl", "cond_ppl")
-_RANKING = ("ndcg", "mrr")
 
 
 def name(metric: str) -> str:
@@ -87,7 +85,7 @@ def leading(metrics: Iterable[str], clicks: bool = True) -> list[str]:
             cutoffs and MAP among them.
     """
     metrics = list(metrics)
-    of_clicks = [metric for metric in _LEADING if metric in metrics]
+    of_clicks = [metric for metric in PER_RANK if metric in metrics]
     bases = {metric.partition("@")[0] for metric in metrics}
     gain = "ndcg" if "ndcg" in bases else "dcg"
     chosen: list[str] = []

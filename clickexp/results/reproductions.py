@@ -129,10 +129,10 @@ def _reproduction(name: str, runs: Sequence[Run], metrics: Sequence[str] | None)
 def _variant(run: Run) -> str:
     """The model, the value of `by` that its figures depend on, and overrides that make it another experiment."""
     by = run.config["reproduction"].get("by")
-    own = [
+    others = [
         f"{key}={value}" for key, value in run.overrides.items() if key not in (*_KNOWN_KEYS, by)
     ]
-    return ", ".join([run.model, *([str(run.config[by])] if by else []), *own])
+    return ", ".join([run.model, *([str(run.config[by])] if by else []), *others])
 
 
 def _rows(
@@ -144,29 +144,51 @@ def _rows(
     reason = next((why for run in runs if (why := other_data(run))), None)
     if reason and reason not in texts:
         texts.append(reason)
+    number = texts.index(reason) + 1 if reason else None
     for metric in metrics or _published_metrics(node):
         ours = tuple(value for run in runs if (value := _measured(run, metric)) is not None)
-        if not ours:
-            continue
-        notes = {
-            number: note
-            for number, note in enumerate(node.get("notes", ()), start=1)
-            if runs[0].model in note.get("models", [runs[0].model])
-            and metric in note.get("metrics", [metric])
-        }
-        numbers = (*notes, *([texts.index(reason) + 1] if reason else []))
-        compiling = [
-            seconds for run in runs if (seconds := run.train.compile_seconds) and metric == SECONDS
-        ]
-        row = Row(
-            *(variant, metric, tuple(reference.get(metric) for reference in figures), ours),
-            verdict=_OTHER_DATA if reason else _NOT_COMPARABLE,
-            notes=numbers,
-            compile_seconds=float(np.mean(compiling)) if compiling else None,
-        )
-        if not reason and all(note.get("comparable", True) for note in notes.values()):
-            row = replace(row, verdict=_verdict(row, node["tolerance"], figures[0].get("sd", {})))
-        yield row
+        published = tuple(reference.get(metric) for reference in figures)
+        if ours:
+            row = Row(variant, metric, published, ours, _NOT_COMPARABLE, ())
+            sd = figures[0].get("sd", {}).get(metric, 0.0)
+            yield _with_verdict(row, node, runs, number, sd)
+
+
+def _with_verdict(
+    row: Row, node: Mapping[str, Any], runs: Sequence[Run], reason: int | None, sd: float
+) -> Row:
+    """Adds verdict and notes to a row, and of seconds those of compilation.
+
+    Args:
+        row: The figures.
+        node: The reproduction that they are of.
+        runs: The runs behind ours.
+        reason: The number of the note that these are of other data; None if they are not.
+        sd: The published standard deviation.
+    """
+    notes = _notes(node, runs[0].model, row.metric)
+    if row.metric == SECONDS:
+        row = replace(row, compile_seconds=_compile_seconds(runs))
+    if reason is not None:
+        return replace(row, verdict=_OTHER_DATA, notes=(*notes, reason))
+    if all(note.get("comparable", True) for note in notes.values()):
+        row = replace(row, verdict=_verdict(row, node["tolerance"].get(row.metric, 0.0), sd))
+    return replace(row, notes=tuple(notes))
+
+
+def _notes(node: Mapping[str, Any], model: str, metric: str) -> dict[int, Mapping[str, Any]]:
+    """The notes that concern a metric of a model, by their numbers."""
+    return {
+        number: note
+        for number, note in enumerate(node.get("notes", ()), start=1)
+        if model in note.get("models", [model]) and metric in note.get("metrics", [metric])
+    }
+
+
+def _compile_seconds(runs: Sequence[Run]) -> float | None:
+    """Mean of the runs that recorded them."""
+    recorded = [run.train.compile_seconds for run in runs if run.train.compile_seconds]
+    return float(np.mean(recorded)) if recorded else None
 
 
 def _published_metrics(node: Mapping[str, Any]) -> list[str]:
@@ -175,11 +197,11 @@ def _published_metrics(node: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(key for of in first["figures"].values() for key in of if key != "sd"))
 
 
-def _verdict(row: Row, tolerance: Mapping[str, float], sd: Mapping[str, float]) -> str:
+def _verdict(row: Row, tolerance: float, sd: float) -> str:
     """Whether the difference is inside the tolerance; nothing where nothing was published, and for times."""
     if row.published[0] is None or row.metric == SECONDS:
         return ""
-    limit = max(tolerance.get(row.metric, 0.0), _DEVIATIONS * sd.get(row.metric, 0.0))
+    limit = max(tolerance, _DEVIATIONS * sd)
     return f"{'inside' if abs(row.difference) <= limit else 'outside'} {limit:g}"
 
 

@@ -10,41 +10,41 @@ from clickexp.utils.text import layout_name
 
 Naming = Callable[[str], str]
 """Names metrics for a reader."""
-_HEADLINES = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
-"""Metrics of rankings that sum up a run without perplexity, the first that it has."""
 _AT = "@"
 
 
 def run_conclusion(result: Run) -> str:
     """Returns a sentence on a run: its test perplexity beside those of its references, or else nDCG, or a metric."""
-    own = result.value("ppl")
-    if own is None:
-        known = [name for name in _HEADLINES if result.value(name) is not None]
-        first = (known or result.metrics)[0]
-        beside = [
-            f", {number(reference.test[first])} in {name}"
-            for name, reference in result.references.items()
-            if reference.test.get(first) is not None
-        ]
-        value = number(result.value(first))
-        return f"{metric_names.name(first)} {value} on the test set{''.join(beside)}."
+    perplexity = result.value("ppl")
+    if perplexity is None:
+        return _by_first_metric(result)
     others = {
         name: value
         for name, reference in result.references.items()
         if (value := reference.test.get("ppl")) is not None
     }
-    sentence = ", ".join(
-        [f"Test perplexity {number(own)}", *(f"{name} {number(others[name])}" for name in others)]
-    )
+    values = [f"{name} {number(value)}" for name, value in others.items()]
+    sentence = ", ".join([f"Test perplexity {number(perplexity)}", *values])
     if not others:
         return f"{sentence}."
     (simple, rank_rate), *better = others.items()
     if better and better[0][1] < rank_rate:
         truth, best = better[0]
-        way = (rank_rate - own) / (rank_rate - best)
+        way = (rank_rate - perplexity) / (rank_rate - best)
         return f"{sentence}: {way:.0%} of the way from {simple} to the {truth}."
-    gained = (rank_rate - own) / max(rank_rate - 1, 1e-9)
+    gained = (rank_rate - perplexity) / max(rank_rate - 1, 1e-9)
     return f"{sentence}: a gain of {gained:.1%} of the perplexity above 1."
+
+
+def _by_first_metric(result: Run) -> str:
+    """Returns a sentence on the first metric of rankings, or else on any, beside those of references."""
+    reported = [name for name in result.metrics if result.value(name) is not None]
+    first = (metric_names.leading(reported, clicks=False) or result.metrics)[0]
+    sentence = f"{metric_names.name(first)} {number(result.value(first))} on the test set"
+    for name, reference in result.references.items():
+        if (value := reference.test.get(first)) is not None:
+            sentence += f", {number(value)} in {name}"
+    return f"{sentence}."
 
 
 def result_tables(result: Run, naming: Naming = str, validation: bool = False) -> list[Table]:

@@ -27,7 +27,7 @@ from clickexp.runs.store import (
     SESSIONS,
     SHARED,
     is_whole,
-    read_yaml,
+    read_object,
 )
 from clickexp.utils.files import LOCK, PART, claimed, is_inside, locked
 from clickexp.utils.text import listed
@@ -132,8 +132,7 @@ def claim_named(folder: Path, config: Callable[[], dict[str, Any] | None]) -> Cl
             f"{RUN_DIR}={folder}: another run is writing there. Wait for it or choose another folder."
         )
     try:
-        earlier = read_yaml(folder / CONFIG)
-        earlier = earlier if isinstance(earlier, dict) else {}
+        earlier = read_object(folder / CONFIG)
         if is_whole(folder, bool(earlier.get("save_model"))):
             raise ConfigError(
                 f"{RUN_DIR}={folder}: a finished run is there. Delete it or choose another folder."

@@ -31,23 +31,18 @@ def hashed(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def flat(node: Any, *, whole_lists: bool = False, name: str = "") -> dict[str, Any]:
-    """Returns the values of nested mappings and lists by dotted keys.
+def flat(node: Any, name: str = "") -> dict[str, Any]:
+    """Returns the values of nested mappings and lists by dotted keys; a list of plain values is one value.
 
     Args:
         node: The configuration.
-        whole_lists: Take a list of plain values for one value.
         name: The key of the node.
     """
-    inner: Any = node
-    if isinstance(node, list) and not (
-        whole_lists and not any(isinstance(each, dict | list) for each in node)
-    ):
-        inner = dict(enumerate(node))
-    if not isinstance(inner, Mapping) or (whole_lists and not inner):
+    if isinstance(node, list) and any(isinstance(item, dict | list) for item in node):
+        node = dict(enumerate(node))
+    if not isinstance(node, Mapping) or not node:
         return {name: node}
-    parts = (
-        flat(part, whole_lists=whole_lists, name=f"{name}.{key}" if name else str(key))
-        for key, part in inner.items()
-    )
-    return {path: value for part in parts for path, value in part.items()}
+    values = {}
+    for key, part in node.items():
+        values |= flat(part, f"{name}.{key}" if name else str(key))
+    return values

@@ -614,7 +614,7 @@ class Run(_Document):
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration as dotted keys and plain values."""
-        return flat(self.config, whole_lists=True) if self.config else {}
+        return flat(self.config) if self.config else {}
 
     @cached_property
     def towers(self) -> dict[str, str]:

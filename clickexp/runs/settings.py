@@ -117,7 +117,7 @@ GROUPS = {
     "trainer": Group(
         "how a model is fitted",
         required=True,
-        ignored=("checkpoint_minutes",),
+        ignored=("checkpoint_minutes", "devices", "resident"),
         changeable=("epochs", "iterations"),
     ),
     "logger": Group("where results go", several=True, reports=True),

@@ -26,15 +26,26 @@ def sources(config: Mapping[str, Any]) -> Sources:
     Raises:
         OSError: A file cannot be read.
     """
-    found: Sources = {}
+    contents: Sources = {}
     for key, value in flat(hashed(config)).items():
-        if not isinstance(value, str):
-            continue
-        path = source_path(value) if key == "dataset.path" else Path(value).expanduser()
-        is_file_of_dataset = key == "dataset.path" or (key.startswith("dataset.") and path.exists())
-        if is_file_of_dataset or (path / RESULT).is_file():
-            found[key] = _content(path)
-    return found
+        texts = (
+            {f"{key}.{at}": text for at, text in enumerate(value)}
+            if isinstance(value, list)
+            else {key: value}
+        )
+        for name, text in texts.items():
+            if isinstance(text, str) and (path := _source(key, text)):
+                contents[name] = _content(path)
+    return contents
+
+
+def _source(key: str, value: str) -> Path | None:
+    """Returns the path that a value names, if it is that of the log, another file of the dataset, or a run."""
+    if key == "dataset.path":
+        return source_path(value)
+    path = Path(value).expanduser()
+    is_of_dataset = key.startswith("dataset.") and path.exists()
+    return path if is_of_dataset or (path / RESULT).is_file() else None
 
 
 def changed(earlier: Mapping[str, str | None], now: Mapping[str, str | None]) -> list[str]:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
 from clickexp.errors import UserError
 from clickexp.runs.settings import LAUNCHING
 from clickexp.utils.documents import EndlessError, parse_json, parse_yaml, read_file
@@ -70,6 +72,8 @@ class Record:
         sources: What its configuration names, by content; see `clickexp.runs.sources`.
     """
 
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
     number: int
     overrides: list[str]
     config_hash: str
@@ -88,22 +92,13 @@ class Record:
     @classmethod
     def read(cls, folder: Path) -> "Record | None":
         """Returns the record in a folder; None where there is none, or one of another version."""
-        content = cleaned(read_object(folder / RECORD))
-        known = {field.name for field in dataclasses.fields(cls)}
-        if content.keys() != known or not isinstance(content["overrides"], list):
+        try:
+            return _RECORD.validate_json(json.dumps(cleaned(read_object(folder / RECORD))))
+        except ValidationError:
             return None
-        texts = [
-            content["config_hash"],
-            content["status"],
-            content["result"],
-            *content["overrides"],
-        ]
-        texts += [content[name] for name in ("device", "error") if content[name] is not None]
-        numbers = content["number"], content["seconds"] or 0
-        fits = all(isinstance(text, str) for text in texts) and all(
-            isinstance(each, int | float) for each in numbers
-        )
-        return cls(**content) if fits else None
+
+
+_RECORD = TypeAdapter(Record)
 
 
 def finished(*roots: Path) -> dict[str, Path]:
@@ -190,22 +185,16 @@ def write_json(content: Any, file: Path) -> None:
         part.write_text(json.dumps(content, indent=2) + "\n")
 
 
-def read_json(file: Path) -> Any:
-    """Returns what a JSON file holds; None where it does not exist, is no JSON, or exceeds the limits of documents."""
+def read_document(file: Path) -> Any:
+    """Returns what `read_limited` does, and None also where the file exceeds the limits of documents."""
     with contextlib.suppress(UserError):
         return read_limited(file)
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """Returns the JSON object that a file holds; an empty one where `read_json` finds none."""
-    content = read_json(file)
+    """Returns the object that a file of JSON or YAML holds; an empty one without one."""
+    content = read_document(file)
     return content if isinstance(content, dict) else {}
-
-
-def read_yaml(file: Path) -> Any:
-    """Returns what a YAML file holds; None where it does not exist, is no YAML, or exceeds the limits of documents."""
-    with contextlib.suppress(UserError):
-        return read_limited(file)
 
 
 def read_limited(file: Path) -> Any:

@@ -30,6 +30,7 @@ MISSING = 1.797e308
 _LARGEST = np.finfo(np.float32).max
 POSITION = ".position"
 """Ending of a file of positions, one per line of documents, as LightGBM has it."""
+_MOST_POSITIONS = 10**9 - 1
 _LABEL = b"-.5"
 """Stands before a label as an index stands before a feature."""
 _WRONG = {
@@ -276,15 +277,11 @@ def read_positions(file: Path, documents: int) -> np.ndarray | None:
     if not positions.is_file():
         return None
     remedy = "write one whole number of at least 0 per line of documents"
-    words = _words(positions, remedy)
-    for row, word in words:
-        if not re.fullmatch("[0-9]{1,9}", word):
-            what = f"{word[:40]!r} is no position"
-            raise SourceLocation(str(positions), 1, "line").error(what, remedy, row)
-    if len(words) != documents:
-        what = f"there are {len(words)} positions for {documents} documents"
+    numbers = _whole_numbers(positions, (0, _MOST_POSITIONS), "position", remedy)
+    if len(numbers) != documents:
+        what = f"there are {len(numbers)} positions for {documents} documents"
         raise SourceLocation(str(positions)).error(what, remedy)
-    return np.array([int(word) for _, word in words], np.int64)
+    return numbers
 
 
 def _queries(lines: pl.Series, location: SourceLocation) -> tuple[np.ndarray, np.ndarray]:
@@ -302,26 +299,26 @@ def _queries(lines: pl.Series, location: SourceLocation) -> tuple[np.ndarray, np
     return queries.fill_null(0).to_numpy(), has_query.to_numpy()
 
 
-def _words(file: Path, remedy: str) -> list[tuple[int, str]]:
-    """The words of a text file, each with the number of its line from 0."""
+def _whole_numbers(file: Path, bounds: tuple[int, int], what: str, remedy: str) -> np.ndarray:
+    """The words of a text file, which are whole numbers within bounds."""
+    location = SourceLocation(str(file), 1, "line")
     try:
         lines = file.read_text().splitlines()
     except (OSError, ValueError) as error:
         raise SourceLocation(str(file)).error(f"cannot be read ({error})", remedy) from error
-    return [(row, word) for row, line in enumerate(lines) for word in line.split()]
+    numbers = []
+    for row, line in enumerate(lines):
+        for word in line.split():
+            if not re.fullmatch("[0-9]{1,18}", word) or not bounds[0] <= int(word) <= bounds[1]:
+                raise location.error(f"{word[:40]!r} is no {what}", remedy, row)
+            numbers.append(int(word))
+    return np.array(numbers, np.int64)
 
 
 def _sizes(file: Path, documents: int) -> np.ndarray:
-    location, remedy = (
-        SourceLocation(str(file), 1, "line"),
-        "write one number of documents per line, from 1",
-    )
-    words = _words(file, remedy)
-    for row, word in words:
-        if not re.fullmatch("[0-9]{1,18}", word) or not 1 <= int(word) <= documents:
-            what = f"{word[:40]!r} is no number of documents from 1 to all {documents}"
-            raise location.error(what, remedy, row)
-    sizes = np.array([int(word) for _, word in words], np.int64)
+    remedy = "write one number of documents per line, from 1"
+    what = f"number of documents from 1 to all {documents}"
+    sizes = _whole_numbers(file, (1, documents), what, remedy)
     if sizes.sum() != documents:
         what = f"{len(sizes)} group sizes sum to {sizes.sum()}, and there are {documents} documents"
         raise SourceLocation(str(file)).error(what, remedy)

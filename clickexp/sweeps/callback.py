@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.overrides import canonical, folder_of
-from clickexp.experiment.values import current, resolved_values
+from clickexp.experiment.values import compose_values, current
 from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep, remove_parts
 from clickexp.runs.run import Run
 from clickexp.runs.store import KEPT, Record, records
@@ -157,7 +157,7 @@ def without_hydra(config: DictConfig) -> DictConfig:
 
 def composed_config(cfg: DictConfig, hydra: HydraConf) -> dict[str, Any]:
     """Returns the configuration of a run as plain values, with the components of a mixture."""
-    return resolved_values(cfg, all_overrides(hydra))
+    return compose_values(cfg, all_overrides(hydra)).values
 
 
 def _subdir(hydra: HydraConf) -> str:

@@ -26,9 +26,10 @@ from clickexp.runs.run import Run
 from clickexp.runs.store import DONE, KEPT, PRUNED, Record, finished
 from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
-from clickexp.sweeps.callback import current, without_hydra
+from clickexp.sweeps.callback import all_overrides, current, without_hydra
 from clickexp.sweeps.job import compose_job, new_record, searched, why_again
 from clickexp.sweeps.view import View, describe_overdue, see_log
+from clickexp.utils import hosts
 from clickexp.utils.signatures import accepted, check_arguments, located
 
 LAUNCHER = "hydra_plugins.clickexp_launcher.launcher.QueueLauncher"
@@ -248,7 +249,7 @@ def runs_elsewhere(config: DictConfig) -> bool:
 def execute(
     hydra: Any, context: HydraContext, config: DictConfig, function: str, task_name: str
 ) -> None:
-    """Runs a composed job in this process, as Hydra's own launcher would.
+    """Runs a composed job in this process, as Hydra's own launcher would; of several processes, the first does.
 
     Args:
         hydra: Hydra of the parent process.
@@ -258,6 +259,12 @@ def execute(
         task_name: Its name for Hydra.
     """
     setup_globals()
+    if hosts.index():
+        from clickexp.experiment.run import follow  # here, since the sweep itself does without JAX
+
+        with current(config):
+            follow(without_hydra(config), all_overrides(config.hydra))
+        return
     GlobalHydra.instance().initialize(hydra)
     JobRuntime.instance().set("name", task_name)
     module, _, name = function.partition(":")

@@ -13,8 +13,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import optuna
 import yaml
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate
 from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
@@ -28,7 +26,6 @@ from clickexp.sweeps.space import Space, overrides
 from clickexp.sweeps.view import print_plain
 from clickexp.utils.bounds import PositiveInt
 from clickexp.utils.files import whole
-from clickexp.utils.signatures import check_arguments, function_of, located
 
 FOLDER = "folder"
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -103,7 +100,11 @@ def build_parts(settings: SearchSettings, folder: Path) -> SearchParts:
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     folder.mkdir(parents=True, exist_ok=True)
-    storage = _given_storage(settings.storage) if settings.storage else _storage(folder / _FILE)
+    if settings.storage:
+        storage = _shared_storage(settings.storage)
+    else:  # its connections are closed after each use, not by the garbage collector
+        url, pooling = f"sqlite:///{folder / _FILE}", {"poolclass": NullPool}
+        storage = optuna.storages.RDBStorage(url, engine_kwargs=pooling)
     sampler, pruner = None, optuna.pruners.NopPruner()
     if settings.sampler:
         node = dict(settings.sampler)
@@ -111,16 +112,16 @@ def build_parts(settings: SearchSettings, folder: Path) -> SearchParts:
             node.get("seed"), int
         ):  # else it would repeat what it drew for earlier trials
             node["seed"] += _count_trials(storage, settings.study)
-        sampler = _instantiated(node, BaseSampler, "search.sampler")
+        sampler = _part(node, BaseSampler, "search.sampler")
     if settings.pruner:
-        pruner = _instantiated(settings.pruner, BasePruner, "search.pruner")
+        pruner = _part(settings.pruner, BasePruner, "search.pruner")
     return SearchParts(storage, sampler, pruner)
 
 
 def _count_trials(storage: BaseStorage, study: str) -> int:
     """The trials that a study has, 0 where there is none of this name."""
-    found = optuna.get_all_study_summaries(storage, include_best_trial=False)
-    return next((each.n_trials for each in found if each.study_name == study), 0)
+    summaries = optuna.get_all_study_summaries(storage, include_best_trial=False)
+    return next((one.n_trials for one in summaries if one.study_name == study), 0)
 
 
 def open_study(
@@ -161,8 +162,8 @@ def open_study(
             key: optuna.distributions.distribution_to_json(value) for key, value in space.items()
         },
     }
-    known = study.user_attrs.get(_SUBJECT, subject)
-    differ = [name for name in subject if subject[name] != known.get(name)]
+    earlier = study.user_attrs.get(_SUBJECT, subject)
+    differ = [name for name in subject if subject[name] != earlier.get(name)]
     differ += ["direction"] * (study.direction.name.lower() != direction)
     if differ:
         raise ConfigError(
@@ -175,39 +176,32 @@ def open_study(
     return study
 
 
-def _instantiated(node: Mapping[str, Any], kind: type[_Kind], key: str) -> _Kind:
+def _part(node: Mapping[str, Any], kind: type[_Kind], key: str) -> _Kind:
     """Returns what a node describes by _target_, which must be of a kind of Optuna's."""
-    needed = f"give the path of a {kind.__name__.removeprefix('Base').lower()} of Optuna"
-    if "_target_" not in node:
-        raise ConfigError(f"{key} has no _target_; {needed}, or null")
-    target = located(str(node["_target_"]), f"{key}._target_")
-    arguments = {name: value for name, value in node.items() if not name.startswith("_")}
-    check_arguments(target, arguments, key)
-    # Optuna's annotations may name what only type checkers import, so that they say nothing
-    for name, parameter in inspect.signature(function_of(target)).parameters.items():
-        if isinstance(parameter.default, int | float) and isinstance(arguments.get(name), str):
-            raise ConfigError(f"{key}.{name}={arguments[name]!r}: give a number, or true or false")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            made = instantiate(node)
-    except InstantiationException as error:
-        raise ConfigError(f"{key}: {error.__cause__ or error}") from error
-    if not isinstance(made, kind):
+    from clickexp.experiment.instantiate import instantiate  # here, since it imports JAX
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        part = instantiate(node, key)
+    if not isinstance(part, kind):
+        name = kind.__name__.removeprefix("Base").lower()
         raise ConfigError(
-            f"{key}._target_={node['_target_']}: it makes {type(made).__name__}; {needed}"
+            f"{key} is a {type(part).__name__}: give the path of a {name} of Optuna as {key}._target_, or null"
         )
-    return made
+    # Optuna's annotations may name what only type checkers import, so that they say nothing
+    for name, parameter in inspect.signature(type(part)).parameters.items():
+        if isinstance(parameter.default, int | float) and isinstance(node.get(name), str):
+            raise ConfigError(f"{key}.{name}={node[name]!r}: give a number, or true or false")
+    return part
 
 
-def _given_storage(url: str) -> BaseStorage:
+def _shared_storage(url: str) -> BaseStorage:
     """Opens the database that several machines share."""
     try:
         return optuna.storages.get_storage(url)
     except Exception as error:  # of the database, whichever it is, or of its driver
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(
-            f"search.storage={url}: it cannot be opened ({reason}). Give the URL of a database, such as "
+            f"search.storage={url}: it cannot be opened ({error}). Give the URL of a database, such as "
             "sqlite:///search.db"
         ) from error
 
@@ -217,28 +211,19 @@ def report_best(study: optuna.Study, fixed: Sequence[str], metric: str, folder: 
     if not study.get_trials(states=(TrialState.COMPLETE,)):
         return
     trial = study.best_trial
-    given = overrides(trial.params)
-    words = [
-        "clickexp",
-        *(each for each in fixed if not each.startswith((*LAUNCHING, _SWEEP))),
-        *given,
-    ]
+    of_trial = overrides(trial.params)
+    kept = [word for word in fixed if not word.startswith((*LAUNCHING, _SWEEP))]
     best = {
         "metric": metric,
         "value": trial.value,
         "trial": trial.number,
-        "overrides": given,
-        "command": shlex.join(words),
+        "overrides": of_trial,
+        "command": shlex.join(["clickexp", *kept, *of_trial]),
     }
     with whole(folder / BEST) as part:
         part.write_text(yaml.safe_dump(best, sort_keys=False))
     line = f"best of {len(study.get_trials(states=ENDED))} trials: {metric} {trial.value:.6g} in trial {trial.number}"
-    print_plain(f"{line}: {' '.join(given)}")
-
-
-def _storage(file: Path) -> optuna.storages.RDBStorage:
-    """Returns a file of SQLite whose connections are closed after each use, not by the garbage collector."""
-    return optuna.storages.RDBStorage(f"sqlite:///{file}", engine_kwargs={"poolclass": NullPool})
+    print_plain(f"{line}: {' '.join(of_trial)}")
 
 
 def _enqueue_interrupted(study: optuna.Study, folder: Path) -> None:
@@ -252,9 +237,9 @@ def _enqueue_interrupted(study: optuna.Study, folder: Path) -> None:
 def _enqueue_grid(study: optuna.Study, space: Space) -> None:
     """Enqueues the points that have no trial, or only failed ones."""
     trials = [trial for trial in study.get_trials() if trial.state is not TrialState.FAIL]
-    known = [trial.params or trial.system_attrs.get("fixed_params") for trial in trials]
+    points = [trial.params or trial.system_attrs.get("fixed_params") for trial in trials]
     choices = {name: distribution.choices for name, distribution in space.items()}  # pyright: ignore[reportAttributeAccessIssue]  # of a grid
     for values in product(*choices.values()):
         point = dict(zip(space, values, strict=True))
-        if point not in known:
+        if point not in points:
             study.enqueue_trial(point)

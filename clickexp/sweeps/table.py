@@ -1,8 +1,8 @@
 """The results of a sweep: sweep.parquet and sweep.csv, one row per job, and a table of means over seeds."""
 
 import math
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +29,13 @@ from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.numbers import rounded
 from clickexp.utils.tables.table import Cell, Table
-from clickexp.utils.tables.terminal import terminal, widest
+from clickexp.utils.tables.terminal import fits, terminal
 
 if TYPE_CHECKING:
     from clickexp.results.groups import Group
 
-_STATES = {KEPT: "kept (the same settings had a result)"}
 _NDCG = ("ndcg@10", "ndcg@5", "ndcg@3", "ndcg@1")
+_STATES = {KEPT: "kept (the same settings had a result)"}
 
 _Row = dict[str, Any]
 
@@ -53,38 +53,42 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         The best run by the metric; None where no job has a result, or it is not known which way is better.
     """
     console = console or get_console()
-    found = records(jobs)
-    if not found:
+    of_jobs = records(jobs)
+    if not of_jobs:
         return None
-    runs = [_run(record) for _, record in found]
-    rows = [_row(record, run) for (_, record), run in zip(found, runs, strict=True)]
+    by_job = [_run(record) for _, record in of_jobs]
+    rows = [_row(record, run) for (_, record), run in zip(of_jobs, by_job, strict=True)]
     try:
         _write(rows, folder)
     except OSError as error:
         print_plain(f"cannot write {display_path(folder / 'sweep.csv')}: {error}", console)
-    best = None
-    if any(row["status"] in DONE for row in rows):
-        done = [run for run in runs if run]
-        order = _comparable(done, metric)
-        better = higher_is_better(order, stated_by(done)) if order else None
-        console.print(_means(done, order, better, console))
-        best = _best(done, order, better)
-    settled = {row["config_hash"] for row in rows if row["status"] in (*DONE, PRUNED)}
-    pairs = zip(found, rows, strict=True)
-    missing = [(job, row) for (job, _), row in pairs if row["config_hash"] not in settled]
+    best, runs = None, [run for run in by_job if run]
+    if runs:
+        order = _comparable(runs, metric)
+        console.print(_means(runs, order, console))
+        best = _best(runs, order)
+    _print_states([job for job, _ in of_jobs], rows, folder, console)
+    return best
+
+
+def _print_states(
+    jobs: Sequence[Path], rows: Sequence[_Row], folder: Path, console: Console
+) -> None:
+    """Prints the jobs without a result, how many have one, and how to go on."""
+    done = {row["config_hash"] for row in rows if row["status"] in (*DONE, PRUNED)}
+    missing = [
+        (job, row) for job, row in zip(jobs, rows, strict=True) if row["config_hash"] not in done
+    ]
     for job, row in missing:
         reason = f": {row['error']}" if row["error"] else ""
         print_plain(f"job {row['job']} {row['status']}{reason}{see_log(job / LOG)}", console)
-    states = [row["status"] for row in rows]
-    counts = ", ".join(
-        f"{states.count(state)} {_STATES.get(state, state)}" for state in dict.fromkeys(states)
-    )
+    states = Counter(row["status"] for row in rows)
+    counts = ", ".join(f"{count} {_STATES.get(state, state)}" for state, count in states.items())
     print_plain(f"{counts}; all in {display_path(folder / 'sweep.csv')}", console)
     if missing:
         print_plain("the same command again runs what has no result", console)
     elif len(rows) > 1:
         print_plain(f"next: clickexp-compare {display_path(folder)}", console)
-    return best
 
 
 def _run(record: Record) -> Run | None:
@@ -133,48 +137,49 @@ def _write(rows: Sequence[_Row], folder: Path) -> None:
         part.write_text(csv_text(table.rows(named=True)))
 
 
-def _means(
-    runs: Iterable[Run], metric: str | None, better: bool | None, console: Console
-) -> RichTable:
-    """Returns mean and standard deviation over seeds of each configuration, best first by the metric.
+def _means(runs: Sequence[Run], order: str | None, console: Console) -> RichTable:
+    """Returns mean and standard deviation over seeds of each configuration, best first by a metric.
 
-    It shows the overrides that differ, by their last parts where whole keys are too wide, and the metrics that the
-    console has room for. A configuration that came twice counts once. Where it is not known which way is better, the
-    order stays.
+    It shows the overrides that differ, and the metrics that the console has room for. A configuration that came twice
+    counts once.
     """
     # here, since a launcher imports this file before it starts the processes of jobs
+    from clickexp.results.comparison import best_first
     from clickexp.results.groups import experiments, groups_of, varying
 
     groups = groups_of(experiments({run.same: run for run in runs}.values()))
-    if metric and better is not None:
-        groups.sort(key=lambda group: _sort_key(group, metric, better))
+    if order:
+        groups = best_first(groups, _in_run(order))
     keys = varying([group.overrides for group in groups])
-    reported = (f"test/{name}" for group in groups for run in group.runs for name in run.test)
-    metrics: list[str] = list(dict.fromkeys([*([metric] if metric else []), *reported]))
+    metrics = [order] if order else []
+    metrics += [f"test/{name}" for run in runs for name in run.test]
+    metrics = list(dict.fromkeys(metrics))
     columns: list[list[str | Cell]] = [
-        ["-" if (value := group.overrides.get(key)) is None else str(value) for group in groups]
-        for key in keys
+        [_text(group.overrides.get(key)) for group in groups] for key in keys
     ]
     columns.append([str(len(group.runs)) for group in groups])
-    for name in metrics:
-        spreads = [group.spread(_in_run(name)) for group in groups]
-        means = [float(each.mean) for each in spreads]
-        deviations = [group.uncertainty(_in_run(name), "seeds") for group in groups]
-        # seeds move all configurations alike, so that differences show in further decimals
-        texts = zip(groups, rounded(means, deviations, more=2), strict=True)
-        columns.append([Cell(pair[0], group.beside(_in_run(name), *pair)) for group, pair in texts])
-    rows = list(zip(*columns, strict=True))
-    least = len(keys) + 2
+    columns += [_column(groups, metric) for metric in metrics]
+    header = [*short_keys(keys), "runs", *metrics]
     align = "l" * len(keys) + "r" * (1 + len(metrics))
+    table = Table(header, list(zip(*columns, strict=True)), align=align)
+    least = len(keys) + 2
+    drawings = (terminal(table, count) for count in range(len(columns), least, -1))
+    return next((drawn for drawn in drawings if fits(drawn, console)), terminal(table, least))
 
-    def drawn(count: int, names: Sequence[str]) -> RichTable:
-        return terminal(Table([*names, "runs", *metrics], rows, align=align), count)
 
-    for names in keys, short_keys(keys):
-        counts = range(len(columns), least - 1, -1)
-        if found := widest(partial(drawn, names=names), counts, console):
-            return found
-    return drawn(least, short_keys(keys))
+def _column(groups: Sequence["Group"], metric: str) -> list[str | Cell]:
+    """The mean of each group, with its uncertainty."""
+    name = _in_run(metric)
+    means = [float(group.spread(name).mean) for group in groups]
+    # seeds move all configurations alike, so that differences show in further decimals
+    texts = rounded(means, [group.uncertainty(name, "seeds") for group in groups], more=2)
+    return [
+        Cell(text[0], group.beside(name, *text)) for group, text in zip(groups, texts, strict=True)
+    ]
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else str(value)
 
 
 def _in_run(metric: str) -> str:
@@ -182,19 +187,15 @@ def _in_run(metric: str) -> str:
     return metric.removeprefix("test/")
 
 
-def _sort_key(group: "Group", metric: str, better: bool) -> float:
-    mean = float(group.spread(_in_run(metric)).mean)
-    return math.inf if math.isnan(mean) else -mean if better else mean
-
-
-def _best(runs: Sequence[Run], metric: str | None, better: bool | None) -> Run | None:
-    """Returns the run with the best value, the first of equals."""
-    if metric is None or better is None:
+def _best(runs: Sequence[Run], metric: str | None) -> Run | None:
+    """Returns the run with the best value, the first of equals; None where it is not known which way is better."""
+    better = higher_is_better(metric, stated_by(runs)) if metric else None
+    values = [(objective(run, metric), run) for run in runs] if metric else []
+    measured = [(value, run) for value, run in values if not math.isnan(value)]
+    if better is None or not measured:
         return None
-    values = [(objective(run, metric), run) for run in runs]
-    known = [(value, run) for value, run in values if not math.isnan(value)]
     choose = max if better else min
-    return choose(known, key=lambda pair: pair[0])[1] if known else None
+    return choose(measured, key=lambda pair: pair[0])[1]
 
 
 def _comparable(runs: Sequence[Run], metric: str) -> str | None:
@@ -205,4 +206,5 @@ def _comparable(runs: Sequence[Run], metric: str) -> str | None:
     kinds = {"clicks" if "ll" in run.test else run.model for run in runs}
     if not metric.endswith("/loss") or len(kinds) <= 1:
         return metric
-    return next((f"test/{name}" for name in _NDCG if all(name in run.test for run in runs)), None)
+    ranked = (name for name in _NDCG if all(name in run.test for run in runs))
+    return next((f"test/{name}" for name in ranked), None)

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import jax
 from annotated_types import Ge
 
 from clickexp.data.feed import Data
-from clickexp.errors import ConfigError
+from clickexp.errors import ConfigError, DivergedError
 from clickexp.evaluation.evaluator import CompiledEvaluation, Evaluator, Groups
 from clickexp.evaluation.groups import (
     ClickMetrics,
@@ -28,6 +29,7 @@ from clickexp.parameters.layouts import pool_layouts
 from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
 from clickexp.training.stopping import EarlyStopping, early_stopping_of
+from clickexp.utils import hosts
 from clickexp.utils.bounds import BatchSize, PositiveInt, check_numbers
 
 
@@ -107,7 +109,12 @@ class BaseTrainer:
         return getattr(self, "early_stopping", None)
 
     def check_machine(self) -> None:
-        """ConfigError where this machine lacks what the settings ask for."""
+        """ConfigError where this machine lacks what the settings ask for, or processes cannot share the work."""
+        if hosts.count() > 1:
+            raise ConfigError(
+                f"{type(self).__name__} trains in one process, and {hosts.COUNT}={hosts.count()}: use trainer=default, "
+                "or start one"
+            )
 
     def learner(self, model: Model) -> Learner:
         """The passes over the model.
@@ -152,8 +159,12 @@ class BaseTrainer:
         loop = Loop(learner, validation, self.stopping, self.logger, checkpoint)
         try:
             loop.run(train, val)
-        finally:
-            learner.restore(model, loop.best)
+        except BaseException as error:
+            # other processes stand elsewhere, unless the error is theirs, too
+            if jax.process_count() == 1 or isinstance(error, DivergedError):
+                learner.restore(model, loop.best)
+            raise
+        learner.restore(model, loop.best)
         pool_layouts(model)
         return loop.report(train)
 

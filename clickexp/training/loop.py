@@ -13,13 +13,14 @@ import numpy as np
 
 from clickexp.data import Sessions
 from clickexp.data.feed import Compiled, Data, fingerprint
-from clickexp.errors import ConfigError, DivergedError
+from clickexp.errors import ConfigError, DivergedError, UserError
 from clickexp.evaluation.evaluation import RankVectors
 from clickexp.evaluation.evaluator import CompiledEvaluation, ModelState
 from clickexp.loggers.base import Logger
 from clickexp.models.base import Model
 from clickexp.training.checkpoint import check_same, load_training, save_training
 from clickexp.training.stopping import EarlyStopping
+from clickexp.utils import hosts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,7 +277,7 @@ class Loop:
     def _save(self, same: Mapping[str, Any]) -> None:
         """Writes the checkpoint if it is time to; a full disk is no reason to stop."""
         file = self.checkpoint.file
-        if file is None or time.perf_counter() - self.saved < self.checkpoint.seconds:
+        if file is None or not hosts.told(self._is_due()):
             return
         best = self.snapshot(self.learner.state, None) if self.best is None else self.best
         rule = self.stopping and {
@@ -284,20 +285,48 @@ class Loop:
         }
         course = {name: getattr(self, name) for name in _COURSE}
         facts = {**same, **course, "stopping": rule or {}, "earlier": self.times()}
+        whole = self.learner.whole((self.learner.state, best))
         try:
-            save_training(file, self.learner.whole((self.learner.state, best)), facts)
+            if jax.process_index() == 0:
+                save_training(file, whole, facts)
         except OSError as error:
             self.logger.warning(f"cannot write {file}: {error}")
         self.saved = time.perf_counter()
 
+    def _is_due(self) -> bool:
+        return time.perf_counter() - self.saved >= self.checkpoint.seconds
+
     def _continues(self, same: Mapping[str, Any]) -> bool:
         """Takes up the training that left the checkpoint; False where there is none that fits."""
-        must_continue = self.checkpoint.earlier is not None
         file = self.checkpoint.earlier or self.checkpoint.file
+        found = self._stored(file, same)
+        if hosts.told(found is not None) != (found is not None):
+            raise UserError(
+                f"{file}: not all processes can read it. Hosts share the folder of a run."
+            )
+        if found is None:
+            return False
+        trained, facts = found
+        state, best = self.learner.laid(trained)
+        self.learner.resume(state)
+        vars(self).update({name: facts[name] for name in (*_COURSE, "earlier")})
+        self.best = best if self.best_epoch else None
+        if self.stopping:
+            vars(self.stopping).update(facts["stopping"])
+        for record in self.history:
+            self.logger.epoch(record)
+        self.logger.message(f"training continues after epoch {len(self.history)}")
+        return True
+
+    def _stored(
+        self, file: Path | None, same: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]] | None:
+        """The arrays and facts in a checkpoint; None where there is none that fits."""
+        must_continue = self.checkpoint.earlier is not None
         if file is None or not file.exists():
             if must_continue:
                 raise ConfigError(f"{file}: there is no checkpoint to continue from")
-            return False
+            return None
         try:
             check_same(file, same)
             trained, facts = load_training(file, self.learner.like)
@@ -314,17 +343,8 @@ class Loop:
             self.logger.warning(
                 f"training starts from scratch, since {file} cannot be used: {error}"
             )
-            return False
-        state, best = self.learner.laid(trained)
-        self.learner.resume(state)
-        vars(self).update({name: facts[name] for name in (*_COURSE, "earlier")})
-        self.best = best if self.best_epoch else None
-        if self.stopping:
-            vars(self.stopping).update(facts["stopping"])
-        for record in self.history:
-            self.logger.epoch(record)
-        self.logger.message(f"training continues after epoch {len(self.history)}")
-        return True
+            return None
+        return trained, facts
 
 
 def _remedy(train: Data) -> str:

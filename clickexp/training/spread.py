@@ -10,7 +10,7 @@ from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 
 from clickexp.data import Superbatch
-from clickexp.data.feed import is_table, place_of
+from clickexp.data.feed import everywhere, is_table, place_of
 from clickexp.errors import ConfigError
 from clickexp.parameters.table import Rows
 from clickexp.training.sparse import learned_priors, packing
@@ -27,12 +27,12 @@ def placement_on(devices: int | str) -> Whole:
     """Returns where rows of tables lie.
 
     Args:
-        devices: How many of those that JAX sees in this process, or `all`.
+        devices: How many of those that JAX sees, or `all`.
 
     Raises:
         ConfigError: JAX sees fewer.
     """
-    seen = jax.local_devices()
+    seen = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     number = len(seen) if devices == ALL else devices
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise ConfigError(f"trainer.devices={devices}: give a number from 1, or all")
@@ -114,15 +114,15 @@ class SeveralDevices(OneDevice):
         def laid(leaf: Any) -> Any:
             match leaf:
                 case Rows():
-                    others = jax.tree.map(everywhere, _others(leaf))
+                    others = jax.tree.map(on_each, _others(leaf))
                     return dataclasses.replace(others, values=self.placement.laid(leaf.values))
                 case Documents():
-                    return Documents(self.placement.laid(leaf.sums), everywhere(leaf.squares))
+                    return Documents(self.placement.laid(leaf.sums), on_each(leaf.squares))
                 case _:
-                    return everywhere(leaf)
+                    return on_each(leaf)
 
-        def everywhere(leaf: Any) -> jax.Array:
-            return jax.device_put(leaf, self.placement.sharding())
+        def on_each(leaf: Any) -> jax.Array:
+            return everywhere(leaf, self.mesh)
 
         return jax.tree.map(laid, tree, is_leaf=_has_rows)
 

@@ -14,6 +14,7 @@ from flax import nnx
 from clickexp.data import Sessions, Superbatch
 from clickexp.data.feed import Compiled, Data, feed, resident_on, session_count
 from clickexp.data.loader import resident_bytes
+from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluator import ModelState
 from clickexp.evaluation.inputs import ColumnSelection
 from clickexp.models.base import Model
@@ -26,9 +27,10 @@ from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.packing import Path
-from clickexp.training.spread import placement_on, training_on
+from clickexp.training.spread import ALL, placement_on, training_on
 from clickexp.training.step import TrainState, TrainStep, decayed, learning_rates, split_model
 from clickexp.training.stopping import EarlyStopping, Stopping
+from clickexp.utils import hosts
 from clickexp.utils.bounds import BatchSize, Fraction, NonNegativeInt, OneOf, PositiveInt, Seed
 
 AUTO = "auto"
@@ -90,8 +92,12 @@ class Trainer(BaseTrainer):
         return super().stopping or EarlyStopping(patience=self.epochs)
 
     def check_machine(self) -> None:
-        """ConfigError where there are fewer devices."""
-        placement_on(self.devices)
+        """ConfigError where there are fewer devices, or several processes do not use all."""
+        placement = placement_on(self.devices)
+        if hosts.count() > 1 and placement.devices < jax.device_count():
+            raise ConfigError(
+                f"trainer.devices={self.devices}: {hosts.count()} processes train together; set trainer.devices={ALL}"
+            )
 
     def learner(self, model: Model) -> Learner:
         """Gradient descent; see `Learner`."""

@@ -60,23 +60,28 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
         if key not in batch:
             continue
         values = batch[key]
-        if not hasattr(values, "shape"):
-            raise DataError(
-                f"{key} is a {type(values).__name__}. Give a NumPy or JAX array [batch, rank]."
-            )
-        if len(values.shape) != 2:
-            raise DataError(
-                f"{key} has shape {tuple(values.shape)}. Give [batch, rank], one list in each row."
-            )
+        _check_array(key, values)
         shape = shape or values.shape
         broadcast = key == "positions" and values.shape == (1, shape[1])
         if values.shape != shape and not broadcast:
             raise DataError(f"{key} has shape {tuple(values.shape)}, and {next(iter(required))} {tuple(shape)}. "
                             "Give one number per document.")  # fmt: skip
-        kind = np.dtype(values.dtype).kind
-        if kind not in _KINDS.get(key, kind) and kind != "V":
-            fit = "integers" if _KINDS[key] == "iu" else "0 and 1" if key in _EVENTS else "numbers"
-            raise DataError(f"{key} has type {values.dtype}. Give {fit}.")
+
+
+def _check_array(key: str, values: Any) -> None:
+    """DataError for what is no array [batch, rank] of the kind of a key."""
+    if not hasattr(values, "shape"):
+        raise DataError(
+            f"{key} is a {type(values).__name__}. Give a NumPy or JAX array [batch, rank]."
+        )
+    if len(values.shape) != 2:
+        raise DataError(
+            f"{key} has shape {tuple(values.shape)}. Give [batch, rank], one list in each row."
+        )
+    kind = np.dtype(values.dtype).kind
+    if kind not in _KINDS.get(key, kind) and kind != "V":
+        fit = "integers" if _KINDS[key] == "iu" else "0 and 1" if key in _EVENTS else "numbers"
+        raise DataError(f"{key} has type {values.dtype}. Give {fit}.")
 
 
 def check_values(batch: Batch, limits: Iterable[Limit], needed: Callable[[str], bool]) -> None:

@@ -22,7 +22,7 @@ from hydra import compose, initialize_config_dir
 
 from clickexp.data import Dataset
 from clickexp.experiment.instantiate import constructor
-from clickexp.experiment.values import resolved_values
+from clickexp.experiment.values import compose_values
 from clickexp.propensities import SimulatedPropensities
 from clickexp.results.loading import find_runs
 from clickexp.results.per_query import samples
@@ -125,7 +125,7 @@ def dataset_of(path: Path, setting: str, fold: int, more: Sequence[str] = ()) ->
         f"dataset.fold={fold}",
     ]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        node = resolved_values(compose("config", own), own)["dataset"]
+        node = compose_values(compose("config", own), own).values["dataset"]
     return constructor(node, "dataset")()
 
 

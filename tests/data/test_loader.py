@@ -131,10 +131,10 @@ def test_records_are_taken_apart_into_what_they_were_made_of(ranks, tmp_path):
 def test_an_order_that_is_computed_is_a_permutation_in_any_portions(count, monkeypatch):
     monkeypatch.setattr(order_of_epoch, "_MOST_IN_MEMORY", 3)
     orders = [ShuffledOrder(count, seed, epoch) for seed, epoch in ((1, 1), (1, 2), (2, 1))]
-    rows = [shuffled.rows(0, count) for shuffled in orders]
+    rows = [shuffled.rows(np.arange(count)) for shuffled in orders]
     for whole in rows:
         assert np.array_equal(np.sort(whole), np.arange(count))
-    part = orders[0].rows(count // 3, count // 2)
+    part = orders[0].rows(np.arange(count // 3, count // 2))
     assert np.array_equal(part, rows[0][count // 3 : count // 2])
     if count > 5:
         assert not np.array_equal(rows[0], rows[1]) and not np.array_equal(rows[0], rows[2])
@@ -145,7 +145,7 @@ def test_an_order_that_is_computed_looks_random():
     """Where the sessions of a batch are from, neighbours in the log and in the order: 5 standard deviations."""
     count, batch, strata = 5_000_000, 4096, 64
     for seed in range(4):
-        rows = ShuffledOrder(count, seed, 3).rows(0, count)
+        rows = ShuffledOrder(count, seed, 3).rows(np.arange(count))
         batches = rows[: 256 * batch].reshape(-1, batch)
         for group in (batches * strata // count, batches % strata):
             seen = np.stack([np.bincount(each, minlength=strata) for each in group])
@@ -197,3 +197,19 @@ def test_batches_do_not_share_memory():
 def test_sizes_are_checked_at_the_call(arguments):
     with pytest.raises(ValueError, match="batch_size"):
         superbatches(numbered(3), *arguments)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("numbers_alone", [False, True])
+def test_shares_are_parts_of_each_batch(seed, numbers_alone):
+    """Of 103 sessions in batches of 12, the last of which is not full."""
+    ids = np.arange(103 * 4).reshape(103, 4)
+    log = Sessions.from_arrays(query_doc_ids=ids, clicks=ids % 2)
+    options = {"seed": seed, "epoch": 2, "numbers_alone": numbers_alone}
+    whole = [*superbatches(log, 12, 4, **options)]
+    shares = [superbatches(log, 12, 4, share=(part, 3), **options) for part in range(3)]
+    for one, *parts in zip(whole, *shares, strict=True):
+        assert {(part.steps, part.sessions) for part in parts} == {(one.steps, one.sessions)}
+        for name, values in one.arrays.items():
+            joined = np.concatenate([part.arrays[name] for part in parts], axis=1)
+            assert np.array_equal(joined, values)

@@ -193,7 +193,7 @@ def test_a_component_has_the_default_tower_of_its_role():
 
 
 def test_components_have_the_tower_that_they_share():
-    tower = values("attraction.embedding_features=2")["attraction"]
+    tower = values("attraction.embedding_features=2")["model"]["attraction"]
     model = mixture("model.components=[pbm,dctr]", "attraction.embedding_features=2")
     assert model["shared"] == ["attraction"]
     assert [model["models"][0]["attraction"], model["models"][1]["ctr"]] == [tower, tower]

@@ -9,8 +9,8 @@ from refusals import refuses
 from clickexp.errors import ConfigError
 from clickexp.experiment.conf import roles
 from clickexp.experiment.overrides import CommandLine, canonical, check_launcher, parsed, values_of
-from clickexp.experiment.resolve import is_tower, resolve
-from clickexp.experiment.values import resolved_values
+from clickexp.experiment.resolve import resolve
+from clickexp.experiment.values import compose_values
 from clickexp.runs.store import values
 from clickexp.sweeps.callback import SweepCallback
 from clickexp.utils.suggest import did_you_mean, nearest
@@ -21,16 +21,22 @@ CONF = ROOT / "conf"
 def composed(*words):
     overrides = CommandLine(words).overrides
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return resolved_values(compose("config", overrides), overrides)
+        return compose_values(compose("config", overrides), overrides).values
+
+
+def unresolved(*words):
+    overrides = CommandLine(words).overrides
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose_values(compose("config", overrides), overrides).unresolved
 
 
 def test_roles_are_chosen_as_every_other_group():
-    short = composed(
-        *(f"{role}=deep" for role in roles()), *(f"{role}.layers=3" for role in roles())
+    layers = [f"{role}.layers=3" for role in roles()]
+    short, whole = (
+        unresolved(*(f"{key}{role}=deep" for role in roles()), *layers)
+        for key in ("", "parameter@")
     )
-    assert short == composed(
-        *(f"parameter@{role}=deep" for role in roles()), *(f"{role}.layers=3" for role in roles())
-    )
+    assert short == whole
     for role in roles():
         assert (
             short[role]["_target_"].endswith("DeepParameterConfig") and short[role]["layers"] == 3
@@ -308,9 +314,7 @@ def test_a_model_from_outside_has_a_role_of_its_own(tmp_path, monkeypatch):
         part in line
         for part in ("parameter@satisfaction=global", "(it takes attraction, visibility)")
     )
-    assert is_tower("visibility", config.values["visibility"]) and not is_tower(
-        "model", config.values["model"]
-    )
+    assert not {"visibility", "satisfaction"} & config.values.keys()
 
 
 def test_options_in_folders_and_packages_of_a_user_are_known(tmp_path, monkeypatch):

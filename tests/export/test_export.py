@@ -972,7 +972,7 @@ def test_ratios_that_the_log_leaves_open_are_said_to_be(pbm, tmp_path, capsys, m
 
 def test_tables_are_drawn(pbm):
     folder = pbm[0] / "export"
-    names = ("examination.csv", "shared.csv", "documents.parquet", "predictions.parquet")
+    names = ("predictions.parquet", "examination.csv", "shared.csv", "documents.parquet")
     printed = (pbm[0].parent / "printed").read_text().splitlines()
     assert printed[:4] == [f"{folder}/{name}" for name in names]
     assert printed[-1] == f"figures: {folder}/figures"

@@ -223,6 +223,22 @@ def test_faults_of_rows_are_named_in_their_file(run, tmp_path):
         export(run, tmp_path, predict=tmp_path / "bare.parquet", options=["columns.document=url"])
 
 
+def test_lists_of_structs_are_pages(run, tmp_path):
+    """As those of BigQuery and Spark, with a row per page."""
+    rows = rows_of(8, 9)
+    struct = pl.struct(id="url", rank="slot", click=pl.col("hit").cast(pl.Boolean))
+    pages = rows.group_by("visit", maintain_order=True).agg(
+        pl.col("query").first(), struct.alias("shown"), pl.col("device").first()
+    )
+    pages.drop("visit").write_parquet(tmp_path / "structs.parquet")
+    rows.write_parquet(tmp_path / "rows.parquet")
+    tables = []
+    for name in ("structs", "rows"):
+        export(run, tmp_path, predict=tmp_path / f"{name}.parquet")
+        tables.append(pl.read_parquet(tmp_path / "predictions.parquet"))
+    assert tables[0].equals(tables[1])
+
+
 def test_faulty_pages_are_left_out_where_asked_for(run, tmp_path, capsys):
     """The others are predicted as without them."""
     rows = rows_of(7, 9)

@@ -48,7 +48,8 @@ def lists(tmp_path_factory):
     return folder
 
 
-def test_the_command_writes_prints_and_is_found_by_the_page(runs, capsys):
+def test_the_command_writes_prints_and_is_found_by_the_page(runs, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     main(["online", str(runs["pbm"]), str(runs["dctr"]), "--sessions", "2000", "--days", "3"])
     printed = capsys.readouterr().out
     assert (

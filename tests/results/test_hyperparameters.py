@@ -51,15 +51,3 @@ def test_the_command_of_a_sweep_has_all_values_of_each_key(tmp_path):
     assert sorted(commands(groups)) == [
         "clickexp -m model=ubm,pbm seed=1,2 optimizer.rate=0.1", "clickexp model=cm seed=1",
     ]  # fmt: skip
-
-
-def test_towers_at_the_root_are_no_settings_of_their_own(tmp_path):
-    for number, rate in enumerate((0.1, 0.2)):
-        file = write_run(tmp_path / str(number), settings=[("rate", rate)]) / "config.yaml"
-        tower = {"_target_": "clickexp.parameters.EmbeddingParameterConfig", "seed": number}
-        unused = {"attraction": tower, "continuation": tower}
-        file.write_text(file.read_text() + yaml.safe_dump(unused))
-    runs, skipped = find_runs([tmp_path])
-    shown = data(comparisons(runs), skipped, tmp_path)
-    assert shown["settings"] == ["optimizer.rate"]
-    assert sorted(run["settings"] for run in shown["runs"]) == [["0.1"], ["0.2"]]

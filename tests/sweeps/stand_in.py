@@ -103,6 +103,10 @@ def act(does, checkpoint):
             checkpoint.write_text(str(checkpoint.parent))
             print(f"hanging {os.getpid()}.", flush=True)
             time.sleep(60)
+        case {"dies": device}:
+            if os.environ["CUDA_VISIBLE_DEVICES"] == device:
+                Path("dead").write_text(device)
+                os.kill(os.getpid(), 9)
         case {"move": here, "to": there}:
             Path(there).parent.mkdir(parents=True, exist_ok=True)
             Path(here).rename(there)

@@ -147,3 +147,27 @@ def test_jobs_that_fail_are_reported_the_others_go_on_and_only_they_run_again(tm
         "kept",
         "kept",
     ]
+
+
+def test_a_device_that_dies_takes_no_more_jobs(tmp_path):
+    """A stand-in of JAX knows two GPUs, of which one dies with its first job."""
+    place = ProcessPlace(tmp_path)
+    lines = [
+        "import os",
+        "from pathlib import Path",
+        "dead = Path('dead').read_text() if Path('dead').exists() else 'none'",
+        "if os.environ.get('CUDA_VISIBLE_DEVICES') == dead: raise RuntimeError('no device')",
+        "default_backend = lambda: 'gpu'",
+        "local_device_count = lambda: 2",
+    ]
+    (tmp_path / "jax.py").write_text("\n".join(lines))
+    for name in ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES"):
+        place.env.pop(name, None)
+    place.does({seed: {"dies": "1"} for seed in range(1, 9)})
+    sweep = ["launcher=accelerators", "seed=1,2,3,4,5,6,7,8", "hydra.sweep.dir=s"]
+    code, output = place.sweep(*sweep)
+    rows = place.rows("s")
+    failed = [row for row in rows if row["status"] == "failed"]
+    assert code == 1 and len(failed) == 1 and failed[0]["slot"] == "gpu:1", output
+    assert {row["slot"] for row in rows if row["status"] == "finished"} == {"gpu:0"}
+    assert "gpu:1 is left out" in output

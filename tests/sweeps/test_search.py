@@ -343,7 +343,7 @@ def test_what_cannot_be_searched_is_reported(overrides, parts, run):
         (["+search.pruner.foo=3"], ["search.pruner.foo", "no such key", "n_startup_trials"]),
         (
             ["search.pruner={n_startup_trials:3}", "~search.pruner._target_"],
-            ["search.pruner has no _target_"],
+            ["search.pruner", "as search.pruner._target_"],
         ),
         (
             ["search.sampler={_target_:builtins.dict}"],

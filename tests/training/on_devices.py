@@ -3,6 +3,7 @@
     python tests/training/on_devices.py CASE DEVICES...   # each of these, from the start
     python tests/training/on_devices.py resumed DEVICES... # the first for an epoch, each other from its checkpoint on
     python tests/training/on_devices.py program DEVICES    # what a step does on each
+    python tests/training/on_devices.py together CASE FILE # one training by the processes that the environment names
 
 One line of JSON per number of devices: differences of validation likelihood and of numbers of the model, or how often
 the program of a step names each instruction whose result is as large as a device's rows.
@@ -16,7 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["XLA_FLAGS"] = (
+    f"--xla_force_host_platform_device_count={os.environ.get('CPU_DEVICES', 8)}"
+)
 
 import jax
 import numpy as np
@@ -31,6 +34,7 @@ from clickexp.training import Trainer, lazy_adagrad, natural_gradient
 from clickexp.training.checkpoint import read_parameters, save_model
 from clickexp.training.earlier import EarlierLogs, SharedPrior
 from clickexp.updates.growth import take_over
+from clickexp.utils import hosts
 
 PAIRS, RANKS, EPOCHS = 1001, 6, 3
 POINTS = EmbeddingParameterConfig(posterior="none")
@@ -53,7 +57,7 @@ CASES = {
         **PLACES, attraction=DeepParameterConfig(features=4), rngs=rngs
     ),
 }
-CASES["update"] = CASES["pbm"]
+CASES["update"] = CASES["resident"] = CASES["pbm"]
 ADAGRAD = ("points", "adagrad")
 
 
@@ -67,6 +71,8 @@ def trained(case, devices, **settings):
     optimizer = lazy_adagrad() if case in ADAGRAD else natural_gradient()
     if case == "update":
         settings = settings | {"earlier": of_earlier_log(model)}
+    if case == "resident":
+        settings = settings | {"resident": True}
     options = dict(epochs=EPOCHS, batch_size=96, early_stopping=Last(), seed=0) | settings
     report = Trainer(optimizer, devices=devices, **options).train(model, log, log)
     return model, [record["val/loss"] for record in report.history]
@@ -148,7 +154,19 @@ def program(devices):
     return {**collections.Counter(found), "loops": compiled.as_text().count("known_trip_count")}
 
 
+def together(case, file):
+    """Writes the numbers of a model, trained on all devices of all processes, and its losses."""
+    hosts.join("")
+    model, losses = trained(case, "all")
+    hosts.leave()
+    if hosts.index() == 0:
+        np.savez(file, losses, *numbers(model))
+
+
 def main(case, *devices):
+    if case == "together":
+        together(*devices)
+        return
     devices = list(map(int, devices))
     if case == "resumed":
         for line in resumed(*devices):

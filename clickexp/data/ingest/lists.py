@@ -231,25 +231,14 @@ def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
     """The values as numbers or text, null where they are missing without a fill, or are neither."""
     if values.dtype == pl.Null:
         values = values.cast(pl.Int64)
-    is_text = values.dtype in TEXT
-    fill = field.missing
-    fill = int(fill) if fill is not None and fill == fill // 1 else fill
     if isinstance(field, Field) and "t" in field.kinds:
         return field.form.numbers(values)
-    if "U" in field.kinds and is_text:
-        words = values.cast(pl.String)
-        if isinstance(field, Field) and field.normalize:
-            words = normalized(words)
-        return words.set(words == "", None)
-    if is_text:
-        words = values.cast(pl.String).str.to_lowercase()
-        if isinstance(field, Column) and field.words:
-            words = words.str.strip_chars().replace(
-                {word: str(number) for word, number in field.words.items()}
-            )
-        values = _numbers(words, fill, _truth(field))
-    elif fill is not None:
-        values = values.fill_null(fill)
+    if values.dtype in TEXT:
+        if "U" in field.kinds:
+            return _names(values, field)
+        values = _numbers(values, field)
+    elif field.missing is not None:
+        values = values.fill_null(_fill(field.missing))
     if _has_fractions(values) and "f" not in field.kinds and "i" in field.kinds:
         return _whole(values)
     if "U" in field.kinds:
@@ -265,14 +254,32 @@ def _truth(field: Column | Field) -> Mapping[str, str]:
     return _TRUTH if is_number else _WORDS_OF_TRUTH
 
 
-def _numbers(words: pl.Series, fill: float | None, truth: Mapping[str, str]) -> pl.Series:
-    """The numbers in a text, of words for true and false, too; null for other words."""
-    if fill is not None:
-        words = words.fill_null("").replace(dict.fromkeys(_MISSING, str(fill)))
-    if truth:
+def _names(text: pl.Series, field: Column | Field) -> pl.Series:
+    """Text as names, null where it is empty."""
+    words = text.cast(pl.String)
+    if isinstance(field, Field) and field.normalize:
+        words = normalized(words)
+    return words.set(words == "", None)
+
+
+def _numbers(text: pl.Series, field: Column | Field) -> pl.Series:
+    """The numbers in a text, of words for true and false or for grades, too; null for other words."""
+    words = text.cast(pl.String).str.to_lowercase()
+    if isinstance(field, Column) and field.words:
+        grades = {word: str(number) for word, number in field.words.items()}
+        words = words.str.strip_chars().replace(grades)
+    if field.missing is not None:
+        fill = str(_fill(field.missing))
+        words = words.fill_null("").replace(dict.fromkeys(_MISSING, fill))
+    if truth := _truth(field):
         words = words.replace(truth)
     numbers = words.cast(pl.Int64, strict=False)
     return words.cast(pl.Float64, strict=False) if numbers.null_count() else numbers
+
+
+def _fill(missing: float) -> float:
+    """What replaces missing values, as an integer where it is one."""
+    return int(missing) if missing == missing // 1 else missing
 
 
 def normalized(words: pl.Series) -> pl.Series:

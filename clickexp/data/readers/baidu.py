@@ -100,16 +100,16 @@ def open_baidu_ultr_uva(
     names = made.names(names)
     _check_made(made, extra)
     fields = {**COLUMNS, **made.fields(), **extra}
-    labelled = _annotations(source, annotations)
     tables = {}
-    for part, pattern in {"sessions": files, **({"ranking": labelled} if labelled else {})}.items():
+    for part, pattern in {"sessions": files, **_annotations(source, annotations)}.items():
         keys = (*made.required, *_PACKED[part])
         wanted = {key: names[key] for key in keys}
         tables[part] = open_tables(
             source, fields, wanted, keys, files=pattern, kinds=[ParquetTable]
         )
     fields |= _settled(made, tables["sessions"], features)
-    total, read = sum(table.size for part in tables.values() for table in part), 0
+    sizes = {part: sum(table.size for table in opened) for part, opened in tables.items()}
+    total, read = sum(sizes.values()), 0
     documents, faults, left = _Documents(log), Faults(), 0
     for part, lowest in zip(tables, (positions, None), strict=False):
         schema = {name: COLUMNS[name] for name in ("query_doc_ids", "clicks", *_PACKED[part])}
@@ -127,20 +127,19 @@ def open_baidu_ultr_uva(
                 lists = _sound(batch, fields, lowest, log).down_to(lowest, log)
                 if len(lists.lengths):
                     lists = made.encoded(lists, log, batch.location)
+                    ids = documents.ids(_joined(lists, made.required))
                     shown = {
-                        name: lists.documents[name] for name in schema.keys() - {"query_doc_ids"}
+                        name: values for name, values in lists.documents.items() if name in schema
                     }
-                    vectors = [np.asarray(lists.documents[name]) for name in made.required]
-                    shown["query_doc_ids"] = documents.ids(_joined(vectors))
-                    packed = Lists(lists.lengths, shown, {}).padded(ranks)
-                    pack.append(packed, SourceLocation(str(source)))
+                    packed = Lists(lists.lengths, {**shown, "query_doc_ids": ids}, {})
+                    pack.append(packed.padded(ranks), SourceLocation(str(source)))
             left += pack.written
             if not pack.written:
                 faults.end(invalid, log, 0)
-        read += sum(table.size for table in tables[part])
+        read += sizes[part]
     faults.end(invalid, log, left)
     log.note("distinct_documents", len(documents))
-    if features is not None or missing is not None or standardize:
+    if (features, missing, standardize) != (None, None, False):
         made.finish(log)
 
 
@@ -165,19 +164,21 @@ def _settled(
     return columns
 
 
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+def _joined(lists: Lists, names: Sequence[str]) -> np.ndarray:
     """Numbers and vectors per document as one vector each."""
+    parts = [np.asarray(lists.documents[name]) for name in names]
     single = parts[0].dtype if len(parts) == 1 and parts[0].ndim == 2 else np.float32
     return np.concatenate([part.reshape(len(part), -1).astype(single) for part in parts], axis=1)
 
 
-def _annotations(folder: Path, name: str | None) -> str | None:
+def _annotations(folder: Path, name: str | None) -> dict[str, str]:
+    """The file of the part of labelled lists, if there is one."""
     if not folder.is_dir():
         raise DataError(f"{folder}: not a folder. Give the folder that holds the files.")
-    if name is None or (folder / name).is_file():
-        return name
-    if name == _ANNOTATIONS:
-        return None
+    if name is not None and (folder / name).is_file():
+        return {"ranking": name}
+    if name in (None, _ANNOTATIONS):
+        return {}
     raise DataError(f"{folder / name}: no such file. Check annotations, or set it to null.")
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from clickexp.errors import UserError
@@ -24,11 +23,9 @@ from clickexp.utils.escape import csv_text, slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.markdown import markdown
-from clickexp.utils.tables.terminal import terminal, widest
+from clickexp.utils.tables.terminal import fitting, terminal
 
 _PAGE, _FOLDER = "comparison.html", "comparison"
-_NAME_WIDTH = 36
-"""Of names in a table that would be too wide."""
 
 
 def compare(
@@ -167,17 +164,8 @@ def _print(comparison: Comparison, console: Console) -> None:
         text = sentence if sentence.endswith(".") else f"{sentence}."
         filled = textwrap.fill(text, console.width, break_long_words=False, break_on_hyphens=False)
         console.print(Text(filled), soft_wrap=True)  # paths stay whole
-    table = leaderboard(comparison)
-    every, names = len(table.header), max(len(str(row[0])) for row in table.rows)
-    layouts = [(every, True, names), (every, True, _NAME_WIDTH)]
-    layouts += [(count, False, _NAME_WIDTH) for count in range(every, 1, -1)]
-
-    def drawn(layout: tuple[int, bool, int]) -> RichTable:
-        columns, deviations, width = layout
-        return terminal(table, columns, deviations=deviations, names=width)
-
     console.print()
-    console.print(widest(drawn, layouts, console) or drawn(layouts[-1]))
+    console.print(fitting(leaderboard(comparison), console))
     console.print()
 
 

@@ -61,26 +61,24 @@ def sections(
         baseline: A group by its name or model; by default the best.
     """
 
-    def each(panel: Callable[..., Any], keys: Iterable[str], *axis: Any) -> list:
-        return [panel(key, *axis) for key in known(keys, logged)]
+    def of(panel: Callable[..., Any], prefix: str, names: Iterable[str], *axis: Any) -> list:
+        return [panel(key, *axis) for key in present((prefix + name for name in names), logged)]
 
     losses = ["train/loss", *(f"val/{name}" for name in _VALIDATED)]
-    made = {
-        "Test": each(_bars, (f"test/{name}" for name in TESTED), runs),
+    panels = {
+        "Test": of(_bars, "test/", TESTED, runs),
         "Difference to the baseline": _differences(runs, baseline),
         "Hyperparameters": _hyperparameters(logged, runs),
-        "Test, over posterior draws": each(_bars, (f"draws/{name}" for name in TESTED), runs)
-        if logged
-        else [],
-        "Test, by rank": each(_curve, (f"rank/test/{name}" for name in _RANKED), "rank"),
-        "Validation, by rank": each(_curve, (f"rank/val/{name}" for name in _VALIDATED), "rank"),
-        "Ranking, by cutoff": each(_curve, (f"cutoff/test/{name}" for name in _CUT), "cutoff"),
-        "Calibration": each(_curve, ["calibration/ece"], "predicted"),
-        "Training, over epochs": each(_curve, losses, "epoch"),
-        "Training, over sessions": each(_curve, (f"sessions/{key}" for key in losses), "sessions"),
-        "Speed and memory": each(_bars, _COST) + _scatter(logged),
+        "Test, over posterior draws": of(_bars, "draws/", TESTED, runs) if logged else [],
+        "Test, by rank": of(_curve, "rank/test/", _RANKED, "rank"),
+        "Validation, by rank": of(_curve, "rank/val/", _VALIDATED, "rank"),
+        "Ranking, by cutoff": of(_curve, "cutoff/test/", _CUT, "cutoff"),
+        "Calibration": of(_curve, "calibration/", ["ece"], "predicted"),
+        "Training, over epochs": of(_curve, "", losses, "epoch"),
+        "Training, over sessions": of(_curve, "sessions/", losses, "sessions"),
+        "Speed and memory": of(_bars, "", _COST) + _scatter(logged),
     }
-    return {name: panels for name, panels in made.items() if panels}
+    return {name: of_section for name, of_section in panels.items() if of_section}
 
 
 def _differences(runs: Sequence[Run], baseline: str | None) -> list:
@@ -97,19 +95,12 @@ def _differences(runs: Sequence[Run], baseline: str | None) -> list:
 
 def _hyperparameters(logged: set[str] | None, runs: Sequence[Run]) -> list:
     """Parallel coordinates and importances, where runs differ in more than model and seed."""
-    keys = [
-        key
-        for key in varying([run.overrides for run in runs])
-        if all(key in run.settings for run in runs)
-    ]
+    differing = varying([run.overrides for run in runs])
+    keys = [key for key in differing if all(key in run.settings for run in runs)]
     if runs and not keys:
         return []
     optimized = next((run.optimized for run in runs if run.optimized), "test/ll")
-    (target, *_) = [
-        *known([optimized, f"test/{optimized}"], logged),
-        *known(["test/ll"], logged),
-        "val/loss",
-    ]
+    target = next(iter(present([optimized, f"test/{optimized}", "test/ll"], logged)), "val/loss")
     axes = [ParallelCoordinatesPlotColumn(wr.Config("model.name"))]
     for key in keys or _TUNED:
         log = _is_logarithmic([run.settings[key] for run in runs])
@@ -130,7 +121,7 @@ def _is_logarithmic(values: Sequence[Any]) -> bool | None:
     return True if values and numbers and max(values) > 10 * min(values) else None
 
 
-def known(keys: Iterable[str], logged: set[str] | None) -> list[str]:
+def present(keys: Iterable[str], logged: set[str] | None) -> list[str]:
     """The keys that runs have."""
     return [key for key in keys if logged is None or key in logged]
 
@@ -187,7 +178,7 @@ def _scatter(logged: set[str] | None) -> list:
             y=wr.SummaryMetric(y),
             log_x=True,
         )
-        for y in known(["test/ll"], logged)
+        for y in present(["test/ll"], logged)
         for key, cost in x.items()
     ]
 

@@ -3,12 +3,12 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from clickexp.errors import UserError, install
-from clickexp.results.dashboard.panels import EXPERIMENT, MOST_LINES, TESTED, known, sections
+from clickexp.results.dashboard.panels import EXPERIMENT, MOST_LINES, TESTED, present, sections
 from clickexp.results.loading import find_runs
 from clickexp.runs.run import Run
 
@@ -53,21 +53,11 @@ def dashboard(
     Raises:
         UserError: Where there is no run to upload or of the baseline, and for errors of Weights & Biases.
     """
-    offline, runs = offline_runs(folders), find_runs(folders)[0] if folders else []
+    runs = find_runs(folders)[0] if folders else []
+    offline = _offline(folders) if sync else []
     owner = ["--entity", entity] if entity else []
-    command = [
-        sys.executable,
-        "-m",
-        "wandb",
-        "sync",
-        "--project",
-        project,
-        *owner,
-        *map(str, offline),
-    ]
-    if sync and not offline:
-        places = ", ".join(map(str, folders)) or "no folder"
-        raise UserError(f"no offline runs below {places}: name folders of runs with logger=wandb")
+    upload = [sys.executable, "-m", "wandb", "sync", "--project", project, *owner]
+    upload += map(str, offline)
     views = specification(
         project,
         entity or "",
@@ -79,17 +69,35 @@ def dashboard(
         runs=runs,
     )
     if dry_run:
-        if sync:
-            print(f"would upload {len(offline)} runs: {' '.join(command)}", file=sys.stderr)  # noqa: T201  # output
-        models = {name: view._to_model() for name, view in views.items()}
-        options: dict[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True}
-        plain = {name: model.model_dump(**options) for name, model in models.items()}
-        print(json.dumps(plain, indent=2))  # noqa: T201  # output
-        print(outline(views["workspace"]), file=sys.stderr)  # noqa: T201  # output
+        if offline:
+            print(f"would upload {len(offline)} runs: {' '.join(upload)}", file=sys.stderr)  # noqa: T201  # output
+        _print(views)
         return
     # the command is ours, its arguments are passed as they are
-    if sync and (code := subprocess.run(command, stdin=subprocess.DEVNULL).returncode):  # noqa: S603  # fixed words
+    if offline and (code := subprocess.run(upload, stdin=subprocess.DEVNULL).returncode):  # noqa: S603  # fixed words
         raise UserError(f"wandb sync ended with code {code}; its output is above")
+    _save(views)
+
+
+def _offline(folders: Sequence[str | Path]) -> list[Path]:
+    """Folders of offline runs below the folders; UserError without any."""
+    offline = offline_runs(folders)
+    if not offline:
+        places = ", ".join(map(str, folders)) or "no folder"
+        raise UserError(f"no offline runs below {places}: name folders of runs with logger=wandb")
+    return offline
+
+
+def _print(views: Mapping[str, Any]) -> None:
+    """Prints the views as JSON, and on standard error the outline of the workspace."""
+    options: dict[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True}
+    plain = {name: view._to_model().model_dump(**options) for name, view in views.items()}
+    print(json.dumps(plain, indent=2))  # noqa: T201  # output
+    print(outline(views["workspace"]), file=sys.stderr)  # noqa: T201  # output
+
+
+def _save(views: Mapping[str, Any]) -> None:
+    """Saves the views on Weights & Biases and prints their addresses."""
     try:
         for view in views.values():
             view.entity = view.entity or wandb.Api().default_entity or ""
@@ -126,17 +134,19 @@ def _logged_keys(runs: Iterable[Run]) -> set[str]:
     """The keys under which WandbLogger logs these runs."""
     keys = set()
     for run in runs:
-        of_epochs = {name for record in run.epochs for name in record if "/" in name}
-        of_epochs |= {f"val/{name}" for name in run.val}
-        keys |= of_epochs | {f"sessions/{name}" for name in of_epochs}
-        keys |= {f"test/{name}" for name in run.test}
-        keys |= {f"train/{name}" for name in run.train.values()}
-        parts = (name.partition("@") for name in run.test)
-        keys |= {f"cutoff/test/{base}" for base, _, cutoff in parts if cutoff.isdecimal()}
+        epochs = [*run.epochs, *({f"val/{name}": value} for name, value in run.val.items())]
+        for name in (name for epoch in epochs for name in epoch if "/" in name):
+            keys |= {name, f"sessions/{name}"}
+        for name in run.test:
+            base, _, cutoff = name.partition("@")
+            keys.add(f"test/{name}")
+            if cutoff.isdecimal():
+                keys.add(f"cutoff/test/{base}")
         for part, vectors in run.vectors().items():
             keys |= {f"rank/{part}/{name}" for name in vectors}
         curves = run.curves.by_name().items()
         keys |= {f"calibration/{name}" for name, curve in curves if "predicted" in curve}
+        keys |= {f"train/{name}" for name in run.train.values()}
         keys |= {f"draws/{name}" for name in run.test_draws}
     return keys
 
@@ -169,7 +179,7 @@ def specification(
         f"config:{_MODEL}",
         "config:seed.value",
     ]
-    shown += [f"summary:{key}" for key in known((f"test/{name}" for name in TESTED), logged)]
+    shown += [f"summary:{key}" for key in present((f"test/{name}" for name in TESTED), logged)]
     filters = [expr.Metric("Group").isin([group])] if group else []
     workspace = ws.Workspace(
         entity=entity,
@@ -219,11 +229,11 @@ def _runsets(filters: list, baseline: str | None, shown: list[str], grouped: boo
     return [
         Runset(
             name=name,
-            filters=_all([*filters, *own]),
+            filters=_all([*filters, *of_part]),
             groupby=[f"config.{EXPERIMENT}"] if grouped else [],
             pinned_columns=shown,
         )
-        for name, own in parts.items()
+        for name, of_part in parts.items()
     ]
 
 

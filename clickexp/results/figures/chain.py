@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from clickexp.results.chains import before_update, click_rate
+from clickexp.results.chains import before_update, click_rate, examination_by_position
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.panels import MARKERS, look
 from clickexp.runs.run import Run
@@ -42,27 +42,23 @@ def _examination(runs: Sequence[Run], axes: Axes) -> None:
     chosen = dict.fromkeys(
         positions[at] for at in np.linspace(0, len(positions) - 1, _MOST_POSITIONS).astype(int)
     )
-    highest = max(each.relative for run in runs for each in run.propensity)
+    highest = max(point.relative for run in runs for point in run.propensity)
     axes.set_ylim(0, 1.1 * highest)
+    curves = [examination_by_position(run) for run in runs]
     for i, position in enumerate(chosen):
-        points = [_at(run, position) for run in runs]
-        _line(i, f"at {position}", [point[0] for point in points], axes)
-        low, high = (np.array([point[side] for point in points], np.float64) for side in (1, 2))
+        points = [curve.get(position) for curve in curves]
+        values, low, high = (
+            np.array([point and getattr(point, name) for point in points], np.float64)
+            for name in ("relative", "relative_low", "relative_high")
+        )
+        _line(i, f"at {position}", values, axes)
         axes.fill_between(range(len(runs)), low, high, color=look(i)["color"], alpha=0.15, lw=0)
     _over_runs(runs, "Relative examination", axes)
 
 
 def _positions(runs: Sequence[Run]) -> list[int]:
     """Positions but the first that runs have examination of, where it does not differ between layouts."""
-    return sorted({e.position for run in runs for e in run.propensity if not e.layout} - {1})
-
-
-def _at(run: Run, position: int) -> tuple[float | None, float | None, float | None]:
-    """The ratio at a position and its bounds."""
-    for each in run.propensity:
-        if each.position == position and not each.layout:
-            return each.relative, each.relative_low, each.relative_high
-    return None, None, None
+    return sorted({position for run in runs for position in examination_by_position(run)} - {1})
 
 
 def _click_rates(runs: Sequence[Run], axes: Axes) -> None:
@@ -72,12 +68,12 @@ def _click_rates(runs: Sequence[Run], axes: Axes) -> None:
     _over_runs(runs, "Click rate", axes)
 
 
-def _line(i: int, name: str, values: Sequence[float | None], axes: Axes) -> None:
+def _line(i: int, name: str, values: Sequence[float | None] | np.ndarray, axes: Axes) -> None:
     drawn = np.array(values, np.float64)
     axes.plot(range(len(drawn)), drawn, marker=MARKERS[i], **look(i))
-    known = np.flatnonzero(np.isfinite(drawn))
-    if name and len(known):
-        end, color = (known[-1], drawn[known[-1]]), look(i)["color"]
+    finite = np.flatnonzero(np.isfinite(drawn))
+    if name and len(finite):
+        end, color = (finite[-1], drawn[finite[-1]]), look(i)["color"]
         axes.annotate(name, end, (6, 0), textcoords="offset points", va="center", color=color)
 
 

@@ -9,6 +9,7 @@ from clickexp.results.colors import COLORS
 from clickexp.results.comparison import Comparison
 from clickexp.results.figures.drawing import Panel, draw
 from clickexp.results.figures.panels import calibration, cost, forest, learning, per_rank
+from clickexp.results.groups import Group
 from clickexp.results.metric_names import PER_RANK, short
 from clickexp.runs.run import VALIDATION
 from clickexp.utils.escape import figure_text
@@ -28,65 +29,71 @@ def figures(comparison: Comparison, label: str = "") -> dict[str, bytes]:
     Returns:
         Content of each file by its name.
     """
-    return draw(_panels(comparison), label)
+    return draw(_panels(comparison).items(), label)
 
 
-def _panels(comparison: Comparison) -> Iterator[tuple[str, Sequence[Panel]]]:
-    """Name and panels of each figure that the results have numbers for."""
+def _panels(comparison: Comparison) -> dict[str, Sequence[Panel]]:
+    """Panels of each figure that the results have numbers for."""
     groups = comparison.groups[: len(COLORS)]
+    ranked = [metric for metric in PER_RANK if _by_rank(groups, metric)]
+    figures: dict[str, Sequence[Panel]] = {}
+    if len(comparison.groups) > 1:
+        figures["differences"] = list(_forests(comparison))
+        figures["per_rank"] = [
+            partial(per_rank, groups, metric, baseline=comparison.baseline) for metric in ranked
+        ]
+    figures["per_rank_values"] = [partial(per_rank, groups, metric) for metric in ranked]
+    if _by_rank(groups, "examination"):
+        figures["examination"] = [partial(per_rank, groups, "examination")]
+    tested = [metric for metric in comparison.metrics if not metric.startswith(VALIDATION)]
+    first = (tested or comparison.leading)[0]
+    figures["learning"] = _learning(comparison, groups, first)
+    figures["cost"] = _costs(groups, first)
+    if any(group.reliability() for group in groups):
+        figures["calibration"] = [partial(calibration, groups)]
+    return {name: panels for name, panels in figures.items() if panels}
 
-    def has(metric: str) -> bool:
-        return any(group.per_rank(metric) is not None for group in groups)
 
-    baseline, several = comparison.baseline, len(comparison.groups) > 1
-    if several:
-        yield "differences", list(_forests(comparison))
-    if ranked := [metric for metric in PER_RANK if has(metric)]:
-        if several:
-            yield (
-                "per_rank",
-                [partial(per_rank, groups, metric, baseline=baseline) for metric in ranked],
-            )
-        yield "per_rank_values", [partial(per_rank, groups, metric) for metric in ranked]
-    if has("examination"):
-        yield "examination", [partial(per_rank, groups, "examination")]
-    first = next(
-        (m for m in comparison.metrics if not m.startswith(VALIDATION)), comparison.leading[0]
-    )
+def _by_rank(groups: Sequence[Group], metric: str) -> bool:
+    """Whether any of the groups has the metric by rank."""
+    return any(run.per_rank.get(metric) for group in groups for run in group.runs)
+
+
+def _learning(comparison: Comparison, groups: Sequence[Group], metric: str) -> list[Panel]:
+    """The validation by epoch and by seconds, of the loss where that of the metric was not recorded."""
     recorded = {name for run in comparison.runs for epoch in run.epochs for name in epoch}
-    learned = f"val/{first}" if f"val/{first}" in recorded else "val/loss"
-    if learned in recorded:
-        yield (
-            "learning",
-            [partial(learning, groups, learned, over) for over in ("epoch", "seconds")],
-        )
+    for name in (f"{VALIDATION}{metric}", f"{VALIDATION}loss"):
+        if name in recorded:
+            return [partial(learning, groups, name, over) for over in ("epoch", "seconds")]
+    return []
+
+
+def _costs(groups: Sequence[Group], metric: str) -> list[Panel]:
+    """A panel per cost that is known of any of the groups."""
     costs = {
         "seconds": [group.seconds for group in groups],
         "compile_seconds": [group.compile_seconds for group in groups],
         "parameters": np.array([group.runs[0].parameters for group in groups], np.float64),
     }
-    plotted = {name: values for name, values in costs.items() if np.isfinite(values).any()}
-    if plotted:
-        yield (
-            "cost",
-            [partial(cost, groups, first, name, values) for name, values in plotted.items()],
-        )
-    if any(group.reliability() for group in groups):
-        yield "calibration", [partial(calibration, groups)]
+    return [
+        partial(cost, groups, metric, name, values)
+        for name, values in costs.items()
+        if np.isfinite(values).any()
+    ]
 
 
 def _forests(comparison: Comparison) -> Iterator[Panel]:
     """A panel per leading metric: differences to the baseline of the best groups; open marks are not significant."""
     baseline = comparison.baseline
-    shown = list(enumerate(comparison.groups[: len(COLORS)]))
-    others = [(i, group) for i, group in shown if group is not baseline]
-    for place, metric in enumerate(comparison.leading[:_MOST_METRICS]):
-        differences = [
-            (group.name, i, *comparison.difference(baseline, group, metric)) for i, group in others
-        ]
-        rows = [
-            (name, i, value, half, not p >= SIGNIFICANT) for name, i, value, half, p in differences
-        ]
-        yield partial(
-            forest, rows, figure_text(f"{short(metric)} minus {baseline.model}"), place == 0
-        )
+    others = [
+        (place, group)
+        for place, group in enumerate(comparison.groups[: len(COLORS)])
+        if group is not baseline
+    ]
+    for metric in comparison.leading[:_MOST_METRICS]:
+        rows = []
+        for place, group in others:
+            value, half, p = comparison.difference(baseline, group, metric)
+            rows.append((group.name, place, value, half, not p >= SIGNIFICANT))
+        xlabel = figure_text(f"{short(metric)} minus {baseline.model}")
+        yield partial(forest, rows, xlabel, metric == comparison.leading[0])

@@ -157,39 +157,42 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
     later: list[float] = []
     for i, group in enumerate(groups):
         runs = [run for run in group.runs if any(metric in epoch for epoch in run.epochs)]
-        curves = [
-            (_along(run, over), np.array([epoch.get(metric) for epoch in run.epochs], np.float64))
-            for run in runs
-        ]
-        if not curves:
-            continue
-        shared = min(len(y) for _, y in curves)
-        x = np.mean(np.stack([x[:shared] for x, _ in curves]), axis=0)
-        spread = over_runs([y[:shared] for _, y in curves])
-        axes.plot(x, spread.mean, label=figure_text(group.name), **look(i))
-        if len(curves) > 1:
-            band: dict[str, Any] = {"color": COLORS[i], "alpha": 0.15, "linewidth": 0}
-            axes.fill_between(x, spread.low, spread.high, **band)
+        curves = [(_along(run, over), by_epoch(run, metric)) for run in runs]
+        if curves:
+            _learning_curve(curves, i, figure_text(group.name), axes)
         later += [value for _, y in curves for value in y[1:]]
-        for own, y in curves:
-            thin: dict[str, Any] = {**look(i), "linewidth": 0.6, "alpha": 0.6}
-            if len(y) > shared:
-                axes.plot(own[shared - 1 :], y[shared - 1 :], **thin)
-    xlabel = "Epoch" if over == "epoch" else _broken(axis(over))
+    over_epochs = over == "epoch"
+    xlabel = "Epoch" if over_epochs else _broken(axis(over))
     axes.set(xlabel=xlabel, ylabel=_lines(figure_text(axis(metric))))
-    axes.xaxis.set_major_locator(
-        MaxNLocator(10 if over == "epoch" else 4, integer=over == "epoch", min_n_ticks=1)
-    )
+    marks = MaxNLocator(10 if over_epochs else 4, integer=over_epochs, min_n_ticks=1)
+    axes.xaxis.set_major_locator(marks)
     scale_to(later, axes)
 
 
+def _learning_curve(
+    curves: Sequence[tuple[np.ndarray, np.ndarray]], place: int, label: str, axes: Axes
+) -> None:
+    """Draws the mean of curves (x, y) as far as all of them go, with their deviation, and the rest of each."""
+    shared = min(len(y) for _, y in curves)
+    x = np.mean([x[:shared] for x, _ in curves], axis=0)
+    spread = over_runs([y[:shared] for _, y in curves])
+    axes.plot(x, spread.mean, label=label, **look(place))
+    if len(curves) > 1:
+        band: dict[str, Any] = {"color": COLORS[place], "alpha": 0.15, "linewidth": 0}
+        axes.fill_between(x, spread.low, spread.high, **band)
+    thin: dict[str, Any] = {**look(place), "linewidth": 0.6, "alpha": 0.6}
+    for x, y in curves:
+        if len(y) > shared:
+            axes.plot(x[shared - 1 :], y[shared - 1 :], **thin)
+
+
+def by_epoch(run: Run, metric: str) -> np.ndarray:
+    """Values of a metric of epochs; nan where an epoch has none."""
+    return np.array([epoch.get(metric) for epoch in run.epochs], np.float64)
+
+
 def _along(run: Run, over: str) -> np.ndarray:
-    seconds = over == "seconds"
-    return (
-        np.cumsum(run.epoch_seconds)
-        if seconds
-        else np.array([epoch.get(over) for epoch in run.epochs], np.float64)
-    )
+    return np.cumsum(run.epoch_seconds) if over == "seconds" else by_epoch(run, over)
 
 
 def cost(

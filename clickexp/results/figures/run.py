@@ -17,6 +17,7 @@ from clickexp.results.figures.log import curves
 from clickexp.results.figures.panels import (
     MARKERS,
     barred,
+    by_epoch,
     calibration,
     layouts,
     look,
@@ -249,8 +250,7 @@ def _losses(run: Run, axes: Axes) -> None:
     """Draws the losses over epochs, and marks the best epoch."""
     best, later = run.train.best_epoch, []
     for i, (metric, label) in enumerate(_LOSSES.items()):
-        epochs = np.array([epoch.get("epoch") for epoch in run.epochs], np.float64)
-        losses = np.array([epoch.get(metric) for epoch in run.epochs], np.float64)
+        epochs, losses = by_epoch(run, "epoch"), by_epoch(run, metric)
         if not np.isfinite(losses).any():
             continue
         axes.plot(epochs, losses, label=label, marker="o", markersize=2.5, color=COLORS[i])

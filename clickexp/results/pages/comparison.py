@@ -78,45 +78,21 @@ def data(
     runs = [run for group in groups for run in group.runs]
     group_at = {group: i for i, group in enumerate(groups)}
     run_at = {id(run): i for i, run in enumerate(runs)}
-    settings = varying([_settings(run) for run in runs])
-    metrics = dict.fromkeys(metric for comparison in comparisons for metric in comparison.metrics)
-    metrics |= dict.fromkeys(metric for group in groups for metric in _per_rank(group))
-    metrics |= dict.fromkeys(
-        name for run in runs for epoch in run.epochs for name in epoch if "/" in name
-    )
-    stated = stated_by(runs)
+    settings = varying([run.settings for run in runs])
     online, damaged = online_results(runs)
+    default_title = f"{folder.resolve().name}: {len(runs)} run{'s' * (len(runs) > 1)} compared"
     return {
-        "title": printable(
-            title or f"{folder.resolve().name}: {len(runs)} run{'s' * (len(runs) > 1)} compared"
-        ),
+        "title": printable(title or default_title),
         "about": f"clickexp {version('clickexp')}, {datetime.now():%Y-%m-%d %H:%M}",
         "commands": [*commands(groups)[:_MOST_COMMANDS], *filter(None, [printable(command)])],
         "environment": _environments(runs),
         "colors": COLORS,
         "quantiles": _rounded(t_quantile(np.arange(2, 32))),
         "significant": SIGNIFICANT,
-        "skipped": [
-            printable(
-                f"{os.path.relpath(one.folder, folder)}: {one.reason.replace(f'{folder}{os.sep}', '')}"
-            )
-            for one in (*skipped, *damaged)
-        ],
+        "skipped": [_reason(one, folder) for one in (*skipped, *damaged)],
         "online": [_online(one) for one in online],
-        "metrics": {
-            metric: {
-                "name": metric_names.name(metric),
-                "short": metric_names.short(metric),
-                "axis": metric_names.axis(metric),
-                "direction": metric_names.direction(metric, stated),
-            }
-            for metric in [*metrics, "seconds", "parameters"]
-        },
-        "keys": [
-            key
-            for key in varying([group.overrides for group in groups])
-            if key not in ("model", "dataset")
-        ],
+        "metrics": _metrics(comparisons, runs),
+        "keys": _keys(groups),
         "settings": settings,
         "comparisons": [_comparison(comparison, group_at) for comparison in comparisons],
         "groups": [
@@ -126,26 +102,53 @@ def data(
     }
 
 
+def _keys(groups: Sequence[Group]) -> list[str]:
+    """Overrides that differ, but for those that the page shows by themselves."""
+    keys = varying([group.overrides for group in groups])
+    return [key for key in keys if key not in ("model", "dataset")]
+
+
+def _reason(skipped: Skipped, folder: Path) -> str:
+    """Where a folder is, and why it is left out, by paths from that of the page."""
+    reason = skipped.reason.replace(f"{folder}{os.sep}", "")
+    return printable(f"{os.path.relpath(skipped.folder, folder)}: {reason}")
+
+
+def _metrics(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> dict[str, Any]:
+    """Names, unit and direction of each metric of the page."""
+    metrics = dict.fromkeys(metric for comparison in comparisons for metric in comparison.metrics)
+    for run in runs:
+        metrics |= dict.fromkeys(metric for metric in run.per_rank if metric != "sessions")
+    for run in runs:
+        metrics |= dict.fromkeys(_recorded(run))
+    stated = stated_by(runs)
+    return {
+        metric: {
+            "name": metric_names.name(metric),
+            "short": metric_names.short(metric),
+            "axis": metric_names.axis(metric),
+            "direction": metric_names.direction(metric, stated),
+        }
+        for metric in [*metrics, "seconds", "parameters"]
+    }
+
+
+def _recorded(run: Run) -> dict[str, None]:
+    """Names of the metrics of epochs."""
+    return dict.fromkeys(name for epoch in run.epochs for name in epoch if "/" in name)
+
+
 def _comparison(comparison: Comparison, group_at: dict[Group, int]) -> dict[str, Any]:
-    tests = comparison.tests.items()
     baselines = [comparison.groups[at] for at in comparison.baselines]
-    searched = next(
-        (run.optimized for run in comparison.runs if run.optimized in comparison.metrics), None
-    )
     return {
         **{
             name: getattr(comparison, name)
             for name in ("name", "choice", "warnings", "metrics", "leading")
         },
+        **_search(comparison),
         "about": comparison.describe(),
         "meaning": comparison.meaning,
         "conclusions": {group_at[group]: conclusion(comparison, group) for group in baselines},
-        "optimized": searched,
-        "importances": _rounded(
-            importances(comparison.groups, searched, comparison.direction(searched))
-        )
-        if searched
-        else {},
         "groups": [group_at[group] for group in comparison.groups],
         "texts": {metric: value_texts(comparison, metric) for metric in comparison.metrics},
         "differences": {
@@ -156,10 +159,19 @@ def _comparison(comparison: Comparison, group_at: dict[Group, int]) -> dict[str,
         "baseline": group_at[comparison.baseline],
         "tests": {
             metric: {"unit": test.unit, "p": _rounded(test.p), "half": _rounded(test.half)}
-            for metric, test in tests
+            for metric, test in comparison.tests.items()
             if np.isfinite(test.p).any()
         },
     }
+
+
+def _search(comparison: Comparison) -> dict[str, Any]:
+    """The metric that a search optimised, and how much each hyperparameter mattered for it."""
+    for run in comparison.runs:
+        if (metric := run.optimized) in comparison.metrics:
+            shares = importances(comparison.groups, metric, comparison.direction(metric))
+            return {"optimized": metric, "importances": _rounded(shares)}
+    return {"optimized": None, "importances": {}}
 
 
 def _online(comparison: OnlineComparison) -> dict[str, Any]:
@@ -174,22 +186,22 @@ def _online(comparison: OnlineComparison) -> dict[str, Any]:
 
 
 def _group(group: Group, run_at: dict[int, int], over: str) -> dict[str, Any]:
-    ranks, metrics = (
-        _per_rank(group).items(),
-        dict.fromkeys(name for run in group.runs for name in run.metrics),
-    )
+    metrics = dict.fromkeys(name for run in group.runs for name in run.metrics)
+    ranks = _per_rank(group)
+    examination = ranks.get("examination")
     return {
         **{name: getattr(group, name) for name in ("name", "rest", "model", "tower", "chosen")},
         "overrides": {key: _as_json(value) for key, value in group.overrides.items()},
         "runs": [run_at[id(run)] for run in group.runs],
         "values": {metric: _value(group, metric, over) for metric in metrics},
         "hints": {metric: _hint(group, metric) for metric in metrics},
-        "examines": not _everything_examined(group),
+        "examines": examination is None or not (examination.mean == 1).all(),
         "seconds": _rounded(group.seconds),
         "compiling": _rounded(group.compile_seconds),
         "parameters": group.runs[0].parameters,
         "perRank": {
-            metric: _rounded([spread.mean, spread.low, spread.high]) for metric, spread in ranks
+            metric: _rounded([spread.mean, spread.low, spread.high])
+            for metric, spread in ranks.items()
         },
         "reliability": _rounded(group.reliability()),
     }
@@ -226,42 +238,38 @@ def _per_rank(group: Group) -> dict[str, Spread]:
 
 
 def _run_data(run: Run, settings: Sequence[str], folder: Path) -> dict[str, Any]:
-    set_here = _settings(run)
-    columns = dict.fromkeys(name for epoch in run.epochs for name in epoch if "/" in name)
-    curves = {
-        name: [_number_or_none(epoch.get(name)) for epoch in run.epochs]
-        for name in ("epoch", *columns)
+    per_rank = {
+        name: [_number_or_none(value) for value in values] for name, values in run.per_rank.items()
     }
-    per_epoch = [_number_or_none(epoch.get("sessions")) for epoch in run.epochs]
-    sessions = [] if None in per_epoch else np.cumsum(np.array(per_epoch, np.float64))
-    curves |= {"sessions": list(sessions), "seconds": list(np.cumsum(run.epoch_seconds))}
     return {
         "folder": Path(os.path.relpath(run.folder.resolve(), folder.resolve())).as_posix(),
         "report": REPORT if (run.folder / REPORT).is_file() else None,
         "seed": run.seed,
         "testSet": run.test_set,
-        "perRank": {
-            key: _rounded(list(map(_number_or_none, own))) for key, own in run.per_rank.items()
-        },
+        "perRank": _rounded(per_rank),
         "chosen": run.chosen,
         "texts": {metric: number(run.value(metric)) for metric in run.metrics},
         "seconds": _rounded(run.train.training_seconds),
         "compiling": _rounded(run.train.compile_seconds),
         "environment": run.environment,
-        "curves": _rounded(curves),
-        "settings": [_setting(set_here[key]) if key in set_here else None for key in settings],
+        "curves": _rounded(_curves(run)),
+        "settings": [
+            _setting(run.settings[key]) if key in run.settings else None for key in settings
+        ],
     }
 
 
-def _settings(run: Run) -> dict[str, Any]:
-    """The configuration without towers at the root, which the model repeats if it has such a role."""
-    model = run.config.get("model")
-    roles = set(model if isinstance(model, dict) else ())
-    targets = {
-        key: str(node.get("_target_")) for key, node in run.config.items() if isinstance(node, dict)
+def _curves(run: Run) -> dict[str, Any]:
+    """Metrics by epoch, with the sessions and seconds until the end of each; no sessions where some are unknown."""
+    curves: dict[str, Any] = {
+        name: [_number_or_none(epoch.get(name)) for epoch in run.epochs]
+        for name in ("epoch", *_recorded(run))
     }
-    roles |= {key for key, target in targets.items() if target.startswith("clickexp.parameters.")}
-    return {key: value for key, value in run.settings.items() if key.partition(".")[0] not in roles}
+    sessions = [_number_or_none(epoch.get("sessions")) for epoch in run.epochs]
+    known = [count for count in sessions if count is not None]
+    curves["sessions"] = np.cumsum(known) if len(known) == len(sessions) else []
+    curves["seconds"] = np.cumsum(run.epoch_seconds)
+    return curves
 
 
 def _setting(value: Any) -> str:
@@ -274,17 +282,11 @@ def _environments(runs: Sequence[Run]) -> list[str]:
     """Commits, versions and devices of the runs, where they are recorded."""
     environments = [run.environment for run in runs]
     shown = {"git_commit": "commit", "clickexp": "clickexp", "jax": "JAX", "device": "device"}
-    values = {key: sorted({str(own[key]) for own in environments if own.get(key)}) for key in shown}
+    values = {key: sorted({str(one[key]) for one in environments if one.get(key)}) for key in shown}
     if values["clickexp"] == [version("clickexp")]:  # which the page begins with
         values["clickexp"] = []
     values["git_commit"] = sorted({commit[:_COMMIT] for commit in values["git_commit"]})
     return [f"{name} {' and '.join(values[key])}" for key, name in shown.items() if values[key]]
-
-
-def _everything_examined(group: Group) -> bool:
-    """Whether the model has no examination: it is 1 at all ranks."""
-    spread = group.per_rank("examination")
-    return spread is not None and bool((spread.mean == 1).all())
 
 
 def _rounded(values: Any, digits: int = _DIGITS) -> Any:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 LOG = "job.log"
+CANCELLED = "cancelled"
+"""How a job ended that the pool has stopped."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +169,7 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
                 self.cancel(handles)
         finally:
             for job in stopped:
-                self._leave(job, "cancelled")
+                self._leave(job, CANCELLED)
         return stopped
 
     def _is_late(self, job: Job) -> bool:

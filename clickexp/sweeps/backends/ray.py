@@ -3,22 +3,31 @@
 # pyright takes this file for the package ray
 # pyright: reportAttributeAccessIssue=false
 
+import dataclasses
 import signal
 import socket
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import ray
 
 from clickexp.errors import UserError, reason
 from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
 from clickexp.sweeps.backends.worker import GRACE
-from clickexp.utils.bounds import PositiveFloat
+from clickexp.utils.bounds import PositiveFloat, PositiveInt
+from clickexp.utils.hosts import environment as environment_of
 
 _SILENCE = 15.0
 """Seconds without an answer after which the head of a cluster is given up. Ray aborts this process after 60."""
+
+
+class _Tasks(NamedTuple):
+    """A job: its tasks, one on each host, and what keeps room for them."""
+
+    tasks: list[ray.ObjectRef]
+    group: Any = None
 
 
 class RayPool(RemotePool):
@@ -34,6 +43,7 @@ class RayPool(RemotePool):
         num_gpus: float | None,
         num_cpus: float,
         resources: dict[str, float],
+        hosts: PositiveInt,
         max_retries: int,
         job_minutes: PositiveFloat | None,
         init: dict[str, Any],
@@ -54,54 +64,82 @@ class RayPool(RemotePool):
         there = ray.cluster_resources()
         gpus = min(there.get("GPU", 0), 1) if num_gpus is None else num_gpus
         needs = {"CPU": num_cpus, "GPU": gpus, **resources}
-        room = min(there.get(name, 0) // amount for name, amount in needs.items() if amount)
+        room = (
+            min(there.get(name, 0) // amount for name, amount in needs.items() if amount) // hosts
+        )
         if room < 1:
             has = {name: there.get(name, 0) for name in needs}
             raise UserError(
-                f"launcher=ray: a job needs {needs}, the cluster has {has}; lower hydra.launcher.num_gpus, num_cpus"
+                f"launcher=ray: a job needs {needs} on each of {hosts} hosts, the cluster has {has}; lower "
+                "hydra.launcher.num_gpus, num_cpus or hosts"
             )
         super().__init__("ray", int(room), job_minutes)
+        self._needs, self._hosts = needs, hosts
+        retries = max_retries if hosts == 1 else 0  # one process is of no use to others
         task = ray.remote(
-            num_cpus=num_cpus, num_gpus=gpus, resources=resources, max_retries=max_retries
+            num_cpus=num_cpus, num_gpus=gpus, resources=resources, max_retries=retries
         )
         self.task = task(_call)
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
         self._head, self._heard = (host, int(port)), time.monotonic()
         self._is_lost = False
 
-    def send(self, calls: Sequence[Call]) -> Sequence[ray.ObjectRef | None]:
+    def send(self, calls: Sequence[Call]) -> Sequence[_Tasks | None]:
         """Starts a task for each call; none where the head is lost."""
         if self._is_lost:
             return [None] * len(calls)
-        return [self.task.remote(call) for call in calls]
+        return [self._started(call) for call in calls]
 
-    def has_ended(self, handle: ray.ObjectRef | None) -> bool:
-        """Returns whether a task is over, or lost with the head of the cluster."""
+    def _started(self, call: Call) -> _Tasks:
+        """Starts a task, or one on each host of a job, which are told where the first of them is."""
+        if self._hosts == 1:
+            return _Tasks([self.task.remote(call)])
+        bundle = {name: amount for name, amount in self._needs.items() if amount}
+        group = ray.util.placement_group([bundle] * self._hosts, strategy="SPREAD")
+        place = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+        places = [place(group, number) for number in range(self._hosts)]
+        address = ray.remote(num_cpus=0)(_address).options(scheduling_strategy=places[0]).remote()
+        tasks = [
+            self.task.options(scheduling_strategy=place).remote(call, address, self._hosts, index)
+            for index, place in enumerate(places)
+        ]
+        return _Tasks(tasks, group)
+
+    def has_ended(self, handle: _Tasks | None) -> bool:
+        """Returns whether the first task is over, or lost with the head of the cluster."""
         if not self._head_answers():
             return self._is_lost
-        return bool(ray.wait([handle], timeout=0)[0])
+        return bool(ray.wait(cast(_Tasks, handle).tasks[:1], timeout=0)[0])
 
-    def outcome(self, handle: ray.ObjectRef | None) -> Outcome | str:
-        """Returns how a task ended; Ray's error where its worker died."""
+    def outcome(self, handle: _Tasks | None) -> Outcome | str:
+        """Returns how the first task ended; Ray's error where its worker died."""
         if self._is_lost:
             host, port = self._head
             return f"the head of the Ray cluster, {host}:{port}, does not answer any more"
+        tasks, group = cast(_Tasks, handle)
         try:
-            return ray.get(cast(ray.ObjectRef, handle))
+            return ray.get(tasks[0])
         except ray.exceptions.RayTaskError as error:
             return f"its process was lost ({reason(error.cause, context=False)})"
         except ray.exceptions.RayError as error:
             return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        finally:
+            if group is not None:
+                ray.util.remove_placement_group(group)
 
-    def cancel(self, handles: Sequence[ray.ObjectRef]) -> None:
+    def cancel(self, handles: Sequence[_Tasks]) -> None:
         """Cancels tasks and waits for their ends; those whose workers do not answer are ended by force."""
         if self._is_lost:
             return
+        tasks = [task for handle in handles for task in handle.tasks]
+        for task in tasks:
+            ray.cancel(task)
+        _, left = ray.wait(tasks, num_returns=len(tasks), timeout=GRACE)
+        for task in left:
+            ray.cancel(task, force=True)
         for handle in handles:
-            ray.cancel(handle)
-        _, left = ray.wait(list(handles), num_returns=len(handles), timeout=GRACE)
-        for handle in left:
-            ray.cancel(handle, force=True)
+            if handle.group is not None:
+                ray.util.remove_placement_group(handle.group)
 
     def _head_answers(self) -> bool:
         """Whether the head takes connections. Once it is lost, nothing is asked of Ray, which would abort."""
@@ -115,5 +153,12 @@ class RayPool(RemotePool):
         return not self._is_lost
 
 
-def _call(call: Call) -> Outcome:
-    return call()
+def _call(call: Call, address: str = "", processes: int = 1, number: int = 0) -> Outcome:
+    environment = environment_of(address, processes, number)
+    return dataclasses.replace(call, environment=environment)()
+
+
+def _address() -> str:
+    """Returns that of this machine, with a port that is free."""
+    with socket.create_server(("", 0)) as server:
+        return f"{ray.util.get_node_ip_address()}:{server.getsockname()[1]}"

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Call:
         path: Folders where the process looks for modules.
         job_minutes: Minutes after which the process is ended; None for no limit.
         imported: Modules that are imported before.
+        environment: Variables that the process starts with.
     """
 
     place: str
@@ -39,11 +40,13 @@ class Call:
     path: Sequence[str]
     job_minutes: float | None = None
     imported: Sequence[str] = IMPORTED
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __call__(self) -> Outcome:
         """Makes the call and returns how its process ended."""
         os.chdir(self.place)  # configurations hold relative paths
-        with Pool([Slot(this_slot())], self.path, self.job_minutes, self.imported) as pool:
+        slot = Slot(this_slot(), self.environment)
+        with Pool([slot], self.path, self.job_minutes, self.imported) as pool:
             pool.submit(None, self.folder, self.function, self.arguments)
             (job,) = pool.wait()
         return Outcome(job.slot.name, job.returncode or 0, job.end, job.seconds, job.overdue)

@@ -1,6 +1,7 @@
 """The places where jobs of a sweep run: this machine's accelerators, or shares of its CPU cores."""
 
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -9,10 +10,11 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from clickexp.errors import UserError
-from clickexp.sweeps.backends.base import Slot
+from clickexp.sweeps.backends.base import CANCELLED, Job, Outcome, Slot
 from clickexp.sweeps.backends.pool import Pool
 from clickexp.utils.bounds import PositiveFloat, PositiveInt
 
+log = logging.getLogger(__name__)
 _MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _DEFAULT_MEMORY = 0.9
 _LOOK = "import jax, json; print(json.dumps([jax.default_backend(), jax.local_device_count()]))"
@@ -35,7 +37,28 @@ def device_pool(
         jobs_per_device: The same.
         job_minutes: Minutes after which a job is ended; None for no limit.
     """
-    return Pool(device_slots(workers, jobs_per_device), job_minutes=job_minutes)
+    return _DevicePool(device_slots(workers, jobs_per_device), job_minutes=job_minutes)
+
+
+class _DevicePool(Pool):
+    """Leaves out a device on which JAX does not start after a job has failed: it would take the others, and fail."""
+
+    def _leave(self, job: Job, outcome: Outcome | str) -> None:
+        super()._leave(job, outcome)
+        others = len(self.free) + len(self.running) > 1
+        if job.returncode and outcome != CANCELLED and others and not _starts(job.slot):
+            self.free.remove(job.slot)
+            log.warning("%s is left out: JAX does not start on it any more", job.slot.name)
+
+
+def _starts(slot: Slot) -> bool:
+    """Whether JAX starts on the device of a slot; always on a CPU."""
+    if not slot.environment:
+        return True
+    try:
+        return slot.name.startswith(_devices(slot.environment)[0])
+    except UserError:
+        return False
 
 
 def device_slots(workers: int | None = None, jobs_per_device: int = 1) -> list[Slot]:
@@ -45,7 +68,7 @@ def device_slots(workers: int | None = None, jobs_per_device: int = 1) -> list[S
         workers: The most jobs at a time; without accelerators, slots that divide the cores, by default half as many.
         jobs_per_device: Jobs that share an accelerator and its memory.
     """
-    platform, count = _devices()
+    platform, count = _devices({})
     if platform == "cpu":
         return cpu_slots(own_cores(), workers)
     slots = accelerator_slots(platform, count, jobs_per_device, os.environ)
@@ -101,12 +124,16 @@ def this_slot(environment: Mapping[str, str] = os.environ) -> str:
     return " ".join([socket.gethostname(), *given])
 
 
-def _devices() -> tuple[str, int]:
-    """Returns platform and number of devices, as a process that JAX starts in sees them."""
+def _devices(environment: Mapping[str, str]) -> tuple[str, int]:
+    """Returns platform and number of devices, as a process with these variables sees them that JAX starts in."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return "cpu", 1
     done = subprocess.run(  # noqa: S603  # fixed words
-        [sys.executable, "-c", _LOOK], capture_output=True, text=True, check=False
+        [sys.executable, "-c", _LOOK],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
+import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from submitit.core.utils import (
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
+from clickexp.utils import hosts
 from clickexp.utils.bounds import PositiveFloat, PositiveInt
 
 _STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)
@@ -38,8 +40,8 @@ class _Requeued:
     call: Call
 
     def __call__(self) -> Outcome:
-        """Makes the call and returns how its process ended."""
-        outcome = self.call()
+        """Makes the call, in each task of the job, and returns how its process ended."""
+        outcome = dataclasses.replace(self.call, environment=_task(os.environ))()
         if outcome.returncode in _STOPPED and not outcome.overdue:
             time.sleep(
                 _SECONDS_TO_KILL
@@ -51,6 +53,14 @@ class _Requeued:
         return DelayedSubmission(self)
 
 
+def _task(given: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which the tasks of a job find each other, from those of SLURM; the first runs where srun does."""
+    port = _FIRST_PORT + int(given["SLURM_JOB_ID"]) % _PORTS
+    address = f"{given['SLURM_LAUNCH_NODE_IPADDR']}:{port}"
+    return hosts.environment(address, int(given["SLURM_NTASKS"]), int(given["SLURM_PROCID"]))
+
+
+_FIRST_PORT, _PORTS = 61440, 4096
 _MINUTES_TO_START = 5
 """Of a job, from which on its own time counts."""
 
@@ -76,6 +86,7 @@ class SlurmPool(RemotePool):
         account: str | None,
         qos: str | None,
         constraint: str | None,
+        nodes: PositiveInt,
         gpus_per_node: PositiveInt | None,
         cpus_per_task: PositiveInt,
         mem_gb: float | None,
@@ -113,6 +124,7 @@ class SlurmPool(RemotePool):
             "name": name,
             "timeout_min": timeout_min,
             "mem_gb": mem_gb,
+            "nodes": nodes,
             "cpus_per_task": cpus_per_task,
             "gpus_per_node": gpus_per_node,
             "slurm_partition": partition,
@@ -132,7 +144,7 @@ class SlurmPool(RemotePool):
         """Submits the calls as one array; a UserError where SLURM refuses them."""
         are_first = not self.files.exists()
         try:
-            return self.executor.submit_array([_Requeued(call) for call in calls])
+            jobs = self.executor.submit_array([_Requeued(call) for call in calls])
         except (FailedJobError, FailedSubmissionError) as error:
             if are_first:
                 shutil.rmtree(self.files, ignore_errors=True)
@@ -141,6 +153,7 @@ class SlurmPool(RemotePool):
                 f"launcher=slurm: {cause}. Start the sweep where sbatch reaches a cluster, with a partition, account "
                 "and qos that you may use (hydra.launcher.partition=...)"
             ) from error
+        return [job.task(0) for job in jobs]
 
     def has_ended(self, handle: submitit.Job) -> bool:
         """Returns whether SLURM is done with a job."""

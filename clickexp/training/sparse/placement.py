@@ -33,6 +33,8 @@ Scatter = Callable[..., jax.Array]
 
 AXIS = "devices"
 """Of the mesh: rows of tables, and sessions of batches, are spread over it."""
+_EXCHANGED = 1 << 20
+"""Rows of a table that devices exchange at a time."""
 
 
 class Whole:
@@ -114,6 +116,7 @@ class Spread(Whole):
     def __init__(self, devices: Sequence[Any]):
         self.devices = len(devices)
         self.mesh = Mesh(np.array(devices), (AXIS,))
+        self._some = jax.jit(self._some_rows, static_argnums=2, out_shardings=self.sharding())
 
     def places(self, ids: Places, values: Values) -> Places:
         """Returns owner and place in one number."""
@@ -217,13 +220,25 @@ class Spread(Whole):
         return jax.make_array_from_callback(shape, self.sharding(AXIS), part)
 
     def whole(self, values: jax.Array, rows: int) -> np.ndarray:
-        """Returns the rows of a table that is laid over the mesh, in the order of ids."""
+        """Returns the rows of a table that is laid over the mesh, in the order of ids.
+
+        Devices exchange some rows at a time, so that none has the whole table, and each process returns it.
+        """
         host = np.empty((rows, values.shape[1]), values.dtype)
         per_device = len(values) // self.devices
-        for part in values.addressable_shards:
-            own = host[(part.index[0].start or 0) // per_device :: self.devices]
-            own[:] = np.asarray(part.data)[: len(own)]
+        number = min(per_device, -(-_EXCHANGED // self.devices))
+        for start in range(0, per_device, number):
+            first = min(start, per_device - number)
+            part = np.asarray(self._some(values, first, number))
+            place = host[first * self.devices :][: len(part)]
+            place[:] = part[: len(place)]
         return host
+
+    def _some_rows(self, values: jax.Array, first: int, number: int) -> jax.Array:
+        """Some rows of each device, in the order of ids."""
+        by_device = values.reshape(self.devices, -1, values.shape[1])
+        some = jax.lax.dynamic_slice_in_dim(by_device, first, number, 1)
+        return some.swapaxes(0, 1).reshape(-1, values.shape[1])
 
     def in_order(self, values: Values) -> Values:
         """Returns a table with the rows of this device's places in the order of ids, as evaluations look them up.

@@ -1,9 +1,8 @@
 """Tables on a terminal: `console_table` prints those of the whole package."""
 
 import textwrap
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable
+from dataclasses import replace
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
@@ -12,10 +11,11 @@ from rich.text import Text
 
 from clickexp.utils.tables.table import Cell, Table
 
-_T = TypeVar("_T")
 MOST_ROWS = 30
 """Rows of a table of numbers by rank, or the like, on a terminal."""
 _STYLES = ("", "bold", "underline")
+_NAME_WIDTH = 36
+"""Characters of a line of a name, in a table that would be too wide."""
 
 
 def folded(text: str, width: int) -> str:
@@ -70,7 +70,9 @@ def terminal(
 
     rows = [[drawn(cell) for cell in row[:columns]] for row in table.rows]
     text_columns = len(table.sides) - len(table.sides.lstrip("l"))
-    return console_table(table.header[:columns], rows, text_columns=text_columns)
+    shown = console_table(table.header[:columns], rows, text_columns=text_columns)
+    shown.caption, shown.caption_justify = "\n".join(table.notes) or None, "left"
+    return shown
 
 
 def fits(table: RichTable, console: Console) -> bool:
@@ -79,29 +81,42 @@ def fits(table: RichTable, console: Console) -> bool:
     return wanted <= console.width
 
 
-def widest(
-    make: Callable[[_T], RichTable], contents: Sequence[_T], console: Console
-) -> RichTable | None:
-    """The first table that fits, made of contents from the widest to the narrowest; None if none does."""
-    first = bisect_left(contents, True, key=lambda content: fits(make(content), console))
-    return make(contents[first]) if first < len(contents) else None
+def fitting(table: Table, console: Console, least: int = 2) -> RichTable:
+    """Returns a table as wide as the console is: of one that is wider long names have lines of their own.
 
-
-def first_ranks(header: Sequence[str], rows: Sequence[Sequence[str]], where: str) -> RichTable:
-    """A table of numbers by rank, of long lists the first `MOST_ROWS` with a line below.
+    Where that is not enough, uncertainties are left out, and then columns from the right.
 
     Args:
-        header: Names of the columns.
-        rows: Cells of each rank.
+        table: The table.
+        console: Where it is shown.
+        least: Columns that are shown in any case.
+    """
+    every = len(table.header)
+    layouts = [(every, True, None), (every, True, _NAME_WIDTH)]
+    layouts += [(columns, False, _NAME_WIDTH) for columns in range(every, least - 1, -1)]
+    for columns, deviations, names in layouts:
+        drawn = terminal(table, columns, deviations=deviations, names=names)
+        if fits(drawn, console):
+            return drawn
+    return terminal(table, least, deviations=False, names=_NAME_WIDTH)
+
+
+def first_ranks(table: Table, where: str) -> Table:
+    """Returns a table of numbers by rank, of long lists the first `MOST_ROWS` with a note.
+
+    Args:
+        table: A row per rank.
         where: Where all are, such as "in result.json".
     """
-    table = console_table(header, rows[:MOST_ROWS], text_columns=0)
-    if len(rows) > MOST_ROWS:
-        table.caption, table.caption_justify = (
-            f"the first {MOST_ROWS} of {len(rows):,} ranks; all are {where}",
-            "left",
-        )
-    return table
+    notes = note_on_ranks(len(table.rows), where)
+    return replace(table, rows=table.rows[:MOST_ROWS], notes=notes)
+
+
+def note_on_ranks(ranks: int, where: str) -> list[str]:
+    """Returns a line below the first `MOST_ROWS` of more ranks, else none."""
+    if ranks <= MOST_ROWS:
+        return []
+    return [f"the first {MOST_ROWS} of {ranks:,} ranks; all are {where}"]
 
 
 def side_by_side(*tables: RichTable) -> RichTable:

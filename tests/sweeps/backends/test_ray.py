@@ -149,3 +149,15 @@ def test_a_cluster_that_does_not_run_is_reported_with_the_remedy(place):
 
 def test_a_log_is_prepared_by_tasks(place):
     check_preparing(place.folder, place.env, "launcher=ray", *RAY[1:])
+
+
+def test_two_hosts_train_a_run_together(place):
+    (place.folder / "sitecustomize.py").unlink()
+    place.words = lambda *arguments: arguments  # of the real configuration
+    run = ["trainer.devices=all", "model=pbm", "logger=jsonl", *SMALL, "hydra.sweep.dir=s"]
+    code, output = place.sweep(*RAY, "hydra.launcher.hosts=2", *run)
+    assert code == 0, output
+    (row,) = place.rows("s")
+    assert row["status"] == "finished"
+    code, output = place.sweep(*RAY, "hydra.launcher.hosts=3", *run, "resume=false")
+    assert code == 1 and "on each of 3 hosts" in output

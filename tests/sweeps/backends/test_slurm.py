@@ -1,5 +1,6 @@
 """launcher=slurm on a cluster of this machine alone, whose two GPUs are pretended."""
 
+import contextlib
 import csv
 import json
 import os
@@ -26,9 +27,9 @@ SLURM = [
 MODELS = ["gctr", "rctr", "dctr", "drctr", "cm", "pbm"]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """Variables with which commands find the cluster."""
+@contextlib.contextmanager
+def cluster_in(folder, nodes):
+    """Variables with which commands find a cluster whose nodes are all this machine."""
     pytest.importorskip(
         "submitit", reason="submitit is not installed: pip install 'clickexp[slurm]'"
     )
@@ -36,11 +37,16 @@ def cluster(tmp_path_factory):
         pytest.skip("SLURM is not installed: bash scripts/slurm.sh install")
     if os.geteuid() != 0:
         pytest.skip("a cluster of this machine alone takes root")
-    folder = tmp_path_factory.mktemp("slurm")
-    subprocess.run(["bash", SCRIPT, "start", folder, "2"], check=True)
+    subprocess.run(["bash", SCRIPT, "start", folder, "2", str(nodes)], check=True)
     path = os.pathsep.join([str(folder / "bin"), os.environ["PATH"]])
     yield {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PATH": path}
     subprocess.run(["bash", SCRIPT, "stop", folder], check=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with cluster_in(tmp_path_factory.mktemp("slurm"), nodes=1) as variables:
+        yield variables
 
 
 def submitted(cluster):
@@ -172,6 +178,24 @@ def test_a_job_that_takes_too_long_is_ended_and_not_requeued(place):
 def test_a_log_is_prepared_by_jobs(cluster, tmp_path):
     keys = ("cpus_per_task=1", "mem_gb=1", "timeout_min=10")
     check_preparing(tmp_path, cluster, "launcher=slurm", *(f"hydra.launcher.{key}" for key in keys))
+
+
+def test_two_nodes_train_a_run_together(tmp_path):
+    """The job is requeued while it trains, and continues on both."""
+    words = [*SLURM, "hydra.launcher.nodes=2", "trainer.devices=all", "hydra.sweep.dir=s"]
+    words += ["trainer.early_stopping=null", "trainer.checkpoint_minutes=0", "trainer.epochs=20"]
+    command = [sys.executable, "-m", "clickexp", "-m", *words, *SMALL, "model=pbm", "logger=jsonl"]
+    with cluster_in(tmp_path / "slurm", nodes=2) as cluster:
+        env = {**cluster, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE) as process:
+            wait_until((tmp_path / "s/0/checkpoint.npz").exists, 120)
+            (job,) = (tmp_path / "s/.submitit").glob("*_0")
+            subprocess.run(["scontrol", "requeue", job.name], env=cluster, check=True)
+            output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    log = (tmp_path / "s/0/job.log").read_text()
+    assert "training continues after epoch" in log and "has ended" in log
+    assert json.loads((tmp_path / "s/0/result.json").read_text())["train"]["epochs"] == 20
 
 
 def test_what_slurm_refuses_is_reported_in_one_line(place):

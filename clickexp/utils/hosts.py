@@ -1,0 +1,181 @@
+"""One training by several processes, such as one per host: what connects them, and how all end when one does.
+
+Each is started with the variables below. All read the data and train; the first has the folder and the loggers, and
+does what follows the training.
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import socket
+import threading
+from typing import Any
+
+from clickexp.errors import ConfigError, UserError
+from clickexp.utils.exits import complain
+
+ADDRESS, COUNT, INDEX = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
+"""Environment variables: HOST:PORT of the first process, the number of processes, and that of this one, from 0."""
+_SILENCE = 30
+"""Seconds after which a host that does not answer is given up."""
+_START = 300
+"""Seconds that processes wait for each other at the start."""
+_LEAVES = b"."
+
+_connections: list[socket.socket] = []
+_alone = threading.Event()
+"""Set once the processes have left each other."""
+
+
+def count() -> int:
+    """Returns how many processes the environment names.
+
+    Raises:
+        ConfigError: Of the variables some are missing or wrong.
+    """
+    address, number, index = given = [os.environ.get(name) for name in (ADDRESS, COUNT, INDEX)]
+    if number is None and index is None:  # the first alone may be there for other programs
+        return 1
+    numbers = [int(text) if text and text.isdecimal() else -1 for text in (number, index)]
+    if not address or not 0 <= numbers[1] < numbers[0]:
+        shown = " ".join(map("=".join, zip((ADDRESS, COUNT, INDEX), map(str, given), strict=True)))
+        raise ConfigError(
+            f"{shown}: give HOST:PORT of the first process, how many there are, and which this one is, from 0"
+        )
+    return numbers[0]
+
+
+def index() -> int:
+    """Returns the number of this process, from 0."""
+    return int(os.environ[INDEX]) if count() > 1 else 0
+
+
+def environment(address: str, processes: int, number: int) -> dict[str, str]:
+    """Returns the variables of one of several processes; none for a single one."""
+    if processes == 1:
+        return {}
+    return {ADDRESS: address, COUNT: str(processes), INDEX: str(number)}
+
+
+def join(folder: str) -> str:
+    """Connects this process with the others; before JAX starts. Where one ends before all call `leave`, all do.
+
+    Args:
+        folder: Of the run, for the first process.
+
+    Returns:
+        The folder that the first process has given.
+    """
+    if count() == 1 or _connections:
+        return told(folder)
+    import jax  # here, since the command is light
+
+    jax.distributed.initialize(
+        os.environ[ADDRESS],
+        count(),
+        index(),
+        cluster_detection_method="deactivate",
+        initialization_timeout=_START,
+        heartbeat_timeout_seconds=_SILENCE,
+    )
+    _connect()
+    folder = told(folder)
+    for connection in _connections:
+        threading.Thread(target=_watch, args=(connection, folder), daemon=True).start()
+    atexit.register(_end)
+    return folder
+
+
+def leave() -> None:
+    """Lets the first process go on alone, once all have come here."""
+    if not _connections or _alone.is_set():
+        return
+    import jax
+
+    told(None)
+    for connection in _connections:
+        connection.sendall(_LEAVES)
+    jax.distributed.shutdown()
+    _alone.set()
+
+
+def told(value: Any) -> Any:
+    """Returns what the first process calls this with, which JSON holds; all processes call it in the same order.
+
+    The devices exchange it as they do what they compute: the first time, they open connections that later programs use,
+    for which JAX waits no longer than 30 seconds.
+    """
+    import jax
+
+    if _alone.is_set() or jax.process_count() == 1:
+        return value
+    import numpy as np
+
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    length = int(_of_first(np.array([len(text)], np.int32))[0])
+    return json.loads(_of_first(np.resize(text, length)).tobytes())
+
+
+def _of_first(numbers: Any) -> Any:
+    """Returns an array of the first process, in place of others of its size."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    mesh = Mesh(np.array(jax.devices()), ("all",))
+    own = np.zeros((jax.local_device_count(), len(numbers)), numbers.dtype)
+    if jax.process_index() == 0:
+        own[0] = numbers
+    by_device = NamedSharding(mesh, PartitionSpec("all"))
+    given = jax.make_array_from_process_local_data(by_device, own)
+    total = jax.jit(
+        jnp.sum, static_argnums=(1, 2), out_shardings=NamedSharding(mesh, PartitionSpec())
+    )
+    return np.asarray(total(given, 0, numbers.dtype))
+
+
+def check_same(facts: dict[str, str]) -> None:
+    """UserError where facts, by name, are others than those of the first process."""
+    first = told(facts)
+    differ = [name for name, value in facts.items() if first[name] != value]
+    if differ:
+        raise UserError(
+            f"process {index()} has another {' and another '.join(differ)} than the first: start all with one command, "
+            "on one log"
+        )
+
+
+def _connect() -> None:
+    """Opens connections: of the first process with each other."""
+    if index() == 0:
+        with socket.create_server(("", 0), backlog=count()) as server:
+            server.settimeout(_START)
+            told(server.getsockname()[1])
+            _connections.extend(server.accept()[0] for _ in range(1, count()))
+    else:
+        host = os.environ[ADDRESS].rpartition(":")[0]
+        _connections.append(socket.create_connection((host, told(None)), _START))
+    for connection in _connections:
+        connection.settimeout(None)
+
+
+def _watch(connection: socket.socket, folder: str) -> None:
+    """Ends this process where another ends without leaving."""
+    host = connection.getpeername()[0]
+    with contextlib.suppress(OSError):
+        if connection.recv(len(_LEAVES)):
+            return
+    complain(
+        "clickexp",
+        f"the process on {host} has ended, and so does this one. Start all again with hydra.run.dir={folder}: "
+        "training continues from the last checkpoint.",
+    )
+    os._exit(1)
+
+
+def _end() -> None:
+    """Ends this process at once after an error, since JAX would wait for the others."""
+    if not _alone.is_set():
+        os._exit(1)

@@ -1,0 +1,96 @@
+"""Trainings by two processes, which JAX connects over this machine's loopback, against those of one."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from places import ROOT
+from refusals import refuses
+
+from clickexp.errors import ConfigError
+from clickexp.training import EMTrainer
+from clickexp.utils import hosts
+
+PROGRAM = ROOT / "tests/training/on_devices.py"
+nightly = pytest.mark.nightly
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def trained(case, file, processes, devices):
+    """Numbers and losses of a training by some processes with some devices each."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    common = os.environ | {"PYTHONPATH": path, "CPU_DEVICES": str(devices)}
+    if processes > 1:
+        address = f"127.0.0.1:{free_port()}"
+        common |= {hosts.ADDRESS: address, hosts.COUNT: str(processes)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM), "together", case, str(file)],
+            env=common | ({hosts.INDEX: str(index)} if processes > 1 else {}),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(processes)
+    ]
+    errors = [process.communicate()[1] for process in started]
+    assert not any(process.returncode for process in started), errors
+    with np.load(file) as stored:
+        return [stored[name] for name in stored]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "pbm",
+        pytest.param("ubm", marks=nightly),
+        pytest.param("dbn", marks=nightly),
+        pytest.param("deep", marks=nightly),
+        pytest.param("hash", marks=nightly),
+        pytest.param("positions", marks=nightly),
+        pytest.param("resident", marks=nightly),
+        pytest.param("update", marks=nightly),
+    ],
+)
+def test_two_processes_train_as_one(case, tmp_path):
+    """Losses to 1e-8, and numbers to 1e-6 of the largest: the last digits of float32."""
+    losses, *numbers = trained(case, tmp_path / "one.npz", 1, 1)
+    others, *found = trained(case, tmp_path / "two.npz", 2, 2)
+    assert np.abs(losses - others).max() < 1e-8
+    for one, other in zip(numbers, found, strict=True):
+        finite = np.isfinite(one)
+        assert (finite == np.isfinite(other)).all()
+        scale = np.abs(one[finite]).max(initial=1.0)
+        assert np.abs(one[finite] - other[finite]).max(initial=0.0) < 1e-6 * scale
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {hosts.COUNT: "2"},
+        {hosts.ADDRESS: "node1:1234", hosts.COUNT: "two", hosts.INDEX: "0"},
+        {hosts.ADDRESS: "node1:1234", hosts.COUNT: "2", hosts.INDEX: "2"},
+    ],
+)
+def test_variables_that_name_no_process_are_an_error(given, monkeypatch):
+    for name in (hosts.ADDRESS, hosts.COUNT, hosts.INDEX):
+        monkeypatch.delenv(name, raising=False)
+    assert (hosts.count(), hosts.index()) == (1, 0)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with refuses(ConfigError, hosts.INDEX, "give HOST:PORT"):
+        hosts.count()
+
+
+def test_a_trainer_of_one_process_refuses_others(monkeypatch):
+    EMTrainer().check_machine()
+    for name, value in ((hosts.ADDRESS, "node1:1234"), (hosts.COUNT, "2"), (hosts.INDEX, "0")):
+        monkeypatch.setenv(name, value)
+    with refuses(ConfigError, "EMTrainer", "use trainer=default"):
+        EMTrainer().check_machine()
