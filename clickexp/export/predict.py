@@ -18,7 +18,7 @@ from clickexp.parameters.context import new_session
 from clickexp.posteriors.documents import EFFECTIVE, posterior_outputs
 from clickexp.posteriors.exported import Exported
 from clickexp.types import Array, Batch
-from clickexp.utils.progress import Steps
+from clickexp.utils.progress import Report, Steps, no_report
 
 Predict = Callable[[Sessions], Batches]
 
@@ -104,20 +104,17 @@ def session_columns(
 
 def predicted(model: Model | Exported, sessions: Sessions, outputs: Outputs, what: str) -> Batches:
     """Yields lengths and values of each batch, and shows the progress."""
-    done = 0
-    with Steps(what) as progress:
-        for lengths, values in predictor(model, outputs)(sessions):
-            yield lengths, values
-            done += len(lengths)
-            progress(done, sessions.count)
+    with Steps(what) as report:
+        yield from predictor(model, outputs, report)(sessions)
 
 
-def predictor(model: Model | Exported, outputs: Outputs) -> Predict:
+def predictor(model: Model | Exported, outputs: Outputs, report: Report = no_report) -> Predict:
     """Compiles what a model predicts.
 
     Args:
         model: The model, or those that an export is of.
         outputs: Logarithms of what is predicted for a batch.
+        report: Receives the sessions that are done, and all.
 
     Returns:
         A function of sessions that yields what is predicted; see `outputs_by_batch`.
@@ -126,4 +123,4 @@ def predictor(model: Model | Exported, outputs: Outputs) -> Predict:
     def predictions(model: Any, batch: Batch) -> dict[str, Array]:
         return {name: jnp.exp(log) for name, log in outputs(model, batch).items()}
 
-    return outputs_by_batch(model, predictions)
+    return outputs_by_batch(model, predictions, report)

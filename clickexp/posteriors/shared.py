@@ -21,6 +21,7 @@ from clickexp.posteriors.information import Information, information
 from clickexp.training.earlier import shared_names
 from clickexp.types import Array
 from clickexp.utils.files import undamaged, whole
+from clickexp.utils.progress import Report, no_report
 
 MOST_SHARED = 400
 """Shared numbers of models that have intervals; the time per session grows with them."""
@@ -113,7 +114,7 @@ def count_shared(model: Model) -> int:
 def shared_posterior(
     model: Model,
     data: Data,
-    progress: Callable[[int, int], None] | None = None,
+    report: Report = no_report,
     pull: Mapping[str, float] = MappingProxyType({}),
 ) -> SharedPosterior | None:
     """Returns how sure the shared parameters of a fitted model are.
@@ -134,13 +135,13 @@ def shared_posterior(
     Args:
         model: The model, as training has left it.
         data: Its training sessions, or batches that can be iterated twice.
-        progress: Receives how many sessions of a pass are done, and how many there are, 0 if that is not known.
+        report: Receives how many sessions of a pass are done, and how many there are, 0 if that is not known.
         pull: By name, the gradient of the negative logarithm of a prior that training had and the log knows nothing of.
 
     Returns:
         The posterior; None for a model that is no `ClickModel`, or has more than 400 shared numbers or none.
     """
-    informed = _informed(model, data, progress, pull)
+    informed = _informed(model, data, report, pull)
     if informed is None:
         return None
     names, used, found, share = informed
@@ -174,7 +175,7 @@ def shared_estimate(model: Model, data: Data) -> Estimate | None:
     Returns:
         The estimate; None where there are no such parameters.
     """
-    informed = _informed(model, data, None, {})
+    informed = _informed(model, data, no_report, {})
     if informed is None:
         return None
     names, used, found, share = informed
@@ -189,7 +190,7 @@ def shared_estimate(model: Model, data: Data) -> Estimate | None:
 def _informed(
     model: Model,
     data: Data,
-    progress: Callable[[int, int], None] | None,
+    report: Report,
     pull: Mapping[str, float],
 ) -> tuple[list[str], np.ndarray, Information, float] | None:
     """Returns names of shared parameters, the places of those that a log moves, and what it, or a share of it, says."""
@@ -204,9 +205,7 @@ def _informed(
         first = max(WORK // len(names), 1)
         data, share = data.slice(0, first), first / data.count
     total = data.count if isinstance(data, Sessions) else 0
-    found = information(
-        model, data, lambda done: progress(min(done, total), total) if progress else None
-    )
+    found = information(model, data, lambda done: report(min(done, total), total))
     used = found.used[found.used < len(names)]
     found = _with_priors(found, params, used, share)
     found.score[: len(used)] += share * np.array([pull.get(names[place], 0.0) for place in used])
