@@ -226,10 +226,12 @@ class Program:
         )
         for name, metric in self.group.metrics.items():
             try:
-                jax.eval_shape(lambda given, metric=metric: metric.statistics(**given), outputs)
+                jax.eval_shape(
+                    lambda arguments, metric=metric: metric.statistics(**arguments), outputs
+                )
             except TypeError as error:
-                known = ", ".join(sorted(outputs))
-                raise ConfigError(f"metric {name}: {error}. Its group has {known}") from error
+                names = ", ".join(sorted(outputs))
+                raise ConfigError(f"metric {name}: {error}. Its group has {names}") from error
 
     def _read(self, *inputs: Any) -> Any:
         """What a batch is read for."""
@@ -292,11 +294,11 @@ class Program:
             return self.group.statistics(**outputs)
 
         predicted = jax.lax.map(predict, jnp.arange(len(arrays["mask"])))
-        found = jax.lax.map(statistics, predicted)
+        sums = jax.lax.map(statistics, predicted)
         if self._mesh is None:
-            return found
+            return sums
         # each process reads all
-        return jax.lax.with_sharding_constraint(found, NamedSharding(self._mesh, PartitionSpec()))
+        return jax.lax.with_sharding_constraint(sums, NamedSharding(self._mesh, PartitionSpec()))
 
 
 def _positions_so_far(known: Positions | None, arrays: Mapping[str, Array]) -> Positions | None:

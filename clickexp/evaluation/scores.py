@@ -43,16 +43,16 @@ def outputs_by_batch(
     @jax.jit
     def run(state: list[nnx.State], arrays: Mapping[str, Array]) -> dict[str, Array]:
         batch = at_step(with_mask(arrays), 0)
-        found = outputs(nnx.merge(graphdef, *state), batch)
+        values = outputs(nnx.merge(graphdef, *state), batch)
         return {
-            name: jnp.broadcast_to(values, batch["mask"].shape) for name, values in found.items()
+            name: jnp.broadcast_to(array, batch["mask"].shape) for name, array in values.items()
         }
 
     def compute(sessions: Sessions) -> Batches:
         done = 0
         for batch in feed(selection(sessions, state), min(_BATCH, sessions.count), 1):
-            found = run(state, batch.arrays)
-            values = {name: np.asarray(array)[: batch.sessions] for name, array in found.items()}
+            arrays = run(state, batch.arrays)
+            values = {name: np.asarray(array)[: batch.sessions] for name, array in arrays.items()}
             yield sessions.chunk(done, done + batch.sessions)["lengths"], values
             done += batch.sessions
             report(done, sessions.count)

@@ -52,7 +52,7 @@ class HarvestedPropensities(PropensitySource):
         groups = len(clicks)
         estimate = {"pivot": _pivot, "chain": _chain, "all_pairs": _all_pairs}[self.estimator]
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = estimate(clicks.sum(axis=0))
+            ratios = estimate(clicks.sum(axis=0))
             others = np.stack(
                 [
                     np.log(estimate(np.delete(clicks, group, axis=0).sum(axis=0)))
@@ -61,27 +61,27 @@ class HarvestedPropensities(PropensitySource):
             )
             variance = (groups - 1) / groups * ((others - others.mean(axis=0)) ** 2).sum(axis=0)
             spread = QUANTILE * np.sqrt(variance)
-            low, high = found * np.exp(-spread), found * np.exp(spread)
-        if not np.isfinite(found[1:]).any():
+            low, high = ratios * np.exp(-spread), ratios * np.exp(spread)
+        if not np.isfinite(ratios[1:]).any():
             raise ConfigError(
                 "propensity=harvest: no document was shown and clicked at the first position and at another, so that "
                 "the log cannot distinguish examination from relevance; give others, or randomise some sessions"
             )
         return Propensities.relative(
-            found, low=low, high=high, source=f"harvested, {self.estimator.replace('_', ' ')}"
+            ratios, low=low, high=high, source=f"harvested, {self.estimator.replace('_', ' ')}"
         )
 
 
 def _pivot(clicks: _Square) -> Float[np.ndarray, " position"]:
-    found = clicks[:, 0] / clicks[0]
-    found[0] = 1
-    return np.where(found > 0, found, np.nan)
+    ratios = clicks[:, 0] / clicks[0]
+    ratios[0] = 1
+    return np.where(ratios > 0, ratios, np.nan)
 
 
 def _chain(clicks: _Square) -> Float[np.ndarray, " position"]:
     steps = np.diagonal(clicks, -1) / np.diagonal(clicks, 1)
-    found = np.append(1.0, np.cumprod(steps))
-    return np.where(found > 0, found, np.nan)
+    ratios = np.append(1.0, np.cumprod(steps))
+    return np.where(ratios > 0, ratios, np.nan)
 
 
 def _all_pairs(clicks: _Square) -> Float[np.ndarray, " position"]:
@@ -89,16 +89,16 @@ def _all_pairs(clicks: _Square) -> Float[np.ndarray, " position"]:
     linked = (clicks > 0) & (clicks.T > 0) | np.eye(len(clicks), dtype=bool)
     for _ in range(len(clicks).bit_length()):
         linked = linked @ linked
-    known = np.flatnonzero(linked[0])
-    won = clicks[np.ix_(known, known)]
-    games, strengths = won + won.T, np.ones(len(known))
-    for _ in range(_STEPS if len(known) > 1 else 0):
+    positions = np.flatnonzero(linked[0])
+    won = clicks[np.ix_(positions, positions)]
+    games, strengths = won + won.T, np.ones(len(positions))
+    for _ in range(_STEPS if len(positions) > 1 else 0):
         new = won.sum(axis=1) / (games / (strengths[:, None] + strengths)).sum(axis=1)
         new /= new[0]
         done = np.abs(np.log(new / strengths)).max() < _CLOSE
         strengths = new
         if done:
             break
-    found = np.full(len(clicks), np.nan)
-    found[known] = strengths / strengths[0]
-    return found
+    ratios = np.full(len(clicks), np.nan)
+    ratios[positions] = strengths / strengths[0]
+    return ratios

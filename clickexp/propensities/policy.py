@@ -74,11 +74,11 @@ def _sessions(logs: Sequence[Sessions], shown: np.ndarray) -> np.ndarray:
     queries, counts = np.unique(
         np.concatenate([np.zeros(0, np.int64), *chunks]), return_counts=True
     )
-    found = np.zeros(len(shown), np.int64)
+    sessions = np.zeros(len(shown), np.int64)
     for log in logs:
         for _, _, more in documents(log, "query_doc_ids", "query_ids"):
-            found[more["query_doc_ids"]] = counts[np.searchsorted(queries, more["query_ids"])]
-    return np.maximum(found, shown)
+            sessions[more["query_doc_ids"]] = counts[np.searchsorted(queries, more["query_ids"])]
+    return np.maximum(sessions, shown)
 
 
 def _with_column(dataset: Dataset, name: str, numbers: _OfDocuments) -> Dataset:

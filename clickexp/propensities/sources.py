@@ -166,8 +166,8 @@ class RunPropensities(PropensitySource):
         if not result.shared_propensity:
             return []
         shown = np.flatnonzero(cells.view(dataset.train).by_position.shown).tolist()
-        known = {layout_name(ratio.layout) for ratio in result.propensity}
-        return [name for name in dict.fromkeys(map(cells.words, shown)) if name not in known]
+        learned = {layout_name(ratio.layout) for ratio in result.propensity}
+        return [name for name in dict.fromkeys(map(cells.words, shown)) if name not in learned]
 
     def _slope(self, result: Run) -> float:
         """How much higher the click rate of relevant documents is than that of others, at the first position."""
@@ -201,9 +201,9 @@ def _by_rank(result: Run) -> list[RelativeExamination]:
         (value or 0.0) - offset
         for value, offset in zip_longest(curve, result.false_positive[: len(curve)], fillvalue=0.0)
     ]
-    known = [(1 + rank, slope) for rank, slope in enumerate(slopes) if slope > 0]
+    ratios = [(1 + rank, slope) for rank, slope in enumerate(slopes) if slope > 0]
     return RelativeExamination.known(
-        (position, slope / known[0][1], None, None) for position, slope in known
+        (position, slope / ratios[0][1], None, None) for position, slope in ratios
     )
 
 
