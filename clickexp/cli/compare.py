@@ -40,10 +40,10 @@ online.json and figures/ to RUN_B/online/, where `clickexp-compare` finds them.
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    command = _COMMANDS[given.pop(0)] if given and given[0] in _COMMANDS else _folders
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command = _COMMANDS[words.pop(0)] if words and words[0] in _COMMANDS else _folders
     with exits.ending("clickexp-compare"):
-        chosen = vars(command().parse_intermixed_args(given))
+        chosen = vars(command().parse_intermixed_args(words))
         module, _, function = chosen.pop("run").partition(":")
         getattr(importlib.import_module(module), function)(**chosen)
 
@@ -166,7 +166,7 @@ def _online() -> argparse.ArgumentParser:
         "--dataset", metavar="PATH", help="the log, if it is no longer where the runs read it"
     )
     parser.add_argument(
-        "--output", metavar="FOLDER", help="where to write; by default RUN_B/online/ and A's name"
+        "--output", metavar="FOLDER", help="where to write; by default in RUN_B/online/"
     )
     text = "let the configurations of the runs call code outside clickexp; only for folders from someone you trust"
     parser.add_argument("--trust", action="store_true", help=text)

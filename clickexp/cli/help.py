@@ -21,31 +21,31 @@ _HIDDEN = ("hydra", "local")
 """Folders whose options nobody chooses."""
 
 
-def prints(given: CommandLine) -> bool:
+def prints(line: CommandLine) -> bool:
     """Prints the version or the help on request.
 
     Args:
-        given: The words of the command.
+        line: The words of the command.
 
     Returns:
         Whether it was one of them.
     """
-    if given.version:
+    if line.version:
         sys.stdout.write(f"{VERSION}\n")
-    elif given.options.help:
+    elif line.options.help:
         width = min(shutil.get_terminal_size().columns, _WIDEST)
-        sys.stdout.write(_help(given.folders, width))
-    return given.version or given.options.help
+        sys.stdout.write(_help(line.folders, width))
+    return line.version or line.options.help
 
 
-def _help(own: Sequence[Path], width: int) -> str:
+def _help(user_folders: Sequence[Path], width: int) -> str:
     """The template with a table of groups.
 
     Args:
-        own: The user's own folders of configurations.
+        user_folders: The folders of configurations of the user.
         width: Characters of a line.
     """
-    folders = [folder for folder in (CONF, *own) if folder.is_dir()]
+    folders = [folder for folder in (CONF, *user_folders) if folder.is_dir()]
     names = {place.name for folder in folders for place in folder.iterdir() if place.is_dir()}
     groups = {name: group.about for name, group in GROUPS.items() if group.about}
     groups |= dict.fromkeys(sorted(names - {*GROUPS, *_HIDDEN}), "")

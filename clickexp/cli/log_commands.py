@@ -73,11 +73,11 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
     of_launcher = [word for word in options if word.lstrip("+").startswith("hydra.")]
     settings = parsed_options([word for word in options if word not in of_launcher])
     opener, ids = _opener(format), settings.pop("ids", None)
-    given = {name: settings.pop(name) for name in _WORKERS if name in settings}
+    sharing_options = {name: settings.pop(name) for name in _WORKERS if name in settings}
     _check(opener, settings, [*_names(opener.read), "name", "ids", *_WORKERS], format)
     read = opener.read
-    if given or of_launcher:
-        read = _shared_read(opener, given, of_launcher, settings)
+    if sharing_options or of_launcher:
+        read = _shared_read(opener, sharing_options, of_launcher, settings)
     settings["earlier"] = None if ids is None else names_of_ids(ids)
     with Steps(f"reading {Path(source).name}") as progress:
         log = prepare(read, opener.format, source, target, **settings, progress=progress)
@@ -86,14 +86,14 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
         report.parts(log),
         report.largest_id(log.parts.values()),
         report.notes(log.notes),
-        *(f"warning: {each}" for each in alike_names(log.names)),
+        *(f"warning: {message}" for message in alike_names(log.names)),
         f"next: {shlex.join(['clickexp', 'dataset=prepared', f'dataset.path={target}'])}",
     )
 
 
 def _shared_read(
     opener: LogFormat,
-    given: Mapping[str, Any],
+    sharing_options: Mapping[str, Any],
     overrides: Sequence[str],
     settings: Mapping[str, Any],
 ) -> Callable[..., None]:
@@ -104,8 +104,8 @@ def _shared_read(
             f"workers: a log of {opener.format} is read by one process. Leave out workers and launcher, which "
             f"{' and '.join(formats)} take."
         )
-    check_arguments(Workers, given, "")
-    workers = Workers(**given, overrides=overrides)
+    check_arguments(Workers, sharing_options, "")
+    workers = Workers(**sharing_options, overrides=overrides)
     return sharing(opener, workers.count, workers)
 
 
@@ -241,7 +241,9 @@ def verify_logs(path: str) -> None:
 def formats() -> str:
     """Returns the formats and their options, for --help."""
     names = {name: _names(opener.read) for name in FORMATS if (opener := _opener(name))}
-    lines = (_wrapped(f"{name}: {', '.join(each)}", "  ", "    ") for name, each in names.items())
+    lines = (
+        _wrapped(f"{name}: {', '.join(options)}", "  ", "    ") for name, options in names.items()
+    )
     return "\n".join(["formats and their options:", *lines, "", _wrapped(_FURTHER)])
 
 
@@ -266,9 +268,9 @@ def _opener(format: str) -> Any:
     if format in FORMATS:
         return FORMATS[format]
     if ":" not in format:
-        own = "or MODULE:FUNCTION for a reader of your own"
+        other = "or MODULE:FUNCTION for a reader of your own"
         raise ConfigError(
-            f"there is no format {format!r}. The formats are {', '.join(FORMATS)}, {own}."
+            f"there is no format {format!r}. The formats are {', '.join(FORMATS)}, {other}."
         )
     opener = located(format.replace(":", "."), "format")
     if not isinstance(opener, LogFormat):
@@ -321,8 +323,10 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
         features = options.get("features")
         named += features if isinstance(features, list) else []
         written = {name: options[name] for name in TextForm._fields if name in options}
-        format, found, why = detect(path, FORMATS, named, options.get("files"), TextForm(**written))
-        options = merged(found, options)
+        format, guessed, why = detect(
+            path, FORMATS, named, options.get("files"), TextForm(**written)
+        )
+        options = merged(guessed, options)
         words = [f"{key}={value}" for key, value in flat_options({"format": format, **options})]
         command = shlex.join(["clickexp-data", "inspect", str(path), *words])
         why = f"{why}. To say so, or otherwise: {command}"
@@ -348,10 +352,10 @@ def _split(dataset: Dataset, options: Mapping[str, Any]) -> str:
 
 def _next(format: str, path: Path, options: Mapping[str, Any]) -> list[str]:
     """The words of the command that fits a model to a log."""
-    given = []
+    settings = []
     for key, value in flat_options(options):
         is_new = key.startswith("columns.") and value.startswith("{")
         declares = "+" if is_new else ""  # a key that configurations lack
-        given += [f"{declares}dataset.{key}={for_hydra(value)}"] if key != "cache" else []
+        settings += [f"{declares}dataset.{key}={for_hydra(value)}"] if key != "cache" else []
     place = f"dataset.path={for_hydra(str(path))}"
-    return ["clickexp", f"dataset={format}", place, *given, "model=pbm"]
+    return ["clickexp", f"dataset={format}", place, *settings, "model=pbm"]

@@ -34,10 +34,10 @@ def main() -> None:
     os.environ[exits.FULL_ERROR] = "1"  # lets errors through to here
     with exits.ending("clickexp", stopped=None):
         try:
-            given = CommandLine(sys.argv[1:])
+            line = CommandLine(sys.argv[1:])
             with collected():
-                sys.argv[1:] = given.arguments
-                if not (prints(given) or follows(given)):
+                sys.argv[1:] = line.arguments
+                if not (prints(line) or follows(line)):
                     run()
         except RefusedError as refused:
             _fail(refused.__cause__)

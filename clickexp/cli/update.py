@@ -22,8 +22,8 @@ _REPLACED = ("dataset.path", "prior", "prior.run", "prior.warm", "prior.again", 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command with the arguments, by default those of the process."""
     with exits.ending("clickexp-update"):
-        given = _parser().parse_intermixed_args(arguments)
-        words = words_of(Path(given.run), given.log, given.overrides)
+        chosen = _parser().parse_intermixed_args(arguments)
+        words = words_of(Path(chosen.run), chosen.log, chosen.overrides)
     from clickexp.cli.main import main as fit  # here, since Hydra takes as long to load as the help
 
     sys.argv = ["clickexp", *words]
@@ -49,13 +49,13 @@ def words_of(run: Path, log: str, overrides: Sequence[str]) -> list[str]:
     before = read_document(run / OVERRIDES)
     if not isinstance(before, list):
         raise ConfigError(f"{run}: this is not the folder of a run. Give that of a finished one.")
-    given = {each.get_key_element() for each in parsed(overrides)}
+    stated = {override.get_key_element() for override in parsed(overrides)}
     kept = [
-        line_of(each)
-        for each in parsed([str(word) for word in before])
-        if each.key_or_group not in _REPLACED
-        and not each.key_or_group.startswith(LAUNCHING)
-        and each.get_key_element() not in given
+        line_of(override)
+        for override in parsed([str(word) for word in before])
+        if override.key_or_group not in _REPLACED
+        and not override.key_or_group.startswith(LAUNCHING)
+        and override.get_key_element() not in stated
     ]
     named = {"dataset.path": log, "prior.run": str(run)}
     return [*kept, *(f"{key}={quoted(path)}" for key, path in named.items()), *overrides]

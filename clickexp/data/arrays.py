@@ -23,7 +23,7 @@ UNREADABLE = (
     SyntaxError,
     TokenError,
 )
-"""What reading a damaged .npy or JSON file raises."""
+"""Errors of reading a damaged .npy or JSON file."""
 
 
 class GrowingArray:

@@ -93,12 +93,12 @@ class Cells:
         if not self.columns:
             return batch["positions"]
         combination: Any = 0
-        known: Any = True
+        is_value: Any = True
         for name, size in self.columns:
             values = batch[name].astype(np.int32)
-            known = known & (values >= 0) & (values < size)
+            is_value = is_value & (values >= 0) & (values < size)
             combination = combination * size + values
-        inside = known.astype(np.int32)
+        inside = is_value.astype(np.int32)
         combination = combination * inside + self.layouts * (1 - inside)
         return combination * (self.positions + 1) + batch["positions"]
 
@@ -128,8 +128,10 @@ class Cells:
     def unknown(self, sessions: Sessions) -> int:
         """Returns how many documents are in other layouts."""
         chunks = self.view(sessions).chunks()
-        known = self.layouts * (self.positions + 1)
-        return sum(int((chunk.of_documents("positions") >= known).sum()) for chunk in chunks)
+        first_unknown = self.layouts * (self.positions + 1)
+        return sum(
+            int((chunk.of_documents("positions") >= first_unknown).sum()) for chunk in chunks
+        )
 
     def layout(self, cell: int) -> Layout:
         """Returns the value of each column that a cell belongs to."""
@@ -150,15 +152,23 @@ class Cells:
         Columns of cells in none of the layouts have the first number that is no value.
         """
         combination, positions = np.divmod(np.asarray(cells, np.int32), self.positions + 1)
-        found, known = {"positions": positions[None]}, combination < self.layouts
+        columns, inside = {"positions": positions[None]}, combination < self.layouts
         for name, size in reversed(self.columns):
             combination, values = np.divmod(combination, size)
-            found[name] = np.where(known, values, size)[None]
-        return found
+            columns[name] = np.where(inside, values, size)[None]
+        return columns
 
     def others(self) -> np.ndarray:
         """Returns the cells of the positions 0, 1, ... in none of the layouts."""
         return np.arange(self.count - self.positions - 1, self.count)
+
+    def places_of(self, fewer: "Cells") -> np.ndarray:
+        """Returns the cells here of all cells of the same columns with fewer values, or of fewer positions."""
+        batch = fewer.batch(np.arange(fewer.count))
+        others = fewer.others()
+        places = np.asarray(self.of(batch))[0]
+        places[others] = self.others()[: len(others)]
+        return places
 
     def view(self, sessions: Sessions) -> Sessions:
         """Returns sessions whose positions are the cells, to count by them; models take the sessions themselves."""

@@ -1,4 +1,4 @@
-"""What came before a list in its search session: columns that are derived of the order of lists and their clicks.
+"""Context of lists in search sessions: columns that are derived of the order of lists and their clicks.
 
 Each column is registered once: how it is computed of lists of search sessions, and which numbers a tower makes of it.
 """

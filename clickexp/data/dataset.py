@@ -69,6 +69,7 @@ class Dataset:
         notes: Counts that the reader reports, for `describe`.
         names: Bytes of the file that names the ids from 1, mapped; see `clickexp.data.names`.
         encoding: What was learned of the training sessions to encode columns, where there are any to encode.
+        largest: Values of columns of whole numbers that a model has room for, whatever the sessions have.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Dataset:
     notes: Mapping[str, int | str] = field(default_factory=dict)
     names: np.ndarray | None = None
     encoding: Encoding | None = None
+    largest: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def click_rate(self) -> float:
@@ -108,13 +110,13 @@ class Dataset:
             return None
         return int(np.min(times)), int(np.max(times))
 
-    @property
-    def columns(self) -> Mapping[str, int]:
+    @cached_property
+    def columns(self) -> "Largest":
         """Largest value of each further column of whole numbers, or derived one, found when it is asked for."""
         packed, derived = self.train.columns, self.train.derived
         whole = {name for name in packed if np.dtype(packed[name].dtype).kind in "biu"}
         names = [name for name in self.train.schema if name in derived or name in whole - _COUNTED]
-        return _Largest(dict.fromkeys(names, tuple(self.parts.values())))
+        return Largest(dict.fromkeys(names, tuple(self.parts.values())), self.largest)
 
     @property
     def categories(self) -> Mapping[str, Names]:
@@ -156,12 +158,13 @@ class Dataset:
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
     def sizes(self) -> dict[str, Any]:
-        """Sessions of each part, query-document pairs and positions."""
+        """Sessions of each part, query-document pairs and positions, and the largest values that a model asked for."""
         sessions = {name: part.count for name, part in self.parts.items()}
         return {
             "sessions": sessions,
             "query_doc_pairs": self.query_doc_pairs,
             "positions": self.positions,
+            "columns": {**self.largest, **self.columns.known},
         }
 
     def first(self, sessions: int | None) -> "Dataset":
@@ -173,12 +176,15 @@ class Dataset:
             **{name: part.slice(0, min(sessions, part.count)) for name, part in self.parts.items()},
         )
 
-    def covering(self, query_doc_pairs: int, positions: int) -> "Dataset":
-        """The dataset for a model of at least so many ids and positions, as earlier logs have."""
+    def covering(
+        self, query_doc_pairs: int, positions: int, largest: Mapping[str, int]
+    ) -> "Dataset":
+        """The dataset for a model of at least so many ids, positions and values of columns, as earlier logs have."""
         pairs = max(self.query_doc_pairs, query_doc_pairs)
         parts = {name: part.with_pairs(pairs) for name, part in self.parts.items()}
         positions = max(self.positions, positions)
-        return replace(self, **parts, query_doc_pairs=pairs, positions=positions)
+        sizes: dict[str, Any] = {"query_doc_pairs": pairs, "positions": positions}
+        return replace(self, **parts, **sizes, largest=dict(largest))
 
     def describe(self) -> str:
         """One line of counts for the reader."""
@@ -196,11 +202,27 @@ class Dataset:
         )
 
 
-class _Largest(UserDict[str, Any]):
-    """Largest values by column, found in the parts of a dataset when they are asked for."""
+class Largest(UserDict[str, Any]):
+    """Largest values by column, found when they are asked for.
+
+    Attributes:
+        known: Those that were asked for.
+
+    Args:
+        parts: Of a dataset, by column.
+        least: What values are at least.
+    """
+
+    def __init__(self, parts: Mapping[str, Any], least: Mapping[str, int]):
+        super().__init__(parts)
+        self.known: dict[str, int] = {}
+        self._least = least
 
     def __getitem__(self, name: str) -> int:
-        return max(part.bounds(name)[1] for part in self.data[name])
+        if name not in self.known:
+            largest = max(part.bounds(name)[1] for part in self.data[name])
+            self.known[name] = max(largest, self._least.get(name, 0))
+        return self.known[name]
 
 
 def split(
@@ -332,16 +354,16 @@ def check_split(train: Split, val: Split, test: Split) -> None:
             _check_part(part)
         except ValueError as error:
             raise DataError(f"{name}={part!r}: give {error}") from error
-    given = ", ".join(f"{name}={part}" for name, part in parts.items())
+    stated = ", ".join(f"{name}={part}" for name, part in parts.items())
     fractions = _fractions(train, val, test)
     by_time = [part for part in parts.values() if time_range(part) is not None]
     if len(fractions) not in (0, 3) or len(by_time) not in (0, 3):
         raise DataError(
-            f"{given} mix fractions and ranges, of sessions or of times. Give three of one kind."
+            f"{stated} mix fractions and ranges, of sessions or of times. Give three of one kind."
         )
     if sum(fractions) > 1 + 1e-9:
         raise DataError(
-            f"{given}: the fractions sum to {sum(fractions):g}. They must sum to at most 1."
+            f"{stated}: the fractions sum to {sum(fractions):g}. They must sum to at most 1."
         )
 
 

@@ -68,8 +68,8 @@ class PartDescription(BaseModel):
     @cached_property
     def columns(self) -> dict[str, Column]:
         """The declaration of each column."""
-        known = COLUMNS | {column.name: column for column in self.declared}
-        return {name: known[name] for name in (*REQUIRED, *self._further)}
+        declarations = COLUMNS | {column.name: column for column in self.declared}
+        return {name: declarations[name] for name in (*REQUIRED, *self._further)}
 
     @property
     def _further(self) -> list[str]:
@@ -78,8 +78,8 @@ class PartDescription(BaseModel):
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
-        known = {*COLUMNS, *(column.name for column in self.declared), RECORDS} - {*REQUIRED}
-        if wrong := (self.crc32.keys() - known) | ({RECORDS} - self.crc32.keys()):
+        names = {*COLUMNS, *(column.name for column in self.declared), RECORDS} - {*REQUIRED}
+        if wrong := (self.crc32.keys() - names) | ({RECORDS} - self.crc32.keys()):
             raise ValueError(f"it lists, or lacks, the columns {sorted(wrong)}")
         return self
 

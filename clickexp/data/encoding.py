@@ -29,9 +29,9 @@ from clickexp.utils.blocks import blocks
 FEATURES = "query_doc_features"
 Missing = Literal["mean", "zero", "indicator"]
 Names = list[StrictInt | StrictStr]
-"""What the categories 1, 2, ... of a column are called."""
+"""Names of the categories 1, 2, ... of a column."""
 _NONE = "(none)"
-"""What the number 0 of a column is called: no category, or one that training does not show."""
+"""Name of the number 0 of a column: no category, or one that training does not show."""
 _MOST_INDICATORS = 1000
 """Categories of a column that feature vectors have an indicator for, at most."""
 _BLOCK = 1 << 16
@@ -50,7 +50,7 @@ class _Stated(BaseModel):
 
 
 class FeatureSettings(_Stated):
-    """What feature vectors are made of, as a reader was told.
+    """The columns that feature vectors are made of, as a reader was told.
 
     Attributes:
         columns: Names of the columns.
@@ -231,7 +231,7 @@ class Recoded(DerivedColumn):
 
 
 class Encoding(_Stated):
-    """What was learned of the training sessions to encode columns.
+    """Numbers learned of the training sessions to encode columns.
 
     Attributes:
         categories: Names of the categories that training shows, by column.
@@ -289,6 +289,17 @@ class Encoding(_Stated):
             for name, names in _shown(_with_stored(train, settings), categories).items()
         }
         return self.model_copy(update={"categories": both})
+
+    @property
+    def unknown_to_features(self) -> dict[str, Names]:
+        """Names of the categories of logs that go on, of which feature vectors know nothing, by column."""
+        columns = [] if self.features is None else self.features.columns
+        more = {
+            column.name: self.categories[column.name][len(column.categories) :]
+            for column in columns
+            if column.categories is not None
+        }
+        return {name: names for name, names in more.items() if names}
 
     def applied(self, sessions: Sessions, categories: Mapping[str, Names]) -> Sessions:
         """Returns sessions with encoded columns.
@@ -383,17 +394,17 @@ def _fitted(
     plain = Encoder(columns=columns, fill=[0.0] * numbers)
     tables = {name: encoding._table(name, names) for name, names in categories.items()}
     reader = FeatureVectors(plain, train.schema, tables)
-    known, total = np.zeros((2, numbers))
+    counts, total = np.zeros((2, numbers))
     for values in _documents(train, reader):
-        known += np.isfinite(values).sum(axis=0)
+        counts += np.isfinite(values).sum(axis=0)
         total += np.nansum(values, axis=0, dtype=np.float64)
-    _check_known(plain, known)
+    _check_known(plain, counts)
     is_category = np.zeros(numbers, bool)
     for column, place in plain.places():
         is_category[place] = column.categories is not None
     with_mean = settings.missing in ("mean", "indicator")
-    fill = np.where(is_category, 0.0, total / known if with_mean else 0.0)
-    indicated = np.flatnonzero((known < train.documents) & ~is_category)
+    fill = np.where(is_category, 0.0, total / counts if with_mean else 0.0)
+    indicated = np.flatnonzero((counts < train.documents) & ~is_category)
     encoder = Encoder(
         columns=columns,
         missing=settings.missing,
@@ -421,9 +432,9 @@ def _documents(sessions: Sessions, vectors: FeatureVectors) -> Iterator[np.ndarr
         yield numbers[sessions.chunk(rows.start, rows.stop).shown]
 
 
-def _check_known(encoder: Encoder, known: np.ndarray) -> None:
+def _check_known(encoder: Encoder, counts: np.ndarray) -> None:
     for column, place in encoder.places():
-        if not known[place : place + column.width].all():
+        if not counts[place : place + column.width].all():
             raise DataError(
                 f"{column.name} is missing in all training documents. Leave it out of features."
             )

@@ -48,12 +48,12 @@ class IdTable:
         Raises:
             DataError: Two things have one key, as their second keys show.
         """
-        flat, known = np.ascontiguousarray(keys, np.uint64).ravel(), self._count
+        flat, count = np.ascontiguousarray(keys, np.uint64).ravel(), self._count
         ids = np.empty(flat.size, np.int64)
         for block in blocks(flat.size, _BLOCK):
             ids[block] = self._ids_of_block(flat[block])
         if second is not None:
-            self._compare(ids, second, known)
+            self._compare(ids, second, count)
         return ids.reshape(np.shape(keys))
 
     def keys(self) -> np.ndarray:
@@ -67,13 +67,13 @@ class IdTable:
         """Returns the second keys in the order of the ids; None where there are none."""
         return None if self._second is None else self._second[1 : self._count + 1]
 
-    def _compare(self, ids: np.ndarray, second: np.ndarray, known: int) -> None:
+    def _compare(self, ids: np.ndarray, second: np.ndarray, count: int) -> None:
         """Keeps the second keys of new ids, and compares all of them."""
         if self._second is None:
             self._second = np.zeros(self._keys.size, np.uint64)
         if self._second.size <= self._count:
             self._second = np.append(self._second, np.zeros(self._keys.size, np.uint64))
-        is_new = ids > known
+        is_new = ids > count
         self._second[ids[is_new]] = second[is_new]
         if (self._second[ids] != second).any():
             raise DataError(_COLLISION)

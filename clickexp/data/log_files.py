@@ -57,7 +57,8 @@ def log_files(source: Path, pattern: str | None = None) -> list[Path]:
         tables = [file for file in below if file.name.lower().endswith(ENDINGS)]
         matching = [file for file in tables if len(parts_below(source, file)) == 1] or tables
     else:
-        matching = [file for file in below if _matches(parts_below(source, file), pattern)]
+        paths = _matching(source, pattern)
+        matching = [file for file in below if parts_below(source, file) in paths]
     if not matching:
         raise _no_files(source, pattern, below)
     return matching
@@ -78,15 +79,13 @@ def _listed() -> str:
     return f"{', '.join(plain[:-1])} or {plain[-1]}"
 
 
-def _matches(parts: Sequence[str], pattern: str) -> bool:
-    """Returns whether a path matches a pattern, in which ** stands for any folders."""
-    wanted = PurePosixPath(pattern).parts
-    if not wanted or not parts:
-        return not wanted and not parts
-    rest = "/".join(wanted[1:])
-    if wanted[0] == "**":
-        return _matches(parts, rest or "*") or (len(parts) > 1 and _matches(parts[1:], pattern))
-    return PurePosixPath(parts[0]).match(wanted[0]) and _matches(parts[1:], rest)
+def _matching(source: Path, pattern: str) -> set[tuple[str, ...]]:
+    """The paths below a folder that match a pattern, in which ** stands for any folders."""
+    inside = f"{pattern}/*" if pattern.endswith("**") else pattern
+    try:
+        return {parts_below(source, path) for path in source.glob(inside)}
+    except (ValueError, NotImplementedError):  # of an empty pattern, and one from the root on
+        return set()
 
 
 def _check_versions(source: Path) -> None:

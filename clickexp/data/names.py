@@ -212,14 +212,14 @@ def _matching(log: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
 def _ids_in(other: pl.DataFrame, names: pl.DataFrame) -> np.ndarray:
     """Returns the id of each name in another log; 0 for those that it does not have."""
     numbered = other.with_row_index("id", offset=1)
-    found = names.join(numbered, on=other.columns, how="left", maintain_order="left")["id"]
-    return found.fill_null(0).to_numpy().astype(np.int64)
+    ids = names.join(numbered, on=other.columns, how="left", maintain_order="left")["id"]
+    return ids.fill_null(0).to_numpy().astype(np.int64)
 
 
 def _alike(names: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
     """Returns names in the types that earlier ones have; DataError where they are of another kind."""
     for column in names.columns:
-        kinds = [_kind(each, column) for each in (names, earlier)]
+        kinds = [_kind(table, column) for table in (names, earlier)]
         if kinds[0] != kinds[1]:
             raise DataError(
                 f"{column} is {kinds[0]} in this log and {kinds[1]} in the one whose ids it takes. Write ids alike, or "

@@ -171,14 +171,14 @@ def _renumbered(
     # Here, because it needs Arrow, which a run that opens a prepared log does without.
     from clickexp.data.names import as_bytes, grown, read_names, renumbering
 
-    own, named = read_names(names, pairs), read_names(other_names)
+    names_here, named = read_names(names, pairs), read_names(other_names)
     if other.grows:
-        ids, named = grown(own, named)
-        if len(named) == len(own) and np.array_equal(ids, np.arange(len(ids))):
+        ids, named = grown(names_here, named)
+        if len(named) == len(names_here) and np.array_equal(ids, np.arange(len(ids))):
             return dict(parts), names
         other_names = as_bytes(named)
     else:
-        ids = renumbering(own, named)
+        ids = renumbering(names_here, named)
     renumbered = {}
     for name, part in parts.items():
         features = None if part.features is None else part.features.renumbered(ids, len(named) + 1)

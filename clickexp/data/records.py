@@ -1,4 +1,4 @@
-"""What every log has of a session, in one record of 32-bit numbers, so that a random session is read at one place.
+"""The columns of every log in one record of 32-bit numbers, so that a random session is read at one place.
 
 A record holds the ids of the documents, a byte per document for its click, and the length of the list. On an
 accelerator, or wherever programs are compiled, records are taken apart by `unpacked`.

@@ -117,7 +117,7 @@ class Column:
 
     @property
     def missing(self) -> float | None:
-        """What replaces values that a source lacks; None where that is an error."""
+        """Value in place of those that a source lacks; None where that is an error."""
         return float("nan") if self.nan else self.fill
 
     @property

@@ -1,4 +1,4 @@
-"""What training has shown of held-out data: impressions of documents, and lists that it has seen."""
+"""Overlap of training with held-out data: impressions of documents, and lists that training has seen."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property

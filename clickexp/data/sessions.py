@@ -122,7 +122,7 @@ class Sessions(ColumnsView):
         By default all that are packed, of at most 32 bits, and feature vectors.
         """
         if self.carried is None:
-            vectors = {name for name, each in self.derived.items() if each.column.shape}
+            vectors = {name for name, column in self.derived.items() if column.column.shape}
             packed = {
                 name for name in self.columns if np.dtype(self.schema[name].dtype).itemsize < 8
             }
@@ -170,11 +170,11 @@ class Sessions(ColumnsView):
     @property
     def feature_lengths(self) -> dict[str, int]:
         """Length of each kind of feature vector, by its key in a batch; 1 of a declared column of numbers."""
-        known = self.derived.keys() | COLUMNS.keys()
+        not_vectors = self.derived.keys() | COLUMNS.keys()
         vectors = {
             name: column.numbers
             for name, column in self.schema.items()
-            if len(column.shape) == 1 or (name not in known and not column.is_category)
+            if len(column.shape) == 1 or (name not in not_vectors and not column.is_category)
         }
         shared = (
             {} if self.features is None else {"query_doc_features": self.features.values.shape[1]}
@@ -184,7 +184,7 @@ class Sessions(ColumnsView):
     @property
     def standardized(self) -> frozenset[str]:
         """Keys of feature vectors that are standardised."""
-        names = {name for name, each in self.derived.items() if each.is_standardized}
+        names = {name for name, column in self.derived.items() if column.is_standardized}
         if self.features is not None and self.features.is_standardized:
             names.add("query_doc_features")
         return frozenset(names)

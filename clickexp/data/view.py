@@ -164,7 +164,7 @@ class ColumnsView:
     def _derived(self, name: str, rows: Rows) -> np.ndarray:
         """A derived column at rows of `columns`."""
         derived = self.derived[name]
-        packed = {each: self.columns[each][rows] for each in derived.reads}
+        packed = {column: self.columns[column][rows] for column in derived.reads}
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self.columns["lengths"]))
             return derived.of(packed, slice(self.first + start, self.first + stop))

@@ -31,7 +31,6 @@ from clickexp.models import Model, Ranker
 from clickexp.parameters.base import check_click_rate
 from clickexp.parameters.layouts import layouts_of, name_layouts
 from clickexp.propensities import PropensitySource, Weighting
-from clickexp.runs.claims import is_abandoned, remove_parts
 from clickexp.runs.hashing import config_hash, identity
 from clickexp.runs.run import Origin
 from clickexp.runs.sources import sources
@@ -132,9 +131,9 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     hosts.check_same({"configuration": config_hash(config.values), "log": origin.fingerprint})
     if run is not None:
         run.check(dataset, origin)
-        dataset = dataset.covering(run.query_doc_pairs, run.positions)
+        dataset = dataset.covering(run.query_doc_pairs, *run.sizes)
     model = build_model(config.new_model, dataset, settings.seed)
-    dataset = model.prepare(dataset)
+    dataset = model.prepare(dataclasses.replace(dataset, largest=dict(dataset.columns.known)))
     continued = None if run is None else run.continued(model, origin.until)
     _check_features(model, config.reads, dataset)
     if (advice := _unread_columns(model, config.values, dataset)) is not None:
@@ -288,8 +287,6 @@ def _earlier(folder: str | None, identified: dict[str, Any]) -> Path | None:
         raise ConfigError(
             f"continue_from={earlier}: there is no such folder. Give the folder of an interrupted run."
         )
-    if is_abandoned(earlier):
-        remove_parts(earlier)
     try:
         (earlier / CHECKPOINT).open("rb").close()
         check_same(earlier / CHECKPOINT, {"settings": identified})

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from clickexp.experiment.conf import default_options
@@ -37,21 +36,6 @@ def continuing_command(folder: Path, overrides: Sequence[str]) -> str:
     return f"{command_of(kept)} {shlex.quote(f'{_CONTINUE}={display_path(folder)}')}"
 
 
-def chosen_option(group: str, overrides: Sequence[str]) -> str:
-    """Returns the option of a group: that which Hydra composed, or, without Hydra, that of the overrides.
-
-    Args:
-        group: Such as optimizer.
-        overrides: Those of the run.
-    """
-    if HydraConfig.initialized():
-        return str(HydraConfig.get().runtime.choices.get(group))
-    options = {
-        override.key_or_group: override.get_value_element_as_str() for override in parsed(overrides)
-    }
-    return options.get(group, str(default_options().get(group)))
-
-
 def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:
     """Yields key, value and default of each override that differs from it, but for those of how a run is launched.
 
@@ -60,25 +44,22 @@ def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]
     Args:
         overrides: Those of the run.
     """
-    settings = [
-        override
-        for override in parsed(overrides)
-        if not override.key_or_group.startswith(LAUNCHING)
-    ]
-    options = default_options()
-    choices = [override for override in settings if _chooses(override, options)]
-    values = [override for override in settings if not _chooses(override, options)]
-    defaults = compose("config", [line_of(override) for override in choices]) if values else None
+    options, choices, values = default_options(), [], []
+    for override in parsed(overrides):
+        if not override.key_or_group.startswith(LAUNCHING):
+            (choices if _chooses(override, options) else values).append(override)
     for override in choices:
-        if (option := override.get_value_element_as_str()) != (
-            usual := options.get(override.get_key_element())
-        ):
+        option, usual = (
+            override.get_value_element_as_str(),
+            options.get(override.get_key_element()),
+        )
+        if option != usual:
             yield override.get_key_element().lstrip("+"), option, usual
+    defaults = compose("config", [line_of(override) for override in choices]) if values else None
     for override in values:
-        key = override.key_or_group
-        default = OmegaConf.select(defaults, key, default=None) if defaults is not None else None
-        if override.value() != default or default is None:
-            yield key, override.get_value_element_as_str(), default
+        default = defaults and OmegaConf.select(defaults, override.key_or_group, default=None)
+        if default is None or override.value() != default:
+            yield override.key_or_group, override.get_value_element_as_str(), default
 
 
 def _chooses(override: Any, options: dict[str, Any]) -> bool:

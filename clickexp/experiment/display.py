@@ -1,6 +1,6 @@
 """Output before a run trains: its configuration as YAML, the record that loggers receive, and notes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,6 @@ from rich import get_console
 from clickexp.data.inspect.doubts import doubts, examination_doubts
 from clickexp.data.seen import has_common_documents
 from clickexp.experiment.build import Parts
-from clickexp.experiment.conf import default_groups
-from clickexp.experiment.differences import chosen_option
 from clickexp.loggers import RunInfo
 from clickexp.models import Ranker, TwoTowersModel
 from clickexp.parameters import EmbeddingParameter
@@ -19,12 +17,10 @@ from clickexp.parameters.context import in_new_session
 from clickexp.parameters.layouts import layouts_of
 from clickexp.runs.settings import VARYING
 from clickexp.runs.store import values
-from clickexp.training import Trainer
 from clickexp.utils.text import shortened
 
-_TITLE = ("optimizer", "trainer", "seed")
-"""Overrides that the title of a run has."""
-_SHORTENED = ("dataset", "trainer", "optimizer")
+_LONGEST = 60
+"""Characters of an override in a line."""
 _NAMED_BY_DATA = ("model", "dataset", "dataset.path", "dataset.name")
 """Overrides that the names of model and dataset include."""
 
@@ -52,9 +48,7 @@ def run_info(parts: Parts, sweep: Path | None) -> RunInfo:
     return RunInfo(
         folder=parts.folder,
         config={
-            "experiment": ", ".join(
-                [model, dataset, *(f"{key}={value}" for key, value in named.items())]
-            ),
+            "experiment": ", ".join([model, dataset, *_pairs(named)]),
             **_without_figures(config),
             "model": {**config["model"], "name": model},
             "dataset": {**config["dataset"], "name": dataset},
@@ -68,12 +62,16 @@ def run_info(parts: Parts, sweep: Path | None) -> RunInfo:
         job_type="sweep" if sweep else "run",
         tags=tuple(settings.tags),
         notes=settings.notes,
-        title=_title(parts, [key.partition(".")[0] for key in overrides] if sweep else None),
-        changes=_changes({key: value for key, value in named.items() if key not in _TITLE}),
+        title=f"{model} · {dataset} · seed {settings.seed}",
+        changes=tuple(shortened(change, _LONGEST) for change in _pairs(named)),
         fingerprint=parts.origin.fingerprint,
         continues=Path(settings.continue_from) if settings.continue_from else None,
         sweep=sweep,
     )
+
+
+def _pairs(overrides: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in overrides.items()]
 
 
 def note(parts: Parts) -> None:
@@ -105,8 +103,8 @@ def _note_earlier_run(parts: Parts) -> None:
     if parts.continued is None:
         return
     parts.logger.message(parts.continued.run.describe())
-    if (advice := parts.continued.run.advice(parts.dataset)) is not None:
-        parts.logger.warning(advice)
+    for line in parts.continued.run.advice(parts.dataset, parts.model):
+        parts.logger.warning(line)
 
 
 def _note_identifiability(parts: Parts) -> None:
@@ -131,45 +129,6 @@ def _note_unseen(parts: Parts) -> None:
             f"training shows no document of the validation sessions, so that the table of {', '.join(tables)} learns "
             f"nothing of them. Take a tower of features: parameter@{tables[0]}=linear"
         )
-
-
-_LONGEST = 60
-"""Characters of a value in a line."""
-
-
-def _changes(named: Mapping[str, Any]) -> tuple[str, ...]:
-    """Overrides by their keys; sizes of the data, of training and of steps, without words before them that say so."""
-    short = {
-        key: key.partition(".")[2] if key.partition(".")[0] in _SHORTENED else key for key in named
-    }
-    taken = {
-        *_TITLE,
-        *default_groups(),
-        *(name for name in short.values() if list(short.values()).count(name) > 1),
-    }
-    return tuple(
-        f"{key if short[key] in taken else short[key]}={shortened(str(value), _LONGEST)}"
-        for key, value in named.items()
-    )
-
-
-def _title(parts: Parts, only: Sequence[str] | None) -> str:
-    """Model, data, the optimizer or a trainer that needs none, and seed.
-
-    Args:
-        parts: Of the run.
-        only: Groups that matter for a job of a sweep, whose line is to be short; None for all.
-    """
-    learner = "optimizer" if isinstance(parts.trainer, Trainer) else "trainer"
-    words = {
-        "model": parts.model.name,
-        "dataset": parts.dataset.name,
-        learner: chosen_option(learner, parts.config.overrides),
-        "seed": f"seed {parts.config.settings.seed}",
-    }
-    return " · ".join(
-        word for key, word in words.items() if only is None or key in (*only, "model", "seed")
-    )
 
 
 def _without_figures(config: Mapping[str, Any]) -> dict[str, Any]:

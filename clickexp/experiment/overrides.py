@@ -88,12 +88,11 @@ class CommandLine:
     @property
     def folders(self) -> list[Path]:
         """The user's own configurations."""
-        found = [
-            each.value()
-            for each in parsed(self.options.overrides)
-            if each.key_or_group == _SEARCHPATH
-        ]
-        paths = [str(path) for value in found if isinstance(value, list) for path in value]
+        paths: list[str] = []
+        for override in parsed(self.options.overrides):
+            value = override.value()
+            if override.key_or_group == _SEARCHPATH and isinstance(value, list):
+                paths += map(str, value)
         paths += [self.options.config_dir] if self.options.config_dir else []
         return [*map(folder_of, paths)]
 
@@ -102,12 +101,6 @@ class CommandLine:
         """The override that lets Hydra find them; none if there are none."""
         paths = ",".join(f"'file://{folder}'" for folder in self.folders)
         return [f"{_SEARCHPATH}=[{paths}]"] if paths else []
-
-    @property
-    def only_prints(self) -> bool:
-        """Whether the command ends after printing, without a run."""
-        options = self.options
-        return any((self.version, options.help, options.hydra_help, options.cfg, options.info))
 
 
 def _check_alone(options: argparse.Namespace) -> None:
@@ -168,14 +161,10 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
         quoted = f'{key}="{value}"'
         is_list = value[:1] in "[{(" or value.endswith(",")
         if is_list or set(value) & set("'\"") or not _parses(quoted):
-            raise ConfigError(f"{error.override}: {_reason(error)}") from error
+            reason = " ".join(error.message.partition("\nSee ")[0].split())  # without Hydra's link
+            raise ConfigError(f"{error.override}: {reason}") from error
         hint = f"Hydra reads this value in quotes only: {shlex.quote(quoted)}"
         raise ConfigError(f"{error.override}: {hint}") from error
-
-
-def _reason(error: OverrideParseException) -> str:
-    """Returns what Hydra's parser says, without its link."""
-    return " ".join(error.message.partition("\nSee ")[0].split())
 
 
 def _parses(override: str) -> bool:
@@ -244,16 +233,8 @@ def _check(override: Override) -> None:
         )
     elif group == TOWERS or group in default_groups():
         for value in values_of(override):
-            if isinstance(value, list) and not kind.several:
-                each, key = ",".join(map(str, value)), override.get_key_element()
-                mixed = (
-                    f"; mix them with model=mixture 'model.components=[{each}]'"
-                    if group == "model"
-                    else ""
-                )
-                raise ConfigError(
-                    f"{line}: a run has one {group}; sweep over several with -m {key}={each}{mixed}"
-                )
+            if isinstance(value, list):
+                _check_list(value, override, kind.several)
             if value == [] and required:
                 raise ConfigError(
                     f"{line}: give at least one, such as {group}=click, or leave it out"
@@ -262,6 +243,20 @@ def _check(override: Override) -> None:
                 raise ConfigError(
                     f"{line}: choose an option of {group}, see clickexp --help, or leave it out"
                 )
+
+
+def _check_list(options: Sequence[Any], override: Override, several: bool) -> None:
+    """ConfigError for a list of options of a group of which a run has one."""
+    if several:
+        return
+    group, names = override.key_or_group, ",".join(map(str, options))
+    mixed = (
+        f"; mix them with model=mixture 'model.components=[{names}]'" if group == "model" else ""
+    )
+    raise ConfigError(
+        f"{line_of(override)}: a run has one {group}; sweep over several with "
+        f"-m {override.get_key_element()}={names}{mixed}"
+    )
 
 
 def _canonical(override: Override, swept: Set[str], known_roles: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.references import references
+from clickexp.experiment.backward import of_last_log
 from clickexp.experiment.build import Parts
 from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
@@ -33,7 +34,7 @@ from clickexp.training import FitReport
 from clickexp.training.checkpoint import KEPT, save_model
 from clickexp.training.memory import peak_memory
 from clickexp.updates.seen import Seen
-from clickexp.updates.shared import combined, pull_on
+from clickexp.updates.shared import combined
 from clickexp.utils.documents import plain
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
@@ -98,7 +99,9 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)
     if parts.continued is not None:
-        result["update"] = parts.continued.update(model, dataset, parts.origin).model_dump()
+        backward = of_last_log(parts, parts.continued.run)
+        update = parts.continued.update(model, dataset, parts.origin, backward)
+        result["update"] = update.model_dump()
     if settings.report:
         result["references"] = references(model, dataset, trainer.evaluator, groups)
     drawn = evaluate_draws(
@@ -181,9 +184,12 @@ def _shared_intervals(parts: Parts) -> _Part:
         return {}
     try:
         report = partial(parts.logger.progress, "intervals", 0)
-        prior = None if parts.continued is None else parts.continued.logs.shared
-        pull = {} if prior is None else pull_on(parts.model, prior)
-        posterior = shared_posterior(parts.model, parts.dataset.train, report, pull)
+        continued = parts.continued
+        prior = None if continued is None else continued.logs.shared
+        if continued is None or continued.run.settings.warm:
+            posterior = shared_posterior(parts.model, parts.dataset.train, report)
+        else:
+            posterior = continued.own
         if posterior is None and prior is None:
             return {}
         if posterior is not None and parts.model.separates_examination:

@@ -117,17 +117,17 @@ def _continued(parts: Parts, continued: "Continued", fit: FitReport) -> tuple[Pa
     """Settles a model that goes on from an earlier run; trains it once more where the log contradicts its prior."""
     from clickexp.updates.chain import describe_change  # here, since other runs do without
 
-    while (found := continued.settled(parts.model, parts.dataset.train)) is not None:
+    while True:
+        found = continued.settled(parts.model, parts.dataset.train)
         for change in found.changes[len(continued.changes) :]:
             parts.logger.warning(describe_change(change))
         parts = dataclasses.replace(parts, continued=found, trainer=found.trainer(parts.trainer))
         if found.logs is continued.logs:
-            break
+            return parts, fit
         continued = found
         (parts.folder / CHECKPOINT).unlink(missing_ok=True)
         continued.again(parts.model)
         fit = _train(parts)
-    return parts, fit
 
 
 def _finish(parts: Parts, finished: Run) -> None:

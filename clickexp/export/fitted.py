@@ -33,7 +33,7 @@ from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
 from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import accepted
-from clickexp.utils.sources import is_remote, source_path
+from clickexp.utils.sources import source_path
 
 _NO_INTERVALS = (
     "Impressions and clicks are counts of this log; intervals of documents need that of the run"
@@ -87,7 +87,7 @@ def fitted(
     dataset = _opened(run, node, config["max_sessions"], {} if opened is None else opened)
     is_another = dataset.fingerprint() != origin.fingerprint
     sizes = Run.read(run).data
-    dataset = dataset.covering(sizes.query_doc_pairs or 0, sizes.positions or 0)
+    dataset = dataset.covering(sizes.query_doc_pairs or 0, sizes.positions or 0, sizes.columns)
     new_model = model_constructor(config)
     model = _made(Model, lambda: build_model(new_model, dataset, config["seed"]), config["model"])
     described = _describe_other_log(run, node, model, dataset) if is_another else ""
@@ -163,7 +163,7 @@ def _dataset_node(
     for key in origin.sources:
         part, _, name = key.partition(".")
         if part == "dataset" and isinstance(node.get(name), str):
-            node[name] = _located(node[name], origin.directory)
+            node[name] = origin.located(node[name])
     if path is not None and "path" not in node:
         raise UserError(
             f"--dataset {path}: {run} has not read its dataset from a path. Leave it out."
@@ -182,14 +182,6 @@ def _check_log(run: Path, path: str) -> None:
         raise UserError(
             f"{path}: the log of {run} is not there. Say where it is with --dataset PATH."
         )
-
-
-def _located(path: str, directory: str) -> str:
-    """Returns a path that was given where a run was started, or as it is where that directory does not have it."""
-    if is_remote(place := source_path(path)):
-        return path
-    there = Path(directory) / place
-    return str(there) if there.exists() else path
 
 
 def _describe_other_log(run: Path, node: Mapping[str, Any], model: Model, dataset: Dataset) -> str:

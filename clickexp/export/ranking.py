@@ -1,7 +1,7 @@
 """Files of lists in the order of a fitted model's scores."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,10 +134,10 @@ def _ranked_vectors(
     features = dataset.train.features
     width = 0 if features is None else features.values.shape[1]
     width = width if encoder is None else encoder.width(FEATURES)
-    vectors = _Vectors()
+    vectors, taken = _Vectors(), settings.get("features")
     lists = read_lists(
         source,
-        width,
+        taken if isinstance(taken, Sequence) else width,
         transform,
         vectors,  # pyright: ignore[reportArgumentType]  # it adds features and counts only
         settings.get("missing_above", MISSING),

@@ -26,8 +26,8 @@ class RunInfo:
         job_type: Kind of run on a dashboard.
         tags: Tags on a dashboard.
         notes: Text on a dashboard.
-        title: The run in a few words: model, data, optimizer and seed.
-        changes: Its other overrides, such as learning_rate=0.1.
+        title: The run in a few words: model, data and seed.
+        changes: Its other overrides, such as optimizer.learning_rate=0.1.
         fingerprint: Of the data.
         continues: The folder of the run whose training it continues, if that is another one.
         sweep: The folder of the sweep that it is a job of.

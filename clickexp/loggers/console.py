@@ -74,7 +74,7 @@ class ConsoleLogger(Logger):
         return "the console"
 
     def start(self, info: RunInfo) -> None:
-        """Prints model, data, optimizer and seed, and the other overrides."""
+        """Prints model, data and seed, and the other overrides."""
         words = Text(info.title or f"run {info.name} in {display_path(info.folder)}")
         for change in info.changes:
             words.append(" · ").append(change, style="bold")

@@ -9,11 +9,14 @@ from typing import Any
 from clickexp.loggers.base import RunInfo
 from clickexp.loggers.scalars import ScalarLogger
 from clickexp.loggers.values import hyperparameters, missing_extra, spelled
+from clickexp.runs.run import Run
 
 _FILES = ("config.yaml", "result.json", "report.html", "model.npz")
 """Files of the run's folder that become artifacts."""
 _LONGEST = 500
 """Characters of a parameter that every store of MLflow takes."""
+_FOLDER = "folder"
+"""The tag by which a sweep finds its best run."""
 _MOST = 1000
 """Metrics that MLflow takes at a time."""
 
@@ -21,7 +24,8 @@ _MOST = 1000
 class MlflowLogger(ScalarLogger):
     """Sends a run to MLflow, in the experiment that has the name of the project.
 
-    Settings are parameters. Names are ndcg_at_10 for ndcg@10. Values are sent once per epoch.
+    Settings are parameters. Names are ndcg_at_10 for ndcg@10. Values are sent once per epoch. The best run of a sweep
+    has the tag best.
 
     Args:
         tracking_uri: Such as sqlite:///outputs/mlflow.db or http://HOST:5000; None takes that of MLflow, which
@@ -57,17 +61,13 @@ class MlflowLogger(ScalarLogger):
 
     def start(self, info: RunInfo) -> None:
         """Creates the run, with its settings as parameters."""
-        from mlflow import MlflowClient
         from mlflow.entities import Param
 
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it lists the tables it creates
         self._folder = info.folder
-        self._client = MlflowClient(self.tracking_uri)
-        name = self.experiment or info.project
-        experiment = self._client.get_experiment_by_name(name)
-        number = experiment.experiment_id if experiment else self._client.create_experiment(name)
+        number = self._opened(info)
         tags: dict[str, str] = dict.fromkeys(info.tags, "true")
         described = {
+            _FOLDER: str(info.folder.resolve()),
             "group": info.group,
             "job_type": info.job_type,
             "mlflow.note.content": info.notes,
@@ -78,6 +78,13 @@ class MlflowLogger(ScalarLogger):
         parameters = [Param(key, str(value)[:_LONGEST]) for key, value in settings]
         self._client.log_batch(self._run, params=parameters)
 
+    def best_run(self, info: RunInfo, run: Run) -> None:
+        """Gives the best run the tag `best`, the name of the sweep."""
+        number = self._opened(info)
+        query = f"tags.{_FOLDER} = '{run.folder.resolve()}'"
+        for each in self._client.search_runs([number], query):
+            self._client.set_tag(each.info.run_id, "best", info.folder.name)
+
     def finish(self, ok: bool) -> None:
         """Ends the run, if it was created; after a run that succeeded, with its artifacts."""
         if not self._run:
@@ -87,6 +94,16 @@ class MlflowLogger(ScalarLogger):
                 if (self._folder / name).is_file():
                     self._client.log_artifact(self._run, str(self._folder / name))
         self._client.set_terminated(self._run, "FINISHED" if ok else "FAILED")
+
+    def _opened(self, info: RunInfo) -> str:
+        """Connects to MLflow; returns the number of the experiment."""
+        from mlflow import MlflowClient
+
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it lists the tables it creates
+        self._client = MlflowClient(self.tracking_uri)
+        name = self.experiment or info.project
+        experiment = self._client.get_experiment_by_name(name)
+        return experiment.experiment_id if experiment else self._client.create_experiment(name)
 
     def scalars(self, steps: Mapping[int, Mapping[str, float]]) -> None:
         """Sends metrics by step, in requests as large as MLflow takes."""

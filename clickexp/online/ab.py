@@ -96,7 +96,7 @@ def _difference(
     alpha: float,
     power: float,
 ) -> Difference:
-    (a, error_a, n_a), (b, error_b, n_b) = (_ratio(over[of], under[of]) for of in (~of_b, of_b))
+    (a, error_a, n_a), (b, error_b, n_b) = (ratio(over[of], under[of]) for of in (~of_b, of_b))
     squared = error_a**2 + error_b**2
     freedom = (
         squared**2 / (error_a**4 / (n_a - 1) + error_b**4 / (n_b - 1)) if squared > 0 else np.inf
@@ -113,8 +113,9 @@ def _difference(
     return Difference(a, b, difference, higher)
 
 
-def _ratio(over: np.ndarray, under: np.ndarray) -> tuple[float, float, int]:
-    """sum(over) / sum(under), its standard error, and the units."""
+def ratio(over: np.ndarray, under: np.ndarray) -> tuple[float, float, int]:
+    """Returns sum(over) / sum(under), its standard error, which is infinite for a single unit, and the units."""
     value, count = over.sum() / under.sum(), len(over)
     linear = (over - value * under) / under.mean()
-    return float(value), float(linear.std(ddof=1) / np.sqrt(count)), count
+    error = linear.std(ddof=1) / np.sqrt(count) if count > 1 else np.inf
+    return float(value), float(error), count

@@ -1,6 +1,5 @@
 """The command `clickexp-compare online`: two runs judged by users, as a table, JSON and figures."""
 
-import itertools
 import json
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from clickexp.results.figures.log import write_figures
 from clickexp.results.figures.panels import look
 from clickexp.results.online_results import online_table
 from clickexp.runs.online import OnlineComparison
-from clickexp.runs.store import FIGURES, ONLINE, ONLINE_FILE, read_object
+from clickexp.runs.store import FIGURES, ONLINE, ONLINE_FILE
 from clickexp.utils.escape import printable, slug
 from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
@@ -39,20 +38,18 @@ def online(
         a: Folder of the first run.
         b: Folder of the second.
         user: Folder of the run whose click model is the user, or "true".
-        output: Where to write; by default b/online/ and the name of a's folder, where the comparison page finds it,
-            with a number where another comparison is there.
+        output: Where to write; by default b/online/ and the names of the folders of a and of the user, where the
+            comparison page finds it.
         as_json: Print the result as JSON.
         settings: Those of `compare_runs`.
 
     Raises:
         UserError: A link leads what would be written elsewhere.
     """
-    if output is None:
-        _check_folders(Path(b))
-    else:
-        check_inside(Path(output, FIGURES), Path(output))
+    name = slug(f"{Path(a).resolve().name}-{Path(user).name}")
+    folder = Path(b, ONLINE, name) if output is None else Path(output)
+    check_inside(folder / FIGURES, Path(b if output is None else output))
     result = compare_runs(a, b, user, **settings)
-    folder = Path(output) if output is not None else _folder_of(result)
     folder.mkdir(parents=True, exist_ok=True)
     result.write(folder)
     drawn = write_figures(figures(result), folder)
@@ -63,34 +60,6 @@ def online(
     for path in (folder / ONLINE_FILE, drawn):
         print(display_path(path))  # noqa: T201  # the output of the command
     return result
-
-
-def _check_folders(run: Path) -> None:
-    """Checks that no link leads out of a run from its folders of comparisons; links may have come with the run.
-
-    Raises:
-        UserError: One does.
-    """
-    there = run / ONLINE
-    for folder in (there, *there.glob("*"), *there.glob(f"*/{FIGURES}")):
-        check_inside(folder, run)
-
-
-def _folder_of(result: OnlineComparison) -> Path:
-    """The folder of a comparison beside its second run: a new one, or that of an earlier one by the same users."""
-    name = slug(Path(result.a).resolve().name)
-    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
-    return next(
-        folder
-        for folder in (Path(result.b) / ONLINE / name for name in names)
-        if _is_of(result, folder)
-    )
-
-
-def _is_of(result: OnlineComparison, folder: Path) -> bool:
-    """Whether a folder is empty, or has an earlier comparison of the same runs by the same users."""
-    earlier = read_object(folder / ONLINE_FILE)
-    return not earlier or all(earlier.get(key) == getattr(result, key) for key in ("a", "user"))
 
 
 def figures(result: OnlineComparison) -> dict[str, list[Panel]]:
@@ -152,28 +121,20 @@ def _print(result: OnlineComparison) -> None:
 
 def conclusions(result: OnlineComparison) -> list[str]:
     """Returns the findings of the tests, in sentences."""
-    better = {name: metric.better for name, metric in result.ab.metrics.items() if metric.better}
-    by_ranker = {
-        ranker: [name for name, winner in better.items() if winner == ranker]
-        for ranker in ("a", "b")
-    }
-    winners = [
-        f"{ranker.upper()} is better in {', '.join(names)}"
-        for ranker, names in by_ranker.items()
-        if names
-    ]
+    metrics, interleaving = result.ab.metrics, result.interleaving
+    winners = []
+    for ranker in ("a", "b"):
+        better = [name for name, metric in metrics.items() if metric.better == ranker]
+        if better:
+            winners.append(f"{ranker.upper()} is better in {', '.join(better)}")
+    ab = "; ".join(winners) or "no metric differs significantly"
+    if not interleaving.better:
+        return [f"A/B test: {ab}.", "Interleaving: neither is preferred significantly."]
     unit = "users" if result.users else "sessions"
-    sentences = [
-        f"A/B test: {'; '.join(winners)}."
-        if winners
-        else "A/B test: no metric differs significantly."
+    needed = (
+        f"{interleaving.preference.units_needed:,} {unit} find that with power {result.power:g}"
+    )
+    return [
+        f"A/B test: {ab}.",
+        f"Interleaving: users prefer {interleaving.better.upper()}; {needed}.",
     ]
-    interleaving = result.interleaving
-    if interleaving.better:
-        needed = (
-            f"{interleaving.preference.units_needed:,} {unit} find that with power {result.power:g}"
-        )
-        sentences.append(f"Interleaving: users prefer {interleaving.better.upper()}; {needed}.")
-    else:
-        sentences.append("Interleaving: neither is preferred significantly.")
-    return sentences

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from clickexp.online.ab import ratio
 from clickexp.runs.online import Interleaving
 from clickexp.utils.statistics.sequential import estimate
 
@@ -77,9 +78,7 @@ def interleaving_test(
     if units is not None:
         at = np.unique(units, return_inverse=True)[1]
         unit_won, unit_sessions = np.bincount(at, won), np.bincount(at).astype(np.float64)
-    value, count = float(unit_won.sum() / unit_sessions.sum()), len(unit_won)
-    linear = (unit_won - value * unit_sessions) / unit_sessions.mean()
-    error = float(linear.std(ddof=1) / np.sqrt(count)) if count > 1 else np.inf
+    value, error, count = ratio(unit_won, unit_sessions)
     wins = int((won < 0).sum()), int((won > 0).sum())
     settings: dict[str, Any] = {"planned": planned, "alpha": alpha, "power": power}
     if units is None:

@@ -63,28 +63,19 @@ def check_same_lists(first: Dataset, second: Dataset, names: tuple[str, str]) ->
         DataError: They differ.
     """
     one, other = candidate_lists(first), candidate_lists(second)
-    what = None
-    if first.query_doc_pairs != second.query_doc_pairs:
-        what = f"{first.query_doc_pairs:,} documents, and {names[1]} {second.query_doc_pairs:,}"
-    elif one.count != other.count:
-        what = f"{one.count:,} lists to rank, and {names[1]} {other.count:,}"
-    elif not all(
-        np.array_equal(one.column(key), other.column(key)) for key in ("lengths", "query_doc_ids")
-    ):
-        what = f"other documents in its lists than {names[1]}"
-    elif one.digest() != other.digest():
-        what = f"other labels or clicks in its lists than {names[1]}"
-    elif (
-        first.names is not None
-        and second.names is not None
-        and not np.array_equal(first.names, second.names)
-    ):
-        what = f"other documents under its ids than {names[1]}"
-    elif one.feature_lengths != other.feature_lengths:
-        what = f"{one.feature_lengths} features, and {names[1]} {other.feature_lengths}"
-    if what:
+    is_same = (
+        first.query_doc_pairs == second.query_doc_pairs
+        and one.digest() == other.digest()
+        and np.array_equal(one.column("query_doc_ids"), other.column("query_doc_ids"))
+        and (
+            first.names is None or second.names is None or np.array_equal(first.names, second.names)
+        )
+        and one.feature_lengths == other.feature_lengths
+    )
+    if not is_same:
         raise DataError(
-            f"{names[0]} has {what}. Compare runs on the same dataset, with the same test set."
+            f"{names[0]} has other lists to rank than {names[1]}, or other documents under its ids. Compare runs on "
+            "the same dataset, with the same test set."
         )
 
 

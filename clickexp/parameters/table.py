@@ -80,6 +80,8 @@ class Rows:
         drawn: Whether rows hold draws from posteriors, offsets without spreads.
         start: First column; while a model trains, what the optimizer keeps is before it.
         has_sites: Whether rows hold what earlier logs say.
+        aside: [rows, x and sites] while a model trains with these: rows then hold priors of their own in that place,
+            [centers | precisions and shares]; see `clickexp.training.sparse.sites`.
     """
 
     values: Leaf
@@ -89,6 +91,7 @@ class Rows:
     drawn: bool = dataclasses.field(default=False, metadata=_STATIC)
     start: int = dataclasses.field(default=0, metadata=_STATIC)
     has_sites: bool = dataclasses.field(default=False, metadata=_STATIC)
+    aside: Leaf = None
 
     def take(
         self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None
@@ -112,14 +115,33 @@ class Rows:
         """Returns the parameters in whole rows, or the means of their posteriors; see `take`."""
         rows = rows[..., self.start :]
         first = rows[..., : self.dim]
+        if self.aside is None:
+            x = rows[..., self.numbers] if self.by_rank else None
+            return self.from_prior(first, x, log_ranks)
+        center = rows[..., self.numbers : self.numbers + self.dim]
+        never_shown = self.from_prior(first, center[..., 0], log_ranks)
+        return jnp.where(jnp.isinf(center), never_shown, first + center)
+
+    def from_prior(
+        self,
+        offsets: Float[Array, "*ids {self.dim}"],
+        x: Float[Array, "*ids"] | None,
+        log_ranks: Float[Array, "*ids"] | None = None,
+    ) -> Float[Array, "*ids {self.dim}"]:
+        """Returns the parameters of rows with offsets from the mean of the prior; see `take`.
+
+        Args:
+            offsets: From that mean.
+            x: Of the rows; None where it does not follow ranks.
+            log_ranks: See `take`.
+        """
         if self.prior is None:
-            return first
-        if self.prior.slopes is None:
-            return first + self.prior.mean
-        x = rows[..., self.numbers]
+            return offsets
+        if self.prior.slopes is None or x is None:
+            return offsets + self.prior.mean
         known = jnp.where(jnp.isinf(x)[..., None], self._powers_now(log_ranks), powers(x))
         line, bend = known[..., :1], known[..., 1:]
-        return first + self.prior.mean + line * self.prior.slopes[0] + bend * self.prior.slopes[1]
+        return offsets + self.prior.mean + line * self.prior.slopes[0] + bend * self.prior.slopes[1]
 
     def _powers_now(self, log_ranks: Float[Array, "*ids"] | None) -> Float[Array, "*ids 2"] | float:
         """Expectations for rows that training has not shown."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,9 +21,11 @@ from clickexp.parameters import (
     GlobalParameter,
     Parameter,
     PositionParameter,
+    SumParameter,
 )
 from clickexp.parameters.hashing import murmur3
-from clickexp.parameters.table import Rows, Table
+from clickexp.parameters.layouts import PointCellParameter
+from clickexp.parameters.table import Rows, Table, path_name
 from clickexp.training.sparse import packing
 from clickexp.training.sparse import rows as tbl
 from clickexp.training.sparse.lookups import ids_read, with_rows
@@ -216,7 +219,8 @@ def _of_documents(
 
     With logits u that are linear in shared numbers t and rows z, L_tt = u_t' L_uu u_t and L_zt = u_z' L_uu u_t. L_uu
     has a few numbers per document, one for each pair of towers, so that the loss is differentiated once per tower. Of
-    the numbers of positions, a document has one in each tower: they cost what documents do, however many there are.
+    the numbers of positions, and of positions of layouts, a document has one each in a tower: they cost what documents
+    do, however many there are.
     """
     size, total = used.size, step.theta.size
     place = jnp.full(total, size, jnp.int32).at[used].set(jnp.arange(size, dtype=jnp.int32))
@@ -250,7 +254,7 @@ def _of_documents(
         (own,) = pull(bent(along(jnp.zeros(total), signs)))
         (of_rows,) = pull(gradient)
         (cross,) = jax.vmap(pull)(moved)
-        by_place = {role: pull(curvature[role])[0] for role in places}
+        by_place = {key: pull(curvature[_role(key)])[0] for key in places}
         rows = {}
         for path, sd in away.items():
             each = jnp.concatenate([cross[path], *(by[path][None] for by in by_place.values())])
@@ -258,16 +262,16 @@ def _of_documents(
                 [each, each * sd, (own[path] * signs[path])[None], of_rows[path][None]]
             )
             rows[path] = both
-        products = {
-            role: (slope.reshape(len(others), -1), moved[role].reshape(len(others), -1))
-            for role, slope in slopes.items()
-        }
+        products = {role: (_flat(slope), _flat(moved[role])) for role, slope in slopes.items()}
         return _OfDocuments(
             _sum(products[role][0] @ gradient[role].ravel() for role in products),
             _sum(one @ other.T for one, other in products.values()),
-            {role: gradient[role] for role in places},
-            {role: moved[role] for role in places},
-            {role: {other: curvature[role][other] for other in places} for role in places},
+            {key: gradient[_role(key)] for key in places},
+            {key: moved[_role(key)] for key in places},
+            {
+                key: {other: curvature[_role(key)][_role(other)] for other in places}
+                for key in places
+            },
             rows,
         )
 
@@ -279,16 +283,16 @@ def _of_documents(
     gradient = jnp.zeros(size).at[of_others].add(found.gradient, mode="drop")
     information = jnp.zeros((size, size))
     information = information.at[of_others[:, None], of_others].add(found.second, mode="drop")
-    columns = {role: place[number] for role, number in places.items()}
-    for role, column in columns.items():
-        gradient = gradient.at[column].add(found.of_places[role], mode="drop")
-        mixed = found.mixed[role].reshape(len(others), -1)
+    columns = {key: place[number] for key, number in places.items()}
+    for key, column in columns.items():
+        gradient = gradient.at[column].add(found.of_places[key], mode="drop")
+        mixed = _flat(found.mixed[key])
         flat = column.ravel()
         information = information.at[of_others[:, None], flat].add(mixed, mode="drop")
         information = information.at[flat[:, None], of_others].add(mixed.T, mode="drop")
         for other, column_of_other in columns.items():
             information = information.at[column, column_of_other].add(
-                found.pairs[role][other], mode="drop"
+                found.pairs[key][other], mode="drop"
             )
     rows = {}
     for path, values in found.rows.items():
@@ -317,7 +321,7 @@ class _OfDocuments(NamedTuple):
     Attributes:
         gradient: By the other numbers.
         second: Twice by these.
-        of_places: By the number of a position that a document has, of each tower of positions.
+        of_places: By the number of a position that a document has, of each weight by positions.
         mixed: By that and the other numbers, [others, batch, rank].
         pairs: By two such numbers.
         rows: By rows, [numbers, lookups, dim] of each table.
@@ -346,28 +350,34 @@ def _shifted(tower: Parameter, role: str, logits: dict[str, jax.Array]) -> Param
     return Shifted()
 
 
+def _role(key: str) -> str:
+    """Returns the role of the tower that has a weight."""
+    return key.partition("/")[0]
+
+
 def _numbers_of_positions(
     state: State, roles: tuple[str, ...]
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The places of numbers that are of no position, and the roles whose towers have a number per position."""
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The places of numbers that are of no position, and those of each weight that has a number per position."""
     theta, back = ravelled(state)
     with jax.ensure_compile_time_eval():
         params, _ = back(jnp.arange(theta.size, dtype=jnp.float32))
     numbers = {
-        str(path[0]): np.asarray(leaf.get_value()).ravel().astype(int)
+        path_name(path): np.asarray(leaf.get_value()).ravel().astype(int)
         for path, leaf in nnx.to_flat_state(params)
-        if path[0] in roles and path[1:] == ("weight",) and leaf.get_value().size > 1
+        if path[0] in roles and path[-1] == "weight" and leaf.get_value().size > 1
     }
     is_other = np.ones(theta.size, bool)
     for places in numbers.values():
         is_other[places] = False
-    return np.flatnonzero(is_other), tuple(numbers)
+    return np.flatnonzero(is_other), numbers
 
 
 def linear_towers(model: Model) -> tuple[str, ...]:
     """Returns the roles of a model whose sums `_of_documents` adds up; none of other models.
 
-    These have no shared numbers outside towers, and towers of one number, of one per position, or of one per document.
+    These have no shared numbers outside towers, and towers of one number, of one per position or position of a layout,
+    of sums of these, or of one per document.
     """
     if not (isinstance(model, ClickModel) and model.independent_given_clicks):
         return ()
@@ -377,11 +387,19 @@ def linear_towers(model: Model) -> tuple[str, ...]:
 
 
 def _is_linear(tower: Parameter) -> bool:
-    if type(tower) in (PositionParameter, GlobalParameter):
+    terms = [*tower.terms.values()] if isinstance(tower, SumParameter) else [tower]
+    if all(
+        type(term) in (PositionParameter, GlobalParameter, PointCellParameter) for term in terms
+    ):
         return True
     if type(tower) is not EmbeddingParameter or not isinstance(tower.table, Table):
         return False
     return tower.config.use_feature == "query_doc_ids" and tower.table.get_value().dim == 1
+
+
+def _flat(array: jax.Array) -> jax.Array:
+    """An array whose axes but the first are one, of which there may be none."""
+    return array.reshape(len(array), math.prod(array.shape[1:]))
 
 
 def _sum(arrays: Iterable[jax.Array]) -> jax.Array:
@@ -444,12 +462,13 @@ class _Step:
 
     @functools.cached_property
     def places(self) -> dict[str, jax.Array]:
-        """Which number of the vector each document has of each tower of positions, `[batch, rank]`."""
-        numbers = jnp.arange(self.theta.size, dtype=jnp.float32)
-        found = self.logits(
-            numbers, {path: jnp.zeros_like(sd) for path, sd in self.deviations.items()}
-        )
-        return {role: found[role].astype(jnp.int32) for role in self._of_positions}
+        """Which number of the vector each document has of each weight by positions, `[batch, rank]`."""
+        still = {path: jnp.zeros_like(sd) for path, sd in self.deviations.items()}
+        found = {}
+        for key, places in self._of_positions.items():
+            numbers = jnp.zeros(self.theta.size).at[places].set(places.astype(np.float32))
+            found[key] = self.logits(numbers, still)[_role(key)].astype(jnp.int32)
+        return found
 
     def places_of_lookups(self, path: Path) -> dict[str, jax.Array]:
         """The same of the documents of the lookups of a table, [lookups]."""

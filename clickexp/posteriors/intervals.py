@@ -64,19 +64,25 @@ def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedPar
         posterior: From `shared_posterior`.
     """
     found = []
+    for curve in curves(model, posterior):
+        values = np.asarray(curve.function(with_shared_cells(model)), np.float64)
+        covariance = posterior.covariance_of(model, curve.function)
+        found += (_ratios if curve.relative else _probabilities)(curve, values, covariance)
+    return found
+
+
+def curves(model: Model, posterior: SharedPosterior) -> "Iterator[Curve]":
+    """Yields the curves of a model, of numbers that a posterior has."""
     model = with_shared_cells(model)
     for prefix, component in _components(model).items():
         for curve in _curves(component(model), prefix, set(posterior.names)):
 
             def function(
-                model: Any, curve: _Curve = curve, component: _Component = component
+                model: Any, curve: Curve = curve, component: _Component = component
             ) -> Array:
                 return curve.function(component(model))
 
-            values = np.asarray(function(model), np.float64)
-            covariance = posterior.covariance_of(model, function)
-            found += (_ratios if curve.relative else _probabilities)(curve, values, covariance)
-    return found
+            yield curve._replace(function=function)
 
 
 def why_no_intervals(model: Model, posterior: SharedPosterior | None) -> str:
@@ -158,7 +164,7 @@ def _means_after_clicks(
 
     keys = [Key(int(cell), None, cells) for cell in shown]
     values, covariance = np.asarray(logs(model), np.float64), posterior.covariance_of(model, logs)
-    return [*_ratios(_Curve("examination", keys, logs, relative=True), values, covariance)]
+    return [*_ratios(Curve("examination", keys, logs, relative=True), values, covariance)]
 
 
 def shared_examination(model: Model, sessions: Sessions) -> np.ndarray | None:
@@ -215,7 +221,7 @@ _Component = Callable[[Any], Any]
 """From a model to one of its components, or itself."""
 
 
-class _Curve(NamedTuple):
+class Curve(NamedTuple):
     """Numbers of one tower.
 
     Attributes:
@@ -297,16 +303,16 @@ def _of_first_cell(
     return [f"{name}[{cell}]", f"{name.replace('/differences/', '/shared/')}[{position}]"]
 
 
-def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[_Curve]:
+def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[Curve]:
     for role, _, tower, places in towers(part, prefix, known):
         if role == "false_positive":
             continue
         keys, relative = positions_of(part, tower, places), part.separates_examination
         if isinstance(part, TrustBiasModel):
-            yield _Curve(f"{prefix}slope", keys, partial(_log_slopes, places), relative)
+            yield Curve(f"{prefix}slope", keys, partial(_log_slopes, places), relative)
         else:
             of_role = partial(_log_probs if relative else _logits, role, places)
-            yield _Curve(f"{prefix}{role}", keys, of_role, relative)
+            yield Curve(f"{prefix}{role}", keys, of_role, relative)
 
 
 def positions_of(part: Model, tower: Parameter, places: np.ndarray) -> list[Key]:
@@ -342,7 +348,7 @@ def _log_slopes(places: np.ndarray, part: Any) -> Array:
 
 
 def _probabilities(
-    curve: _Curve, logits: np.ndarray, covariance: np.ndarray
+    curve: Curve, logits: np.ndarray, covariance: np.ndarray
 ) -> Iterator[SharedParameter]:
     for key, logit, variance in zip(curve.keys, logits, np.diag(covariance), strict=True):
         sd = variance**0.5
@@ -371,7 +377,7 @@ def _reference(keys: Sequence[Key], covariance: np.ndarray) -> int:
     return min(firsts.values(), key=doubt)
 
 
-def _ratios(curve: _Curve, logs: np.ndarray, covariance: np.ndarray) -> Iterator[SharedParameter]:
+def _ratios(curve: Curve, logs: np.ndarray, covariance: np.ndarray) -> Iterator[SharedParameter]:
     to_first = np.eye(len(logs))
     to_first[:, _reference(curve.keys, covariance)] -= 1
     ratios = to_first @ logs

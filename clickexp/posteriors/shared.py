@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -46,7 +45,12 @@ class SharedPosterior:
     covariance: Float[np.ndarray, "numbers numbers"]
 
     def covariance_of(self, model: Model, function: Callable[[Any], Array]) -> np.ndarray:
-        """Returns the covariance of a function of the shared parameters, by the delta method.
+        """Returns the covariance of a function of the shared parameters, by the delta method; see `slopes_of`."""
+        slopes = self.slopes_of(model, function)
+        return slopes @ self.covariance @ slopes.T
+
+    def slopes_of(self, model: Model, function: Callable[[Any], Array]) -> np.ndarray:
+        """Returns the derivatives of a function by the shared parameters.
 
         Args:
             model: The fitted model.
@@ -64,8 +68,7 @@ class SharedPosterior:
         def value(part: Array) -> Array:
             return function(nnx.merge(graphdef, unravel(theta.at[used].set(part)), rest, copy=True))
 
-        slopes = np.asarray(jax.jacfwd(value)(theta[used]), np.float64)
-        return slopes @ self.covariance @ slopes.T
+        return np.asarray(jax.jacfwd(value)(theta[used]), np.float64)
 
     def given(self, names: Collection[str]) -> "SharedPosterior":
         """Returns the posterior of all other parameters, where these have the values of the model."""
@@ -115,7 +118,6 @@ def shared_posterior(
     model: Model,
     data: Data,
     report: Report = no_report,
-    pull: Mapping[str, float] = MappingProxyType({}),
 ) -> SharedPosterior | None:
     """Returns how sure the shared parameters of a fitted model are.
 
@@ -136,19 +138,23 @@ def shared_posterior(
         model: The model, as training has left it.
         data: Its training sessions, or batches that can be iterated twice.
         report: Receives how many sessions of a pass are done, and how many there are, 0 if that is not known.
-        pull: By name, the gradient of the negative logarithm of a prior that training had and the log knows nothing of.
 
     Returns:
         The posterior; None for a model that is no `ClickModel`, or has more than 400 shared numbers or none.
     """
-    informed = _informed(model, data, report, pull)
-    if informed is None:
+    informed = _informed(model, data, report)
+    return None if informed is None else _trained(informed, {})
+
+
+def _trained(informed: "_Informed", pull: Mapping[str, float]) -> SharedPosterior | None:
+    """The posterior around a model as training has left it; None for that of nothing."""
+    names, found, share = informed
+    size = len(names)
+    found.score[:size] += share * np.array([pull.get(name, 0.0) for name in names])
+    covariance = share * _covariance(found)[:size, :size]
+    if not size or not np.isfinite(covariance).all():
         return None
-    names, used, found, share = informed
-    covariance = share * _covariance(found)[: len(used), : len(used)]
-    if not len(used) or not np.isfinite(covariance).all():
-        return None
-    return SharedPosterior(tuple(names[place] for place in used), covariance)
+    return SharedPosterior(names, covariance)
 
 
 class Estimate(NamedTuple):
@@ -158,42 +164,53 @@ class Estimate(NamedTuple):
         posterior: The covariance of the estimate.
         step: The estimate, less the parameters of the model.
         share: Of the log that it is of: large ones are read in part.
+        trained: The posterior that `shared_posterior` returns, with the prior that training had.
     """
 
     posterior: SharedPosterior
     step: Float[np.ndarray, " numbers"]
     share: float = 1.0
+    trained: SharedPosterior | None = None
 
 
-def shared_estimate(model: Model, data: Data) -> Estimate | None:
+def shared_estimate(model: Model, data: Data, pull: Mapping[str, float]) -> Estimate | None:
     """Returns what a log says of shared parameters, one Newton step from those of a model.
 
     Args:
         model: A model near the optimum for the log, and whatever else training has known.
         data: The sessions of the log.
+        pull: By name, the gradient of the negative logarithm of a prior that training had and the log knows nothing of.
 
     Returns:
         The estimate; None where there are no such parameters.
     """
-    informed = _informed(model, data, no_report, {})
+    informed = _informed(model, data, no_report)
     if informed is None:
         return None
-    names, used, found, share = informed
+    names, found, share = informed
     root = _inverse_root(found.complete, found.complete - found.matrix)
     covariance = root @ root.T
     step = -covariance @ found.score
-    size = len(used)
-    posterior = SharedPosterior(tuple(names[place] for place in used), covariance[:size, :size])
-    return Estimate(posterior, step[:size], share)
+    size = len(names)
+    posterior = SharedPosterior(names, covariance[:size, :size])
+    return Estimate(posterior, step[:size], share, _trained(informed, pull))
 
 
-def _informed(
-    model: Model,
-    data: Data,
-    report: Report,
-    pull: Mapping[str, float],
-) -> tuple[list[str], np.ndarray, Information, float] | None:
-    """Returns names of shared parameters, the places of those that a log moves, and what it, or a share of it, says."""
+class _Informed(NamedTuple):
+    """What a log says of shared parameters.
+
+    Attributes:
+        names: Of those that it moves.
+        found: What is said, of these first.
+        share: Of the log that says it.
+    """
+
+    names: tuple[str, ...]
+    found: Information
+    share: float
+
+
+def _informed(model: Model, data: Data, report: Report) -> _Informed | None:
     model = with_shared_cells(model)
     params = nnx.state(model, nnx.Param)
     names = shared_names(params)
@@ -208,8 +225,7 @@ def _informed(
     found = information(model, data, lambda done: report(min(done, total), total))
     used = found.used[found.used < len(names)]
     found = _with_priors(found, params, used, share)
-    found.score[: len(used)] += share * np.array([pull.get(names[place], 0.0) for place in used])
-    return names, used, found, share
+    return _Informed(tuple(names[place] for place in used), found, share)
 
 
 def _with_priors(

@@ -20,21 +20,21 @@ def chain_of(run: Run) -> list[Run]:
     """Returns the runs that a run goes on from, the oldest first, and itself; those that are not there are left out."""
     chain = [run]
     with contextlib.suppress(UserError):
-        while (update := chain[0].update) is not None and len(chain) < _MOST:
-            chain.insert(0, Run.read(_folder_of(update, chain[0])))
+        while chain[0].update is not None and len(chain) < _MOST:
+            chain.insert(0, Run.read(folder_before(chain[0])))
     return chain
 
 
-def _folder_of(update: Update, run: Run) -> Path:
-    """Returns the folder of the earlier run, from where the run was started."""
+def folder_before(run: Run) -> Path:
+    """Returns the folder of the run that an update goes on from, from where the update was started."""
     there = Path() if run.origin is None else Path(run.origin.directory)
-    return there / Path(update.run).expanduser()
+    return there / Path("" if run.update is None else run.update.run).expanduser()
 
 
 def chains(runs: Sequence[Run]) -> list[list[Run]]:
     """Returns the chains among runs, of two at least, the oldest run of each first."""
     folders = {run.folder.resolve() for run in runs}
-    earlier = {_folder_of(run.update, run).resolve() for run in runs if run.update is not None}
+    earlier = {folder_before(run).resolve() for run in runs if run.update is not None}
     last = [run for run in runs if run.folder.resolve() not in earlier]
     among = [[run for run in chain_of(end) if run.folder.resolve() in folders] for end in last]
     return [chain for chain in among if len(chain) > 1]
@@ -61,6 +61,12 @@ def before_update(run: Run) -> float | None:
     return None if run.update is None else run.update.before.get(_LL)
 
 
+def after_next(runs: Sequence[Run]) -> list[float | None]:
+    """Returns the test log-likelihood on the log of each run of a chain of the model of the run after it."""
+    updates = [run.update for run in runs[1:]]
+    return [*(None if update is None else update.backward.get(_LL) for update in updates), None]
+
+
 def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
     """Returns a row per run of a chain.
 
@@ -70,7 +76,7 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
     """
     positions = _positions(runs)
     rows = []
-    for run in runs:
+    for run, later in zip(runs, after_next(runs), strict=True):
         update = run.update
         points = examination_by_position(run)
         ratios = {position: point.relative for position, point in points.items()}
@@ -81,18 +87,19 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
                 number(click_rate(run), missing=""),
                 number(before_update(run), missing=""),
                 number(run.test.get(_LL), missing=""),
+                number(later, missing=""),
                 *(number(ratios.get(position), missing="") for position in positions),
                 "" if update is None else f"{update.new_documents:,}",
                 "" if update is None else f"{update.forgotten:.0%}",
                 "" if update is None else ", ".join(change.parameter for change in update.changes),
             ]
         )
-    header = ["Run", "Sessions", "Clicks", "ll before", "ll", *(f"e({at})" for at in positions)]
-    header += ["New", "Forgotten", "Changed"]
+    header = ["Run", "Sessions", "Clicks", "ll before", "ll", "ll next"]
+    header += [*(f"e({at})" for at in positions), "New", "Forgotten", "Changed"]
     left_out = ("Sessions", "Clicks", "New", "Forgotten") if short else ()
     caption = (
         "A chain of updates: sessions, click rate, test log-likelihood on the log of each run before and after its "
-        "update, examination e relative to the first position, and ids that no earlier log has"
+        "update and after the next one, examination e relative to the first position, and ids that no earlier log has"
     )
     return Table(header, rows, caption).without_empty_columns(*left_out)
 

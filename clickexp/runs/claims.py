@@ -1,8 +1,7 @@
-"""Folders that one process claims for its run or sweep, and what killed processes left in others."""
+"""Folders that one process claims for its run or sweep."""
 
 import contextlib
 import itertools
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,65 +9,13 @@ from typing import Any, NamedTuple, TextIO
 
 from clickexp.errors import ConfigError
 from clickexp.runs.hashing import identity
-from clickexp.runs.store import (
-    BEST,
-    CHECKPOINT,
-    CONFIG,
-    DASHBOARD,
-    ENCODING,
-    HYDRA,
-    IDS,
-    LISTS,
-    MODEL,
-    RECORD,
-    REPORT,
-    RESULT,
-    SEEN,
-    SESSIONS,
-    SHARED,
-    is_whole,
-    read_object,
-)
-from clickexp.utils.files import LOCK, PART, claimed, is_inside, locked
+from clickexp.runs.store import CHECKPOINT, CONFIG, RESULT, is_whole, read_object
+from clickexp.utils.files import LOCK, claimed, locked
 from clickexp.utils.text import listed
 
 RUN_DIR = "hydra.run.dir"
 _UNUSED = (".hydra", "multirun.yaml", "main.log", LOCK)
 """What a folder holds before its run or sweep starts; the lines of the log were on the terminal, too."""
-_FILES = (
-    RESULT,
-    RECORD,
-    CHECKPOINT,
-    DASHBOARD,
-    MODEL,
-    IDS,
-    ENCODING,
-    SHARED,
-    SEEN,
-    CONFIG,
-    SESSIONS,
-    LISTS,
-)
-_WRITTEN = (
-    *_FILES,
-    HYDRA,
-    f"{HYDRA}/config.yaml",
-    f"{HYDRA}/hydra.yaml",
-    f"{HYDRA}/overrides.yaml",
-    "metrics.jsonl",
-    "job.log",
-    "wandb",
-    "export",
-    REPORT,
-    LOCK,
-    BEST,
-    "sweep.csv",
-    "sweep.parquet",
-    "multirun.yaml",
-)
-"""Where runs, sweeps and loggers write in their folders."""
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_RECENT_DATES = 3
 _MOST_NAMED = 3
 
 
@@ -103,11 +50,7 @@ def claim_sweep(wanted: Path) -> Claim:
 
 
 def claim_new(wanted: Path) -> Claim:
-    """Claims a new folder for a run: the first of FOLDER, FOLDER-2, ... that does not exist.
-
-    It removes what killed runs have left half-written in the folders beside it.
-    """
-    _clean_beside(wanted)
+    """Claims a new folder for a run: the first of FOLDER, FOLDER-2, ... that does not exist."""
     for folder in _numbered_folders(wanted):
         with contextlib.suppress(FileExistsError):
             if claim := _claim(folder, exist_ok=False):
@@ -123,8 +66,8 @@ def claim_named(folder: Path, config: Callable[[], dict[str, Any] | None]) -> Cl
         config: Returns the resolved configuration of the run; None where it cannot be resolved.
 
     Raises:
-        ConfigError: A run is active or finished there, one of another configuration was interrupted, or a link leads
-            out of the folder.
+        ConfigError: A run is active or finished there, one of another configuration was interrupted, or a pipe is in
+            the folder.
     """
     claim = _claim(folder)
     if claim is None:
@@ -142,7 +85,6 @@ def claim_named(folder: Path, config: Callable[[], dict[str, Any] | None]) -> Cl
     except BaseException:
         claim.release()
         raise
-    remove_parts(folder)
     return claim
 
 
@@ -166,27 +108,6 @@ def is_abandoned(folder: Path, own: Path | None = None) -> bool:
     return True
 
 
-def remove_parts(folder: Path) -> None:
-    """Removes the half-written files of a run that was killed; none may be writing there."""
-    for name in _FILES:
-        with contextlib.suppress(OSError):
-            (folder / f"{name}{PART}").unlink(missing_ok=True)
-
-
-def _clean_beside(wanted: Path) -> None:
-    """Removes half-written files of abandoned runs beside a folder, and below the folders of the latest dates."""
-    dates = [wanted.parent]
-    with contextlib.suppress(OSError):
-        if _DATE.fullmatch(wanted.parent.name):
-            named = [each for each in wanted.parent.parent.iterdir() if _DATE.fullmatch(each.name)]
-            dates = sorted(named)[-_RECENT_DATES:]
-    for part in (part for date in dates for part in date.glob(f"*/*{PART}")):
-        run = part.parent
-        if part.name.removesuffix(PART) in _FILES and (run / LOCK).exists() and is_abandoned(run):
-            with contextlib.suppress(OSError):
-                part.unlink()
-
-
 def _check_continues(folder: Path, earlier: dict[str, Any], config: dict[str, Any] | None) -> None:
     """Raises a ConfigError where the interrupted run in a folder had another configuration."""
     before, now = identity(earlier), identity(config or earlier)
@@ -202,21 +123,18 @@ def _check_continues(folder: Path, earlier: dict[str, Any], config: dict[str, An
 
 def _claim(folder: Path, exist_ok: bool = True) -> Claim | None:
     """Creates and locks a folder; None if another process has it."""
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=exist_ok)
-    _check_places(folder)
+    _check_pipes(folder)
     lock = claimed(folder / LOCK)
     return lock and Claim(folder, lock, made)
 
 
-def _check_places(folder: Path) -> None:
-    """Raises a ConfigError for a link or a pipe in a folder, through which a run would write elsewhere, or wait."""
-    jobs = [each for each in folder.iterdir() if each.name.isdecimal()]
-    for path in (place / name for place in (folder, *jobs) for name in _WRITTEN):
-        leads_out = path.is_symlink() and not is_inside(path, folder)
-        if leads_out or path.is_fifo():
-            what = "leads out of the folder" if leads_out else "is a pipe"
-            raise ConfigError(f"{path} {what}. Remove it, or choose another folder.")
+def _check_pipes(folder: Path) -> None:
+    """Raises a ConfigError for a pipe in a folder or in those of its jobs, in which a run would wait without end."""
+    for path in (*folder.glob("*"), *folder.glob("[0-9]*/*")):
+        if path.is_fifo():
+            raise ConfigError(f"{path} is a pipe. Remove it, or choose another folder.")
 
 
 def _numbered_folders(wanted: Path) -> Iterator[Path]:

@@ -37,6 +37,7 @@ from clickexp.runs.store import (
 )
 from clickexp.utils.documents import describe_fault
 from clickexp.utils.escape import cleaned
+from clickexp.utils.sources import is_remote, source_path
 from clickexp.utils.text import Layout
 
 FORMAT = 1
@@ -104,12 +105,14 @@ class DataSizes(_Document):
         sessions: Of each part.
         query_doc_pairs: The largest id.
         positions: The largest position.
+        columns: The largest value of each column of whole numbers that the model has room for.
         lists_seen: Share of the labelled lists whose documents training has shown together.
     """
 
     sessions: dict[str, int] = {}
     query_doc_pairs: int | None = None
     positions: int | None = None
+    columns: dict[str, int] = {}
     lists_seen: float | None = None
 
 
@@ -130,6 +133,13 @@ class Origin(_Document):
     directory: str
     digest: str | None = None
     until: int | None = None
+
+    def located(self, path: str) -> str:
+        """Returns a path that was given where the run was started; as it is where that directory does not have it."""
+        if is_remote(place := source_path(path)):
+            return path
+        there = Path(self.directory) / place
+        return str(there) if there.exists() else path
 
 
 class Change(_Document):
@@ -184,6 +194,7 @@ class Update(_Document):
         warm: Whether only parameters were taken over.
         changes: Roles whose shared parameters this log contradicts.
         before: Test metrics of the earlier run's model on this log's test set.
+        backward: Test metrics of this run's model on the test set of the earlier run; empty where its log is not there.
         moved: Documents that have moved most.
     """
 
@@ -197,6 +208,7 @@ class Update(_Document):
     warm: bool = False
     changes: list[Change] = []
     before: Values = {}
+    backward: Values = {}
     moved: list[Moved] = []
 
 

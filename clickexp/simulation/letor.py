@@ -1,7 +1,7 @@
 """Learning-to-rank datasets such as MSLR-WEB, Yahoo LTRC and Istella, with clicks simulated from their labels."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -61,7 +61,7 @@ def open_letor(
     *,
     user: Callable | str = "clickexp.models.PositionBasedModel",
     files: Mapping[str, str | None] | None = None,
-    features: PositiveInt | None = None,
+    features: PositiveInt | Sequence[NonNegativeInt] | None = None,
     missing_above: PositiveFloat | None = MISSING,
     missing: Missing = "zero",
     transform: str = "log1p",
@@ -99,7 +99,8 @@ def open_letor(
     val_queries     share of the training queries to validate on where there is no file for that
     folds, fold     cross-validation by query: all queries of the files are dealt to so many folds, and number `fold`,
                     from 0, is the test; val_queries of the others validate
-    features        numbers per document; None takes the largest index in the files, from 0
+    features        numbers per document, or the indices of those to take, such as [0, 7, 12]; None takes all, from 0 to
+                    the largest index in the files
     missing_above   features of at least this are missing, and counted; None for none
     missing         what stands for a missing feature: "zero", as for those that a line leaves out; "mean", over the
                     training documents; or "indicator", the mean and a further feature that says so
@@ -134,14 +135,14 @@ def open_letor(
     _check(transform, folds, fold)
     paths = _files(source, files or {}, folds is not None)
     check_clicks(clicks, paths)
-    width = features or feature_count(paths.values())
+    taken = _taken(features, paths.values())
     absent = absent_feature(missing)
     lists = {
-        part: read_lists(file, width, transform, log, missing_above, absent)
+        part: read_lists(file, taken, transform, log, missing_above, absent)
         for part, file in paths.items()
     }
     log.features_of = _encoding(missing, standardize)
-    log.notes |= {"features": width, "transform": transform}
+    log.notes |= {"features": log.features().shape[1], "transform": transform}
     if clicks == LOGGED:
         write_logged(log, paths, lists, positions, val_queries, np.random.default_rng(seed))
         return
@@ -207,6 +208,17 @@ def _with_scores(
     """The columns, with the policy's scores of their documents where these are kept."""
     ids = columns["query_doc_ids"]
     return {**columns, **{column.name: np.where(ids > 0, scores[ids], 0) for column in kept}}
+
+
+def _taken(features: int | Sequence[int] | None, files: Collection[Path]) -> int | Sequence[int]:
+    """The length of feature vectors, or the indices of the features to take; DataError for one that no line has."""
+    if isinstance(features, int):
+        return features
+    width = feature_count(files)
+    if beyond := [number for number in features or () if number >= width]:
+        what = f"features has {beyond[0]}, and the largest index in the files is {width - 1}"
+        raise DataError(f"{what}. Give indices from 0 to {width - 1}.")
+    return features or width
 
 
 def _check(transform: str, folds: int | None, fold: int) -> None:

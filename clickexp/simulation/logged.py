@@ -13,7 +13,7 @@ from clickexp.simulation.svmlight import POSITION, LabelledLists, beside, read_p
 
 SIMULATED, LOGGED = "simulated", "logged"
 CLICKS = (SIMULATED, LOGGED)
-"""What clicks may be: those of a simulated user, or the labels."""
+"""Kinds of clicks: those of a simulated user, or the labels."""
 _COLUMNS = ["query_doc_ids", "clicks", "lengths", "query_ids"]
 
 
@@ -56,9 +56,9 @@ def write_logged(
     """
     parts, judged, first, query = {}, None, 1, 0
     zero_based = [
-        found.min(initial=1) == 0
+        positions_of_file.min(initial=1) == 0
         for part, file in paths.items()
-        if (found := read_positions(file, len(lists[part].labels))) is not None
+        if (positions_of_file := read_positions(file, len(lists[part].labels))) is not None
     ]
     for part, file in paths.items():
         documents = lists[part]
@@ -91,9 +91,9 @@ def write_logged(
 def _columns(file: Path, documents: LabelledLists, first: int, query: int, shift: int) -> Lists:
     """The lists of a file by position, with its queries; their documents are numbered from `first` on."""
     lengths = np.diff(documents.starts)
-    found = read_positions(file, len(documents.labels))
+    stated = read_positions(file, len(documents.labels))
     places = np.concatenate([np.arange(1, length + 1) for length in lengths])
-    positions = places if found is None else found + shift
+    positions = places if stated is None else stated + shift
     row = np.repeat(np.arange(len(lengths)), lengths)
     order = np.lexsort((positions, row))
     queries = documents.queries

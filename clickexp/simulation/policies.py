@@ -24,9 +24,9 @@ def check_policy(policy: str, feature: int | None, ranker: str | None) -> None:
         raise DataError(f"policy is {policy!r}. It must be one of {_POLICIES}.")
     for name, value in (("feature", feature), ("ranker", ranker)):
         if (policy == name) != (value is not None):
-            given = f"no policy_{name}" if value is None else f"policy_{name}={value}"
+            stated = f"no policy_{name}" if value is None else f"policy_{name}={value}"
             raise DataError(
-                f"policy is {policy!r}, with {given}. Set policy={name} and policy_{name} together."
+                f"policy is {policy!r}, with {stated}. Set policy={name} and policy_{name} together."
             )
     if ranker is not None and not (file := _file_of(ranker)).is_file():
         remedy = f"it has no {file.name}. Write it: clickexp-export {ranker} --numpy."
@@ -122,8 +122,8 @@ def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray
     elif ranker.width is not None and ranker.description["transform"] != transform:
         what = f"it reads features with transform={ranker.description['transform']}, and these have {transform}"
     if ranker.rows - {rows}:
-        known = max(ranker.rows) - 1
-        what = f"it knows {known:,} documents by their ids, and there are {rows - 1:,}"
+        documents = max(ranker.rows) - 1
+        what = f"it knows {documents:,} documents by their ids, and there are {rows - 1:,}"
     if what:
         raise location.error(
             what, "choose a run on the same files, with the same features and transform"

@@ -6,7 +6,7 @@ Without qid, the number of documents of each query is in a file of the same name
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -100,7 +100,7 @@ def feature_count(files: Iterable[Path]) -> int:
 
 def read_lists(
     file: Path,
-    width: int,
+    features: int | Sequence[int],
     transform: str,
     log: LogWriter,
     missing_above: float | None = MISSING,
@@ -110,7 +110,7 @@ def read_lists(
 
     Args:
         file: The file.
-        width: Length of a feature vector.
+        features: Length of a feature vector, or the indices of those that are taken.
         transform: One of TRANSFORMS.
         log: Receives the feature vectors.
         missing_above: Features of at least this are missing; None for none.
@@ -120,6 +120,10 @@ def read_lists(
         DataError: A line does not parse; it names file, line and what was expected.
     """
     labels, queries, named, line = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, bool)], 0
+    if isinstance(features, int):
+        width, taken = features, slice(None)
+    else:
+        width, taken = max(feature_count([file]), max(features) + 1), [*features]
     rows = max(_SLICE // (np.dtype(np.float32).itemsize * width), 1)
     for block in _blocks(file):
         location = SourceLocation(str(file), line + 1, "line")
@@ -128,7 +132,8 @@ def read_lists(
             log.note("missing_features", parsed.missing)
         for start in range(0, len(parsed.labels), rows):
             log.add_features(
-                TRANSFORMS[transform](parsed.dense(start, start + rows, width)), np.float32
+                TRANSFORMS[transform](parsed.dense(start, start + rows, width)[:, taken]),
+                np.float32,
             )
         labels.append(parsed.labels)
         queries.append(parsed.queries)
@@ -196,8 +201,8 @@ def _parsed(
     """The numbers of whole lines. The parser gets one token per line: qid left out, a label as value of _LABEL."""
     block = block.removesuffix(b"\n")
     for pattern, what in _WRONG.items():
-        if found := re.search(pattern, block, re.MULTILINE):
-            raise location.error(what, _LAYOUT, block.count(b"\n", 0, found.start()))
+        if fault := re.search(pattern, block, re.MULTILINE):
+            raise location.error(what, _LAYOUT, block.count(b"\n", 0, fault.start()))
     lines = pl.Series([block.decode("utf-8", "replace")]).str.split("\n").explode()
     queries, has_query = _queries(lines, location)
     text = re.sub(rb"(\n|\A)[ \t]*", b"\n%s:" % _LABEL, _QID.sub(b"", block))

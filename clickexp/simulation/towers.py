@@ -97,7 +97,7 @@ class Behavior:
             "trust_positive": self.trust_positive,
             "trust_negative": self.trust_negative,
         }
-        return {key: given for key, given in numbers.items() if given is not None}
+        return {key: stated for key, stated in numbers.items() if stated is not None}
 
     def check_read(self, roles: Container[str], user: str) -> None:
         """Checks that a user has the towers that numbers are given for.

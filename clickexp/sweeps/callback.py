@@ -11,16 +11,14 @@ from typing import Any
 
 from hydra.conf import HydraConf
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from clickexp.errors import ConfigError, UserError
-from clickexp.experiment.overrides import canonical, folder_of
 from clickexp.experiment.values import compose_values, current
-from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep, remove_parts
+from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep
 from clickexp.runs.run import Run
 from clickexp.runs.store import KEPT, Record, records
 
@@ -67,8 +65,6 @@ class SweepCallback(Callback):
             claim = claim_sweep(Path(config.hydra.sweep.dir))
         subdir = _subdir(config.hydra)
         earlier = records(claim.folder)
-        for job, _record in earlier:
-            remove_parts(job)
         if earlier and config.get("search") is None:
             number = 2
             while (repeat := claim.folder / f"{_REPEAT}{number}").exists():
@@ -83,7 +79,6 @@ class SweepCallback(Callback):
                 quoted = QuotedString(place, Quote.single).with_quotes()
                 config.hydra.overrides.hydra.append(f"hydra.sweep.{key}={quoted}")
         SweepCallback.config, SweepCallback.earlier = config, earlier
-        _name_roles(config)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
@@ -171,23 +166,6 @@ def _resolved(config: DictConfig) -> dict[str, Any] | None:
         return composed_config(without_hydra(config), config.hydra)
     except OmegaConfBaseException:
         return None
-
-
-def _name_roles(config: DictConfig) -> None:
-    """Lets the preset of a sweep choose towers as the command line does: attraction: deep,linear."""
-    given = OmegaConf.select(config, "hydra.sweeper.params")
-    if not given:  # another sweeper may have none
-        return
-    with (
-        contextlib.suppress(HydraException, ConfigError),
-        read_write(config),
-    ):  # the sweeper reads them next
-        folders = [
-            folder_of(f"{each.schema}://{each.path}")
-            for each in config.hydra.runtime.config_sources
-        ]
-        words = canonical([f"{key}={value}" for key, value in given.items()], *folders)
-        config.hydra.sweeper.params = dict(word.split("=", 1) for word in words)
 
 
 @contextlib.contextmanager

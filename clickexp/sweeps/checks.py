@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Container, Sequence
-from itertools import combinations
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override, OverrideType
@@ -21,8 +20,6 @@ from clickexp.sweeps.launcher import runs_elsewhere
 from clickexp.utils.sources import is_there
 
 _Compose = Callable[[int], DictConfig]
-_MOST_COMPOSED = 64
-"""Jobs that are composed, a third of a second each, before pairs of choices are no longer looked for."""
 
 
 def check_jobs(
@@ -70,7 +67,7 @@ def _check_data(compose: _Compose, count: int) -> None:
 
 
 def _check_values(compose: _Compose, jobs: Sequence[Sequence[str]]) -> None:
-    """Checks each override that any job has, and each pair of choices, in one job, not in all their combinations.
+    """Checks each override that any job has, in one job.
 
     A job is composed unless a composed one differs in numbers only, which then replace its own: composing takes longer
     than all checks. A number at the root, such as a seed, depends on nothing else, so its type and bounds are enough.
@@ -79,31 +76,26 @@ def _check_values(compose: _Compose, jobs: Sequence[Sequence[str]]) -> None:
     from clickexp.utils.signatures import check_arguments
 
     settings, seen, composed = Settings.__dataclass_fields__, set(), {}
-    common = frozenset(jobs[0]).intersection(*jobs) if jobs else frozenset()
     for number, overrides in enumerate(jobs):
         new = set(overrides) - seen
         seen |= new
         numbers = {
-            each.input_line: each for each in parsed(overrides) if _gives_number(each, settings)
+            override.input_line: override
+            for override in parsed(overrides)
+            if _gives_number(override, settings)
         }
         others = frozenset(line for line in overrides if line not in numbers)
-        pairs = (
-            set(combinations(sorted(others - common), 2)) - seen
-            if len(composed) < _MOST_COMPOSED
-            else set()
-        )
-        seen |= pairs
         if others in composed:
             for line in [line for line in new if numbers[line].key_or_group in settings]:
                 check_arguments(Settings, {numbers[line].key_or_group: numbers[line].value()}, "")
                 new.remove(line)
-        if not new and not pairs:
+        if not new:
             continue
         config = compose(composed.setdefault(others, number))
         with current(config):
             cfg = without_hydra(config)
-            for each in numbers.values():
-                OmegaConf.update(cfg, each.key_or_group, each.value())
+            for override in numbers.values():
+                OmegaConf.update(cfg, override.key_or_group, override.value())
             resolve(cfg, [*config.hydra.overrides.hydra, *overrides])
 
 

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.overrides import check_launcher
-from clickexp.runs.claims import is_abandoned, remove_parts
+from clickexp.runs.claims import is_abandoned
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import objective
 from clickexp.runs.run import Run
@@ -129,20 +129,21 @@ def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
     if again:
         print_plain(again)
     # its own sweep runs no other job of this configuration now
-    own = Path(hydra.sweep.dir)
-    left = [each for each in unfinished(record.config_hash, *places) if is_abandoned(each, own)]
-    for each in left:
-        remove_parts(each)
+    sweep = Path(hydra.sweep.dir)
+    left = [job for job in unfinished(record.config_hash, *places) if is_abandoned(job, sweep)]
     with _recorded(record, folder):
-        for each in left:
-            with contextlib.suppress(
-                FileNotFoundError
-            ):  # none was written, or another job was faster
-                shutil.move(each / CHECKPOINT, folder / CHECKPOINT)
-                if (each / DASHBOARD).is_file():
-                    shutil.move(each / DASHBOARD, folder / DASHBOARD)
-                break
+        _take_checkpoint(left, folder)
         return _run_experiment(cfg, hydra)
+
+
+def _take_checkpoint(left: Sequence[Path], folder: Path) -> None:
+    """Moves the checkpoint of the first interrupted job that has one, with the name of its run on a dashboard."""
+    for job in left:
+        with contextlib.suppress(FileNotFoundError):  # none was written, or another job was faster
+            shutil.move(job / CHECKPOINT, folder / CHECKPOINT)
+            if (job / DASHBOARD).is_file():
+                shutil.move(job / DASHBOARD, folder / DASHBOARD)
+            return
 
 
 @contextlib.contextmanager

@@ -115,7 +115,7 @@ class SeveralDevices(OneDevice):
             match leaf:
                 case Rows():
                     others = jax.tree.map(on_each, _others(leaf))
-                    return dataclasses.replace(others, values=self.placement.laid(leaf.values))
+                    return dataclasses.replace(others, **_by_row(self.placement.laid, leaf))
                 case Documents():
                     return Documents(self.placement.laid(leaf.sums), on_each(leaf.squares))
                 case _:
@@ -132,14 +132,16 @@ class SeveralDevices(OneDevice):
         def gathered(leaf: Any, like: Any) -> Any:
             match leaf:
                 case Rows():
-                    values = self.placement.whole(leaf.values, len(like.values))
                     others = jax.tree.map(one, _others(leaf))
-                    return dataclasses.replace(others, values=jnp.asarray(values))
+                    return dataclasses.replace(others, **_by_row(in_order(len(like.values)), leaf))
                 case Documents():
                     sums = self.placement.whole(leaf.sums, len(like.sums))
                     return Documents(sums, one(leaf.squares))
                 case _:
                     return jax.tree.map(one, leaf)
+
+        def in_order(rows: int) -> Callable[[jax.Array], jax.Array]:
+            return lambda values: jnp.asarray(self.placement.whole(values, rows))
 
         def one(leaf: jax.Array) -> jax.Array:
             return leaf.addressable_shards[0].data
@@ -213,9 +215,15 @@ def _has_rows(leaf: Any) -> bool:
     return isinstance(leaf, Rows | Documents)
 
 
+def _by_row(change: Callable[[jax.Array], Any], rows: Rows) -> dict[str, Any]:
+    """What has a row per id, changed."""
+    aside = None if rows.aside is None else change(rows.aside)
+    return {"values": change(rows.values), "aside": aside}
+
+
 def _others(rows: Rows) -> Rows:
-    """Rows without their values."""
-    return dataclasses.replace(rows, values=None)
+    """Rows without what has a row per id."""
+    return dataclasses.replace(rows, values=None, aside=None)
 
 
 def _places(tree: Any) -> Any:
@@ -225,7 +233,7 @@ def _places(tree: Any) -> Any:
         match leaf:
             case Rows():
                 others = jax.tree.map(lambda _: _EVERYWHERE, _others(leaf))
-                return dataclasses.replace(others, values=_BY_ROW)
+                return dataclasses.replace(others, **_by_row(lambda _: _BY_ROW, leaf))
             case Documents():
                 return Documents(_BY_ROW, _EVERYWHERE)
             case _:

@@ -1,7 +1,7 @@
 """A chain of runs: each takes the posterior of the one before as the prior of a fit to the next log."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from clickexp.parameters import Table
 from clickexp.parameters.table import path_name
 from clickexp.posteriors.exported import row_tables
 from clickexp.posteriors.rows import newton_refined
-from clickexp.posteriors.shared import SharedPosterior, shared_estimate
+from clickexp.posteriors.shared import WORK, SharedPosterior, count_shared, shared_estimate
+from clickexp.results.chains import folder_before
 from clickexp.runs.run import Change, Origin, Run, Update
 from clickexp.runs.settings import PriorSettings
 from clickexp.runs.store import ENCODING, IDS, MODEL, RESULT, SEEN, SHARED
@@ -26,11 +27,11 @@ from clickexp.training.checkpoint import read_parameters
 from clickexp.training.earlier import EarlierLogs
 from clickexp.training.optimizers import optimizer_of
 from clickexp.training.sparse.learned_priors import Documents
-from clickexp.updates.change import changes, released
-from clickexp.updates.growth import Places, take_over
+from clickexp.updates.change import OfLayouts, changes, is_of, of_layouts, released
+from clickexp.updates.growth import Places, Sizes, take_over
 from clickexp.updates.moved import moved
 from clickexp.updates.seen import Seen
-from clickexp.updates.shared import prior_of, settled
+from clickexp.updates.shared import prior_of, pull_on, settled
 from clickexp.utils.content import content_of
 from clickexp.utils.paths import display_path
 from clickexp.utils.text import listed
@@ -87,9 +88,17 @@ class EarlierRun:
         return {name: Numbering(file, True) for name, file in files.items() if file.is_file()}
 
     @property
-    def positions(self) -> int:
-        """The largest position of the run."""
-        return self.result.data.positions or 0
+    def numberings_before(self) -> dict[str, Numbering]:
+        """How the log of the run was numbered, or is where the run before it is gone: to the same ids."""
+        if self.result.update is None:
+            return {}
+        before = folder_before(self.result)
+        return replace(self, folder=before).numberings or self.numberings
+
+    @property
+    def sizes(self) -> Sizes:
+        """The largest position, and the largest value of each column of whole numbers, of the model of the run."""
+        return Sizes(self.result.data.positions or 0, self.result.data.columns)
 
     @property
     def query_doc_pairs(self) -> int:
@@ -168,18 +177,19 @@ class EarlierRun:
         """
         stored = read_parameters(self.folder / MODEL)
         if self.settings.warm:
-            take_over(model, stored, self.positions, None)
+            take_over(model, stored, self.sizes, None)
             return Continued(self, until, stored, EarlierLogs(), Seen())
         _check_posteriors(model, stored, self.folder)
         rows, shared = self.kept(until)
-        taken = take_over(model, stored, self.positions, rows)
+        taken = take_over(model, stored, self.sizes, rows)
         seen = Seen.load(self.folder / SEEN).forgetting(rows)
-        prior = None
+        prior, layouts = None, []
         if (self.folder / SHARED).is_file():
             posterior = _renamed(SharedPosterior.load(self.folder / SHARED), taken.places)
             prior = prior_of(model, posterior, shared)
-        logs = EarlierLogs(_documents(seen, model), prior)
-        return Continued(self, until, stored, logs, seen, taken.forgotten)
+            layouts = of_layouts(model, posterior, shared)
+        logs = EarlierLogs(_documents(seen, model, taken.places), prior)
+        return Continued(self, until, stored, logs, seen, taken.forgotten, layouts=layouts)
 
     @property
     def sessions(self) -> int:
@@ -190,26 +200,37 @@ class EarlierRun:
     def describe(self) -> str:
         """Returns a line on the run and its logs."""
         kind = "start" if self.settings.warm else "prior"
-        return f"{kind}: {display_path(self.folder)}, {self.updates} logs, {self.sessions:,} training sessions"
+        logs = "1 log" if self.updates == 1 else f"{self.updates} logs"
+        return f"{kind}: {display_path(self.folder)}, {logs}, {self.sessions:,} training sessions"
 
-    def advice(self, dataset: Dataset) -> str | None:
-        """Returns a line on what a reader should know of an update by a log."""
+    def advice(self, dataset: Dataset, model: Model) -> Iterator[str]:
+        """Yields lines on what a reader should know of an update of a model by a log."""
         if dataset.since is not None and self.until is not None and dataset.since < self.until:
-            return (
+            yield (
                 "this log begins before the last one ends: sessions that are in both count twice. A folder that grows "
                 "holds the days before, too; name its new files by dataset.files"
             )
+        unknown = {} if dataset.encoding is None else dataset.encoding.unknown_to_features
+        for name, categories in unknown.items():
+            yield (
+                f"feature vectors keep the categories of {name} of the first log, in which "
+                f"{listed([*map(str, categories)], _MOST_NAMED)} count as none. Fit all logs once from scratch"
+            )
         if self.settings.warm:
-            return (
+            yield (
                 f"the model starts with the parameters of {self.folder} and knows nothing else of its logs: it forgets "
                 "what this log does not show"
             )
-        if self.updates < _MOST_UPDATES:
-            return None
-        return (
-            f"update {self.updates} since the last fit from scratch: rows of documents were fitted under the "
-            "examination of their day. Fit all logs once from scratch."
-        )
+        elif dataset.train.count * count_shared(model) > WORK:
+            yield (
+                f"this log has more than {WORK // count_shared(model):,} training sessions: shared parameters keep the "
+                "noise that training leaves, which smaller logs have taken off"
+            )
+        if self.updates >= _MOST_UPDATES:
+            yield (
+                f"update {self.updates} since the last fit from scratch: rows of documents were fitted under the "
+                "examination of their day. Fit all logs once from scratch."
+            )
 
     @property
     def updates(self) -> int:
@@ -230,6 +251,8 @@ class Continued:
         forgotten: Share of the information on rows that half-lives have taken off.
         changes: Roles whose shared parameters the log contradicts.
         before: Test metrics of the model before training.
+        own: What the log says of shared parameters, once the model is settled; None for nothing.
+        layouts: What earlier logs say of roles that differ between layouts.
     """
 
     run: EarlierRun
@@ -240,11 +263,13 @@ class Continued:
     forgotten: float = 0.0
     changes: Sequence[Change] = ()
     before: Mapping[str, float] = field(default_factory=dict)
+    own: SharedPosterior | None = None
+    layouts: Sequence[OfLayouts] = ()
 
     def again(self, model: Model) -> None:
-        """Gives a model the parameters of the run once more."""
-        warm, rows = self.run.settings.warm, self.run.kept(self.until)[0]
-        take_over(model, self.stored, self.run.positions, None if warm else rows)
+        """Gives a model the parameters of the run once more, but for what its rows know of released roles."""
+        rows = self.run.kept(self.until)[0]
+        take_over(model, self.stored, self.run.sizes, rows, lambda name: is_of(name, self.changes))
 
     def trainer(self, trainer: BaseTrainer) -> BaseTrainer:
         """Returns a trainer that knows of the earlier logs."""
@@ -262,7 +287,7 @@ class Continued:
             return self
         return replace(self, before=trainer.evaluate(model, dataset.test).compute())
 
-    def settled(self, model: Model, train: Sessions) -> "Continued | None":
+    def settled(self, model: Model, train: Sessions) -> "Continued":
         """Takes off what training has left of noise, or finds that the log contradicts the earlier ones.
 
         Training draws from posteriors, and leaves rows and shared parameters a little off their optimum. Over a chain
@@ -273,34 +298,45 @@ class Continued:
             train: Its training sessions.
 
         Returns:
-            None where all is well; else the same with changes found, and without a prior that is to be released.
+            The same, with what the log says; with changes found, and without a prior that is to be released.
 
         Raises:
             ConfigError: The log contradicts the earlier ones, which is to be an error.
         """
         shared = self.logs.shared
-        estimate = None if self.run.settings.warm else shared_estimate(model, train)
-        found = [] if estimate is None or shared is None else changes(model, estimate, shared)
+        if self.run.settings.warm:
+            return self
+        pull = {} if shared is None else pull_on(model, shared)
+        estimate = shared_estimate(model, train, pull)
+        found = [] if estimate is None else changes(model, estimate, shared, self.layouts)
         if found and self.run.settings.on_change == "error":
             raise ConfigError(
                 f"{' '.join(map(describe_change, found))} prior.on_change=release forgets what earlier logs say of it."
             )
-        if found and shared is not None and self.run.settings.on_change == "release":
-            logs = replace(self.logs, shared=released(shared, found))
-            return replace(self, logs=logs, changes=[*self.changes, *found])
+        if found and self.run.settings.on_change == "release":
+            logs = replace(self.logs, shared=shared and released(shared, found))
+            changed = {change.parameter for change in found}
+            layouts = [each for each in self.layouts if each.curve.parameter not in changed]
+            return replace(self, logs=logs, changes=[*self.changes, *found], layouts=layouts)
+        own = None
         if estimate is not None:
+            own = estimate.trained
             if estimate.share == 1:  # else of the first sessions alone
+                own = estimate.posterior
                 settled(model, estimate, shared)
             nnx.update(model, nnx.state(newton_refined(model, row_tables(model), train), Table))
-        return replace(self, changes=found) if found else None
+        return replace(self, changes=[*self.changes, *found], own=own)
 
-    def update(self, model: Model, dataset: Dataset, origin: Origin) -> Update:
+    def update(
+        self, model: Model, dataset: Dataset, origin: Origin, backward: Mapping[str, float]
+    ) -> Update:
         """Returns what a run says of the chain that it belongs to.
 
         Args:
             model: The fitted model.
             dataset: Its data.
             origin: Where they come from.
+            backward: Test metrics of the model on the test set of the run before.
         """
         run = self.run
         return Update(
@@ -314,6 +350,7 @@ class Continued:
             warm=run.settings.warm,
             changes=[*self.changes],
             before=dict(self.before),
+            backward=dict(backward),
             moved=moved(model, self.stored, dataset.names),
         )
 
@@ -382,13 +419,15 @@ def _renamed(posterior: SharedPosterior, places: Mapping[str, Places]) -> Shared
     return replace(posterior, names=tuple(map(renamed, posterior.names)))
 
 
-def _documents(seen: Seen, model: Model) -> dict[tuple, Documents]:
+def _documents(seen: Seen, model: Model, places: Mapping[str, Places]) -> dict[tuple, Documents]:
     """Returns the documents of tables that may have more rows now, by path."""
     found = {}
     for path, node in _tables(model).items():
         each = seen.documents.get(path_name(path))
         if each is None:
             continue
-        more = len(node.get_value().values) - len(each.sums)
-        found[path] = replace(each, sums=np.pad(np.asarray(each.sums), ((0, more), (0, 0))))
+        sums = np.asarray(each.sums)
+        grown = np.zeros((len(node.get_value().values), sums.shape[1]), sums.dtype)
+        grown[places.get(path_name(path), slice(len(sums)))] = sums
+        found[path] = replace(each, sums=grown)
     return found

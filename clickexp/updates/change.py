@@ -1,18 +1,20 @@
 """Whether a log contradicts what earlier ones say of shared parameters, as after a change of the layout of pages."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 from scipy.linalg import null_space
 from scipy.stats import chi2
 
 from clickexp.models import Model
 from clickexp.parameters.layouts import with_shared_cells
-from clickexp.posteriors.intervals import components, positions_of, towers
+from clickexp.posteriors.intervals import Curve, components, curves, positions_of, towers
 from clickexp.posteriors.shared import Estimate, SharedPosterior
 from clickexp.posteriors.unlinked import open_directions
 from clickexp.runs.run import Change
-from clickexp.training.earlier import SharedPrior
+from clickexp.training.earlier import OPEN_DEVIATION, SharedPrior
 from clickexp.updates.shared import phi_of, values_of
 
 _SURE = 1e-4
@@ -24,11 +26,47 @@ _OPEN = 10.0
 _UNSURE = 0.3
 """Deviation of this log's estimate of a number, from which on it is not compared: so few clicks make none that is
 normal."""
+_LEAST_KEPT = 1e-6
+"""Share of the information, below which nothing is kept."""
 _FAR = 3.0
 """Deviations from which on a number is named."""
 
 
-def changes(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Change]:
+class OfLayouts(NamedTuple):
+    """What earlier logs say of a role in the cells of layouts.
+
+    Attributes:
+        curve: Its cells.
+        values: In these.
+        covariance: Of the values, with a deviation of 100 in directions that the logs leave open.
+    """
+
+    curve: Curve
+    values: Float[np.ndarray, " cells"]
+    covariance: Float[np.ndarray, "cells cells"]
+
+
+def of_layouts(model: Model, posterior: SharedPosterior, kept: float) -> list[OfLayouts]:
+    """Returns what a posterior says of roles that differ between layouts, none of models that read the last click.
+
+    Args:
+        model: With the parameters of the earlier run.
+        posterior: Of its shared parameters.
+        kept: Share of the information that is kept.
+    """
+    shifts = OPEN_DEVIATION * open_directions(model, posterior.names, scale=True)
+    covariance = posterior.covariance / max(kept, _LEAST_KEPT)
+    wide = SharedPosterior(posterior.names, covariance + shifts.T @ shifts)
+    return [
+        OfLayouts(curve, _values(curve, model), wide.covariance_of(model, curve.function))
+        for curve in curves(model, posterior)
+        if _has_layouts(curve)
+    ]
+
+
+def changes(
+    model: Model, estimate: Estimate, prior: SharedPrior | None, layouts: Sequence[OfLayouts] = ()
+) -> list[Change]:
     """Returns the roles whose shared parameters a log contradicts.
 
     The Wald test compares the estimate of this log alone with the center of the prior, under the covariances of both
@@ -38,12 +76,20 @@ def changes(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Change
     Args:
         model: The fitted model.
         estimate: What this log alone says.
-        prior: What earlier logs say.
+        prior: What earlier logs say; None for nothing.
+        layouts: The same of roles that differ between layouts.
 
     Returns:
         A test per role that is surely contradicted.
     """
     estimate = _at_this_scale(model, estimate)
+    found = [] if prior is None else _of_roles(model, estimate, prior)
+    found += _of_cells(model, estimate, layouts)
+    return [change for change in found if change.p < _SURE]
+
+
+def _of_roles(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Change]:
+    """A test per role whose numbers are shared parameters."""
     own = estimate.posterior.names
     both = tuple(name for name in prior.names if name in own)
     at, before = _places(both, own), _places(both, prior.names)
@@ -60,19 +106,57 @@ def changes(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Change
         is_ratio = bool(prior.is_factor[before][of_role].all())
         change = _tested(role, positions[sure], away[chosen], among)
         found.append(change.model_copy(update={"is_ratio": is_ratio}))
-    return [change for change in found if change.p < _SURE]
+    return found
 
 
-def released(prior: SharedPrior, found: Iterable[Change]) -> SharedPrior | None:
+def _of_cells(model: Model, estimate: Estimate, layouts: Sequence[OfLayouts]) -> list[Change]:
+    """A test per role that differs between layouts, of the cells that this log and earlier ones show."""
+    now = {curve.parameter: curve for curve in curves(model, estimate.posterior)}
+    found = []
+    for before in layouts:
+        curve = now.get(before.curve.parameter)
+        if curve is None or not _has_layouts(curve):
+            continue
+        cells = _cells(curve), _cells(before.curve)
+        _, own, earlier = np.intersect1d(*cells, return_indices=True)
+        slopes = estimate.posterior.slopes_of(model, curve.function)[own]
+        away = _values(curve, model)[own] + slopes @ estimate.step - before.values[earlier]
+        own_covariance = slopes @ estimate.posterior.covariance @ slopes.T
+        sure = np.flatnonzero(_deviations(own_covariance) < _UNSURE)
+        both = own_covariance + before.covariance[np.ix_(earlier, earlier)]
+        positions = np.array([curve.keys[at].place()["position"] for at in own], np.intp)
+        among = _INFLATED * both[np.ix_(sure, sure)]
+        change = _tested(curve.parameter, positions[sure], away[sure], among)
+        found.append(change.model_copy(update={"is_ratio": curve.relative}))
+    return found
+
+
+def _has_layouts(curve: Curve) -> bool:
+    return curve.keys[0].cells is not None
+
+
+def _cells(curve: Curve) -> np.ndarray:
+    return np.array([key.position or 0 for key in curve.keys])
+
+
+def _values(curve: Curve, model: Model) -> Float[np.ndarray, " numbers"]:
+    return np.asarray(curve.function(with_shared_cells(model)), np.float64)
+
+
+def released(prior: SharedPrior, found: Collection[Change]) -> SharedPrior | None:
     """Returns the prior without the roles that a log contradicts, as if nothing was known of these."""
-    roles = {change.parameter for change in found}
-    kept = np.array([name.rpartition("/")[0] not in roles for name in prior.names])
+    kept = np.array([not is_of(name, found) for name in prior.names])
     if not kept.any():
         return None
     covariance = prior.covariance()[np.ix_(kept, kept)]
     names = tuple(np.array(prior.names)[kept].tolist())
     information = np.linalg.pinv(covariance, hermitian=True)
     return SharedPrior(names, prior.is_factor[kept], prior.center[kept], information)
+
+
+def is_of(name: str, found: Iterable[Change]) -> bool:
+    """Whether a parameter is one of the roles that a log contradicts."""
+    return any(name.startswith(f"{change.parameter}/") for change in found)
 
 
 def _tested(role: str, positions: np.ndarray, away: np.ndarray, covariance: np.ndarray) -> Change:

@@ -2,13 +2,16 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Integer
 
+from clickexp.data.cells import Cells
 from clickexp.errors import ConfigError
 from clickexp.models import Model
 from clickexp.models.roles import Index
@@ -41,7 +44,25 @@ class Taken:
     forgotten: float = 0.0
 
 
-def take_over(model: Model, stored: Arrays, positions: int, kept: float | None) -> Taken:
+class Sizes(NamedTuple):
+    """Sizes of a model.
+
+    Attributes:
+        positions: The largest position.
+        columns: The largest value of each column of whole numbers.
+    """
+
+    positions: int
+    columns: Mapping[str, int] = MappingProxyType({})
+
+
+def take_over(
+    model: Model,
+    stored: Arrays,
+    sizes: Sizes,
+    kept: float | None,
+    is_released: Callable[[str], bool] = lambda name: False,
+) -> Taken:
     """Gives a model the parameters of an earlier run.
 
     New rows, and new positions, stay as they start. Rows with posteriors get sites, which are these posteriors over
@@ -50,11 +71,12 @@ def take_over(model: Model, stored: Arrays, positions: int, kept: float | None) 
     Args:
         model: The model before training.
         stored: The parameters of the run, by name.
-        positions: The largest position of the run.
+        sizes: Those of the model of the run.
         kept: Share of the information on rows that is kept; None leaves sites out.
+        is_released: Whether a table, by its name, keeps nothing.
 
     Raises:
-        ConfigError: The run is of another model or has other towers, or layouts that do not fit.
+        ConfigError: The run is of another model or has other towers.
     """
     state = nnx.state(model, KEPT)
     _check_names(state, stored)
@@ -63,17 +85,20 @@ def take_over(model: Model, stored: Arrays, positions: int, kept: float | None) 
     for path, variable in nnx.to_flat_state(state):
         name = path_name(path)
         if isinstance(variable, Table):
-            _check_rows(model, path, variable, stored[name], positions)
-            rows = grown_rows(variable.get_value(), name, stored)
+            at = _places_of_rows(model, path, variable, stored[name], sizes)
+            if at is not None:
+                # differences between layouts have these names among shared parameters
+                places |= {name: at, f"{path_name(path[:-1])}/weight": at}
+            rows = grown_rows(variable.get_value(), name, stored, at)
             if kept is not None:
-                rows, information = _with_sites(rows, kept)
+                rows, information = _with_sites(rows, 0.0 if is_released(name) else kept)
                 known, lost = known + information, lost + (1 - kept) * information
             taken.append((path, variable.copy(rows)))
             continue
         value = np.asarray(variable.get_value())
         old = stored[name]
         if old.shape != value.shape:
-            places[name] = _places(model, path, old, value, positions)
+            places[name] = _places(model, path, old, value, sizes.positions)
             grown = value.copy()
             grown[places[name]] = old
             old = grown
@@ -91,18 +116,20 @@ def _check_names(state: nnx.State, stored: Arrays) -> None:
         )
 
 
-def _check_rows(
-    model: Model, path: tuple, table: Table, stored: np.ndarray, positions: int
-) -> None:
-    """ConfigError where a table has another size than in the run, and its rows would be those of other documents."""
+def _places_of_rows(
+    model: Model, path: tuple, table: Table, stored: np.ndarray, sizes: Sizes
+) -> Places | None:
+    """Returns the new places of rows; None where new ones come behind.
+
+    Raises:
+        ConfigError: The table has another size than in the run, and its rows would be those of other documents.
+    """
     if len(stored) == len(table.get_value().values):
-        return
-    tower, name = _node(model, path[:-1]), path_name(path)
+        return None
+    tower, name, positions = _node(model, path[:-1]), path_name(path), sizes.positions
     if isinstance(tower, CellParameter):
-        raise ConfigError(
-            "prior: this log has other layouts, or other positions, than that run, and rows of layouts cannot grow. "
-            "Fit it from scratch, with the earlier logs"
-        )
+        columns = tuple((each, sizes.columns[each] + 1) for each in tower.cells.names)
+        return tower.cells.places_of(Cells(columns, positions))
     index = Index("query_doc_ids", 0, positions)
     if isinstance(tower, EmbeddingParameter):
         index = _indices(model).get(tower.config.use_feature, index)
@@ -113,6 +140,7 @@ def _check_rows(
             "compressed table, or by position and document, cannot grow: fit both logs with the same number of "
             "parameters (parameters=N of the tower) and positions, or from scratch"
         )
+    return None
 
 
 def _indices(model: Model) -> dict[str, Index]:
@@ -140,8 +168,14 @@ def _places(
     return at if index is None else at // (positions + 1) * index.radix + at % (positions + 1)
 
 
-def grown_rows(rows: Rows, name: str, stored: Arrays) -> Rows:
-    """Returns a table with stored rows in front, and the stored prior.
+def grown_rows(rows: Rows, name: str, stored: Arrays, places: Places | None = None) -> Rows:
+    """Returns a table with stored rows, and the stored prior.
+
+    Args:
+        rows: The table.
+        name: Its name.
+        stored: Parameters by name.
+        places: Of the stored rows; None for those in front.
 
     Raises:
         ConfigError: They are of another kind, or more.
@@ -157,7 +191,7 @@ def grown_rows(rows: Rows, name: str, stored: Arrays) -> Rows:
             f"{_REMEDY}"
         )
     grown = np.zeros((len(rows.values), width), np.float32)
-    grown[: len(values)] = values[:, :width]
+    grown[slice(len(values)) if places is None else places] = values[:, :width]
     prior = rows.prior
     if prior is not None and log_precision is not None:
         mean = jnp.asarray(stored[f"{name}/prior/mean"])

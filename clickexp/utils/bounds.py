@@ -91,7 +91,7 @@ _EXPECTED = {
     "is_instance_of": "{class}",
     "value_error": "{error}",
 }
-"""What to give instead of a value, by the type of Pydantic's error; its own words serve for others."""
+"""The values to give instead, by the type of Pydantic's error; its own words serve for others."""
 
 
 def check_value(function: Callable[..., Any], name: str, value: Any, where: str = "") -> None:
@@ -117,7 +117,9 @@ def check_value(function: Callable[..., Any], name: str, value: Any, where: str 
             ):  # annotations such as Mapping[str, Any] do not look at those inside
                 _FLOAT.validate_python(number)
     except ValidationError as error:
-        expected = dict.fromkeys(_expected(hint, each) for each in error.errors(include_url=False))
+        expected = dict.fromkeys(
+            _expected(hint, fault) for fault in error.errors(include_url=False)
+        )
         if expected.keys() & {"a number", "a finite number"}:
             expected.pop("an integer", None)  # which goes without saying
         null = ", or null" if type(None) in _members(hint) else ""
@@ -154,10 +156,10 @@ def bounded(function: _Function) -> _Function:
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            values = signature.bind(*args, **kwargs).arguments
         except TypeError:
-            given = {}  # the call itself complains better
-        check_numbers(function, given)
+            values = {}  # the call itself complains better
+        check_numbers(function, values)
         return function(*args, **kwargs)
 
     return typing.cast(_Function, checked)
@@ -179,13 +181,14 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
 
 @functools.cache
 def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None:
-    """What checks values of an argument; None where its annotation allows anything, or is beyond Pydantic."""
+    """The check of values of an argument; None where its annotation allows anything, or is beyond Pydantic."""
     hint = _annotations(function).get(name, Any)
     if hint in (Any, object):
         return None
     # Pydantic would look inside dataclasses, whose objects have been checked when they were made
     members = [
-        InstanceOf[each] if dataclasses.is_dataclass(each) else each for each in _members(hint)
+        InstanceOf[member] if dataclasses.is_dataclass(member) else member
+        for member in _members(hint)
     ]
     try:
         return TypeAdapter(functools.reduce(operator.or_, members), config=_STRICT)
@@ -198,8 +201,8 @@ def _floats(value: Any) -> Iterator[float]:
     if isinstance(value, float):
         yield value
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for each in inside:
-        yield from _floats(each)
+    for item in inside:
+        yield from _floats(item)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
@@ -212,22 +215,22 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def _metadata(hint: Any) -> list[Any]:
-    """What Annotated adds to the members of a union, or to the annotation itself."""
-    return [each for member in _members(hint) for each in getattr(member, "__metadata__", ())]
+    """Metadata that Annotated adds to the members of a union, or to the annotation itself."""
+    return [item for member in _members(hint) for item in getattr(member, "__metadata__", ())]
 
 
 def _has_choices(hint: Any) -> bool:
-    return any(isinstance(each, OneOf) for each in _metadata(hint))
+    return any(isinstance(item, OneOf) for item in _metadata(hint))
 
 
 def _expected(hint: Any, error: Mapping[str, Any]) -> str:
-    """What to give instead of a value."""
+    """The values to give instead of one."""
     context = error.get("ctx") or {}
     if context.keys() & {"gt", "ge", "lt", "le"}:
         limits = [
             limit
-            for each in _metadata(hint)
-            for limit in (each if isinstance(each, Interval) else [each])
+            for item in _metadata(hint)
+            for limit in (item if isinstance(item, Interval) else [item])
         ]
         return " and ".join(f"{words} {getattr(limit, name)}" for limit in limits for name, words in _BOUNDS.items()
                             if hasattr(limit, name))  # fmt: skip

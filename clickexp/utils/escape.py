@@ -85,12 +85,6 @@ def markdown(text: str) -> str:
     return _MARKDOWN.sub(lambda sign: f"\\{sign[0]}", printable(" ".join(text.split())))
 
 
-def figure_text(text: str) -> str:
-    """Returns a label for Matplotlib: no mathematics between dollar signs, and no underscore first, which hides it."""
-    text = printable(text).replace("$", r"\$")
-    return f" {text}" if text.startswith("_") else text
-
-
 def csv_cell(value: Any) -> Any:
     """Returns a cell that no spreadsheet takes for a formula: an apostrophe goes before text that starts as one does.
 

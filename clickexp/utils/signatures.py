@@ -13,7 +13,7 @@ from clickexp.utils.bounds import check_value
 from clickexp.utils.suggest import did_you_mean
 
 _MARKS = "*&!|>%@`,"
-"""What YAML has for other purposes at the beginning of a value, as in files=*.parquet or separator=|."""
+"""Signs that YAML has for other purposes at the beginning of a value, as in files=*.parquet or separator=|."""
 
 _PLAIN = re.compile(r"[\w./:@%+-]+", re.ASCII)
 """Text that an override takes as it is."""
@@ -21,29 +21,32 @@ _KEY = re.compile(r"[\w ./-]+", re.ASCII)
 """A key of a mapping that an override takes as it is."""
 _DECLARED = {"dtype", "per", "fill", "name"}
 """Keys of a declaration of a column."""
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+"""Kinds of parameters that have a name for callers."""
 _WHOLE = ("grades",)
 """Options whose keys are words of a log."""
 
 
-def accepted(constructor: Callable[..., Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the known arguments that the constructor has a name for and, as a partial, does not hold yet."""
+def accepted(constructor: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some arguments that the constructor has a name for and, as a partial, does not hold yet."""
     wanted = inspect.signature(function_of(constructor)).parameters
     bound = getattr(constructor, "keywords", {})
-    return {name: value for name, value in known.items() if name in wanted and name not in bound}
+    return {
+        name: value for name, value in arguments.items() if name in wanted and name not in bound
+    }
 
 
-def missing_arguments(constructor: Callable[..., Any], known: Collection[str]) -> list[str]:
-    """Arguments that the constructor cannot do without, and that are neither known nor, as a partial, held."""
-    wanted = inspect.signature(function_of(constructor)).parameters.items()
-    open_ones = [
-        (name, each) for name, each in wanted if name != "self" and each.default is each.empty
-    ]
-    bound = {*getattr(constructor, "keywords", {}), *known}
-    return [
-        name
-        for name, each in open_ones[len(getattr(constructor, "args", ())) :]
-        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) and name not in bound
-    ]
+def missing_arguments(constructor: Callable[..., Any], stated: Collection[str]) -> list[str]:
+    """Arguments that the constructor cannot do without, and that are neither stated nor, as a partial, held."""
+    parameters = inspect.signature(function_of(constructor)).parameters
+    needed = {
+        name: parameter.kind
+        for name, parameter in parameters.items()
+        if name != "self" and parameter.default is parameter.empty
+    }
+    names = [*needed][len(getattr(constructor, "args", ())) :]
+    bound = {*getattr(constructor, "keywords", {}), *stated}
+    return [name for name in names if needed[name] in _NAMED and name not in bound]
 
 
 def located(path: str, key: str = "") -> Callable[..., Any]:
@@ -94,9 +97,9 @@ def check_arguments(
     for name, value in arguments.items():
         if name not in parameters and not open_ended:
             key = f"{where}.{name}".lstrip(".")
-            names = [each for each in parameters if each not in ("self", "rngs")]
+            names = [other for other in parameters if other not in ("self", "rngs")]
             taker = getattr(constructor, "func", constructor).__name__
-            meant = did_you_mean(key, [f"{where}.{each}".lstrip(".") for each in names])
+            meant = did_you_mean(key, [f"{where}.{other}".lstrip(".") for other in names])
             raise ConfigError(
                 f"{key}: there is no such key.{meant} {taker} takes {', '.join(names)}."
             )
@@ -142,20 +145,20 @@ def parsed_options(words: Iterable[str]) -> dict[str, Any]:
     return options
 
 
-def merged(options: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, Any]:
+def merged(options: Mapping[str, str], chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Options that were found for a source, under those that somebody gave, which count.
 
     Args:
         options: Values by dotted key.
-        given: As `parsed_options` returns them.
+        chosen: As `parsed_options` returns them.
     """
-    known = dict(flat_options(given))
-    words = [f"{key}={value}" for key, value in options.items() if key not in known]
-    found = parsed_options(words)
-    for key, value in given.items():
-        inner = isinstance(value, dict) and isinstance(found.get(key), dict)
-        found[key] = {**found[key], **value} if inner else value
-    return found
+    stated = dict(flat_options(chosen))
+    words = [f"{key}={value}" for key, value in options.items() if key not in stated]
+    together = parsed_options(words)
+    for key, value in chosen.items():
+        inner = isinstance(value, dict) and isinstance(together.get(key), dict)
+        together[key] = {**together[key], **value} if inner else value
+    return together
 
 
 def flat_options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -163,7 +166,7 @@ def flat_options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in options.items():
         is_declaration = isinstance(value, dict) and value.keys() & _DECLARED
         if isinstance(value, dict) and key not in _WHOLE and not is_declaration:
-            yield from ((f"{key}.{inner}", each) for inner, each in flat_options(value))
+            yield from ((f"{key}.{inner}", text) for inner, text in flat_options(value))
         else:
             yield key, _in_yaml(value)
 
@@ -182,9 +185,9 @@ def for_hydra(value: str) -> str:
     if _PLAIN.fullmatch(value):
         return value
     if isinstance(node, list):
-        return f"[{', '.join(for_hydra(_in_yaml(each)) for each in node)}]"
+        return f"[{', '.join(for_hydra(_in_yaml(value)) for value in node)}]"
     if isinstance(node, dict) and all(_KEY.fullmatch(str(key)) for key in node):
-        inner = [f"{key}: {for_hydra(_in_yaml(each))}" for key, each in node.items()]
+        inner = [f"{key}: {for_hydra(_in_yaml(value))}" for key, value in node.items()]
         return f"{{{', '.join(inner)}}}"
     if not isinstance(node, str | dict):
         return value

@@ -45,8 +45,8 @@ def source_path(path: str | Path) -> Path:
             f"{path}: {protocol}{_MARK} needs a package ({error}). {remedy}."
         ) from error
     except ValueError as error:
-        known = ", ".join(f"{name}{_MARK}" for name in ("s3", "gs", "hf", "https"))
-        remedy = f"Give a path of this machine, or one that begins as {known}"
+        protocols = ", ".join(f"{name}{_MARK}" for name in ("s3", "gs", "hf", "https"))
+        remedy = f"Give a path of this machine, or one that begins as {protocols}"
         raise DataError(f"{path}: there is no protocol {protocol!r}. {remedy}.") from error
     return cast("Path", remote)
 
@@ -66,8 +66,8 @@ def files_below(folder: Path) -> list[Path]:
 
     What begins with a dot or, as the notes that Spark leaves, with _ is left out.
     """
-    found = _remote_files(folder) if is_remote(folder) else _local_files(folder)
-    shown = (file for file in found if not any(map(_is_hidden, parts_below(folder, file))))
+    files = _remote_files(folder) if is_remote(folder) else _local_files(folder)
+    shown = (file for file in files if not any(map(_is_hidden, parts_below(folder, file))))
     return sorted(shown, key=lambda file: parts_below(folder, file))
 
 

@@ -1,6 +1,6 @@
 """The names that a user may have meant by one that is not known."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
 
 _OTHER_NAMES = {
@@ -26,39 +26,47 @@ _MOST = 2
 _ALIKE = 0.7
 
 
-def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Returns the known names that a user probably meant, at most two, the likeliest first.
+def nearest(name: str, keys: Iterable[str]) -> list[str]:
+    """Returns the keys that a user probably meant, at most two, the likeliest first.
 
     The last part decides: `lr` and `optimizer.lr` mean `optimizer.learning_rate`, `traner.epochs` `trainer.epochs`.
 
     Args:
         name: Of a key, dotted or not.
-        known: All names that there are.
+        keys: All that there are.
     """
-    known = list(dict.fromkeys(known))
+    keys = list(dict.fromkeys(keys))
     group, dot, last = name.rpartition(".")
     last = _SYNONYMS.get(last, last)
+    meant = _with_last_part(last, keys, is_root=not group)
+    wanted = f"{group}{dot}{last}"
+    meant.sort(key=lambda key: -SequenceMatcher(None, wanted, key).ratio())
+    if group or not meant:
+        return meant[:1]
+    depth = meant[0].count(".")
+    return [key for key in meant if key.count(".") == depth][:_MOST]
+
+
+def _with_last_part(last: str, keys: Sequence[str], is_root: bool) -> list[str]:
+    """Returns the keys whose last part is this one or, where there are none, the nearest."""
     by_last: dict[str, list[str]] = {}
-    for each in known:
-        by_last.setdefault(each.rpartition(".")[2], []).append(each)
-    roots = [] if group else _closest(last, [each for each in known if "." not in each])
-    close = [last] if last in by_last else roots or _closest(last, by_last)
-    found = by_last[close[0]] if close else []
-    likeness = {each: SequenceMatcher(None, f"{group}{dot}{last}", each).ratio() for each in found}
-    found = sorted(found, key=lambda each: -likeness[each])
-    return [each for each in found if each.count(".") == found[0].count(".") and not group][
-        :_MOST
-    ] or found[:1]
+    for key in keys:
+        by_last.setdefault(key.rpartition(".")[2], []).append(key)
+    if last not in by_last:
+        roots = _closest(last, [key for key in keys if "." not in key]) if is_root else []
+        nearest_part = roots or _closest(last, by_last)
+        last = nearest_part[0] if nearest_part else last
+    return by_last.get(last, [])
 
 
-def _closest(name: str, known: Iterable[str]) -> list[str]:
-    """Returns the known name that is most alike, or has the same letters, as pbm and pmb; empty where none is near."""
-    known = [*known]
-    turned = [each for each in known if sorted(each) == sorted(name)]
-    return turned[:1] or get_close_matches(name, known, 1, _ALIKE)
+def _closest(name: str, names: Iterable[str]) -> list[str]:
+    """Returns the name that is most alike, or has the same letters, as pbm and pmb; empty where none is near."""
+    names = [*names]
+    anagrams = [other for other in names if sorted(other) == sorted(name)]
+    return anagrams[:1] or get_close_matches(name, names, 1, _ALIKE)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a question to end a message with; empty where no name is near."""
-    found = nearest(name, known)
-    return f" Did you mean {' or '.join(found)}?" if found else ""
+def did_you_mean(name: str, keys: Iterable[str]) -> str:
+    """Returns a question to end a message with; empty where no key is near."""
+    meant = nearest(name, keys)
+    return f" Did you mean {' or '.join(meant)}?" if meant else ""

@@ -12,7 +12,6 @@ from clickexp.experiment.overrides import CommandLine, canonical, check_launcher
 from clickexp.experiment.resolve import resolve
 from clickexp.experiment.values import compose_values
 from clickexp.runs.store import values
-from clickexp.sweeps.callback import SweepCallback
 from clickexp.utils.suggest import did_you_mean, nearest
 
 CONF = ROOT / "conf"
@@ -86,35 +85,6 @@ def test_records_and_tables_name_the_choice_in_one_way():
     assert values(short) == values(long) == {"parameter@attraction": "deep", "seed": 1}
 
 
-@pytest.mark.parametrize("schema", ["file", "pkg"])
-def test_the_preset_of_a_sweep_may_choose_towers_by_their_role(schema, tmp_path, monkeypatch):
-    """Also by one that only a configuration of the user has."""
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "my_conf/sweep").mkdir(parents=True)
-    (tmp_path / "my_conf/__init__.py").touch()
-    params = "{attraction: 'hash,robe', visibility: 'deep,hash', seed: '1,2'}"
-    preset = f"hydra: {{mode: MULTIRUN, sweeper: {{params: {params}}}}}"
-    defaults = "defaults: [/parameter@_global_.visibility: position]"
-    (tmp_path / "my_conf/sweep/mine.yaml").write_text(
-        f"# @package _global_\n{defaults}\n{preset}\n"
-    )
-    folder, place = (
-        tmp_path / "results",
-        {"file": f"file://{tmp_path}/my_conf", "pkg": "pkg://my_conf"}[schema],
-    )
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        words = [f"hydra.searchpath=['{place}']", "+sweep=mine", f"hydra.sweep.dir='{folder}'"]
-        config = compose("config", words, return_hydra_config=True)
-        try:
-            SweepCallback().on_multirun_start(config)
-            assert dict(config.hydra.sweeper.params) == {
-                "parameter@attraction": "hash,robe", "parameter@visibility": "deep,hash", "seed": "1,2"
-            }  # fmt: skip
-        finally:
-            SweepCallback.claim.release()
-            SweepCallback.claim = SweepCallback.config = None
-
-
 def test_options_may_stand_between_overrides():
     assert CommandLine(["model=pbm", "-m", "seed=1,2"]).arguments == ["-m", "model=pbm", "seed=1,2"]
     words = ["model=pbm", "--config-dir", "my=conf", "seed=1", "--cfg", "job"]
@@ -126,15 +96,6 @@ def test_options_may_stand_between_overrides():
         "model=pbm",
         "seed=1",
     ]
-
-
-@pytest.mark.parametrize(
-    "words, prints",
-    [(["--help"], True), (["-h", "model=pbm"], True), (["--info"], True), (["--cfg", "job"], True),
-     (["--hydra-help"], True), (["--version"], True), (["-m", "seed=1,2"], False), ([], False)],
-)  # fmt: skip
-def test_what_only_prints_is_known(words, prints):
-    assert CommandLine(words).only_prints is prints
 
 
 SPELLING = "key=value"

@@ -311,9 +311,11 @@ def test_files_of_a_letor_run_are_encoded_as_the_run_has_learned(tmp_path, capsy
             for number, vector in enumerate(vectors)
         ]
         lines[5] = lines[5].replace(f"1:{vectors[5, 1]}", "1:1.7976e308")
+        lines[7] += " 3:8.5"
         (tmp_path / name).write_text("\n".join(lines))
     few = [f"dataset.{part}sessions=30" for part in ("", "val_", "test_")]
     given = ["dataset=letor", f"dataset.path={tmp_path}", "dataset.policy=random", *few]
+    given += ["dataset.features=[0,1,2]"]  # of four
     given += ["dataset.standardize=true", "dataset.missing=indicator", "dataset.val_queries=0.34"]
     run = new_run(tmp_path / "run", "model=pbm", "parameter@attraction=linear", *given)
     vectors[5, 1] = np.nan
@@ -348,7 +350,7 @@ def test_files_of_a_letor_run_are_encoded_as_the_run_has_learned(tmp_path, capsy
     again = new_run(
         tmp_path / "again", "model=pbm", *given[:2], *few, f"dataset.policy_ranker={run}",
         "dataset.policy=ranker", "dataset.policy_noise=0.0", "dataset.keep_policy_scores=true",
-        "dataset.missing=mean", "dataset.val_queries=0.34",
+        "dataset.missing=mean", "dataset.features=[0,1,2]", "dataset.val_queries=0.34",
     )  # fmt: skip
     found = fitted(again).log.ranking
     order = np.argsort(-found.column("policy_scores"), axis=1)

@@ -93,6 +93,11 @@ def test_mlflow_reads_settings_metrics_and_artifacts(tmp_path, monkeypatch):
     assert curve("train/loss") == {1: 0.5, 2: 0.25}
     assert curve("rank/test/ppl") == {1: 1.5}
     assert curve("rank/true user/ppl") == {1: 1.25, 2: 1.125}
+    report(MlflowLogger(uri), tmp_path / "other")
+    sweep = RunInfo(tmp_path / "users", {}, "best of users", "tests", "users", "best")
+    MlflowLogger(uri).best_run(sweep, Run.of(RESULT, folder=tmp_path / "run"))
+    best = client.search_runs([experiment.experiment_id], "tags.best = 'users'")
+    assert [each.info.run_id for each in best] == [run.info.run_id]
 
 
 TRACKIO = f"""

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from layout_logs import layout_log
 from small_logs import packed, ragged_log
 
 from clickexp import models
@@ -16,6 +17,7 @@ from clickexp.parameters import (
     Rows,
     Table,
 )
+from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.derivatives import Passes, linear_towers
 from clickexp.posteriors.information import prepared
 
@@ -39,7 +41,10 @@ def built(name):
     """A model with random numbers, posteriors of several widths among them."""
     model_class, towers = MODELS[name]
     wanted = {key: SIZES[key] for key in SIZES if name != "dctr" or key != "positions"}
-    model = model_class(**wanted, **towers, rngs=nnx.Rngs(0))
+    return randomized(model_class(**wanted, **towers, rngs=nnx.Rngs(0)))
+
+
+def randomized(model):
     rng = np.random.default_rng(1)
     for _, variable in nnx.iter_graph(model):
         if isinstance(variable, Table):
@@ -62,8 +67,28 @@ FEW = ("ubm", "trust bias")
     [name if name in FEW else pytest.param(name, marks=pytest.mark.nightly) for name in MODELS],
 )
 def test_sums_by_documents_are_those_by_directions(name):
-    """Of all numbers and rows, and of some of them."""
-    model, log = built(name), packed(ragged_log(300, RANKS, PAIRS), PAIRS)
+    check_sums(built(name), packed(ragged_log(300, RANKS, PAIRS), PAIRS))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        models.PositionBasedModel,
+        *(
+            pytest.param(each, marks=pytest.mark.nightly)
+            for each in (models.UserBrowsingModel, models.TrustBiasModel)
+        ),
+    ],
+)
+def test_so_are_those_of_layouts(kind):
+    dataset = layout_log(400)
+    sizes = {**SIZES, "query_doc_pairs": dataset.query_doc_pairs, "columns": dataset.columns}
+    model = kind(**sizes, **kind.with_layouts({}, ("device",)), rngs=nnx.Rngs(0))
+    check_sums(with_shared_cells(randomized(model)), dataset.train)
+
+
+def check_sums(model, log):
+    """Compares sums of all numbers and rows, and of some of them."""
     assert linear_towers(model)
     passes, state, data = prepared(model, log)
     others = Passes(passes.graphdef)

@@ -31,7 +31,9 @@ def written(tmp_path):
     for day, update in {
         "a": None,
         "b": update_of(tmp_path / "a", 1, -0.6, new_documents=7, moved=moved),
-        "c": update_of(tmp_path / "b", 2, -0.55, forgotten=0.25, changes=change),
+        "c": update_of(
+            tmp_path / "b", 2, -0.55, forgotten=0.25, changes=change, backward={"ll": -0.52}
+        ),
         "other": None,
     }.items():
         at = "abc".find(day)
@@ -56,6 +58,7 @@ def test_the_table_of_a_chain_has_likelihoods_before_and_after(tmp_path):
     assert columns["Run"] == ("a", "b", "c") and columns["Sessions"] == ("1,200",) * 3
     assert columns["ll before"] == ("", "-0.6000", "-0.5500")
     assert columns["ll"] == ("-0.5000", "-0.4900", "-0.4800")
+    assert columns["ll next"] == ("", "-0.5200", "")
     assert columns["e(3)"] == ("0.4000", "0.3900", "0.3800")
     assert columns["New"] == ("", "7", "0") and columns["Forgotten"] == ("", "0%", "25%")
     assert columns["Changed"] == ("", "", "examination")
@@ -74,6 +77,7 @@ def test_a_comparison_prints_and_draws_the_chain(tmp_path, capsys):
     axes = Figure().subplots(1, 3)
     for panel, one in zip(chain_panels(chain_of(runs["c"])), axes, strict=True):
         panel(one)
-    after, before = (line.get_ydata() for line in axes[0].lines)
+    after, before, later = (line.get_ydata() for line in axes[0].lines)
+    np.testing.assert_allclose(later, [np.nan, -0.52, np.nan])
     np.testing.assert_allclose(after, [-0.5, -0.49, -0.48])
     np.testing.assert_allclose(before, [np.nan, -0.6, -0.55])

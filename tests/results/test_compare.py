@@ -645,7 +645,9 @@ def test_a_configuration_that_refers_to_itself_is_skipped(tmp_path):
     write_run(tmp_path / "0")
     (write_run(tmp_path / "1") / "config.yaml").write_text("model: &m {of: *m}")
     runs, skipped = find_runs([tmp_path])
-    assert len(runs) == 1 and str(skipped[0]).endswith("1: its files are nested without end")
+    assert len(runs) == 1 and str(skipped[0]).endswith(
+        "1: its files are written with aliases, which may multiply without end"
+    )
 
 
 def test_one_run_is_one_run(tmp_path, capsys, drawn):

@@ -10,6 +10,7 @@ from matplotlib.font_manager import fontManager
 
 from clickexp.results.figures import fonts
 from clickexp.results.figures.drawing import draw, drawing
+from clickexp.results.figures.fonts import figure_text
 from clickexp.results.figures.panels import forest
 from clickexp.utils.escape import slug
 
@@ -23,10 +24,10 @@ def panels(name):
     """A name in each place that text has: legend, axes, ticks."""
 
     def curve(axes):
-        axes.plot([1, 2], [1, 2], label=name)
-        axes.set(xlabel=name, ylabel=f"Loss of\n{name}")
+        axes.plot([1, 2], [1, 2], label=figure_text(name))
+        axes.set(xlabel=figure_text(name), ylabel=f"Loss of\n{figure_text(name)}")
 
-    return [curve, lambda axes: forest([(name, 0, 0.1, 0.05, True)], name, True, axes)]
+    return [curve, lambda axes: forest([(name, 0, 0.1, 0.05, True)], figure_text(name), True, axes)]
 
 
 def texts(name):
@@ -36,36 +37,37 @@ def texts(name):
 
 
 @pytest.fixture(autouse=True)
-def unsaid(monkeypatch):
-    monkeypatch.setattr(fonts, "_said", set())
-    families = fonts._families
-    families.cache_clear()
+def fonts_of_the_machine(monkeypatch):
+    """Only those that Matplotlib brings, and nothing said yet."""
+    own = [entry for entry in fontManager.ttflist if entry.name.startswith("DejaVu")]
+    monkeypatch.setattr(fontManager, "ttflist", own)
+    cached = fonts.families, fonts._letters, fonts.figure_text
+    for function in cached:
+        function.cache_clear()
     yield
-    families.cache_clear()
+    for function in cached:
+        function.cache_clear()
 
 
 @pytest.mark.parametrize("name", [NAMES["Chinese"], NAMES["emoji"]])
-def test_without_a_font_a_figure_shows_a_slug_and_one_line_says_so(name, monkeypatch, caplog):
+def test_without_a_font_a_figure_shows_a_slug_and_one_line_says_so(name, caplog):
     """Warnings are errors in tests."""
-    monkeypatch.setattr(fonts, "_families", lambda missing: [])
     caplog.set_level(logging.INFO)
     drawing(panels(name))
     shown, _ = texts(name)
-    assert shown.count(slug(name)) == 4 and slug(f"Loss of\n{name}") in shown
-    assert not any(name in text for text in shown)
+    assert shown.count(slug(name)) == 5 and not any(name in text for text in shown)
     (line,) = caplog.messages
     assert slug(name) in line and name in line and "\n" not in line
 
 
-def test_letters_of_the_own_font_stay_and_no_other_is_looked_for(monkeypatch, caplog):
+def test_letters_of_the_own_font_stay(caplog):
     name = " ".join(OWN)
-    monkeypatch.setattr(fonts, "_families", lambda missing: pytest.fail("fonts are looked for"))
     shown, _ = texts(name)
     assert shown.count(name) == 5 and not caplog.messages
 
 
 @pytest.fixture
-def font(tmp_path, monkeypatch):
+def font(tmp_path):
     """A font of the machine, with the letters of each name, but for those of one."""
     letters = sorted(
         {letter for script, name in NAMES.items() for letter in name if script != "Thai"}
@@ -82,26 +84,21 @@ def font(tmp_path, monkeypatch):
     builder.setupGlyf(dict.fromkeys(names, pen.glyph()))
     builder.setupHorizontalMetrics(dict.fromkeys(names, (800, 100)))
     builder.setupHorizontalHeader(ascent=800, descent=-200)
-    builder.setupNameTable({"familyName": "All Letters Sans", "styleName": "Regular"})
+    builder.setupNameTable({"familyName": "Noto Sans CJK SC", "styleName": "Regular"})
     builder.setupOS2()
     builder.setupPost()
     builder.save(tmp_path / "all.ttf")
-    own = [
-        entry for entry in fontManager.ttflist if entry.name.startswith(("DejaVu", "Last Resort"))
-    ]
-    monkeypatch.setattr(fontManager, "ttflist", own)
     fontManager.addfont(tmp_path / "all.ttf")
 
 
 @pytest.mark.parametrize("scripts", [("Chinese", "Japanese"), ("emoji",), ("Thai",)])
 @pytest.mark.usefixtures("font")
 def test_letters_are_those_of_a_font_of_the_machine(scripts, caplog):
-    """Not of the font that has a box for every letter."""
     name = "".join(NAMES[script] for script in scripts)
     shown, svg = texts(name)
     if "Thai" in scripts:
-        assert shown.count(slug(name)) == 4 and len(caplog.messages) == 1
+        assert shown.count(slug(name)) == 5 and len(caplog.messages) == 1
         return
     assert shown.count(name) == 5 and not caplog.messages
-    assert "All Letters Sans" in svg and "Last Resort" not in svg
+    assert "Noto Sans CJK SC" in svg
     assert drawing(panels(name))._repr_png_().startswith(b"\x89PNG")

@@ -95,6 +95,15 @@ def test_every_number_arrives(tmp_path, rows, monkeypatch, form, transform):
         assert labels.tolist() == [rows["test"][i][0] for i in members]
 
 
+def test_features_may_be_chosen(folder, rows):
+    dataset = open_letor(folder, features=[WIDTH - 1, 0], transform="none", **FEW)
+    expected = [[features[-1], features[0]] for part in rows.values() for _, _, features in part]
+    np.testing.assert_allclose(dataset.train.features.values[1:], expected, rtol=1e-6, atol=1e-7)
+    assert dataset.notes["features"] == 2
+    with refuses(DataError, f"features has {WIDTH}", f"0 to {WIDTH - 1}"):
+        open_letor(folder, features=[0, WIDTH], **FEW)
+
+
 def test_a_perfect_user_clicks_the_best_documents_and_no_others(folder):
     dataset = open_letor(folder, **FEW, **CERTAIN)
     for part in (dataset.train, dataset.val, dataset.test):

@@ -151,33 +151,22 @@ def test_another_sweep_in_a_folder_overwrites_no_result_of_the_first(place):
 
 
 def test_an_interrupted_job_goes_on_where_its_sweep_is_repeated(launcher, place):
-    """Its half-written files go, and its checkpoint moves, from any sweep that no process works on."""
+    """Its checkpoint moves, from any sweep that no process works on."""
     place.does({2: "stop"})
     code, output = place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/a")
     assert code == 130 and "1 finished, 1 interrupted" in output and place.ran() == [1, 2]
     left = place.folder / "outputs/sweeps/a/1"
-    part = left / "checkpoint.npz.part"
-    part.touch()
     place.does({})
     sweep = [*launcher, "seed=1,2", "resume=true"]
     with locked(left.parent / LOCK):
         assert place.sweep(*sweep, "hydra.sweep.dir=outputs/sweeps/b")[0] == 0 and place.ran() == [
             2
         ]
-    assert (
-        part.exists()
-        and (left / "checkpoint.npz").exists()
-        and not (place.folder / "continued").exists()
-    )
+    assert (left / "checkpoint.npz").exists() and not (place.folder / "continued").exists()
     shutil.rmtree(place.folder / "outputs/sweeps/b")
     assert place.sweep(*sweep, "hydra.sweep.dir=outputs/sweeps/b")[0] == 0 and place.ran() == [2]
-    assert not part.exists() and (place.folder / "continued").read_text() == str(left)
+    assert (place.folder / "continued").read_text() == str(left)
     assert statuses(place.rows("outputs/sweeps/b")) == ["kept", "finished"]
-    part.touch()
-    assert (
-        place.sweep(*BASIC, "seed=3", "hydra.sweep.dir=outputs/sweeps/a")[0] == 0
-        and not part.exists()
-    )
 
 
 def test_a_sweep_continues_by_itself_only(place):
@@ -307,13 +296,9 @@ def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
             "clickexp: hydra.run.dir=out: another run is writing there"
         )
         assert output.count("\n") == 1 and content(out) == files
-    for name in ("checkpoint.npz", "test_sessions.parquet", "test_lists.parquet"):
-        (out / f"{name}.part").touch()
-    (out / "mine.part").touch()
     place.does({})
     assert place.ended("seed=1", "hydra.run.dir=out")[0] == 0
     assert (place.folder / "continued").read_text() == f"{place.folder}/out"
-    assert [file.name for file in out.glob("*.part")] == ["mine.part"]
     result = (out / "result.json").read_text()
     assert place.ran() == [1, 1]
     code, output = place.ended("seed=2", "hydra.run.dir=out")
@@ -342,31 +327,6 @@ def test_an_interrupted_run_of_another_configuration_is_kept(place):
         assert content(place.folder / "out") == files
     code, output = place.ended("seed=1", "hydra.run.dir=out", "trainer.epochs=6", "logger=console")
     assert code == 0 and (place.folder / "continued").exists(), output
-
-
-def test_what_interrupted_runs_left_half_written_goes_with_the_next_run(place, monkeypatch):
-    """Of the same outputs, not of a run that lives, and nothing but the files of runs."""
-    place.configure(run={"dir": "outputs/${oc.env:DAY}/run-${seed}"})
-    place.does({1: "stop", 2: "stop"})
-    dates = place.folder / "outputs"
-    folders = dates / "2026-11-20/run-1", dates / "2026-11-21/run-2"
-    for seed, folder in enumerate(folders, 1):
-        monkeypatch.setenv("DAY", folder.parent.name)
-        assert place.ended(f"seed={seed}")[0] == 130
-    other = dates / "2026-11-20/other"
-    other.mkdir()
-    parts = [folder / "checkpoint.npz.part" for folder in (*folders, other)] + [
-        folders[0] / "mine.part"
-    ]
-    for part in parts:
-        part.touch()
-    with locked(folders[1] / LOCK):
-        monkeypatch.setenv("DAY", "2026-11-22")
-        assert place.ended("seed=3")[0] == 0
-    assert [part.exists() for part in parts] == [False, True, True, True]
-    monkeypatch.setenv("DAY", "2026-11-21")
-    assert place.ended("seed=4")[0] == 0
-    assert [part.exists() for part in parts] == [False, False, True, True]
 
 
 def test_a_folder_that_cannot_be_made_ends_the_command_in_one_line(place):

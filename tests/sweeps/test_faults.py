@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -177,53 +176,6 @@ def test_a_named_folder_has_one_run_at_a_time(place):
     place.does({})
     assert place.ended("seed=1", "hydra.run.dir=out")[0] == 0
     assert (place.folder / "continued").read_text() == f"{place.folder}/out"
-
-
-def test_what_killed_runs_left_half_written_goes_with_the_next_run(place):
-    """Not of a run that lives."""
-    place.configure(run={"dir": "outputs/2026-11-20/run-${seed}"})
-    place.does({1: "hang", 2: "hang"})
-    folders = [place.folder / f"outputs/2026-11-20/run-{seed}" for seed in (1, 2)]
-    with place.start("seed=1") as killed, place.start("seed=2") as lives:
-        wait_until(lambda: all((folder / "checkpoint.npz").exists() for folder in folders))
-        killed.kill()
-        killed.wait()
-        parts = [folder / "checkpoint.npz.part" for folder in folders]
-        for part in parts:
-            part.touch()
-        place.does({})
-        assert place.ended("seed=3")[0] == 0
-        assert [part.exists() for part in parts] == [False, True]
-        lives.kill()
-    assert place.ended("seed=4")[0] == 0
-    assert [part.exists() for part in parts] == [False, False]
-
-
-def test_what_a_killed_job_left_half_written_goes_and_that_of_one_that_runs_stays(place):
-    """It goes when the job is repeated, in the folder of its sweep or in another."""
-    place.does({1: "hang", 2: "kill"})
-    parts = [place.folder / f"outputs/sweeps/a/{number}/checkpoint.npz.part" for number in (0, 1)]
-    with place.start("-m", *OURS, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/a") as first:
-        place.wait_for("outputs/sweeps/a/0/job.log")
-        wait_until(
-            lambda: "killed by SIGKILL" in read(place.folder / "outputs/sweeps/a/1/job.json")
-        )
-        for part in parts:
-            part.touch()
-        place.does({})
-        assert place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/b")[0] == 0
-        assert all(part.exists() for part in parts)
-        assert parts[0].with_suffix("").exists() and not (place.folder / "continued").exists()
-        first.terminate()
-        first.communicate(timeout=30)
-    shutil.rmtree(place.folder / "outputs/sweeps/b")
-    assert place.sweep(*BASIC, "seed=1,2", "hydra.sweep.dir=outputs/sweeps/b")[0] == 0
-    assert not any(part.exists() for part in parts)
-    parts[0].touch()
-    assert (
-        place.sweep(*BASIC, "seed=3", "hydra.sweep.dir=outputs/sweeps/a")[0] == 0
-        and not parts[0].exists()
-    )
 
 
 def test_a_killed_search_goes_on_and_prunes_what_falls_behind(place):

@@ -33,7 +33,7 @@ from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig, H
 from clickexp.training import Trainer, lazy_adagrad, natural_gradient
 from clickexp.training.checkpoint import read_parameters, save_model
 from clickexp.training.earlier import EarlierLogs, SharedPrior
-from clickexp.updates.growth import take_over
+from clickexp.updates.growth import Sizes, take_over
 from clickexp.utils import hosts
 
 PAIRS, RANKS, EPOCHS = 1001, 6, 3
@@ -85,7 +85,7 @@ def of_earlier_log(model):
     report = Trainer(epochs=2, batch_size=96, seed=0).train(first, log, log)
     with tempfile.TemporaryDirectory() as folder:
         save_model(first, Path(folder, "model.npz"))
-        take_over(model, read_parameters(Path(folder, "model.npz")), RANKS, 1.0)
+        take_over(model, read_parameters(Path(folder, "model.npz")), Sizes(RANKS), 1.0)
     names = tuple(f"examination/weight[{position}]" for position in range(1, RANKS + 1))
     prior = SharedPrior(
         names, np.ones(RANKS, bool), np.linspace(-0.1, -2, RANKS), 50 * np.eye(RANKS)

@@ -11,6 +11,8 @@ import clickexp
 from clickexp.cli.update import words_of
 from clickexp.errors import ConfigError, DataError
 from clickexp.export.export import export
+from clickexp.posteriors import shared
+from clickexp.posteriors.information import information
 from clickexp.runs.store import IDS, MODEL, SHARED
 from clickexp.training.loop import Loop
 from clickexp.updates.seen import Seen
@@ -99,6 +101,61 @@ def test_a_chain_says_what_it_is_of(first, second):
     assert update.until == max(each.until for each in origins)
     assert update.before["ll"] < 0 and not update.changes
     assert all(abs(each.deviations) > 1 and each.query for each in update.moved)
+
+
+def test_the_last_log_is_predicted_again(first, second, tmp_path):
+    """By the updated model, on the test sessions of the run before, whose ids it knows."""
+    backward = second.result.update.backward
+    ids = first.dataset.test.column("query_doc_ids")
+    clicks = first.dataset.test.column("clicks").astype(bool)
+    positions = np.broadcast_to(np.arange(1, RANKS + 1), ids.shape)
+    batch = {"query_doc_ids": ids, "positions": positions, "mask": np.ones(ids.shape, bool)}
+    log_clicks = np.asarray(second.model.predict_clicks(batch), np.float64)
+    ll = np.where(clicks, log_clicks, np.log1p(-np.exp(log_clicks))).mean()
+    assert backward["ll"] == pytest.approx(ll, abs=1e-5)
+    third = fitted(tmp_path / "day3", log_of(5, 14, 4), f"prior={second.folder}")
+    assert third.result.update.backward["ll"] < 0
+    (second.folder.with_suffix(".parquet")).rename(tmp_path / "moved.parquet")
+    try:
+        gone = fitted(tmp_path / "day4", log_of(6, 14, 5), f"prior={second.folder}")
+    finally:
+        (tmp_path / "moved.parquet").rename(second.folder.with_suffix(".parquet"))
+    assert gone.result.update.backward == {}
+
+
+def test_layouts_of_today_need_not_be_those_of_yesterday(tmp_path, monkeypatch):
+    """A day without one, and a day with a new one; what is known of each stays where it is."""
+    computed = []
+
+    def counted(*given):
+        computed.append(1)
+        return information(*given)
+
+    monkeypatch.setattr(shared, "information", counted)
+    columns = "+dataset.columns.device={dtype: int8, per: session}", "examination_by=[device]"
+    runs = []
+    for day, devices in enumerate([[0, 1, 2], [0, 1], [0, 1, 3]], 1):
+        log = log_of(day, 8, day)
+        device = np.resize(np.repeat(devices, 7), len(log))
+        words = [*columns, *(f"prior={run.folder}" for run in runs[-1:])]
+        log = log.with_columns(device=pl.Series(device, dtype=pl.Int8))
+        runs.append(fitted(tmp_path / f"day{day}", log, *words))
+        assert len(computed) == day
+    towers = [run.model.examination.terms["differences"] for run in runs]
+    assert [tower.cells.layouts for tower in towers] == [3, 3, 4]
+
+    def known(rows):
+        """What posteriors have beyond the precision of the prior, by layout and position."""
+        spreads = np.asarray(rows.values, np.float64)[:, 1].reshape(-1, RANKS + 1)
+        return np.exp(float(rows.prior.log_precision)) * np.expm1(-2 * spreads)
+
+    day1, day2, day3 = (known(tower.table.get_value()) for tower in towers)
+    assert (day1[:3, 1:] > 0.01).all()
+    np.testing.assert_allclose(day2[2], day1[2], rtol=1e-2)  # which the day does not show
+    kept = day3[2] > 0  # of those that tell something under the prior of now
+    np.testing.assert_allclose(day3[2][kept], day1[2][kept], rtol=1e-2)
+    assert kept.any() and (day3[3] > 0.01).any()
+    assert not day3[4].any() and not day2[3].any()  # of no layout that is known
 
 
 def test_two_days_know_more_than_one(first, second):
@@ -198,6 +255,32 @@ def test_a_changed_layout_is_noticed_and_its_prior_released(tmp_path):
     released, held = (run.result.propensity[-1].relative for run in (after, kept))
     assert abs(released - 0.9 / 0.4) < abs(held - 0.9 / 0.4)
     assert kept.result.update.changes == after.result.update.changes
+
+
+def test_a_changed_layout_of_a_device_is_noticed_and_what_it_knew_released(tmp_path):
+    """The second log turns examination around on one of two devices."""
+    columns = "+dataset.columns.device={dtype: int8, per: session}", "examination_by=[device]"
+    usual = (0.9, 0.6, 0.4, 0.3)
+    logs = []
+    for day, other in ((1, usual), (2, (0.4, 0.4, 0.8, 0.9))):
+        parts = []
+        for device, examination in enumerate((usual, other)):
+            part = pl.concat(
+                [log_of(day, 8, 10 * day + k + 5 * device, examination) for k in range(5)]
+            )
+            parts.append(part.with_columns(device=pl.lit(device, pl.Int8)))
+        order = np.random.default_rng(day).permutation(2 * len(parts[0]))
+        logs.append(pl.concat(parts)[order])
+    before = fitted(tmp_path / "day1", logs[0], *columns)
+    after = fitted(tmp_path / "day2", logs[1], *columns, f"prior={before.folder}")
+    (change,) = after.result.update.changes
+    assert change.parameter == "examination" and set(change.positions) & {3, 4}
+    ratios = {
+        each.layout["device"]: each.relative
+        for each in after.result.propensity
+        if each.position == RANKS
+    }
+    assert ratios["1"] / ratios["0"] == pytest.approx(0.9 / 0.3, rel=0.35)
 
 
 def test_an_update_that_is_killed_continues_to_the_same_bits(first, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from clickexp.posteriors.rows import newton_refined
 from clickexp.training import Trainer
 from clickexp.training.checkpoint import read_parameters, save_model
 from clickexp.training.earlier import EarlierLogs
-from clickexp.updates.growth import take_over
+from clickexp.updates.growth import Sizes, take_over
 
 pytestmark = pytest.mark.nightly
 
@@ -59,7 +59,7 @@ def test_two_halves_of_a_log_know_what_the_whole_does(tmp_path):
     model = newton_refined(model, row_tables(model), first)
     save_model(model, tmp_path / "model.npz")
     later = DocumentCTRModel(DOCUMENTS, TOWER, rngs=nnx.Rngs(0))
-    take_over(later, read_parameters(tmp_path / "model.npz"), RANKS, 1.0)
+    take_over(later, read_parameters(tmp_path / "model.npz"), Sizes(RANKS), 1.0)
     trainer = Trainer(seed=0, earlier=EarlierLogs(report.documents))
     counted = trainer.train(later, second, second).documents
     later = newton_refined(later, row_tables(later), second)

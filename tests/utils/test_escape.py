@@ -13,11 +13,12 @@ from matplotlib import mathtext
 from matplotlib.figure import Figure
 
 from clickexp.errors import UserError
+from clickexp.results.figures import fonts
+from clickexp.results.figures.fonts import figure_text
 from clickexp.utils.escape import (
     cleaned,
     csv_cell,
     csv_text,
-    figure_text,
     latex,
     markdown,
     printable,
@@ -162,7 +163,10 @@ def test_a_figure_shows_the_text_itself(monkeypatch):
         label = axes.set_ylabel(figure_text(text))
         axes.plot([1], [1], label=figure_text(text or "x"))
         shown, is_math = label._preprocess_math(label.get_text())
-        assert not is_math and shown.strip() == printable(text).strip(), text
+        has_letters = fonts._letters().issuperset(map(ord, printable(text)))
+        assert not is_math and shown.strip() == (
+            printable(text).strip() if has_letters else slug(text)
+        )
         assert len(axes.get_legend_handles_labels()[1]) == 1
         if not text.isascii():  # the font does not have other letters
             axes.remove()

@@ -1,4 +1,4 @@
-"""What is decided of the rows of a log when all have been read."""
+"""Decisions about the rows of a log when all have been read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What readers of tables take columns for, and the option `columns`, which names and declares them."""
+"""Fields that readers of tables take columns for, and the option `columns`, which names and declares them."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ class Field(NamedTuple):
 
     @property
     def missing(self) -> float | None:
-        """What replaces values that a file lacks."""
+        """Value in place of those that a file lacks."""
         return self.fill
 
 
@@ -109,8 +109,8 @@ class ValueForms(NamedTuple):
         for word, number in grades.items():
             is_number = isinstance(number, int | float) and math.isfinite(number)
             if not isinstance(word, str) or not is_number:
-                given = f"grades has {word!r}: {number!r}"
-                raise DataError(f"{given}. Give numbers of words, as 'grades={{bad: 0, good: 1}}'.")
+                what = f"grades has {word!r}: {number!r}"
+                raise DataError(f"{what}. Give numbers of words, as 'grades={{bad: 0, good: 1}}'.")
             words[word.strip().lower()] = float(number)
         column = COLUMNS["labels"]
         return replace(column, words=words, rule=f"{column.rule}{_GRADES}")
@@ -163,12 +163,12 @@ def _declared(key: str, options: Mapping[str, Any]) -> Column:
 def _check_known(columns: Mapping[str, Any], names: Mapping[str, Any]) -> None:
     """DataError for a key that names no column of the reader."""
     unknown = [key for key in columns if key not in names]
-    if made := [key for key in unknown if key in MADE]:
-        key, own = made[0], f"columns.my_{made[0]}"
+    if derived := [key for key in unknown if key in MADE]:
+        key, other = derived[0], f"columns.my_{derived[0]}"
         raise DataError(
             f"columns.{key}: {key} is made of the log, and names no column. To leave out documents that users did not "
             f"see, name their column by columns.seen={columns[key]}; for models to read it, give it another key: "
-            f"{own}={{dtype: bool, per: document, name: {columns[key]}}}."
+            f"{other}={{dtype: bool, per: document, name: {columns[key]}}}."
         )
     if unknown:
         raise DataError(

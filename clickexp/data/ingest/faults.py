@@ -13,7 +13,7 @@ from clickexp.errors import FaultyLogError
 from clickexp.utils.bounds import OneOf
 
 Invalid = Annotated[str, OneOf("error", "drop")]
-"""What becomes of rows with faults: they are an error when all have been read, or they are left out and counted."""
+"""The treatment of rows with faults: they are an error when all have been read, or they are left out and counted."""
 
 _NOTHING_LEFT = "No list is without a fault, so that dropping them leaves nothing."
 _MOST = (
@@ -74,7 +74,7 @@ class _Kind:
         return f" ({self.count:,} {self.unit}, next {location.unit} {places})"
 
     def what(self) -> str:
-        """What the rows hold: "rank holds 'top', 'low'"."""
+        """The values that rows hold: "rank holds 'top', 'low'"."""
         first, *others = self.found
         shared = " holds "
         head, holds, _ = first.partition(shared)

@@ -161,18 +161,18 @@ class FeatureColumns:
 
     def _numbered(self, name: str, values: pl.Series, location: SourceLocation) -> np.ndarray:
         table, names = self._ids.setdefault(name, IdTable()), self._names.setdefault(name, [])
-        known = values.is_not_null() & (values.cast(pl.String) != "")
-        given = values.filter(known)
-        ids = table.ids(keys_of(given))
+        is_category = values.is_not_null() & (values.cast(pl.String) != "")
+        categories = values.filter(is_category)
+        ids = table.ids(keys_of(categories))
         new = ids > len(names)
         if new.any():
             _, first = np.unique(ids[new], return_index=True)
-            names += given.filter(new)[first].to_list()
+            names += categories.filter(new)[first].to_list()
         if len(names) > _MOST_NAMES:
             what = f"{name} has more than {_MOST_NAMES:,} categories"
             raise location.error(what, "number them from 0, and declare the column as int32")
         numbers = np.zeros(len(values), np.int32)
-        numbers[known.to_numpy()] = ids
+        numbers[is_category.to_numpy()] = ids
         return numbers
 
 

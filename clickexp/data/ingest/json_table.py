@@ -75,20 +75,20 @@ class JsonTable(TypedTable):
             values = {}
             for key, leaf in columns.items():
                 name = ".".join((leaf.column, *leaf.fields))
-                found = self._leaf(name, schema)
-                if found is None:
+                present = self._leaf(name, schema)
+                if present is None:
                     values[key] = pl.repeat(None, len(frame), eager=True, dtype=pl.Null)
                     continue
-                self._check_kind(key, self._checked(key, found.type), location)
-                values[key] = self._converted(key, found.of(frame[leaf.column]))
+                self._check_kind(key, self._checked(key, present.type), location)
+                values[key] = self._converted(key, present.of(frame[leaf.column]))
             yield Batch(values, location, done)
 
     def _check_kind(self, key: str, kind: str, location: SourceLocation) -> None:
-        known = self.layout[key]
-        if "nothing" in (kind, known):
-            self.layout[key] = known if kind == "nothing" else kind
-        elif kind != known:
-            what = f"{key} holds {kind} from here on, and {known} above"
+        above = self.layout[key]
+        if "nothing" in (kind, above):
+            self.layout[key] = above if kind == "nothing" else kind
+        elif kind != above:
+            what = f"{key} holds {kind} from here on, and {above} above"
             raise location.error(what, "write all values of a key alike", 0)
 
 
@@ -97,7 +97,7 @@ def _arrow(dtype: pl.DataType) -> pa.DataType:
     if isinstance(dtype, pl.List):
         return pa.large_list(_arrow(cast("pl.DataType", dtype.inner)))
     if isinstance(dtype, pl.Struct):
-        fields = {each.name: _arrow(cast("pl.DataType", each.dtype)) for each in dtype.fields}
+        fields = {inner.name: _arrow(cast("pl.DataType", inner.dtype)) for inner in dtype.fields}
         return pa.struct(fields)
     return _SIMPLE.get(dtype.base_type(), pa.int64())
 

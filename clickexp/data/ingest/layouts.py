@@ -16,7 +16,7 @@ def _names(*words: str, endings: tuple[str, ...] = _IDS) -> tuple[str, ...]:
 
 
 _VISITS = (*_names("session", "sess", "visit"), "sid")
-"""What may hold several pages of a user, or be one page."""
+"""Names of what may hold several pages of a user, or be one page."""
 _PAGES = (
     *_names("pageview", "resultpage", "serp", "request"),
     *("pageid", "pagekey", "searchid", "searchkey", "listid", "pv", "pvid"),
@@ -72,7 +72,7 @@ class _Pattern(NamedTuple):
 
     def find(self, columns: Mapping[str, Kind]) -> dict[str, str]:
         """Returns the names of the columns of a table by key, where there is one likely name."""
-        found = {}
+        by_key = {}
         for key, names in self.names.items():
             is_list = key in self.in_lists
             fitting = {name for name, kind in columns.items() if kind.is_list == is_list}
@@ -82,16 +82,16 @@ class _Pattern(NamedTuple):
             called |= {_squeezed(name): name for name in fitting}
             likely = [called[name] for name in names if name in called]
             if key in fitting:
-                found[key] = key
+                by_key[key] = key
             elif likely:
-                found[key] = likely[0]
-        if found.get("search_session") == found.get("session"):
-            found.pop("search_session", None)
-        return found
+                by_key[key] = likely[0]
+        if by_key.get("search_session") == by_key.get("session"):
+            by_key.pop("search_session", None)
+        return by_key
 
-    def fits(self, found: Mapping[str, str]) -> bool:
+    def fits(self, by_key: Mapping[str, str]) -> bool:
         """Returns whether there are all columns that the format needs."""
-        return all(key in found for key in self.names if key not in self.optional)
+        return all(key in by_key for key in self.names if key not in self.optional)
 
 
 _OF_ROWS = {"query": _QUERIES, "document": _names(*_DOCUMENTS), "rank": _RANKS, "click": _CLICKS}
@@ -165,9 +165,9 @@ def guess(columns: Mapping[str, Kind]) -> Layout | None:
         columns: The kind of each column by its name.
     """
     for pattern in _PATTERNS:
-        found = pattern.find(columns)
-        if pattern.fits(found):
-            return Layout(pattern.format, found, _options(pattern.format, found, columns))
+        by_key = pattern.find(columns)
+        if pattern.fits(by_key):
+            return Layout(pattern.format, by_key, _options(pattern.format, by_key, columns))
     if {"query_doc_ids", "clicks"} <= columns.keys():  # no lists, which the reader says
         return Layout("lists", {}, {})
     return None
@@ -175,7 +175,7 @@ def guess(columns: Mapping[str, Kind]) -> Layout | None:
 
 def guessed_columns(format: str, columns: Mapping[str, Kind]) -> dict[str, str]:
     """Returns the names of the columns of a table for the keys of a format, where there is one likely name."""
-    return next((each.find(columns) for each in _PATTERNS if each.format == format), {})
+    return next((pattern.find(columns) for pattern in _PATTERNS if pattern.format == format), {})
 
 
 def likeliest(columns: Mapping[str, Kind]) -> dict[str, str]:
@@ -185,10 +185,10 @@ def likeliest(columns: Mapping[str, Kind]) -> dict[str, str]:
         columns: The kind of each column by its name.
     """
     tried = [(each, each.find(columns)) for each in _PATTERNS[1:]]
-    pattern, found = max(tried, key=lambda each: len(each[1]))
+    pattern, by_key = max(tried, key=lambda each: len(each[1]))
     needed = {*pattern.names} - {*pattern.optional} | {"query"}
-    lacking = [key for key in pattern.names if key in needed - {*found}]
-    stated = {key: name for key, name in found.items() if key != name}
+    lacking = [key for key in pattern.names if key in needed - {*by_key}]
+    stated = {key: name for key, name in by_key.items() if key != name}
     stated |= dict.fromkeys(lacking, "NAME")
     return {"format": pattern.format, **{f"columns.{key}": name for key, name in stated.items()}}
 
@@ -200,13 +200,13 @@ def needed(format: str) -> str:
     return ", ".join(f"{key} (optional)" if key in pattern.optional else key for key in keys)
 
 
-def _options(format: str, found: Mapping[str, str], columns: Mapping[str, Kind]) -> dict[str, str]:
-    options = {f"columns.{key}": name for key, name in found.items() if name != key}
-    if format == "impressions" and "session" not in found:
+def _options(format: str, by_key: Mapping[str, str], columns: Mapping[str, Kind]) -> dict[str, str]:
+    options = {f"columns.{key}": name for key, name in by_key.items() if name != key}
+    if format == "impressions" and "session" not in by_key:
         options["columns.session"] = "null"  # each row of the file is one
-    has_query = "query" in found or "query_id" in found
+    has_query = "query" in by_key or "query_id" in by_key
     pair_key = "query_document" if has_query else "document"
     if format == "lists":
-        numbered = columns[found["query_doc_ids"]].is_text
+        numbered = columns[by_key["query_doc_ids"]].is_text
         return options | ({"pair_key": pair_key} if numbered else {})
     return options if has_query else {**options, "pair_key": pair_key}

@@ -278,7 +278,7 @@ def _numbers(text: pl.Series, field: Column | Field) -> pl.Series:
 
 
 def _fill(missing: float) -> float:
-    """What replaces missing values, as an integer where it is one."""
+    """The value in place of missing ones, as an integer where it is one."""
     return int(missing) if missing == missing // 1 else missing
 
 
@@ -322,9 +322,11 @@ def list_lengths(
         sizes[name] = values.list.len().fill_null(0).to_numpy().astype(np.int64)
         refused |= missing.to_numpy()
     (first, lengths), *others = sizes.items()
-    for name, found in others:
-        rows = np.flatnonzero((found != lengths) & ~refused)
-        what = [f"{name} has length {found[row]}, {first} has {lengths[row]}" for row in rows]
+    for name, other_lengths in others:
+        rows = np.flatnonzero((other_lengths != lengths) & ~refused)
+        what = [
+            f"{name} has length {other_lengths[row]}, {first} has {lengths[row]}" for row in rows
+        ]
         remedy = "the lists of a row have one length: mend or drop the row"
         location.refuse(rows, what.__getitem__, remedy, "differing_lengths")
         refused[rows] = True

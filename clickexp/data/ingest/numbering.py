@@ -12,7 +12,7 @@ from clickexp.data.names import NamesWriter, keys_of, second_keys_of
 from clickexp.errors import DataError
 
 PAIR_KEYS = ("query_document", "document")
-"""What has a row in the tables: a document under a query, or a document."""
+"""Things with a row in the tables: a document under a query, or a document."""
 
 
 class PairIds:
@@ -44,7 +44,7 @@ class PairIds:
 
     @property
     def tables(self) -> dict[str, IdTable]:
-        """What numbers packed columns, by column."""
+        """Tables that number packed columns, by column."""
         queries = {} if self._own else {"query_ids": self._queries}
         return {"query_doc_ids": self._rows, **queries}
 

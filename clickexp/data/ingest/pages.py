@@ -18,15 +18,15 @@ Rows = pl.DataFrame
 those below; once sessions are whole `page`, the number of its session here."""
 
 SOUND, LEAVES_GAP, SPOILS_PAGE = 0, 1, 2
-"""What a row is: as it should be; faulty and not clicked, so that its rank may stay empty, as where an advertisement is
-not logged; or faulty and perhaps clicked, so that nobody knows what its user did."""
+"""States of a row: sound; faulty and not clicked, so that its rank may stay empty, as where an advertisement is not
+logged; or faulty and perhaps clicked, so that nobody knows what its user did."""
 
 PAGES = "pages"
 """The table of a log that numbers its result pages."""
 _GATHERED = 1 << 13
 """Sessions whose rows memory holds at a time where those of a session lie apart."""
 _COMPARED = ("session", "document", "rank", "click", "place", "state", "page")
-"""What rows of a document have that is the same, or may differ."""
+"""Fields of rows of a document that are the same, or may differ."""
 
 
 class ApartError(Exception):
@@ -73,11 +73,11 @@ def gathered(
         )
         seen += len(rows)
         bucket = number // _GATHERED
-        for each in np.unique(bucket).tolist():
-            spool = spools.setdefault(each, Spool[Rows](scratch / f"sessions-{each}"))
-            spool.append(rows.filter(pl.Series(bucket == each)))
-    for each in sorted(spools):
-        rows = pl.concat([*spools[each]]).sort("number", maintain_order=True)
+        for place in np.unique(bucket).tolist():
+            spool = spools.setdefault(place, Spool[Rows](scratch / f"sessions-{place}"))
+            spool.append(rows.filter(pl.Series(bucket == place)))
+    for place in sorted(spools):
+        rows = pl.concat([*spools[place]]).sort("number", maintain_order=True)
         reach = rows.group_by("number").agg(
             pl.len(), (pl.col("at").max() - pl.col("at").min() + 1).alias("reach")
         )
@@ -188,11 +188,11 @@ class Pages:
             return []
         bad_rows = rows.filter(bad).unique("page", keep="first", maintain_order=True)
         place = bad_rows["place"].to_numpy()
-        for each in dict.fromkeys((place >> 32).tolist()):
-            chosen = np.flatnonzero(place >> 32 == each)
+        for source in dict.fromkeys((place >> 32).tolist()):
+            chosen = np.flatnonzero(place >> 32 == source)
             self._faults.add(
                 kind,
-                self._locations[each],
+                self._locations[source],
                 place[chosen] & 0xFFFFFFFF,
                 lambda number, chosen=chosen: what.format(
                     **bad_rows.row(int(chosen[number]), named=True)

@@ -1,4 +1,4 @@
-"""What users saw of lists: documents that were seen, and positions from 1."""
+"""The part of lists that users saw: documents that were seen, and positions from 1."""
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class FirstRankCheck:
 
     @property
     def options(self) -> dict[str, str]:
-        """What to set: `first_rank` where 0 is there half as often as 1 or more, else nothing."""
+        """Options to set: `first_rank` where 0 is there half as often as 1 or more, else nothing."""
         is_from_zero = self._first_rank == 1 and 0 < self._ones <= 2 * self._zeros
         return {"first_rank": "0"} if is_from_zero else {}
 
@@ -75,9 +75,9 @@ def check_seen(lists: Lists, location: SourceLocation) -> None:
     """Raises a DataError where values are no truth values, or a document was clicked and not seen."""
     if "seen" not in lists.documents:
         return
-    given, clicks = np.asarray(lists.documents["seen"]), np.asarray(lists.documents["clicks"])
-    location.reject((given != 0) & (given != 1), given, "seen", SEEN.rule, lists.lengths)
-    location.reject((given == 0) & (clicks != 0), given, "seen", CONTRADICTION, lists.lengths)
+    seen, clicks = np.asarray(lists.documents["seen"]), np.asarray(lists.documents["clicks"])
+    location.reject((seen != 0) & (seen != 1), seen, "seen", SEEN.rule, lists.lengths)
+    location.reject((seen == 0) & (clicks != 0), seen, "seen", CONTRADICTION, lists.lengths)
 
 
 def seen_alone(lists: Lists, log: LogWriter) -> Lists:
@@ -88,9 +88,9 @@ def seen_alone(lists: Lists, log: LogWriter) -> Lists:
     if "seen" not in lists.documents:
         return lists
     documents = dict(lists.documents)
-    given = np.asarray(documents.pop("seen"))
+    seen = np.asarray(documents.pop("seen"))
     documents.setdefault("positions", lists.places)
-    left = Lists(lists.lengths, documents, lists.sessions).where(given != 0)
-    log.note(NOT_SEEN, len(given) - left.lengths.sum())
+    left = Lists(lists.lengths, documents, lists.sessions).where(seen != 0)
+    log.note(NOT_SEEN, len(seen) - left.lengths.sum())
     log.note("lists_of_which_nothing_was_seen", ((left.lengths == 0) & (lists.lengths > 0)).sum())
     return left.without_empty(lists.lengths > 0)

@@ -63,9 +63,9 @@ class TextForm(NamedTuple):
         """DataError for a separator, an encoding or a mark of fractions that there is not."""
         if self.decimal not in (None, ",", "."):
             raise DataError(f"decimal is {self.decimal!r}. Give ',' or '.', or null for both.")
-        given = self.separator
-        if given not in (None, r"\t") and (len(given) != 1 or not given.isascii()):
-            raise DataError(f"separator is {given!r}. It must be one ASCII character, or null.")
+        separator = self.separator
+        if separator not in (None, r"\t") and (len(separator) != 1 or not separator.isascii()):
+            raise DataError(f"separator is {separator!r}. It must be one ASCII character, or null.")
         try:
             codecs.lookup(self.encoding or "utf-8")
         except LookupError as error:
@@ -421,7 +421,11 @@ def _names_in(name: str, kind: pa.DataType) -> list[str]:
     inner = kind.value_type if is_any(kind, _LISTS) else kind
     if not pa.types.is_struct(inner):
         return [name]
-    return [each for field in inner for each in _names_in(f"{name}.{field.name}", field.type)]
+    return [
+        inner_name
+        for field in inner
+        for inner_name in _names_in(f"{name}.{field.name}", field.type)
+    ]
 
 
 def _remedy(present: Sequence[str]) -> str | None:
@@ -434,7 +438,7 @@ def _remedy(present: Sequence[str]) -> str | None:
 
 
 def _nearest(name: str, free: Iterable[str]) -> str | None:
-    lower = {each.lower(): each for each in free}
+    lower = {other.lower(): other for other in free}
     near = difflib.get_close_matches(name.lower(), lower, 1, cutoff=_NEAR)
     return lower[near[0]] if near else None
 

@@ -34,7 +34,7 @@ _NO_TABLES = {
     b"\x04\x22\x4d\x18": ("is compressed by lz4", "end its name in .lz4"),
     b"\xfd7zXZ": ("is compressed by xz", "compress it by gzip or zstd"),
 }
-"""What other files begin with, what they are, and the remedy."""
+"""First bytes of other files, their kinds, and the remedy."""
 _WORD = r"""[^\[\](){}<>,;'"\s]+"""
 _WORD_WITH_COMMA = r"""[^\[\](){}<>;'"\s]+"""
 _GAPS = ["null", "None", "nan", "NaN", "NA"]
@@ -67,8 +67,8 @@ class TextTable(SourceTable):
     def _open(self) -> tuple[pa.Schema, int]:
         self._encoding, self._skipped = None, 0
         self.text.check()
-        given = self.text.separator
-        given = "\t" if given == r"\t" else given
+        separator = self.text.separator
+        separator = "\t" if separator == r"\t" else separator
         with opened(self.file) as stream:
             start, size = stream.content.read(_START_BYTES), stream.size
         for sign, (what, remedy) in _NO_TABLES.items():
@@ -81,7 +81,7 @@ class TextTable(SourceTable):
         if lines and lines[0].lower().startswith(_SEPARATOR_LINE):
             stated, self._skipped, lines = lines[0][len(_SEPARATOR_LINE) :][:1], 1, lines[1:]
         first = lines[0] if lines else ""
-        self.separator = given or stated or self._found_separator(first)
+        self.separator = separator or stated or self._found_separator(first)
         self.names = self._header(first)
         return pa.schema([(name, pa.string()) for name in self.names]), size
 
@@ -239,7 +239,9 @@ def _is_no_json(cell: str) -> bool:
     try:
         vectors = json.loads(cell)
         return not all(
-            number is None or type(number) in (int, float) for each in vectors for number in each
+            number is None or type(number) in (int, float)
+            for vector in vectors
+            for number in vector
         )
     except (ValueError, TypeError):
         return True

@@ -54,6 +54,7 @@ def _counted(file: pq.ParquetFile, column: str) -> tuple[int, int, list[list[str
                 .filter(pl.col("name").list.len() > 1)
             )
             examples += [
-                each[:2] for each in several["name"].head(_EXAMPLES - len(examples)).to_list()
+                spellings[:2]
+                for spellings in several["name"].head(_EXAMPLES - len(examples)).to_list()
             ]
     return len(names), len(left), examples

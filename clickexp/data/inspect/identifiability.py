@@ -160,7 +160,7 @@ def identifiability(
         enough: Number of sessions whose links suffice if they link all positions already; None: all.
         cells: Layouts whose positions count as different ones; None for positions alone.
     """
-    own, sessions = sessions, sessions if cells is None else cells.view(sessions)
+    by_position, sessions = sessions, sessions if cells is None else cells.view(sessions)
     shown = sessions.by_position.shown
     positions = np.flatnonzero(shown)
     node_of = np.cumsum(shown > 0) - 1
@@ -181,7 +181,7 @@ def identifiability(
         shown[positions],
         links,
         tuple(tuple(positions[group].tolist()) for group in groups),
-        _movement(own.slice(0, min(own.count, _MOVING_SESSIONS))),
+        _movement(by_position.slice(0, min(by_position.count, _MOVING_SESSIONS))),
         cells,
     )
 

@@ -35,7 +35,7 @@ _TO_CONVERT = {
         "events, as metarank has them: rankings, and clicks in lines of their own"
     ),
 }
-"""What the first line of JSON lines indicates that no format reads."""
+"""Layouts of JSON lines that no format reads, by what their first line shows."""
 
 
 class Detected(NamedTuple):
@@ -71,7 +71,7 @@ def detect(
     Raises:
         DataError: The files do not show it. It names the formats with the columns that each needs.
     """
-    names = [path.name, *(each.name for each in path.iterdir())] if path.is_dir() else [path.name]
+    names = [path.name, *(other.name for other in path.iterdir())] if path.is_dir() else [path.name]
     for name, format in _BY_NAME.items():
         if name in names:
             return Detected(format, {}, f"layout: format={format}, since there is {name}")
@@ -96,7 +96,7 @@ def detect(
     layout = guess(kinds)
     if layout is None:
         _check_rows_without_pages(path, kinds)
-        tables = "; ".join(f"format={each} has {ROWS[each]}: {needed(each)}" for each in ROWS)
+        tables = "; ".join(f"format={other} has {ROWS[other]}: {needed(other)}" for other in ROWS)
         raise DataError(
             f"{path}: the columns {', '.join(kinds)} do not show the layout. {tables}. Name those that are called "
             "otherwise.",
@@ -111,10 +111,10 @@ def detect(
 
 def _check_rows_without_pages(path: Path, kinds: Mapping[str, Kind]) -> None:
     """DataError for rows of documents shown that do not say which of them are one page."""
-    found = guessed_columns("impressions", kinds)
-    if not found.keys() >= {"document", "rank", "click"}:
+    names = guessed_columns("impressions", kinds)
+    if not names.keys() >= {"document", "rank", "click"}:
         return
-    alone = "columns.session=null" if "query" in found else "columns.session=null pair_key=document"
+    alone = "columns.session=null" if "query" in names else "columns.session=null pair_key=document"
     raise DataError(
         f"{path}: {ROWS['impressions']}, but no column among {', '.join(kinds)} is called as result pages are. "
         f"Name it; where each row is a page alone, as in logs of bandits, set {alone}.",

@@ -51,18 +51,18 @@ def groupings(sessions: Sessions) -> list[Grouping]:
     Args:
         sessions: The training sessions, whose values and lengths make the groups.
     """
-    found: list[Grouping | None] = []
+    ways: list[Grouping | None] = []
     lengths = np.bincount(
         np.concatenate([chunk["lengths"] for chunk in sessions.chunks()]), minlength=2
     )
     if np.count_nonzero(lengths) > 1:
-        found.append(_by_length(lengths))
+        ways.append(_by_length(lengths))
     for name, column in sessions.schema.items():
         is_number = np.dtype(column.dtype).kind in "biu" and not column.shape
         is_own = name in sessions.columns and name not in COLUMNS
         if is_number and is_own and not column.per_document:
-            found.append(_by_value(sessions, name))
-    return [grouping for grouping in found if grouping is not None]
+            ways.append(_by_value(sessions, name))
+    return [grouping for grouping in ways if grouping is not None]
 
 
 def _by_length(lengths: np.ndarray) -> Grouping:
@@ -88,23 +88,23 @@ def _by_length(lengths: np.ndarray) -> Grouping:
 
 def _by_value(sessions: Sessions, name: str) -> Grouping | None:
     """Groups by the values of a column; None where these are one or many."""
-    found = np.zeros(0, np.int64)
+    numbers = np.zeros(0, np.int64)
     for chunk in sessions.chunks():
-        found = np.union1d(found, chunk[name].astype(np.int64))
-        if len(found) > _MOST_VALUES:
+        numbers = np.union1d(numbers, chunk[name].astype(np.int64))
+        if len(numbers) > _MOST_VALUES:
             return None
-    if len(found) < 2:
+    if len(numbers) < 2:
         return None
 
     def of(chunk: Chunk) -> np.ndarray:
-        place = np.minimum(np.searchsorted(found, chunk[name]), len(found) - 1)
-        return np.where(found[place] == chunk[name], place, -1)
+        place = np.minimum(np.searchsorted(numbers, chunk[name]), len(numbers) - 1)
+        return np.where(numbers[place] == chunk[name], place, -1)
 
     column = sessions.derived.get(name)
     if isinstance(column, Recoded):
         called = numbered_names(column.categories)
-        return Grouping(name, tuple(called[number] for number in found), of)
-    return Grouping(name, tuple(map(str, found.tolist())), of)
+        return Grouping(name, tuple(called[number] for number in numbers), of)
+    return Grouping(name, tuple(map(str, numbers.tolist())), of)
 
 
 def rates_by_group(
@@ -177,10 +177,10 @@ def difference(
             continue
         shares, weights = share[of_row][:, kept], weight[of_row][:, None]
         residual = clicks[of_row][:, kept].sum(axis=0) - expected[kept]
-        own = (shares * weights).sum(axis=0)
-        covariance = np.diag(own) - shares.T @ (shares * weights)
+        within = (shares * weights).sum(axis=0)
+        covariance = np.diag(within) - shares.T @ (shares * weights)
         chi_square += float(residual @ np.linalg.pinv(covariance, rcond=_ROUNDING) @ residual)
-        degrees += int(np.linalg.matrix_rank(covariance, tol=_ROUNDING * own.max()))
+        degrees += int(np.linalg.matrix_rank(covariance, tol=_ROUNDING * within.max()))
         events += float(expected[kept].sum())
     excess = max(chi_square - degrees, 0.0) / max(events, 1.0)
     return Difference(chi_square, max(degrees, 0), math.sqrt(excess))
@@ -211,11 +211,11 @@ def _strata(
     groups, keys, positions, group, clicks = len(grouping.values), [], [], [], []
     for chunk in chunks:
         of_view = chunk if view is None else next(view)
-        known = np.broadcast_to(grouping.of(chunk)[:, None], chunk.shown.shape)[chunk.shown]
-        kept = known >= 0
+        number = np.broadcast_to(grouping.of(chunk)[:, None], chunk.shown.shape)[chunk.shown]
+        kept = number >= 0
         keys.append(chunk.of_documents("query_doc_ids")[kept].astype(np.int64))
         positions.append(of_view.of_documents("positions")[kept].astype(np.int64))
-        group.append(known[kept])
+        group.append(number[kept])
         clicks.append(chunk.of_documents("clicks")[kept])
     at, of_group = np.concatenate(positions), np.concatenate(group)
     width = int(at.max(initial=0)) + 1
@@ -238,20 +238,22 @@ def layout_doubts(
         sampled: Chooses the sessions that are looked at.
         cells: Layouts whose examination a model has apart, within which others are compared.
     """
-    train, known = dataset.train, () if cells is None else cells.names
+    train, columns = dataset.train, () if cells is None else cells.names
     tested: list[tuple[Grouping, Difference]] = []
     for grouping in groupings(train):
-        if grouping.name not in known:
+        if grouping.name not in columns:
             view = None if cells is None else sampled(cells.view(train))
             tested.append((grouping, difference(sampled(train), grouping, view)))
-    found = {
-        grouping.name: _doubt(grouping, each, known)
+    messages = {
+        grouping.name: _doubt(grouping, each, columns)
         for grouping, each in tested
         if each.p_value < LEVEL / len(tested) and each.relative > _MATERIAL
     }
-    if found.keys() - {LENGTH}:  # layouts that a column names often have lists of their own lengths
-        found.pop(LENGTH, None)
-    return found
+    if messages.keys() - {
+        LENGTH
+    }:  # layouts that a column names often have lists of their own lengths
+        messages.pop(LENGTH, None)
+    return messages
 
 
 def _doubt(grouping: Grouping, found: Difference, known: Collection[str]) -> str:
@@ -271,11 +273,11 @@ def _doubt(grouping: Grouping, found: Difference, known: Collection[str]) -> str
 
 def click_rates(sessions: Sessions, chosen: Sequence[Grouping]) -> dict[str, Mapping[str, dict]]:
     """Returns documents shown and clicks by rank, by grouping and group, as JSON holds them."""
-    found: dict[str, Mapping[str, dict]] = {}
+    rates: dict[str, Mapping[str, dict]] = {}
     for grouping in chosen:
         shown, clicks = rates_by_group(sessions, grouping)
-        found[grouping.name] = {
-            value: {"shown": each.tolist(), "clicks": clicked.tolist()}
-            for value, each, clicked in zip(grouping.values, shown, clicks, strict=True)
+        rates[grouping.name] = {
+            value: {"shown": impressions.tolist(), "clicks": clicked.tolist()}
+            for value, impressions, clicked in zip(grouping.values, shown, clicks, strict=True)
         }
-    return found
+    return rates

@@ -15,7 +15,7 @@ _SHARES = (0.8, 0.9)
 
 def spans(dataset: Dataset) -> dict[str, TimeRange]:
     """Returns the first and the last time of each part; empty where the log has no dates."""
-    found = {}
+    ranges = {}
     for name, part in dataset.parts.items():
         if "times" not in part.columns or name == "ranking":
             continue
@@ -23,18 +23,21 @@ def spans(dataset: Dataset) -> dict[str, TimeRange]:
             times = as_microseconds(part.column("times"))
         except DataError:
             return {}
-        found[name] = TimeRange(float(times.min()), float(times.max()))
-    return found
+        ranges[name] = TimeRange(float(times.min()), float(times.max()))
+    return ranges
 
 
-def future_in_training(dataset: Dataset, found: Mapping[str, TimeRange]) -> str | None:
+def future_in_training(dataset: Dataset, covered: Mapping[str, TimeRange]) -> str | None:
     """Returns a doubt where training has sessions from after the first of the test; None where it has none.
 
     Args:
         dataset: The log.
-        found: Result of `spans`.
+        covered: Result of `spans`.
     """
-    if not {"train", "val", "test"} <= found.keys() or found["train"].stop <= found["test"].start:
+    if (
+        not {"train", "val", "test"} <= covered.keys()
+        or covered["train"].stop <= covered["test"].start
+    ):
         return None
     parts = (dataset.train, dataset.val, dataset.test)
     times = np.sort(np.concatenate([as_microseconds(part.column("times")) for part in parts]))
@@ -44,7 +47,7 @@ def future_in_training(dataset: Dataset, found: Mapping[str, TimeRange]) -> str 
     val, test = map(shown, ends)
     ranges = {"train": f"[null,{val}]", "val": f"[{val},{test}]", "test": f"[{test},null]"}
     proposed = " ".join(shlex.quote(f"{name}_sessions={part}") for name, part in ranges.items())
-    first, last = shown(found["test"].start), shown(found["train"].stop)
+    first, last = shown(covered["test"].start), shown(covered["train"].stop)
     return (
         f"training goes on until {last}, after the test has begun ({first}): the log is not in order of time, and its "
         f"split takes the order of its rows. From past to future: {proposed}"

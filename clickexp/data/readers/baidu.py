@@ -96,18 +96,20 @@ def open_baidu_ultr_uva(
                  remedy. "drop": leaves the rows out, counted
     """
     names, extra = named_columns(columns, (FEATURES, "positions", "clicks", "labels"))
-    made = FeatureColumns(features or [FEATURES], missing, standardize, extra, (), by_row=False)
-    names = made.names(names)
-    _check_made(made, extra)
-    fields = {**COLUMNS, **made.fields(), **extra}
+    feature_columns = FeatureColumns(
+        features or [FEATURES], missing, standardize, extra, (), by_row=False
+    )
+    names = feature_columns.names(names)
+    _check_features(feature_columns, extra)
+    fields = {**COLUMNS, **feature_columns.fields(), **extra}
     tables = {}
     for part, pattern in {"sessions": files, **_annotations(source, annotations)}.items():
-        keys = (*made.required, *_PACKED[part])
+        keys = (*feature_columns.required, *_PACKED[part])
         wanted = {key: names[key] for key in keys}
         tables[part] = open_tables(
             source, fields, wanted, keys, files=pattern, kinds=[ParquetTable]
         )
-    fields |= _settled(made, tables["sessions"], features)
+    fields |= _settled(feature_columns, tables["sessions"], features)
     sizes = {part: sum(table.size for table in opened) for part, opened in tables.items()}
     total, read = sum(sizes.values()), 0
     documents, faults, left = _Documents(log), Faults(), 0
@@ -126,8 +128,8 @@ def open_baidu_ultr_uva(
             ):
                 lists = _sound(batch, fields, lowest, log).down_to(lowest, log)
                 if len(lists.lengths):
-                    lists = made.encoded(lists, log, batch.location)
-                    ids = documents.ids(_joined(lists, made.required))
+                    lists = feature_columns.encoded(lists, log, batch.location)
+                    ids = documents.ids(_joined(lists, feature_columns.required))
                     shown = {
                         name: values for name, values in lists.documents.items() if name in schema
                     }
@@ -140,13 +142,13 @@ def open_baidu_ultr_uva(
     faults.end(invalid, log, left)
     log.note("distinct_documents", len(documents))
     if (features, missing, standardize) != (None, None, False):
-        made.finish(log)
+        feature_columns.finish(log)
 
 
-def _check_made(made: FeatureColumns, extra: Mapping[str, Column]) -> None:
+def _check_features(feature_columns: FeatureColumns, extra: Mapping[str, Column]) -> None:
     """DataError for a declared column that makes no vectors, or has no value per document."""
     for name, column in extra.items():
-        if name not in made.required or not column.per_document:
+        if name not in feature_columns.required or not column.per_document:
             raise DataError(
                 f"columns.{name} is declared, and is no feature per document. Name it in features, or read the log "
                 "with dataset=lists, which has further columns."
@@ -154,13 +156,13 @@ def _check_made(made: FeatureColumns, extra: Mapping[str, Column]) -> None:
 
 
 def _settled(
-    made: FeatureColumns, tables: Sequence[SourceTable], features: Sequence[str] | None
+    feature_columns: FeatureColumns, tables: Sequence[SourceTable], features: Sequence[str] | None
 ) -> dict[str, Column]:
     """The declarations of the columns that vectors are made of; vectors alone have half precision."""
-    columns = made.settle(tables)
+    columns = feature_columns.settle(tables)
     if features is None:
         halves = replace(columns[FEATURES], dtype=np.dtype(np.float16), rule=_RULE)
-        made.columns[FEATURES] = columns[FEATURES] = halves
+        feature_columns.columns[FEATURES] = columns[FEATURES] = halves
     return columns
 
 

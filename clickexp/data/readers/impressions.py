@@ -64,7 +64,7 @@ _FIELDS: dict[str, Column | Field] = {
     "label": replace(COLUMNS["labels"], name="label", per="session"),
     "seen": Column("seen", "bool", per="session", rule=SEEN.rule),
 }
-"""What each cell of a row is read as."""
+"""The fields that cells of a row are read as."""
 _REQUIRED = ("session", "document", "rank", "click")
 _PACKED = {
     "document": "query_doc_ids",
@@ -144,9 +144,9 @@ def open_impressions(
     normalize  "query", "document" or "all": text that differs by case or blanks names one query or document
     """
     names, extra = named_columns({"time": None, **(columns or {})}, (*_FIELDS, FEATURES))
-    made = FeatureColumns(features, missing, standardize, extra, _FIELDS, by_row=True)
-    names = made.names(names)
-    fields = _FIELDS | made.fields() | _by_row(extra)
+    feature_columns = FeatureColumns(features, missing, standardize, extra, _FIELDS, by_row=True)
+    names = feature_columns.names(names)
+    fields = _FIELDS | feature_columns.fields() | _by_row(extra)
     forms = ValueForms(time_format, time_zone, grades, null_is_no_click)
     fields |= {
         "click": replace(forms.clicks(), name="click", per="session"),
@@ -158,25 +158,27 @@ def open_impressions(
         "rank", "int32", per="session", least=first_rank, rule=rank_rule("ranks", first_rank)
     )
     fields |= {name: id_field(name, normalize) for name in ("query", "document")}
-    required = (*_REQUIRED, *extra, *made.required) + ("query",) * (pair_key == "query_document")
+    required = (*_REQUIRED, *extra, *feature_columns.required) + ("query",) * (
+        pair_key == "query_document"
+    )
     required = tuple(key for key in required if key != "session" or names[key] is not None)
     required += ("time",) * (names["time"] is not None)
     required = tuple(key for key in required if key not in log.may_lack)
     text = TextForm(separator, header, encoding, decimal)
     tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
-    own = made.settle(tables)
+    declarations = feature_columns.settle(tables)
     packed = [
-        own[name] if name in own else _PACKED[name]
+        declarations[name] if name in declarations else _PACKED[name]
         for name in {**dict.fromkeys(("document", "click")), **tables[0].columns}
         if name not in ("session", "seen")
     ]
     schema = declared(["lengths", *packed])
     try:
-        spooled = _Reading(tables, log, schema, pair_key, first_rank, made)
+        spooled = _Reading(tables, log, schema, pair_key, first_rank, feature_columns)
         spooled.read(positions, invalid)
     except ApartError:
         log.restart()
-        spooled = _Reading(tables, log, schema, pair_key, first_rank, made, gather=True)
+        spooled = _Reading(tables, log, schema, pair_key, first_rank, feature_columns, gather=True)
         spooled.read(positions, invalid)
     if normalize is not None:
         log.notes[NORMALIZED] = normalize
@@ -186,7 +188,7 @@ def open_impressions(
     with log.part("sessions", ranks, schema.values()) as pack:
         for lists in spooled.lists:
             pack.append(lists.padded(ranks, schema), SourceLocation(str(source)))
-    made.finish(log)
+    feature_columns.finish(log)
 
 
 def _by_row(columns: Mapping[str, Column]) -> dict[str, Column]:
@@ -203,7 +205,7 @@ class _Reading:
         schema: The packed columns.
         pair_key: What has a row in the tables.
         first_rank: What ranks count from.
-        made: Columns of features and categories.
+        feature_columns: Those of features and categories.
         gather: Put the rows of a session together that lie apart.
 
     Attributes:
@@ -218,7 +220,7 @@ class _Reading:
         schema: Mapping[str, Column],
         pair_key: str,
         first_rank: int,
-        made: FeatureColumns,
+        feature_columns: FeatureColumns,
         gather: bool = False,
     ):
         self._tables, self._log, self._gather = tables, log, gather
@@ -228,7 +230,10 @@ class _Reading:
             for name in {**dict.fromkeys(("document", "click")), **tables[0].columns}
             if _PACKED.get(name, name) in schema
         }
-        self._made, self._fields = made, {**tables[0].fields, **_by_row(made.columns)}
+        self._feature_columns, self._fields = (
+            feature_columns,
+            {**tables[0].fields, **_by_row(feature_columns.columns)},
+        )
         self._ids = PairIds(pair_key, log.names)
         self._locations: list[SourceLocation] = []
         self._shown = 0
@@ -263,7 +268,7 @@ class _Reading:
             lists = lists.down_to(positions, self._log)
             if len(lists.lengths):
                 self.checks.extent.add(lists.lengths, self, rows["place"].to_numpy()[starts])
-                lists = self._made.encoded(lists, self._log, self._place)
+                lists = self._feature_columns.encoded(lists, self._log, self._place)
                 self.lists.append(self._ids.number(lists))
         self._log.tables = self._ids.tables
         if "session" in self._tables[0].columns:  # else a page is a row
@@ -279,7 +284,7 @@ class _Reading:
         for batch in batches_of(self._tables, self._log.progress, faults=self._faults):
             of_file = batch.rows  # several where a row of the file holds lists
             stored = len(of_file) if batch.lengths is None else len(batch.lengths)
-            state, known = np.zeros(len(of_file), np.int8), np.ones(len(of_file), bool)
+            state, kept = np.zeros(len(of_file), np.int8), np.ones(len(of_file), bool)
             columns: dict[str, Values] = {}
             for name, values in batch.columns.items():
                 field = self._fields[name]
@@ -287,7 +292,7 @@ class _Reading:
                 if (refused := batch.location.refused(stored)) is not None:
                     refused = refused[of_file]
                     if name == "session":
-                        known &= ~refused
+                        kept &= ~refused
                         self._log.note("dropped_rows", int(refused.sum()))
                     state[refused] = np.maximum(state[refused], _STATES.get(name, LEAVES_GAP))
             numbers = self._shown + 1 + np.arange(len(of_file))
@@ -301,10 +306,10 @@ class _Reading:
             if "session" not in columns:  # each row of the file is one
                 columns["session"] = pl.Series(place)
             if "seen" in columns:
-                known &= self._seen(columns, state, of_file, batch.location)
+                kept &= self._seen(columns, state, of_file, batch.location)
             rows = pl.DataFrame({**columns, "place": place, "state": state})
-            if not known.all():
-                rows = rows.filter(pl.Series(known))
+            if not kept.all():
+                rows = rows.filter(pl.Series(kept))
             yield rows
 
     def _seen(

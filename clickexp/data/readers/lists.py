@@ -56,7 +56,7 @@ _KEYS = (
 
 REQUIRED = ("query_doc_ids", "clicks")
 _ID_COLUMNS = {"query_doc_ids": "document", "query_ids": "query"}
-"""What the ids of a column are of."""
+"""The things that the ids of a column name."""
 
 
 @log_format("lists", has_features=True, reads_shares=True)
@@ -128,12 +128,14 @@ def open_lists(
         log.notes[NORMALIZED] = normalize
     rule = rank_rule("positions", first_rank)
     fields["positions"] = replace(COLUMNS["positions"], least=first_rank, rule=rule)
-    made = FeatureColumns(features, missing, standardize, extra, _KEYS, by_row=False)
-    required = [name for name in (*required, *made.required) if name not in log.may_lack]
-    described = {**fields, **made.fields()}, made.names(names), required
+    feature_columns = FeatureColumns(features, missing, standardize, extra, _KEYS, by_row=False)
+    required = [name for name in (*required, *feature_columns.required) if name not in log.may_lack]
+    described = {**fields, **feature_columns.fields()}, feature_columns.names(names), required
     text = TextForm(separator, header, encoding, decimal)
     tables = open_tables(source, *described, files=files, text=text, share=log.share)
-    read_lists(tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid, made)
+    read_lists(
+        tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid, feature_columns
+    )
 
 
 def list_columns(
@@ -177,17 +179,21 @@ def read_lists(
     query_doc_pairs: int | None,
     first_rank: int,
     invalid: Invalid,
-    made: FeatureColumns,
+    feature_columns: FeatureColumns,
 ) -> None:
     """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
 
     Positions must not descend in a list. With a pair_key, ids are of any kind and numbered; query_doc_pairs is the
-    largest id allowed. `invalid` says what becomes of rows with faults; `made` are columns of features and categories.
+    largest id allowed. `invalid` says what becomes of rows with faults; `feature_columns` are those of features
+    and categories.
     """
-    own, ids = made.settle(tables), PairIds(pair_key, log.names) if pair_key else None
+    declarations, ids = (
+        feature_columns.settle(tables),
+        PairIds(pair_key, log.names) if pair_key else None,
+    )
     lacking = {name: COLUMNS[name] for name in REQUIRED}
-    schema = lacking | packed_columns(tables[0]) | own
-    fields = {**tables[0].fields, **own}
+    schema = lacking | packed_columns(tables[0]) | declarations
+    fields = {**tables[0].fields, **declarations}
     if "seen" in tables[0].columns:  # those left keep their places
         schema["positions"] = COLUMNS["positions"]
     if ids is not None:
@@ -213,7 +219,7 @@ def read_lists(
         if positions is not None:
             lists = lists.head(positions, log)
         checks.extent.add(lists.lengths, location, rows)
-        lists = made.encoded(with_session_keys(lists), log, location)
+        lists = feature_columns.encoded(with_session_keys(lists), log, location)
         waiting.append(lists if ids is None else ids.number(lists))
     checks.end(invalid, log)
     ranks = checks.ranks(schema.values()) if positions is None else positions
@@ -221,7 +227,7 @@ def read_lists(
         for lists in waiting:
             pack.append(lists.padded(ranks, schema), SourceLocation(str(log.source)))
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
-    made.finish(log)
+    feature_columns.finish(log)
 
 
 def packed_columns(table: SourceTable) -> dict[str, Column]:

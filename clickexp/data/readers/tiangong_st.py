@@ -92,7 +92,7 @@ def _find_files(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path
     check_keys("files", names, FILES)
     present = {}
     for part, name in names.items():
-        stored = [folder / each for each in also_compressed(name)] if name else []
+        stored = [folder / stored_name for stored_name in also_compressed(name)] if name else []
         file = next((file for file in stored if file.is_file()), None)
         if file is not None:
             present[part] = file

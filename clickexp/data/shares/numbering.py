@@ -36,7 +36,7 @@ def find_owners(shares: Sequence[ReadShare], table: str, first: int, stop: int, 
     firsts = np.zeros(len(keys) + 1, np.int64)
     firsts[groups[::-1]] = np.arange(len(keys))[::-1]  # of equal numbers the last assignment stays
     owner = firsts[groups]
-    share_of = np.repeat(np.arange(len(shares)), [each.stop - each.start for each in rows])
+    share_of = np.repeat(np.arange(len(shares)), [part.stop - part.start for part in rows])
     np.save(file, np.stack([share_of[owner], ids[owner]]).astype(np.int32))
 
 
@@ -89,12 +89,12 @@ def _owned(
     """The ids of a share, bucket by bucket, their owners, and their ids there."""
     buckets = np.stack([share.buckets[table] for share in shares])
     edges = np.linspace(0, buckets.shape[1], len(files) + 1).astype(int)
-    found = []
+    pieces = []
     for file, first, stop in zip(files, edges, edges[1:], strict=False):
         before = int(buckets[:number, first:stop].sum())
         size = int(buckets[number, first:stop].sum())
-        found.append(np.load(file, mmap_mode="r")[:, before : before + size])
-    owners, there = np.concatenate(found, axis=1)
+        pieces.append(np.load(file, mmap_mode="r")[:, before : before + size])
+    owners, there = np.concatenate(pieces, axis=1)
     return np.asarray(shares[number].array(table, "ids")), owners, there
 
 
@@ -106,5 +106,5 @@ def _rows(share: ReadShare, table: str, first: int, stop: int) -> slice:
 def _joined(
     shares: Sequence[ReadShare], table: str, name: str, rows: Sequence[slice]
 ) -> np.ndarray:
-    parts = [share.array(table, name)[each] for share, each in zip(shares, rows, strict=True)]
+    parts = [share.array(table, name)[part] for share, part in zip(shares, rows, strict=True)]
     return np.concatenate(parts)

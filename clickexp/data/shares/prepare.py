@@ -142,7 +142,7 @@ class _Joining:
         edges = np.linspace(0, BUCKETS, min(self._workers, BUCKETS) + 1).astype(int).tolist()
         files = [self._log.scratch / f"{table}.{first}.npy" for first in edges[:-1]]
         ranges = zip(edges, edges[1:], files, strict=False)
-        self._each(find_owners, [(shares, table, *each) for each in ranges])
+        self._each(find_owners, [(shares, table, *buckets) for buckets in ranges])
         calls = [(shares, table, number, files) for number in range(len(shares))]
         return Numbered(files, self._each(count_own, calls))
 
@@ -158,8 +158,8 @@ class _Joining:
             if not (share.folder / NAMES).exists():
                 continue
             named = read_names(np.memmap(share.folder / NAMES, np.uint8, "r"))
-            own = named.filter(pl.Series(np.diff(share.array("query_doc_ids", RANKS)) > 0))
-            self._log.names.append(**own.to_dict())
+            owned = named.filter(pl.Series(np.diff(share.array("query_doc_ids", RANKS)) > 0))
+            self._log.names.append(**owned.to_dict())
 
     def _join_categories(self, shares: Sequence[ReadShare]) -> dict[str, list[np.ndarray]]:
         """Numbers categories as they appear; returns the number of each one of a share, from that of none."""
@@ -198,8 +198,8 @@ class _Joining:
         crc32 = dict(described.crc32)
         for name, (dtype, shape) in described.arrays.items():
             row, total = dtype.itemsize * math.prod(shape[1:]), 0
-            for share, each in zip(shares, sums, strict=True):
-                total = joined_checksum(total, each[name], row * share.part.count)
+            for share, crc32_of in zip(shares, sums, strict=True):
+                total = joined_checksum(total, crc32_of[name], row * share.part.count)
             crc32[name] = total
         return described.model_copy(update={"crc32": crc32})
 
@@ -210,7 +210,8 @@ def _groups(files: Sequence[Path], most: int) -> list[Share]:
     shares, middles = min(most, len(files)), np.cumsum(sizes) - sizes / 2
     number = np.minimum(middles * shares // max(sizes.sum(), 1), shares - 1)
     groups = [
-        tuple(files[at] for at in np.flatnonzero(number == each).tolist()) for each in range(shares)
+        tuple(files[at] for at in np.flatnonzero(number == place).tolist())
+        for place in range(shares)
     ]
     return [Share(files[0], group) for group in filter(None, groups)]
 

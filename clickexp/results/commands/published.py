@@ -44,10 +44,8 @@ def compare_published(
     damaged = [Skipped(run.folder, reason) for run in runs if (reason := _damage(run))]
     for one in (*skipped, *damaged):
         say(f"skipped {one}")
-    folders_of_damaged = {one.folder for one in damaged}
-    reproduced = reproductions(
-        [run for run in runs if run.folder not in folders_of_damaged], metrics
-    )
+    left_out = {one.folder for one in damaged}
+    reproduced = reproductions([run for run in runs if run.folder not in left_out], metrics)
     if not reproduced:
         raise UserError(
             "no run is of an experiment with published figures: run one, such as "

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from clickexp.results.chains import before_update, click_rate, examination_by_position
+from clickexp.results.chains import after_next, before_update, click_rate, examination_by_position
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.panels import MARKERS, look
 from clickexp.runs.run import Run
@@ -26,10 +26,11 @@ def chain_panels(runs: Sequence[Run]) -> list[Panel]:
 
 
 def _likelihoods(runs: Sequence[Run], axes: Axes) -> None:
-    """Test log-likelihood on the log of each run, before and after its update."""
+    """Test log-likelihood on the log of each run, before and after its update, and after the next one."""
     series = {
         "after": [run.test.get("ll") for run in runs],
         "before": [before_update(run) for run in runs],
+        "next": after_next(runs),
     }
     for i, (name, values) in enumerate(series.items()):
         _line(i, name, values, axes)

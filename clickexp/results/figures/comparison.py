@@ -8,11 +8,11 @@ import numpy as np
 from clickexp.results.colors import COLORS
 from clickexp.results.comparison import Comparison
 from clickexp.results.figures.drawing import Panel, draw
+from clickexp.results.figures.fonts import figure_text
 from clickexp.results.figures.panels import calibration, cost, forest, learning, per_rank
 from clickexp.results.groups import Group
 from clickexp.results.metric_names import PER_RANK, short
 from clickexp.runs.run import VALIDATION
-from clickexp.utils.escape import figure_text
 from clickexp.utils.statistics.means import SIGNIFICANT
 
 _MOST_METRICS = 3

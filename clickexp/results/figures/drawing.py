@@ -1,8 +1,9 @@
 """Draws panels as figures: vector PDF and PNG for papers, SVG for pages."""
 
+import contextlib
 import io
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -15,7 +16,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
-from clickexp.results.figures.fonts import further_fonts, without_unknown
+from clickexp.results.figures.fonts import families
 from clickexp.utils.text import shortened
 
 _COLUMN, _ROW, _PAGE = 3.3, 2.5, 7.0
@@ -49,18 +50,23 @@ def draw(
     Returns:
         Content of each file by its name.
     """
-    made = {}
+    contents = {}
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # it lists each glyph that a PDF needs
-    with (
-        as_file(files("clickexp.results.figures") / "paper.mplstyle") as style,
-        rc_context(fname=style),
-    ):
+    with _style():
         for name, panels in figures:
             figure = _drawing(panels)
             for suffix in formats:
-                made[f"{name}{label}.{suffix}"] = _printed(figure, suffix)
+                contents[f"{name}{label}.{suffix}"] = _printed(figure, suffix)
                 figure.set_layout_engine("none")  # laid out by now, which takes most of the time
-    return made
+    return contents
+
+
+@contextlib.contextmanager
+def _style() -> Iterator[None]:
+    """Sets the style of figures and their fonts."""
+    file = as_file(files("clickexp.results.figures") / "paper.mplstyle")
+    with file as style, rc_context({"font.family": families()}, fname=style):
+        yield
 
 
 def _printed(figure: Figure, suffix: str) -> bytes:
@@ -89,27 +95,11 @@ class _Drawing(Figure):
 
 def drawing(panels: Sequence[Panel]) -> _Drawing:
     """Makes a figure for a paper of panels side by side, with one legend below them."""
-    with (
-        as_file(files("clickexp.results.figures") / "paper.mplstyle") as style,
-        rc_context(fname=style),
-    ):
+    with _style():
         return _drawing(panels)
 
 
 def _drawing(panels: Sequence[Panel]) -> _Drawing:
-    """Makes a figure, again with further fonts where text has letters that the first lacks."""
-    figure = _laid_out(panels)
-    if families := further_fonts(figure):
-        first = rcParams["font.family"]
-        with rc_context({"font.family": [*first, *families]}):
-            figure = _laid_out(panels)
-            without_unknown(figure)
-    else:
-        without_unknown(figure)
-    return figure
-
-
-def _laid_out(panels: Sequence[Panel]) -> _Drawing:
     figure = _Drawing(
         figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained"
     )
@@ -154,13 +144,7 @@ def _by_row(items: Sequence[Any], columns: int) -> list[Any]:
 
 def _without_outliers(axes: Axes) -> set[str]:
     """Fits the axis to most of the curves where a few lie far off, and returns the names of these."""
-    ends: dict[str, tuple[float, float]] = {}
-    handles: tuple[list[Any], list[str]] = axes.get_legend_handles_labels()
-    for line, label in zip(*handles, strict=True):
-        data = line.lines[0] if isinstance(line, ErrorbarContainer) else line
-        values = np.asarray(data.get_ydata(), np.float64)
-        if len(values := values[np.isfinite(values)]):
-            ends[label] = values.min(), values.max()
+    ends = _ends(axes)
     if len(ends) < 3:
         return set()
     low, high = np.array(list(ends.values())).T
@@ -168,12 +152,24 @@ def _without_outliers(axes: Axes) -> set[str]:
     reach = _FAR * np.median(extents if len(extents) else 0.0) + _FARTHER * np.median(
         np.abs((low + high) / 2 - middle)
     )
-    far = {label for label, (a, b) in ends.items() if a < middle - reach or b > middle + reach}
-    near = [bounds for label, bounds in ends.items() if label not in far]
-    if not (far and near):
+    is_far = (low < middle - reach) | (high > middle + reach)
+    far = {label for label, beyond in zip(ends, is_far, strict=True) if beyond}
+    if is_far.all() or not far:
         return far
-    bottom, top = min(a for a, _ in near), max(b for _, b in near)
+    bottom, top = low[~is_far].min(), high[~is_far].max()
     if top == bottom:  # no extent to show without the others
         return set()
     axes.set_ylim(bottom - 0.06 * (top - bottom), top + 0.06 * (top - bottom))
     return far
+
+
+def _ends(axes: Axes) -> dict[str, tuple[float, float]]:
+    """The lowest and the highest value of each curve that has any, by its name."""
+    ends: dict[str, tuple[float, float]] = {}
+    handles: tuple[list[Any], list[str]] = axes.get_legend_handles_labels()
+    for line, label in zip(*handles, strict=True):
+        data = line.lines[0] if isinstance(line, ErrorbarContainer) else line
+        values = np.asarray(data.get_ydata(), np.float64)
+        if len(values := values[np.isfinite(values)]):
+            ends[label] = values.min(), values.max()
+    return ends

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from clickexp.results.colors import BLACK, COLORS
+from clickexp.results.figures.fonts import figure_text
 from clickexp.results.groups import Group, over_runs
 from clickexp.results.metric_names import axis, uncapitalised
 from clickexp.runs.run import Run
-from clickexp.utils.escape import figure_text
 
 MARKERS = "osD^vP*X"
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))

@@ -13,6 +13,7 @@ from clickexp.results.chains import chain_of
 from clickexp.results.colors import COLORS
 from clickexp.results.figures.chain import chain_panels
 from clickexp.results.figures.drawing import Panel
+from clickexp.results.figures.fonts import figure_text
 from clickexp.results.figures.log import curves
 from clickexp.results.figures.panels import (
     MARKERS,
@@ -26,7 +27,6 @@ from clickexp.results.figures.panels import (
 )
 from clickexp.results.groups import Group
 from clickexp.runs.run import RelativeExamination, Run, Vectors
-from clickexp.utils.escape import figure_text
 from clickexp.utils.text import layout_name
 
 CLICK_RATES = "click_rates_by_"

@@ -9,6 +9,7 @@ from flax import nnx
 from jaxtyping import Bool, Float
 
 from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, powers
+from clickexp.training.sparse import sites
 from clickexp.training.sparse.packing import Path, Taken, WholeTable, flat, has_prior, learns_prior
 from clickexp.training.sparse.placement import ONE_DEVICE, Whole
 from clickexp.training.sparse.rows import Axes, changed_by
@@ -92,7 +93,7 @@ def shares(
     """Writes the prior's share of one document, 1 / count, into each row; 0 into rows without any.
 
     Sums of log ranks become x, standardised means. Rows that an earlier training has left keep their means, whatever x
-    they get, and their x where no log shows them.
+    they get, and their x where no log shows them. Rows with sites start as prior times site.
 
     Args:
         tables: The tables.
@@ -104,24 +105,39 @@ def shares(
         rows = table.get_value()
         if path not in found:
             return table
-        values, log_ranks, documents = rows.values, rows.log_ranks, found[path]
+        log_ranks, documents = rows.log_ranks, found[path]
         counts = documents.sums[:, 0]
         share = jnp.where(counts > 0, 1 / jnp.maximum(counts, 1.0), 0.0)
-        if rows.prior is not None and rows.by_rank:
-            before = jnp.where(_are_prior(rows, values), NEVER_SHOWN, values[:, _x(rows)])
+        if rows.by_rank:
             if path in earlier:
                 documents = jax.tree.map(jnp.add, documents, earlier[path])
             total = documents.sums[:, 0]
             means = documents.sums[:, 1] / jnp.where(total > 0, total, 1.0)
             x, log_ranks = _standardised(means, total, documents.squares)
-            x = jnp.where(total > 0, x, before)
-            moved = jnp.where(jnp.isfinite(before)[:, None], powers(before) - powers(x), 0.0)
-            values = values.at[:, rows.start : rows.start + rows.dim].add(moved @ rows.prior.slopes)
-            values = values.at[:, _x(rows)].set(x)
-        values = values.at[:, -1].set(share)
+            rows = _with_x(rows, jnp.where(total > 0, x, _trained_x(rows)))
+        if rows.has_sites:
+            columns = sites.own_rows(rows, share[:, None])
+            values = jax.lax.dynamic_update_slice(rows.values, columns, (0, rows.start))
+        else:
+            values = rows.values.at[:, -1].set(share)
         return table.copy(dataclasses.replace(rows, values=values, log_ranks=log_ranks))
 
     return nnx.map_state(shared, tables)
+
+
+def _trained_x(rows: Rows) -> Float[Array, " rows"]:
+    """Returns x of rows that an earlier training has left; that of others is unknown."""
+    return jnp.where(_are_prior(rows), NEVER_SHOWN, _x(rows))
+
+
+def _with_x(rows: Rows, x: Float[Array, " rows"]) -> Rows:
+    """Rows with another x, and the means that they had."""
+    if rows.has_sites or rows.prior is None:
+        return dataclasses.replace(rows, aside=rows.aside.at[:, 0].set(x))
+    before, values = _trained_x(rows), rows.values
+    moved = jnp.where(jnp.isfinite(before)[:, None], powers(before) - powers(x), 0.0)
+    values = values.at[:, rows.start : rows.start + rows.dim].add(moved @ rows.prior.slopes)
+    return dataclasses.replace(rows, values=values.at[:, rows.start + rows.numbers].set(x))
 
 
 def refit_priors(tables: nnx.State, placement: Whole = ONE_DEVICE) -> nnx.State:
@@ -147,30 +163,35 @@ def refit_priors(tables: nnx.State, placement: Whole = ONE_DEVICE) -> nnx.State:
 def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
     # Block by block, which the cache holds: XLA passes over the table once for every sum otherwise, and at ten million
     # rows takes four times as long.
-    number, width = rows.values.shape
+    number = len(rows.values)
     block = _BLOCK if jax.default_backend() == "cpu" else _BLOCK_OF_ACCELERATORS
-    size, means = min(block, number), slice(rows.start, rows.start + rows.dim)
+    size = min(block, number)
     blocks, stride = -(-number // size), max(1, number // _ENOUGH)
 
-    def block_at(values: WholeTable, index: Count) -> tuple[Count, Block, Flags]:
+    def block_at(values: WholeTable, index: Count) -> tuple[Count, Rows, Flags]:
         """First row, rows, and which of them are not in earlier blocks: the last block ends with the table."""
         start = jnp.minimum(index * size, number - size)
-        rows = jax.lax.dynamic_slice(values, (start, 0), (size, width))
-        return start, rows, jnp.arange(size) >= index * size - start
 
-    def regressors(block: Block) -> Float[Array, "rows regressors"]:
-        ones = jnp.ones((len(block), 1))
+        def part(whole: WholeTable) -> Block:
+            return jax.lax.dynamic_slice(whole, (start, 0), (size, whole.shape[1]))
+
+        aside = None if rows.aside is None else part(rows.aside)
+        block = dataclasses.replace(rows, values=part(values), aside=aside)
+        return start, block, jnp.arange(size) >= index * size - start
+
+    def regressors(block: Rows) -> Float[Array, "rows regressors"]:
+        ones = jnp.ones((size, 1))
         if not rows.by_rank:
             return ones
-        x = block[:, _x(rows)]
+        x = _x(block)
         return jnp.concatenate([ones, jnp.where(jnp.isfinite(x)[:, None], powers(x), 0.0)], axis=1)
 
     def add(index: Count, sums: Float[Array, "regressors sums"]) -> Float[Array, "regressors sums"]:
         _, block, new = block_at(rows.values, index * stride)
-        shown = jnp.where(_are_shown(rows, block) & new, regressors(block).T, 0.0)
-        both = [regressors(block), block[:, means]]
+        shown = jnp.where(_are_shown(block) & new, regressors(block).T, 0.0)
+        both = [regressors(block), _offsets(block)]
         if rows.has_sites:
-            both.append(block[:, means] ** 2 + rows.deviations(block) ** 2)
+            both.append(_offsets(block) ** 2 + rows.deviations(block.values) ** 2)
         return sums + jnp.matmul(shown, jnp.concatenate(both, axis=1), precision="highest")
 
     number_of = 1 + 2 * rows.by_rank
@@ -191,66 +212,45 @@ def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
 
     def change(index: Count, values: WholeTable) -> WholeTable:
         start, block, new = block_at(values, index)
-        moved = new & (_are_shown(rows, block) | ~_are_prior(rows, block))
-        of_prior = jnp.matmul(regressors(block), changes, precision="highest")
-        changed = block[:, means] - jnp.where(moved[:, None], of_prior, 0.0)
         if rows.has_sites:
-            changed = _with_sites(rows, prior, block, changed, moved)
+            before = block.values[:, rows.start :]
+            changed = sites.under(block, prior)
+            changed = jnp.where(new[:, None], changed, before[:, : changed.shape[1]])
+        else:
+            moved = new & (_are_shown(block) | ~_are_prior(block))
+            of_prior = jnp.matmul(regressors(block), changes, precision="highest")
+            changed = _offsets(block) - jnp.where(moved[:, None], of_prior, 0.0)
         return jax.lax.dynamic_update_slice(values, changed, (start, rows.start))
 
     values = jax.lax.fori_loop(0, blocks, change, rows.values)
     return dataclasses.replace(rows, values=values, prior=prior)
 
 
-def _with_sites(
-    rows: Rows,
-    prior: Prior,
-    block: Block,
-    offsets: Float[Array, "rows dim"],
-    moved: Flags,
-) -> Float[Array, "rows numbers"]:
-    """Offsets and spreads of a block under a new prior; prior times site where this log does not show a row.
-
-    Args:
-        rows: The table, with the prior before.
-        prior: The new prior.
-        block: Rows of it.
-        offsets: From the mean of the new prior.
-        moved: Which rows the change of the prior leaves where they are.
-    """
-    precision = jnp.exp(prior.log_precision)
-    before = 0.0 if rows.prior is None else rows.prior.log_precision
-    spreads = block[:, rows.start + rows.dim : rows.start + 2 * rows.dim]
-    spreads += jnp.where(moved[:, None], (prior.log_precision - before) / 2, 0.0)
-    kept = jnp.concatenate([offsets, spreads], axis=1)
-    under = dataclasses.replace(rows, prior=prior)
-    site, tilt = under.site(block)
-    center = under.means(block) - block[:, rows.start : rows.start + rows.dim]
-    total = precision + site
-    of_site = jnp.concatenate(
-        [(tilt - site * center) / total, jnp.log(precision / total) / 2], axis=1
-    )
-    only_earlier = moved & (block[:, -1] == 0) & _are_shown(rows, block)
-    return jnp.where(only_earlier[:, None], of_site, kept)
+def _are_shown(rows: Rows) -> Flags:
+    """Whether this log shows rows, or an earlier one did."""
+    if rows.has_sites:
+        _, share = sites.own_precision_and_share(rows, rows.values)
+        return jnp.logical_or(share[:, 0] > 0, ~_are_prior(rows))
+    return rows.values[:, -1] > 0
 
 
-def _are_shown(rows: Rows, block: Block) -> Bool[Array, " rows"]:
-    """Whether this log shows rows of a block, or an earlier one did."""
-    shown = block[:, -1] > 0
-    if not rows.has_sites:
-        return shown
-    site, tilt = rows.site(block)
-    return shown | jnp.any((site != 0) | (tilt != 0), axis=1)
+def _are_prior(rows: Rows) -> Flags:
+    """Whether no earlier training has changed rows, and no step of this one those without sites."""
+    if rows.has_sites:
+        return jnp.all(rows.aside[:, rows.by_rank :] == 0, axis=1)
+    return jnp.all(rows.values[:, rows.start : rows.start + rows.numbers] == 0, axis=1)
 
 
-def _are_prior(rows: Rows, block: Block) -> Bool[Array, " rows"]:
-    """Whether rows of a block are as they start; no step has changed them."""
-    return jnp.all(block[:, rows.start : rows.start + rows.numbers] == 0, axis=1)
+def _x(rows: Rows) -> Float[Array, " rows"]:
+    """Returns x of packed rows."""
+    return rows.aside[:, 0] if rows.has_sites else rows.values[:, rows.start + rows.numbers]
 
 
-def _x(rows: Rows) -> int:
-    """Its column in packed rows."""
-    return rows.start + rows.numbers
+def _offsets(rows: Rows) -> Float[Array, "rows dim"]:
+    """Offsets of packed rows from the mean of the learned prior."""
+    if rows.has_sites:
+        return rows.means(rows.values) - sites.of_learned_prior(rows)
+    return rows.values[:, rows.start : rows.start + rows.dim]
 
 
 def _standardised(

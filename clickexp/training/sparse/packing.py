@@ -10,6 +10,7 @@ from flax import nnx
 from jaxtyping import Float
 
 from clickexp.parameters.table import Prior, Rows, Table
+from clickexp.training.sparse import sites
 from clickexp.training.sparse.row_optimizers import RowOptimizer
 from clickexp.types import Array
 
@@ -35,6 +36,8 @@ turned.
 class Layout:
     """Columns of the packed rows of one table: [accumulator | state | row as `Rows` has it | unused | share].
 
+    Rows with sites are [accumulator | state | row under its own prior | unused]; see `sites`.
+
     A rule whose changes are sums over documents adds these to the row itself: it has no accumulator.
 
     What a step changes is in front, since a gather or scatter of the first columns takes ids alone. XLA would have to
@@ -42,7 +45,7 @@ class Layout:
 
     Attributes:
         numbers: Learned numbers per row: parameters, or offsets and spreads.
-        row: Columns of a row outside training.
+        row: Columns of a row.
         vectors: Accumulator and state vectors of the optimizer.
         has_share: Whether there is a prior.
     """
@@ -75,7 +78,10 @@ def layout_of(table: Table, optimizer: RowOptimizer) -> Layout:
     """The columns of a table."""
     rows = table.get_value()
     adds = rows.prior is not None and optimizer.adds_to_posteriors
-    return Layout(rows.numbers, rows.width, 0 if adds else 1 + optimizer.slots, has_prior(table))
+    vectors = 0 if adds else 1 + optimizer.slots
+    if rows.has_sites:  # with the share in the last column
+        return Layout(rows.numbers, rows.numbers + 2 * rows.dim, vectors, False)
+    return Layout(rows.numbers, rows.width, vectors, has_prior(table))
 
 
 def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
@@ -84,7 +90,8 @@ def pack(tables: nnx.State, optimizer: RowOptimizer) -> nnx.State:
     def widened(path: Path, table: Table) -> nnx.Variable[Rows]:
         rows = table.get_value()
         layout = layout_of(table, optimizer)
-        start, behind = layout.learned.start, layout.width - layout.learned.start - rows.width
+        start, behind = layout.learned.start, layout.width - layout.learned.start - layout.row
+        rows = sites.set_aside(rows) if rows.has_sites else rows
         values = jnp.pad(rows.values, ((0, 0), (start, behind)))
         log_ranks = jax.tree.map(jnp.copy, rows.log_ranks)
         return table.copy(
@@ -105,7 +112,8 @@ def learned(tables: nnx.State) -> nnx.State:
     def rows(path: Path, table: Table) -> nnx.Variable[Rows]:
         rows = table.get_value()
         values = rows.values[:, rows.start : rows.start + rows.width]
-        return table.copy(dataclasses.replace(rows, values=values, start=0))
+        values = values if rows.aside is None else sites.together(rows)
+        return table.copy(dataclasses.replace(rows, values=values, start=0, aside=None))
 
     return nnx.map_state(rows, tables)
 

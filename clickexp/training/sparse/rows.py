@@ -25,7 +25,7 @@ from jaxtyping import Float, Integer
 
 from clickexp import types
 from clickexp.parameters.table import Prior, Table, powers
-from clickexp.training.sparse import noise
+from clickexp.training.sparse import noise, sites
 from clickexp.training.sparse.packing import (
     Layout,
     Path,
@@ -206,41 +206,42 @@ def update(
         if path not in lookups:  # the loss reads no row of it
             return rows.values
         lookup, layout = lookups[path], layout_of(table, optimizer)
+        packed = lookup.packed
         parts = zip(grads[path], axes[path], strict=True)
         grad = flat_rows([placement.summed_once(part, axis) for part, axis in parts])
-        row = lookup.packed[:, layout.learned.start :]
-        share, offset = lookup.packed[:, -1:], row[:, : rows.dim]
+        row = packed[:, layout.learned.start :]
+        share, offset = packed[:, -1:], row[:, : rows.dim]
         if lookup.draws is None or rows.prior is None:
             grad = grad + share * prior_precision(table) * offset if has_prior(table) else grad
             point = functools.partial(optimizer.update, step=step)
             return _update(placement, rows.values, layout, lookup, grad, point)
         (sd, drawn, rounding), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
         real = (lookup.changed < placement.end(rows.values))[:, None]
-        # with sites, `refit_priors` learns it, since steps see no rows that only earlier logs have
-        learned = 1.0 if learns_prior(table) and not rows.has_sites else 0.0
-        of_precision = learned * share * (precision * (sd * sd + offset * offset) - 1) / 2
-        mean, (site, tilt) = rows.means(lookup.packed), rows.site(lookup.packed)
-        of_mean = grad + share * (site * mean - tilt) if rows.has_sites else grad
-        total = precision + site
-        of_slopes = None
-        if rows.by_rank:
-            x = row[:, rows.numbers]
-            known = jnp.where(real & jnp.isfinite(x)[:, None], powers(x), 0.0)
-            of_slopes = jnp.stack([jnp.sum(of_mean * each[:, None], axis=0) for each in known.T])
-        prior_grads[path] = Prior(
-            jnp.sum(jnp.where(real, of_precision, 0.0)),
-            jnp.zeros(rows.dim),  # see `learned_priors.refit_priors`
-            of_slopes,
-        )
-        mean_grad = of_mean + share * precision * offset
-        log_sd_grad = grad * (drawn - mean) + share * (total * sd * sd - 1)
+        if rows.has_sites:
+            # `refit_priors` learns all of the prior, since steps see no rows that only earlier logs have
+            precision, share = sites.own_precision_and_share(rows, packed)
+        else:
+            learned = 1.0 if learns_prior(table) else 0.0
+            of_precision = learned * share * (precision * (sd * sd + offset * offset) - 1) / 2
+            of_slopes = None
+            if rows.by_rank:
+                x = row[:, rows.numbers]
+                known = jnp.where(real & jnp.isfinite(x)[:, None], powers(x), 0.0)
+                of_slopes = jnp.stack([jnp.sum(grad * each[:, None], axis=0) for each in known.T])
+            prior_grads[path] = Prior(
+                jnp.sum(jnp.where(real, of_precision, 0.0)),
+                jnp.zeros(rows.dim),  # see `learned_priors.refit_priors`
+                of_slopes,
+            )
+        mean_grad = grad + share * precision * offset
+        log_sd_grad = grad * (drawn - rows.means(packed)) + share * (precision * sd * sd - 1)
         if optimizer.adds_to_posteriors:
             fraction = (
                 share * steps_per_pass
             )  # one over the documents that a batch has of the row on average
             documents = jnp.where((fraction > 0) & (fraction < 1), 1 / fraction, 1.0)
             of_loss = _curvature(placement, lookup, jnp.where(real, grad, 0.0))
-            curvature = documents * (of_loss + share * total)
+            curvature = documents * (of_loss + share * precision)
             changes = optimizer.posterior_changes(sd, mean_grad, log_sd_grad, curvature)
             changes = noise.rounded(
                 row[:, : rows.numbers], jnp.concatenate(changes, axis=1), rounding

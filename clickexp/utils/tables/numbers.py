@@ -59,23 +59,25 @@ def rounded(
         more: Decimals beyond those, where the uncertainty is not that of differences between rows.
         most: Decimals at most.
     """
-    shown = [math.isfinite(each) and each >= 0.5 * 10.0**-most for each in uncertainties]
+    shown = [math.isfinite(error) and error >= 0.5 * 10.0**-most for error in uncertainties]
     places = [
-        _decimals(each) + more for each, known in zip(uncertainties, shown, strict=True) if known
+        _decimals(error) + more
+        for error, is_shown in zip(uncertainties, shown, strict=True)
+        if is_shown
     ]
     decimals = min(max(places, default=DECIMALS), most)
 
-    def text(value: float, known: bool) -> str:
+    def text(value: float, is_shown: bool) -> str:
         digits = f"{value:{sign}.{decimals}f}"
-        if not known and value and not float(digits):
+        if not is_shown and value and not float(digits):
             return f"{value:{sign}.{-math.floor(math.log10(abs(value)))}f}"
         return digits
 
     return [
-        (text(value, known), f"{each:.{decimals}f}" if known else "")
+        (text(value, is_shown), f"{error:.{decimals}f}" if is_shown else "")
         if math.isfinite(value)
         else (MISSING, "")
-        for value, each, known in zip(values, uncertainties, shown, strict=True)
+        for value, error, is_shown in zip(values, uncertainties, shown, strict=True)
     ]
 
 
