@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from clickexp.data import Dataset
+from clickexp.data import Dataset, Features
 from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.encoding import FEATURES, Encoder
 from clickexp.data.schema import COLUMNS, Column
@@ -165,18 +165,13 @@ def _scorer(
     model: Model, formula: Formula, dataset: Dataset, transform: str, own: Sequence[str] = ()
 ) -> Scorer:
     """Returns the scorer of a formula, which reads columns of its own, or else feature vectors, as features."""
-    reads_features = any(formula.features in inputs for _, _, inputs, _ in formula.steps)
-    features = dataset.features if reads_features and not own else None
-    encoder = dataset.encoding.features if dataset.encoding is not None and features else None
     encoding = Formula("encoding_")
-    width = None if features is None else features.values.shape[1]
-    columns = [(name, 1, dataset.categories.get(name)) for name in own]
+    width, columns = None, []
     if own:
         width, transform = len(own), "none"
-    if encoder is not None:
-        _describe_encoder(encoder, encoding)
-        width = len(encoder.fill)
-        columns = [(column.name, column.width, column.categories) for column in encoder.columns]
+        columns = [(name, 1, dataset.categories.get(name)) for name in own]
+    elif dataset.features is not None and _reads_features(formula):
+        width, columns = _features_read(dataset, dataset.features, encoding)
     description = {
         "model": model.name or type(model).__name__,
         "features": width,
@@ -186,6 +181,22 @@ def _scorer(
         "steps": formula.steps,
     }
     return Scorer(_archive(description, {**formula.arrays, **encoding.arrays}))
+
+
+def _reads_features(formula: Formula) -> bool:
+    return any(formula.features in inputs for _, _, inputs, _ in formula.steps)
+
+
+def _features_read(
+    dataset: Dataset, features: Features, encoding: Formula
+) -> tuple[int, list[tuple[str, int, Any]]]:
+    """Returns how many features a scorer reads, and the columns of vectors that are encoded, whose steps it adds."""
+    encoder = None if dataset.encoding is None else dataset.encoding.features
+    if encoder is None:
+        return features.values.shape[1], []
+    _describe_encoder(encoder, encoding)
+    columns = [(column.name, column.width, column.categories) for column in encoder.columns]
+    return len(encoder.fill), columns
 
 
 def _describe_encoder(encoder: Encoder, formula: Formula) -> None:
