@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from flax import nnx
 
+from clickexp import __version__
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.feed import Compiled
@@ -128,7 +129,8 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         digest=dataset.train.digest(),
         until=dataset.until,
     )
-    hosts.check_same({"configuration": config_hash(config.values), "log": origin.fingerprint})
+    facts = {"configuration": config_hash(config.values), "log": origin.fingerprint}
+    hosts.check_same({"version": __version__, **facts})
     if run is not None:
         run.check(dataset, origin)
         dataset = dataset.covering(run.query_doc_pairs, *run.sizes)

@@ -20,7 +20,9 @@ _CONTINUE = "continue_from"
 def command_of(overrides: Sequence[str]) -> str:
     """Returns the command of a run with these overrides, but for those of how it is launched."""
     lines = [
-        line_of(each) for each in parsed(overrides) if not each.key_or_group.startswith(LAUNCHING)
+        line_of(override)
+        for override in parsed(overrides)
+        if not override.key_or_group.startswith(LAUNCHING)
     ]
     return shlex.join(["clickexp", *lines])
 
@@ -32,7 +34,7 @@ def continuing_command(folder: Path, overrides: Sequence[str]) -> str:
         folder: Of the run.
         overrides: Those of the run.
     """
-    kept = [each for each in overrides if not each.startswith(f"{_CONTINUE}=")]
+    kept = [override for override in overrides if not override.startswith(f"{_CONTINUE}=")]
     return f"{command_of(kept)} {shlex.quote(f'{_CONTINUE}={display_path(folder)}')}"
 
 
@@ -44,25 +46,22 @@ def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]
     Args:
         overrides: Those of the run.
     """
-    settings = [
-        override
-        for override in parsed(overrides)
-        if not override.key_or_group.startswith(LAUNCHING)
-    ]
-    options = default_options()
-    choices = [override for override in settings if _chooses(override, options)]
-    values = [override for override in settings if not _chooses(override, options)]
-    defaults = compose("config", [line_of(override) for override in choices]) if values else None
+    options, choices, values = default_options(), [], []
+    for override in parsed(overrides):
+        if not override.key_or_group.startswith(LAUNCHING):
+            (choices if _chooses(override, options) else values).append(override)
     for override in choices:
-        if (option := override.get_value_element_as_str()) != (
-            usual := options.get(override.get_key_element())
-        ):
+        option, usual = (
+            override.get_value_element_as_str(),
+            options.get(override.get_key_element()),
+        )
+        if option != usual:
             yield override.get_key_element().lstrip("+"), option, usual
+    defaults = compose("config", [line_of(override) for override in choices]) if values else None
     for override in values:
-        key = override.key_or_group
-        default = OmegaConf.select(defaults, key, default=None) if defaults is not None else None
-        if override.value() != default or default is None:
-            yield key, override.get_value_element_as_str(), default
+        default = defaults and OmegaConf.select(defaults, override.key_or_group, default=None)
+        if default is None or override.value() != default:
+            yield override.key_or_group, override.get_value_element_as_str(), default
 
 
 def _chooses(override: Any, options: dict[str, Any]) -> bool:

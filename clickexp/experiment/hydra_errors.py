@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -124,7 +125,7 @@ def _no_such_key(error: Exception) -> str | None:
     places = [name for name, _ in walk(plain(root, resolve=False))]
     of_part = [name for name in places if name.startswith("hydra.") == key.startswith("hydra.")]
     beside = [] if node is root else [name for name in node if not name.startswith("_")]
-    others = f"There are {', '.join(beside)}." if beside else "clickexp --help lists the keys."
+    others = f"There are {', '.join(beside)}." if beside else "clickexp --cfg job lists the keys."
     return f"there is no key {key}.{did_you_mean(key, [*of_part, *presets()]) or f' {others}'}"
 
 
@@ -132,14 +133,15 @@ def _unset(key: str, line: CommandLine) -> str:
     """Of a key that has to be given, with the example at the head of the option's file, if there is one."""
     group = key.partition(".")[0]
     chosen = [override for override in parsed(line.overrides) if override.key_or_group == group]
-    files = [CONF / group / f"{name}.yaml" for override in chosen for name in values_of(override)]
-    head = [
-        line
-        for file in files
-        if file.is_file()
-        for line in file.read_text().splitlines()
-        if line[:1] == "#"
-    ]
-    examples = [word for line in head for word in line.split() if word.startswith(f"{key}=")]
-    such_as = f", such as {examples[0]}" if examples else ""
-    return f"{key} has no value and needs one: add {key}=...{such_as}"
+    for name in (name for override in chosen for name in values_of(override)):
+        example = _example(key, CONF / group / f"{name}.yaml")
+        if example:
+            return f"{key} has no value and needs one: add {key}=..., such as {example}"
+    return f"{key} has no value and needs one: add {key}=..."
+
+
+def _example(key: str, file: Path) -> str | None:
+    """The value of a key in the comments of a file of options."""
+    lines = file.read_text().splitlines() if file.is_file() else []
+    words = (word for line in lines if line.startswith("#") for word in line.split())
+    return next((word for word in words if word.startswith(f"{key}=")), None)

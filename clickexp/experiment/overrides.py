@@ -60,15 +60,15 @@ class CommandLine:
         parser = get_args_parser()
         parser.error = _refuse
         self.version = "--version" in words
-        known, unknown = parser.parse_known_intermixed_args(
+        options, unknown = parser.parse_known_intermixed_args(
             [word for word in words if word != "--version"]
         )
-        self.options: argparse.Namespace = known
+        self.options: argparse.Namespace = options
         if unknown:
             raise ConfigError(_advice(unknown[0]))
-        _check_alone(known)
-        _check_swept_once(known.overrides)
-        given = Counter(known.overrides)
+        _check_alone(options)
+        _check_swept_once(options.overrides)
+        given = Counter(options.overrides)
         flags = []
         for word in reversed(
             words
@@ -77,11 +77,11 @@ class CommandLine:
                 given[word] -= 1
             else:
                 flags.insert(0, word)
-        self.overrides: list[str] = list(known.overrides)
-        if known.shell_completion:
+        self.overrides: list[str] = list(options.overrides)
+        if options.shell_completion:
             _check_completion(self.overrides)
         else:
-            self.overrides = canonical(known.overrides, *self.folders)
+            self.overrides = canonical(options.overrides, *self.folders)
         # Hydra would take no override behind an option that is between two
         self.arguments = [*flags, *self.overrides]
 
@@ -116,7 +116,7 @@ def _check_swept_once(overrides: Sequence[str]) -> None:
         if not override.is_delete():
             by_key.setdefault(override.get_key_element().lstrip("+"), []).append(override)
     for key, several in by_key.items():
-        if len(several) > 1 and any(each.is_sweep_override() for each in several):
+        if len(several) > 1 and any(override.is_sweep_override() for override in several):
             lines = " and ".join(map(line_of, several))
             raise ConfigError(f"{lines}: give {key} once, with all its values")
 
@@ -192,9 +192,9 @@ def canonical(overrides: Sequence[str], *folders: Path) -> list[str]:
     Raises:
         ConfigError: No run can be made of one, such as ~model or model=[pbm,ubm].
     """
-    given = parsed(overrides)
-    swept = {o.package or o.key_or_group for o in given if o.is_sweep_override()}
-    lines = [_canonical(override, swept, roles(*folders)) for override in given]
+    typed = parsed(overrides)
+    swept = {o.package or o.key_or_group for o in typed if o.is_sweep_override()}
+    lines = [_canonical(override, swept, roles(*folders)) for override in typed]
     for override in parsed(lines):
         _check(override)
     return lines
@@ -233,16 +233,8 @@ def _check(override: Override) -> None:
         )
     elif group == TOWERS or group in default_groups():
         for value in values_of(override):
-            if isinstance(value, list) and not kind.several:
-                each, key = ",".join(map(str, value)), override.get_key_element()
-                mixed = (
-                    f"; mix them with model=mixture 'model.components=[{each}]'"
-                    if group == "model"
-                    else ""
-                )
-                raise ConfigError(
-                    f"{line}: a run has one {group}; sweep over several with -m {key}={each}{mixed}"
-                )
+            if isinstance(value, list):
+                _check_list(value, override, kind.several)
             if value == [] and required:
                 raise ConfigError(
                     f"{line}: give at least one, such as {group}=click, or leave it out"
@@ -251,6 +243,20 @@ def _check(override: Override) -> None:
                 raise ConfigError(
                     f"{line}: choose an option of {group}, see clickexp --help, or leave it out"
                 )
+
+
+def _check_list(options: Sequence[Any], override: Override, several: bool) -> None:
+    """ConfigError for a list of options of a group of which a run has one."""
+    if several:
+        return
+    group, names = override.key_or_group, ",".join(map(str, options))
+    mixed = (
+        f"; mix them with model=mixture 'model.components=[{names}]'" if group == "model" else ""
+    )
+    raise ConfigError(
+        f"{line_of(override)}: a run has one {group}; sweep over several with "
+        f"-m {override.get_key_element()}={names}{mixed}"
+    )
 
 
 def _canonical(override: Override, swept: Set[str], known_roles: Sequence[str]) -> str:

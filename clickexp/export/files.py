@@ -33,10 +33,10 @@ from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import check_arguments
 
 TEXT = ("separator", "header", "encoding", "decimal")
-ALIKE = (*TEXT, "first_rank", "time_format", "time_zone", "null_is_no_click", "invalid")
-"""Options of the reader that files to predict or to rank have; where none is given, as the log of the run."""
-OPTIONS = ("columns", "files", *ALIKE)
-"""All of them."""
+ALIKE = (*TEXT, "first_rank", "time_format", "time_zone", "null_is_no_click")
+"""Options of the reader that files to predict or to rank have as the log of the run, where none is given."""
+OPTIONS = ("columns", "files", *ALIKE, "invalid")
+"""All that they have."""
 _PIECE = 1 << 16
 """Sessions that are predicted at a time."""
 _OF_ROWS = ("session", "query", "document", "rank", "click")
@@ -213,7 +213,7 @@ class Reading:
                 name: sessions.columns[name] for name in sessions.columns if name != "query_ids"
             }
             sessions = replace(sessions, columns=columns)
-        has_clicks = _has_clicks(options["columns"], source.kinds())
+        has_clicks = _has_clicks(reader.format, options["columns"], source.kinds())
         return ShownLists(sessions, named, names, self.has_ids, has_clicks)
 
     def _options(self, source: Source) -> tuple[LogFormat, dict[str, Any]]:
@@ -278,14 +278,16 @@ class Reading:
         described = self._described(source)
         columns |= {key: name for key, name in source.given.items() if key not in described}
         if self.to_rank:
-            columns |= dict.fromkeys(("clicks", "positions") if format == "lists" else ("click",))
+            unread = ("clicks", "positions") if format == "lists" else ("click", "rank")
+            columns |= dict.fromkeys(unread)
         if FEATURES not in self.read:
             columns[FEATURES] = None
         seen_and_labels = ("seen", "labels" if format == "lists" else "label")
-        return columns | dict.fromkeys(seen_and_labels) | self._context(source, kinds, columns)
+        context = self._context(source, kinds, has_clicks=_has_clicks(format, columns, kinds))
+        return columns | dict.fromkeys(seen_and_labels) | context
 
     def _context(
-        self, source: Source, kinds: Mapping[str, Kind], columns: Mapping[str, Any]
+        self, source: Source, kinds: Mapping[str, Kind], *, has_clicks: bool
     ) -> dict[str, Any]:
         """Returns the names of the columns of search sessions and times; None of those that are not read."""
         stated = source.named | source.given
@@ -299,7 +301,7 @@ class Reading:
                 "columns.search_session=NAME, or say columns.search_session=null\n"
             )
             return dict.fromkeys(_CONTEXT)
-        if not _has_clicks(columns, kinds):
+        if not has_clicks:
             raise UserError(
                 f"{source.path}: the model reads the context of search sessions, which follows from clicks. Add them "
                 "as the column clicks, or read all lists as the first ones of their users, with "
@@ -451,9 +453,10 @@ class Reading:
         return names
 
 
-def _has_clicks(columns: Mapping[str, Any], kinds: Mapping[str, Kind]) -> bool:
-    """Returns whether a file has the column of clicks, of pages or rows."""
-    return any(columns.get(key, key) in kinds for key in ("clicks", "click"))
+def _has_clicks(format: str, columns: Mapping[str, Any], kinds: Mapping[str, Kind]) -> bool:
+    """Returns whether a file has the column that a format reads clicks from."""
+    key = "clicks" if format == "lists" else "click"
+    return columns.get(key, key) in kinds
 
 
 class _Numbers(DerivedColumn):

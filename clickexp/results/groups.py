@@ -107,9 +107,9 @@ class Group:
         where a single run kept their values.
         """
         if metric.startswith(DRAWS):
-            drawn = [run.test_draws.get(metric.removeprefix(DRAWS)) for run in self.runs]
-            low = Spread.of([each and each.low for each in drawn]).mean
-            high = Spread.of([each and each.high for each in drawn]).mean
+            draws = [run.test_draws.get(metric.removeprefix(DRAWS)) for run in self.runs]
+            low = Spread.of([draw and draw.low for draw in draws]).mean
+            high = Spread.of([draw and draw.high for draw in draws]).mean
             return float(low), float(high), "posterior draws"
         spread = self.spread(metric)
         if spread.count > 1:
@@ -183,25 +183,18 @@ class Group:
         Returns:
             None where either group has no such vector.
         """
-        own, other = self.per_rank(metric), baseline.per_rank(metric)
-        if own is None or other is None:
+        spread, other = self.per_rank(metric), baseline.per_rank(metric)
+        if spread is None or other is None:
             return None
-        ranks = min(len(own.mean), len(other.mean))
-        runs = {(run.test_set, run.seed): run for run in baseline.runs}
-        pairs = [
-            (run, runs[run.test_set, run.seed])
-            for run in self.runs
-            if (run.test_set, run.seed) in runs
-        ]
-        values = [
-            [
-                np.array(run.per_rank.get(metric) or [None] * ranks, np.float64)[:ranks]
-                for run in pair
-            ]
-            for pair in pairs
-        ]
-        rows = [first - second for first, second in values if len(first) == len(second) == ranks]
-        return over_runs(rows or [own.mean[:ranks] - other.mean[:ranks]])
+        ranks = min(len(spread.mean), len(other.mean))
+        of_baseline = {(run.test_set, run.seed): run.per_rank.get(metric) for run in baseline.runs}
+        differences = []
+        for run in self.runs:
+            first, second = run.per_rank.get(metric), of_baseline.get((run.test_set, run.seed))
+            if first and second and min(len(first), len(second)) >= ranks:
+                pair = np.array([first[:ranks], second[:ranks]], np.float64)
+                differences.append(pair[0] - pair[1])
+        return over_runs(differences or [spread.mean[:ranks] - other.mean[:ranks]])
 
     def reliability(self) -> dict[str, np.ndarray] | None:
         """Mean P(click), click rate and documents of all runs together, [bin, rank]; None where no run has them."""

@@ -86,14 +86,21 @@ def leading(metrics: Iterable[str], clicks: bool = True) -> list[str]:
     """
     metrics = list(metrics)
     of_clicks = [metric for metric in PER_RANK if metric in metrics]
-    bases = {metric.partition("@")[0] for metric in metrics}
-    gain = "ndcg" if "ndcg" in bases else "dcg"
-    chosen: list[str] = []
-    for base in (gain, "mrr") if clicks else (gain, "map", "mrr"):
-        at = [metric for metric in metrics if metric.partition("@")[0] == base]
-        at = sorted(at, key=lambda metric: -float(metric.partition("@")[2] or "inf"))
-        chosen += at if base == gain and not clicks else at[:1]
-    return ([*of_clicks, *chosen] if clicks else [*chosen, *of_clicks]) or metrics[:6]
+    gains = _largest_first("ndcg", metrics) or _largest_first("dcg", metrics)
+    ranks = _largest_first("mrr", metrics)[:1]
+    if clicks:
+        return [*of_clicks, *gains[:1], *ranks] or metrics[:6]
+    return [*gains, *_largest_first("map", metrics)[:1], *ranks, *of_clicks] or metrics[:6]
+
+
+def _largest_first(base: str, metrics: Iterable[str]) -> list[str]:
+    """A metric at its cutoffs, that without one first."""
+    cutoffs = {}
+    for metric in metrics:
+        name, _, cutoff = metric.partition("@")
+        if name == base:
+            cutoffs[metric] = float(cutoff or "inf")
+    return sorted(cutoffs, key=lambda metric: -cutoffs[metric])
 
 
 def headline(metrics: Iterable[str]) -> list[str]:

@@ -246,7 +246,10 @@ class _GradientDescent(Learner):
         """The sessions on the devices, where they stay there; copied once."""
         if self._resident is None or self._resident[0] is not data:
             tables = None
-            if isinstance(data, Sessions) and _stays(self._trainer.resident, data):
+            stays = isinstance(data, Sessions) and _stays(self._trainer.resident, data)
+            if isinstance(data, Sessions) and hosts.told(
+                stays
+            ):  # hosts may have more and less memory
                 tables = resident_on(data, self._devices.mesh)
             self._resident = data, tables
         return self._resident[1]

@@ -34,11 +34,11 @@ def content_of(file: Path) -> str:
     if is_remote(file):
         return _remote_content(file)
     status = file.stat()
-    return _content(file, status.st_size, status.st_mtime_ns)
+    return _content(file, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @functools.lru_cache(1 << 16)  # jobs of a sweep read the same files
-def _content(file: Path, size: int, time: int) -> str:
+def _content(file: Path, size: int, time: int, _changed: int) -> str:
     digest = hashlib.sha256(str(size).encode())
     with file.open("rb") as opened:
         if size <= _WHOLE:

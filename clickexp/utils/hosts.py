@@ -8,8 +8,10 @@ import atexit
 import contextlib
 import json
 import os
+import signal
 import socket
 import threading
+import time
 from typing import Any
 
 from clickexp.errors import ConfigError, UserError
@@ -19,6 +21,8 @@ ADDRESS, COUNT, INDEX = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PRO
 """Environment variables: HOST:PORT of the first process, the number of processes, and that of this one, from 0."""
 _SILENCE = 30
 """Seconds after which a host that does not answer is given up."""
+_GRACE = 3
+"""Seconds that others leave to the first process to say what is wrong in all."""
 _START = 300
 """Seconds that processes wait for each other at the start."""
 _LEAVES = b"."
@@ -66,24 +70,32 @@ def join(folder: str) -> str:
 
     Returns:
         The folder that the first process has given.
+
+    Raises:
+        UserError: The others do not come.
     """
     if count() == 1 or _connections:
-        return told(folder)
+        return folder
+    host, _, port = os.environ[ADDRESS].rpartition(":")
+    connect = _accept if index() == 0 else _reach
+    service, folder = connect(host, int(port), folder)
+    for connection in _connections:
+        connection.settimeout(None)
+        threading.Thread(target=_watch, args=(connection, folder), daemon=True).start()
+    atexit.register(_end)
     import jax  # here, since the command is light
 
+    jax.config.update(
+        "jax_enable_preemption_service", False
+    )  # it would take SIGTERM away from Python
     jax.distributed.initialize(
-        os.environ[ADDRESS],
+        f"{host}:{service}",
         count(),
         index(),
         cluster_detection_method="deactivate",
-        initialization_timeout=_START,
         heartbeat_timeout_seconds=_SILENCE,
     )
-    _connect()
-    folder = told(folder)
-    for connection in _connections:
-        threading.Thread(target=_watch, args=(connection, folder), daemon=True).start()
-    atexit.register(_end)
+    told(None)
     return folder
 
 
@@ -147,18 +159,42 @@ def check_same(facts: dict[str, str]) -> None:
         )
 
 
-def _connect() -> None:
-    """Opens connections: of the first process with each other."""
-    if index() == 0:
-        with socket.create_server(("", 0), backlog=count()) as server:
-            server.settimeout(_START)
-            told(server.getsockname()[1])
+def _accept(host: str, port: int, folder: str) -> tuple[int, str]:
+    """Waits for all others, and gives them a free port for JAX, and the folder."""
+    with socket.create_server(("", 0)) as free:
+        service = free.getsockname()[1]
+    with socket.create_server(("", port), backlog=count()) as server:
+        server.settimeout(_START)
+        try:
             _connections.extend(server.accept()[0] for _ in range(1, count()))
-    else:
-        host = os.environ[ADDRESS].rpartition(":")[0]
-        _connections.append(socket.create_connection((host, told(None)), _START))
+        except TimeoutError as error:
+            raise UserError(
+                f"after {_START} seconds not all of {count()} processes have come to {host}:{port}: start the others"
+            ) from error
+    line = f"{json.dumps([service, folder])}\n".encode()
     for connection in _connections:
-        connection.settimeout(None)
+        connection.sendall(line)
+    return service, folder
+
+
+def _reach(host: str, port: int, folder: str) -> tuple[int, str]:
+    """Connects with the first process, once it is there, and returns what that gives in place of this folder."""
+    until = time.monotonic() + _START
+    while not _connections:
+        try:
+            _connections.append(socket.create_connection((host, port), _START))
+        except OSError as error:
+            if time.monotonic() > until:
+                raise UserError(
+                    f"the first process does not answer at {host}:{port}: start it, with {INDEX}=0"
+                ) from error
+            time.sleep(1)
+    with _connections[0].makefile() as lines:
+        line = lines.readline()
+    if not line:
+        raise ConnectionError("the first process has ended before all had come")
+    service, folder = json.loads(line)
+    return service, folder
 
 
 def _watch(connection: socket.socket, folder: str) -> None:
@@ -172,10 +208,13 @@ def _watch(connection: socket.socket, folder: str) -> None:
         f"the process on {host} has ended, and so does this one. Start all again with hydra.run.dir={folder}: "
         "training continues from the last checkpoint.",
     )
-    os._exit(1)
+    os._exit(128 + signal.SIGTERM)  # as if it had been asked to, for launchers that start it again
 
 
 def _end() -> None:
     """Ends this process at once after an error, since JAX would wait for the others."""
-    if not _alone.is_set():
-        os._exit(1)
+    if _alone.is_set():
+        return
+    if index() > 0:
+        time.sleep(_GRACE)
+    os._exit(1)

@@ -64,7 +64,6 @@ def run(tmp_path_factory):
     given = ["dataset=impressions", f"dataset.path={folder / 'log.parquet'}", "model=pbm"]
     given += [f"dataset.columns.{key}={name}" for key, name in COLUMNS.items()]
     given += ["+dataset.columns.device={dtype: category, per: session}", "examination_by=[device]"]
-    given += ["dataset.invalid=drop"]
     return new_run(folder / "run", *given)
 
 
@@ -121,21 +120,20 @@ def spoilt(rows):
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_faulty_rows_are_left_out_as_of_the_log_of_the_run(run, tmp_path, ending, capsys):
+def test_faulty_rows_are_left_out_where_asked_for(run, tmp_path, ending, capsys):
     faulty, left = spoilt(rows_of(5))
     write(faulty, tmp_path / f"faulty.{ending}")
     write(left, tmp_path / f"left.{ending}")
     found = []
     for name in ("faulty", "left"):
-        export(run, tmp_path / "out", predict=tmp_path / f"{name}.{ending}")
+        source = tmp_path / f"{name}.{ending}"
+        export(run, tmp_path / "out", predict=source, options=["invalid=drop"])
         found.append(pl.read_parquet(tmp_path / "out/predictions.parquet"))
     assert found[0].equals(found[1])
     said = capsys.readouterr().err
     assert all(f"missing {key} 1" in said for key in ("session", "document", "click"))
     with refuses(FaultyLogError, "3 kinds of faults", "invalid=drop leaves out") as caught:
-        export(
-            run, tmp_path / "out", predict=tmp_path / f"faulty.{ending}", options=["invalid=error"]
-        )
+        export(run, tmp_path / "out", predict=tmp_path / f"faulty.{ending}")
     assert caught.value.options == {"invalid": "drop"}
 
 
@@ -149,7 +147,8 @@ def test_faulty_lists_are_left_out(run, tmp_path, capsys):
     lists.filter(~pl.int_range(pl.len()).is_in([2, 4])).write_parquet(tmp_path / "left.parquet")
     found = []
     for name in ("faulty", "left"):
-        export(run, tmp_path / "out", predict=tmp_path / f"{name}.parquet")
+        source = tmp_path / f"{name}.parquet"
+        export(run, tmp_path / "out", predict=source, options=["invalid=drop"])
         found.append(pl.read_parquet(tmp_path / "out/predictions.parquet"))
     assert found[0].equals(found[1])
     said = capsys.readouterr().err
@@ -212,7 +211,7 @@ def test_faults_of_rows_are_named_in_their_file(run, tmp_path):
     bad = rows.with_columns(slot=pl.when(pl.int_range(pl.len()) == 3).then(0).otherwise("slot"))
     bad.write_parquet(tmp_path / "bad.parquet")
     with refuses(UserError, "bad.parquet, row 3", "rank holds 0"):
-        export(run, tmp_path, predict=tmp_path / "bad.parquet", options=["invalid=error"])
+        export(run, tmp_path, predict=tmp_path / "bad.parquet")
     rows.with_columns(pl.col("slot") + 90).write_parquet(tmp_path / "far.parquet")
     with refuses(UserError, "far.parquet", "documents at position 9"):
         export(run, tmp_path, predict=tmp_path / "far.parquet")
@@ -239,20 +238,21 @@ def test_lists_of_structs_are_pages(run, tmp_path):
     assert tables[0].equals(tables[1])
 
 
-def test_faulty_pages_are_left_out_where_asked_for(run, tmp_path, capsys):
-    """The others are predicted as without them."""
-    rows = rows_of(7, 9)
-    page = rows["visit"][0]
-    bad = rows.with_columns(slot=pl.when(pl.int_range(pl.len()) == 0).then(-1).otherwise("slot"))
-    bad = bad.with_columns(hit=pl.when(pl.int_range(pl.len()) == 0).then(1).otherwise("hit"))
-    bad.write_parquet(tmp_path / "bad.parquet")
-    rows.filter(pl.col("visit") != page).write_parquet(tmp_path / "good.parquet")
-    tables = []
-    for name, given in (("bad", ["invalid=drop"]), ("good", [])):
-        export(run, tmp_path, predict=tmp_path / f"{name}.parquet", options=given)
-        tables.append(pl.read_parquet(tmp_path / "predictions.parquet"))
-        assert ("dropped pages 1" in capsys.readouterr().err) == (name == "bad")
-    assert tables[0].equals(tables[1])
+def test_clicks_that_options_leave_out_condition_nothing(run, tmp_path):
+    """Also where another column is called as those of lists are, such as clicks on earlier days."""
+    rows = rows_of(9, 5).with_columns(clicks=pl.lit(17))
+    rows.write_parquet(tmp_path / "rows.parquet")
+    export(run, tmp_path, predict=tmp_path / "rows.parquet", options=["columns.click=null"])
+    assert "conditional_click_probability" not in pl.read_parquet_schema(
+        tmp_path / "predictions.parquet"
+    )
+
+
+def test_candidates_of_one_rank_are_all_ranked(run, tmp_path):
+    rows = rows_of(9, 5).with_columns(slot=pl.lit(1))
+    rows.select("visit", "query", "url", "slot").write_parquet(tmp_path / "rows.parquet")
+    export(run, tmp_path, rank=tmp_path / "rows.parquet")
+    assert len(pl.read_parquet(tmp_path / "ranking.parquet")) == len(rows)
 
 
 def test_rows_of_bandits_are_pages_as_in_the_log_of_the_run(tmp_path):

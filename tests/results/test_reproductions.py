@@ -16,4 +16,4 @@ from clickexp.results.reproductions import SECONDS, Row, _verdict
 )
 def test_a_verdict_needs_a_published_figure_and_is_none_of_times(metric, published, verdict):
     row = Row("pbm", metric, (published,), (1.5, 1.7), "", ())
-    assert _verdict(row, {"ppl": 0.2}, {}) == verdict
+    assert _verdict(row, 0.2, 0.0) == verdict

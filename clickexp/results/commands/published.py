@@ -44,10 +44,8 @@ def compare_published(
     damaged = [Skipped(run.folder, reason) for run in runs if (reason := _damage(run))]
     for one in (*skipped, *damaged):
         say(f"skipped {one}")
-    folders_of_damaged = {one.folder for one in damaged}
-    reproduced = reproductions(
-        [run for run in runs if run.folder not in folders_of_damaged], metrics
-    )
+    left_out = {one.folder for one in damaged}
+    reproduced = reproductions([run for run in runs if run.folder not in left_out], metrics)
     if not reproduced:
         raise UserError(
             "no run is of an experiment with published figures: run one, such as "
@@ -55,10 +53,10 @@ def compare_published(
         )
     files = {}
     for reproduction in reproduced:
-        made, name = table(reproduction), escape.slug(reproduction.name)
-        print(markdown(made))  # noqa: T201  # the command's result
-        files[f"{name}.md"] = markdown(made)
-        files[f"{name}.tex"] = latex(made, f"tab:{name}")
+        of_experiment, name = table(reproduction), escape.slug(reproduction.name)
+        print(markdown(of_experiment))  # noqa: T201  # the command's result
+        files[f"{name}.md"] = markdown(of_experiment)
+        files[f"{name}.tex"] = latex(of_experiment, f"tab:{name}")
         files[f"{name}.csv"] = as_csv(reproduction)
     folder = Path(folders[0] if output is None else output) / _FOLDER
     write_files(folder, files)

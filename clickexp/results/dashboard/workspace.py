@@ -134,20 +134,16 @@ def _logged_keys(runs: Iterable[Run]) -> set[str]:
     """The keys under which WandbLogger logs these runs."""
     keys = set()
     for run in runs:
-        epochs = [*run.epochs, *({f"val/{name}": value} for name, value in run.val.items())]
-        for name in (name for epoch in epochs for name in epoch if "/" in name):
-            keys |= {name, f"sessions/{name}"}
-        for name in run.test:
-            base, _, cutoff = name.partition("@")
-            keys.add(f"test/{name}")
-            if cutoff.isdecimal():
-                keys.add(f"cutoff/test/{base}")
-        for part, vectors in run.vectors().items():
-            keys |= {f"rank/{part}/{name}" for name in vectors}
-        curves = run.curves.by_name().items()
-        keys |= {f"calibration/{name}" for name, curve in curves if "predicted" in curve}
-        keys |= {f"train/{name}" for name in run.train.values()}
-        keys |= {f"draws/{name}" for name in run.test_draws}
+        curves = {name for name, curve in run.curves.by_name().items() if "predicted" in curve}
+        names = {"train": run.train.values(), "draws": run.test_draws, "calibration": curves}
+        names |= {"test": run.test, "val": run.val}
+        names |= {f"rank/{part}": vectors for part, vectors in run.vectors().items()}
+        keys |= {f"{part}/{name}" for part, of_part in names.items() for name in of_part}
+        of_epochs = {name for epoch in run.epochs for name in epoch if "/" in name}
+        of_epochs |= {f"val/{name}" for name in run.val}
+        keys |= of_epochs | {f"sessions/{name}" for name in of_epochs}
+        parts = (name.partition("@") for name in run.test)
+        keys |= {f"cutoff/test/{base}" for base, _, cutoff in parts if cutoff.isdecimal()}
     return keys
 
 

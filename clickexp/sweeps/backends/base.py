@@ -148,18 +148,28 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
             Those that have ended since: at least one, unless none runs or the time is up.
         """
         until = float("inf") if timeout is None else time.monotonic() + timeout
-        while True:
-            ended = [job for job in self.running if self.has_ended(job.handle)]
-            late = [job for job in self.running if job not in ended and self._is_late(job)]
+        ended, late = self._look()
+        while self.running and not (ended or late):
             left = until - time.monotonic()
-            if ended or late or not self.running or left <= 0:
+            if left <= 0:
                 break
             time.sleep(min(self.seconds_between_looks, left))
+            ended, late = self._look()
         for job in ended:
             self._leave(job, self.outcome(job.handle))
         for job in late:
             job.overdue = True
         return ended + (self.stop(late) if late else [])
+
+    def _look(self) -> tuple[list[Job], list[Job]]:
+        """Returns the jobs that have ended, and others that take too long."""
+        ended, late = [], []
+        for job in self.running:
+            if self.has_ended(job.handle):
+                ended.append(job)
+            elif self._is_late(job):
+                late.append(job)
+        return ended, late
 
     def stop(self, jobs: Sequence[Job] | None = None) -> list[Job]:
         """Ends these jobs, or all, and returns them."""

@@ -189,12 +189,13 @@ def test_two_nodes_train_a_run_together(tmp_path):
         env = {**cluster, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
         with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE) as process:
             wait_until((tmp_path / "s/0/checkpoint.npz").exists, 120)
-            (job,) = (tmp_path / "s/.submitit").glob("*_0")
-            subprocess.run(["scontrol", "requeue", job.name], env=cluster, check=True)
+            (call,) = (tmp_path / "s/.submitit").glob("*/*_submitted.pkl")
+            subprocess.run(["scontrol", "requeue", call.parent.name], env=cluster, check=True)
             output, _ = process.communicate(timeout=240)
+        jobs = subprocess.run(["scontrol", "show", "job"], env=env, capture_output=True, text=True)
     assert process.returncode == 0, output
-    log = (tmp_path / "s/0/job.log").read_text()
-    assert "training continues after epoch" in log and "has ended" in log
+    assert "Restarts=1" in jobs.stdout and "NumNodes=2" in jobs.stdout
+    assert "has ended, and so does this one" in (tmp_path / "s/0/job.log").read_text()
     assert json.loads((tmp_path / "s/0/result.json").read_text())["train"]["epochs"] == 20
 
 
