@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 from places import ROOT
@@ -59,10 +60,10 @@ def trained(case, file, processes, devices):
     ],
 )
 def test_two_processes_train_as_one(case, tmp_path):
-    """Losses to 1e-8, and numbers to 1e-6 of the largest: the last digits of float32."""
+    """Losses to 1e-7, and numbers to 1e-6 of the largest: the last digits of float32, in which batches are summed."""
     losses, *numbers = trained(case, tmp_path / "one.npz", 1, 1)
     others, *found = trained(case, tmp_path / "two.npz", 2, 2)
-    assert np.abs(losses - others).max() < 1e-8
+    assert np.abs(losses - others).max() < 1e-7
     for one, other in zip(numbers, found, strict=True):
         finite = np.isfinite(one)
         assert (finite == np.isfinite(other)).all()
@@ -90,7 +91,6 @@ def test_variables_that_name_no_process_are_an_error(given, monkeypatch):
 
 def test_a_trainer_of_one_process_refuses_others(monkeypatch):
     EMTrainer().check_machine()
-    for name, value in ((hosts.ADDRESS, "node1:1234"), (hosts.COUNT, "2"), (hosts.INDEX, "0")):
-        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
     with refuses(ConfigError, "EMTrainer", "use trainer=default"):
         EMTrainer().check_machine()
