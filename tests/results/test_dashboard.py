@@ -69,7 +69,7 @@ def sweep(tmp_path_factory):
 def records(sweep):
     """Of each run, as W&B's own tool reads it: summary view and records."""
     found = []
-    for run in offline_runs([sweep]):
+    for run in offline_runs(sorted(sweep.glob("[0-9]*"))):  # the best model has a run of its own
         summary, rows = (
             command(sweep.parent, "wandb", "leet", "inspect", *options, "--json", str(run)).stdout
             for options in (["--summary"], [])
