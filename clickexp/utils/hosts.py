@@ -85,9 +85,7 @@ def join(folder: str) -> str:
     atexit.register(_end)
     import jax  # here, since the command is light
 
-    jax.config.update(
-        "jax_enable_preemption_service", False
-    )  # it would take SIGTERM away from Python
+    handler = signal.getsignal(signal.SIGTERM)
     jax.distributed.initialize(
         f"{host}:{service}",
         count(),
@@ -95,6 +93,8 @@ def join(folder: str) -> str:
         cluster_detection_method="deactivate",
         heartbeat_timeout_seconds=_SILENCE,
     )
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # JAX's own would let the process go on
     told(None)
     return folder
 
