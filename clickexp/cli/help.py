@@ -51,10 +51,14 @@ def _help(user_folders: Sequence[Path], width: int) -> str:
     groups |= dict.fromkeys(sorted(names - {*GROUPS, *_HIDDEN}), "")
     rows = []
     for name, about in groups.items():
-        options = {file.stem for folder in folders for file in (folder / name).glob("*.yaml")}
-        rows.append(_row(name, about, ", ".join(sorted(options)), width))
+        rows.append(_row(name, about, _options(name, folders), width))
     template = string.Template(read_object(CONF / "config.yaml")["hydra"]["help"]["template"])
     return template.substitute(APP_CONFIG_GROUPS="\n".join(rows))
+
+
+def _options(group: str, folders: Sequence[Path]) -> str:
+    options = {file.stem for folder in folders for file in (folder / group).glob("*.yaml")}
+    return ", ".join(sorted(options))
 
 
 def _row(name: str, about: str, options: str, width: int) -> str:

@@ -59,7 +59,7 @@ def ranks_first(arrays: Arrays) -> Arrays:
     }
 
 
-def at_step(arrays: Arrays, index: Count | int, turned: bool = False) -> Batch:
+def at_step(arrays: Arrays, index: Count | int, has_ranks_first: bool = False) -> Batch:
     """One batch of a superbatch with a mask, and with features where there is a table of them.
 
     Positions follow from the rank where they are not given.
@@ -67,14 +67,14 @@ def at_step(arrays: Arrays, index: Count | int, turned: bool = False) -> Batch:
     Args:
         arrays: The superbatch.
         index: Number of the step.
-        turned: Whether the superbatch has `ranks_first`.
+        has_ranks_first: Whether the superbatch has `ranks_first`.
     """
     batch = {
         name: _single_precision(values[index])
         for name, values in arrays.items()
         if name != FEATURE_TABLE
     }
-    if turned:
+    if has_ranks_first:
         batch = {name: values.T if values.ndim == 2 else values for name, values in batch.items()}
     if "clicks" in batch:  # lists to rank may have labels alone
         batch["clicks"] = batch["clicks"].astype(bool)

@@ -129,6 +129,14 @@ class Dataset:
         parts = {"train": self.train, "val": self.val, "test": self.test, "ranking": self.ranking}
         return {name: sessions for name, sessions in parts.items() if sessions is not None}
 
+    @property
+    def distinct_parts(self) -> dict[str, Sessions]:
+        """The parts, without the labelled lists where they are the test sessions themselves."""
+        parts = self.parts
+        if self.ranking is self.test:
+            del parts["ranking"]
+        return parts
+
     @cached_property
     def features(self) -> Features | None:
         """Feature vectors by id: those of the log or, where lists have their own, those that they show last."""

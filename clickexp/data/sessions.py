@@ -60,7 +60,7 @@ class Sessions(ColumnsView):
     folder: Path | None = None
     features: Features | None = None
     schema: Mapping[str, Column] = field(default_factory=lambda: COLUMNS)
-    carried: frozenset[str] | None = None
+    batch_names: frozenset[str] | None = None
     derived: Mapping[str, DerivedColumn] = field(default_factory=dict)
     first: int = 0
     checksums: Mapping[str, int] | None = None
@@ -121,14 +121,14 @@ class Sessions(ColumnsView):
 
         By default all that are packed, of at most 32 bits, and feature vectors.
         """
-        if self.carried is None:
+        if self.batch_names is None:
             vectors = {name for name, column in self.derived.items() if column.column.shape}
             packed = {
                 name for name in self.columns if np.dtype(self.schema[name].dtype).itemsize < 8
             }
             chosen = packed | vectors
         else:
-            chosen = self.carried & {*self.columns, *self.derived}
+            chosen = self.batch_names & {*self.columns, *self.derived}
         return {
             name: self.schema[name] for name in self.schema if name in chosen or name in REQUIRED
         }
@@ -140,7 +140,7 @@ class Sessions(ColumnsView):
             DataError: A whole number of 64 bits is another one in the 32 bits of a batch; it names the first one.
         """
         needless = {"positions"} if self.positions_are_ranks else set()
-        sessions = replace(self, carried=frozenset(names) - needless)
+        sessions = replace(self, batch_names=frozenset(names) - needless)
         for name, column in sessions.batch_columns.items():
             if column.dtype == column.batch_type:
                 continue

@@ -20,7 +20,7 @@ from clickexp.experiment.overrides import CommandLine, quoted
 from clickexp.experiment.resolve import resolve
 from clickexp.experiment.run import follow as run_followed
 from clickexp.experiment.run import run as run_parts
-from clickexp.experiment.values import current
+from clickexp.experiment.values import current, without_hydra
 from clickexp.models import Model
 from clickexp.runs.claims import claim_named, claim_new
 from clickexp.runs.run import Run
@@ -170,7 +170,7 @@ def follow(line: CommandLine) -> None:
         line: The words of the command.
     """
     with _composed(line) as cfg:
-        run_followed(_without_hydra(cfg), line.overrides)
+        run_followed(without_hydra(cfg), line.overrides)
 
 
 @contextlib.contextmanager
@@ -182,12 +182,8 @@ def _composed(line: CommandLine) -> Iterator[DictConfig]:
             yield cfg
 
 
-def _without_hydra(cfg: DictConfig) -> DictConfig:
-    return OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
-
-
 def _run_in(cfg: DictConfig, overrides: list[str], folder: str | Path | None) -> FittedRun:
-    config = resolve(_without_hydra(cfg), overrides)
+    config = resolve(without_hydra(cfg), overrides)
     claim = (
         claim_new(Path(cfg.hydra.run.dir))
         if folder is None

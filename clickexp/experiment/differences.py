@@ -20,7 +20,9 @@ _CONTINUE = "continue_from"
 def command_of(overrides: Sequence[str]) -> str:
     """Returns the command of a run with these overrides, but for those of how it is launched."""
     lines = [
-        line_of(each) for each in parsed(overrides) if not each.key_or_group.startswith(LAUNCHING)
+        line_of(override)
+        for override in parsed(overrides)
+        if not override.key_or_group.startswith(LAUNCHING)
     ]
     return shlex.join(["clickexp", *lines])
 
@@ -32,7 +34,7 @@ def continuing_command(folder: Path, overrides: Sequence[str]) -> str:
         folder: Of the run.
         overrides: Those of the run.
     """
-    kept = [each for each in overrides if not each.startswith(f"{_CONTINUE}=")]
+    kept = [override for override in overrides if not override.startswith(f"{_CONTINUE}=")]
     return f"{command_of(kept)} {shlex.quote(f'{_CONTINUE}={display_path(folder)}')}"
 
 

@@ -125,7 +125,7 @@ def _no_such_key(error: Exception) -> str | None:
     places = [name for name, _ in walk(plain(root, resolve=False))]
     of_part = [name for name in places if name.startswith("hydra.") == key.startswith("hydra.")]
     beside = [] if node is root else [name for name in node if not name.startswith("_")]
-    others = f"There are {', '.join(beside)}." if beside else "clickexp --help lists the keys."
+    others = f"There are {', '.join(beside)}." if beside else "clickexp --cfg job lists the keys."
     return f"there is no key {key}.{did_you_mean(key, [*of_part, *presets()]) or f' {others}'}"
 
 

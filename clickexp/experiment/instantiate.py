@@ -176,7 +176,7 @@ def check_node(node: Any, where: str) -> None:
     if not isinstance(node, dict):
         return
     if "_target_" in node:
-        own = {key: value for key, value in node.items() if key[0] != "_"}
-        check_arguments(located(str(node["_target_"]), f"{where}._target_"), own, where)
+        arguments = {key: value for key, value in node.items() if key[0] != "_"}
+        check_arguments(located(str(node["_target_"]), f"{where}._target_"), arguments, where)
     for name, value in node.items():
         check_node(value, f"{where}.{name}")

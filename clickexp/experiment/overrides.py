@@ -60,15 +60,15 @@ class CommandLine:
         parser = get_args_parser()
         parser.error = _refuse
         self.version = "--version" in words
-        known, unknown = parser.parse_known_intermixed_args(
+        options, unknown = parser.parse_known_intermixed_args(
             [word for word in words if word != "--version"]
         )
-        self.options: argparse.Namespace = known
+        self.options: argparse.Namespace = options
         if unknown:
             raise ConfigError(_advice(unknown[0]))
-        _check_alone(known)
-        _check_swept_once(known.overrides)
-        given = Counter(known.overrides)
+        _check_alone(options)
+        _check_swept_once(options.overrides)
+        given = Counter(options.overrides)
         flags = []
         for word in reversed(
             words
@@ -77,11 +77,11 @@ class CommandLine:
                 given[word] -= 1
             else:
                 flags.insert(0, word)
-        self.overrides: list[str] = list(known.overrides)
-        if known.shell_completion:
+        self.overrides: list[str] = list(options.overrides)
+        if options.shell_completion:
             _check_completion(self.overrides)
         else:
-            self.overrides = canonical(known.overrides, *self.folders)
+            self.overrides = canonical(options.overrides, *self.folders)
         # Hydra would take no override behind an option that is between two
         self.arguments = [*flags, *self.overrides]
 
@@ -116,7 +116,7 @@ def _check_swept_once(overrides: Sequence[str]) -> None:
         if not override.is_delete():
             by_key.setdefault(override.get_key_element().lstrip("+"), []).append(override)
     for key, several in by_key.items():
-        if len(several) > 1 and any(each.is_sweep_override() for each in several):
+        if len(several) > 1 and any(override.is_sweep_override() for override in several):
             lines = " and ".join(map(line_of, several))
             raise ConfigError(f"{lines}: give {key} once, with all its values")
 
@@ -192,9 +192,9 @@ def canonical(overrides: Sequence[str], *folders: Path) -> list[str]:
     Raises:
         ConfigError: No run can be made of one, such as ~model or model=[pbm,ubm].
     """
-    given = parsed(overrides)
-    swept = {o.package or o.key_or_group for o in given if o.is_sweep_override()}
-    lines = [_canonical(override, swept, roles(*folders)) for override in given]
+    typed = parsed(overrides)
+    swept = {o.package or o.key_or_group for o in typed if o.is_sweep_override()}
+    lines = [_canonical(override, swept, roles(*folders)) for override in typed]
     for override in parsed(lines):
         _check(override)
     return lines

@@ -104,9 +104,9 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
 
 def _prior(node: Any) -> PriorSettings:
     """The settings of a prior; ConfigError for a key or value that there is not."""
-    given = node or {}
-    check_arguments(PriorSettings, given, "prior")
-    return PriorSettings(**given)
+    settings = node or {}
+    check_arguments(PriorSettings, settings, "prior")
+    return PriorSettings(**settings)
 
 
 def _check_parts(composition: Composition) -> None:
@@ -162,36 +162,36 @@ def _is_read(key: str, unresolved: Mapping[str, Any]) -> bool:
 
 def _features_read(node: Any) -> dict[str, str]:
     """The features that the towers of a model read, with the key of the first that does."""
-    found: dict[str, str] = {}
+    features: dict[str, str] = {}
     for key, name in walk(node, "model"):
         if key.endswith(".use_feature"):
-            found.setdefault(name, key)
-    return found
+            features.setdefault(name, key)
+    return features
 
 
 def _check_model(config: Config) -> None:
     """ConfigError for settings of a model that do not go together, or a model that the trainer cannot fit."""
-    model, given = config.new_model.func, config.new_model.keywords
+    model, settings = config.new_model.func, config.new_model.keywords
     if not (inspect.isclass(model) and issubclass(model, Model)):
         return
-    model.check_settings(**given)
+    model.check_settings(**settings)
     if isinstance(config.trainer, EstimatingTrainer):
         if not issubclass(model, ClickModel):
             trainer, name = type(config.trainer).__name__, model.name or model.__name__
             raise ConfigError(
                 f"{trainer} fits click models, and {name} is none: use trainer=default"
             )
-        config.trainer.expectation(model, **given)
-        check_towers(given)
+        config.trainer.expectation(model, **settings)
+        check_towers(settings)
 
 
 def _check_dataset(config: Config) -> None:
     """ConfigError for parts that are more than the whole, or a tower over vectors that the format does not have."""
-    reader, given = config.open_dataset.func, config.open_dataset.keywords
-    sizes: list[Any] = [given.get(f"{part}_sessions") for part in ("train", "val", "test")]
+    reader, settings = config.open_dataset.func, config.open_dataset.keywords
+    sizes: list[Any] = [settings.get(f"{part}_sessions") for part in ("train", "val", "test")]
     if None not in sizes:
         check_split(*sizes)
-    key, path = config.reads.get("query_doc_features"), given.get("path")
+    key, path = config.reads.get("query_doc_features"), settings.get("path")
     if (
         key is None
         or getattr(reader, "has_features", True)

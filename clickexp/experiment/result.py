@@ -25,7 +25,7 @@ from clickexp.parameters import PositionParameter
 from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.posteriors.intervals import propensity, shared_examination, shared_intervals
 from clickexp.posteriors.policy_prior import lists_shown
-from clickexp.posteriors.shared import shared_posterior
+from clickexp.posteriors.shared import SharedPosterior, shared_posterior
 from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.run import FORMAT, RelativeExamination, Run, SharedParameter
@@ -183,34 +183,16 @@ def _shared_intervals(parts: Parts) -> _Part:
     if not parts.config.settings.shared_intervals:
         return {}
     try:
-        report = partial(parts.logger.progress, "intervals", 0)
-        continued = parts.continued
-        prior = None if continued is None else continued.logs.shared
-        if continued is None or continued.run.settings.warm:
-            posterior = shared_posterior(parts.model, parts.dataset.train, report)
-        else:
-            posterior = continued.own
-        if posterior is None and prior is None:
-            return {}
-        if posterior is not None and parts.model.separates_examination:
-            posterior = with_open_factors(parts.model, posterior, parts.links.groups)
-        if prior is not None:
-            posterior = combined(parts.model, posterior, prior)
+        posterior = _posterior_of_shared(parts)
         if posterior is None:
             return {}
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
-        shared = shared_intervals(parts.model, posterior)
-        found = propensity(parts.model, posterior, parts.dataset.test)
-        points = (
-            (each.position, each.relative, each.relative_low, each.relative_high) for each in found
-        )
-        known = RelativeExamination.known(points, [each.layout for each in found])
-        curve = _shared_curve(parts, found)
+        examination = propensity(parts.model, posterior, parts.dataset.test)
         return {
-            "shared": _dumped(shared),
-            "propensity": _dumped(known),
-            "shared_propensity": _dumped(curve),
+            "shared": _dumped(shared_intervals(parts.model, posterior)),
+            "propensity": _dumped(RelativeExamination.of(examination)),
+            "shared_propensity": _dumped(_shared_curve(parts, examination)),
         }
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
@@ -218,13 +200,33 @@ def _shared_intervals(parts: Parts) -> _Part:
         return {}
 
 
-def _shared_curve(parts: Parts, found: Sequence[SharedParameter]) -> list[RelativeExamination]:
-    """Returns the curve that layouts share, at the positions of `found`, relative to what these are relative to."""
+def _posterior_of_shared(parts: Parts) -> SharedPosterior | None:
+    """The posterior of shared parameters, by this log and those before."""
+    report = partial(parts.logger.progress, "intervals", 0)
+    continued = parts.continued
+    prior = None if continued is None else continued.logs.shared
+    if continued is None or continued.run.settings.warm:
+        posterior = shared_posterior(parts.model, parts.dataset.train, report)
+    else:
+        posterior = continued.own
+    if posterior is not None and parts.model.separates_examination:
+        posterior = with_open_factors(parts.model, posterior, parts.links.groups)
+    return posterior if prior is None else combined(parts.model, posterior, prior)
+
+
+def _shared_curve(parts: Parts, parameters: Sequence[SharedParameter]) -> list[RelativeExamination]:
+    """Returns the curve that layouts share, at the positions of parameters, relative to what these are relative to."""
     curve = shared_examination(parts.model, parts.dataset.test)
-    scales = [each.relative / each.value for each in found if each.value and each.relative]
+    scales = [
+        parameter.relative / parameter.value
+        for parameter in parameters
+        if parameter.value and parameter.relative
+    ]
     if curve is None or not scales:
         return []
-    positions = sorted({each.position for each in found if each.position is not None})
+    positions = sorted(
+        {parameter.position for parameter in parameters if parameter.position is not None}
+    )
     return RelativeExamination.known((at, scales[0] * curve[at], None, None) for at in positions)
 
 

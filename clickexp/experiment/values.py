@@ -51,7 +51,9 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     mixture, roles = values.get("model"), _roles(unresolved)
     if isinstance(mixture, dict) and "components" in mixture:
         _check_mixture(mixture, unresolved)
-        components = [_component(each, mixture, overrides) for each in mixture["components"]]
+        components = [
+            _component(component, mixture, overrides) for component in mixture["components"]
+        ]
         del mixture["components"]
         mixture["models"] = [component.node for component in components]
         roles = frozenset(role for component in components for role in component.roles)
@@ -84,6 +86,11 @@ def current(config: DictConfig) -> Iterator[None]:
         yield
     finally:
         HydraConfig.instance().cfg = before
+
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """A configuration as the task function receives it."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
 def plain(cfg: DictConfig, resolve: bool = True) -> _Node:
@@ -121,18 +128,18 @@ def _roles(unresolved: _Node) -> frozenset[str]:
     """The roles of towers at the root that keys of the model refer to."""
     model = unresolved.get("model")
     texts = [str(value) for value in model.values()] if isinstance(model, dict) else []
-    known = unresolved.keys() - CHOSEN
-    return frozenset(text[2:-1] for text in texts if text[:2] == "${" and text[2:-1] in known)
+    keys = unresolved.keys() - CHOSEN
+    return frozenset(text[2:-1] for text in texts if text[:2] == "${" and text[2:-1] in keys)
 
 
 def _unread(unresolved: _Node) -> list[str]:
     """Those of the groups that models choose which this one does not read, directly or through another of them."""
     groups = [group for group in CHOSEN if group in unresolved]
-    read, found = {"model", "metric"}, {"model", "metric"}
-    while found:
-        texts = {str(value) for key in found for _, value in walk(unresolved.get(key))}
-        found = {group for group in groups if f"${{{group}}}" in texts} - read
-        read |= found
+    read, new = {"model", "metric"}, {"model", "metric"}
+    while new:
+        texts = {str(value) for key in new for _, value in walk(unresolved.get(key))}
+        new = {group for group in groups if f"${{{group}}}" in texts} - read
+        read |= new
     return [group for group in groups if group not in read]
 
 
@@ -162,5 +169,7 @@ def _component(component: str | _Node, mixture: _Node, overrides: Sequence[str])
     if node["_target_"] == mixture["_target_"]:
         raise ConfigError(f"model.components: {component} is a mixture itself; name its components")
     # the keys that a preset gives the mixture end up in every model
-    own = {key: value for key, value in node.items() if key.startswith("_") or key not in mixture}
-    return _Component(own, _roles(plain(cfg, resolve=False)))
+    settings = {
+        key: value for key, value in node.items() if key.startswith("_") or key not in mixture
+    }
+    return _Component(settings, _roles(plain(cfg, resolve=False)))

@@ -127,10 +127,10 @@ class ConsoleLogger(Logger):
         """Prints the test metrics and the cost of training, and how far the model is from its references."""
         self.line.stop()
         if self.job:
-            known = [
+            values = [
                 f"{name} {number(result.test[name])}" for name in _FIRST if name in result.test
             ]
-            line = f"{self.job}: {', '.join(known[:_MOST])}, {result.train.seconds or 0:.1f} s"
+            line = f"{self.job}: {', '.join(values[:_MOST])}, {result.train.seconds or 0:.1f} s"
             self._print(folded(line, self.console.width) if is_terminal(self.console) else line)
             return
         for block in _blocks(result, self.console):

@@ -28,7 +28,7 @@ class EpochTable:
         names = [name for name in record if "/" in name and not (repeats and name == "val/ll")]
         shown = {watched}
         for name in names:
-            self.metrics = [each for each in names if each in {name, *shown}]
+            self.metrics = [metric for metric in names if metric in {name, *shown}]
             if len(self.header()) <= width:
                 shown.add(name)
         self.metrics = [name for name in names if name in shown]

@@ -82,8 +82,8 @@ class MlflowLogger(ScalarLogger):
         """Gives the best run the tag `best`, the name of the sweep."""
         number = self._opened(info)
         query = f"tags.{_FOLDER} = '{run.folder.resolve()}'"
-        for each in self._client.search_runs([number], query):
-            self._client.set_tag(each.info.run_id, "best", info.folder.name)
+        for run_of_group in self._client.search_runs([number], query):
+            self._client.set_tag(run_of_group.info.run_id, "best", info.folder.name)
 
     def finish(self, ok: bool) -> None:
         """Ends the run, if it was created; after a run that succeeded, with its artifacts."""

@@ -127,6 +127,6 @@ def _batch(ids: Array, tables: Mapping[str, Array]) -> dict[str, Array]:
     )
     values = {name: table[ids] for name, table in tables.items()}
     return batch | {
-        name: each.astype(jnp.float32) if name == _FEATURES else each
-        for name, each in values.items()
+        name: value.astype(jnp.float32) if name == _FEATURES else value
+        for name, value in values.items()
     }

@@ -1,6 +1,7 @@
 """Chains of runs, each of which has had the posterior of the one before for a prior."""
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,12 +33,18 @@ def folder_before(run: Run) -> Path:
 
 
 def chains(runs: Sequence[Run]) -> list[list[Run]]:
-    """Returns the chains among runs, of two at least, the oldest run of each first."""
+    """Returns the chains among runs, of two at least, the oldest run of each first; a run that is missing ends one."""
     folders = {run.folder.resolve() for run in runs}
     earlier = {folder_before(run).resolve() for run in runs if run.update is not None}
     last = [run for run in runs if run.folder.resolve() not in earlier]
-    among = [[run for run in chain_of(end) if run.folder.resolve() in folders] for end in last]
-    return [chain for chain in among if len(chain) > 1]
+    found = []
+    for end in last:
+        newest_first = reversed(chain_of(end))
+        there = itertools.takewhile(lambda run: run.folder.resolve() in folders, newest_first)
+        chain = list(there)[::-1]
+        if len(chain) > 1:
+            found.append(chain)
+    return found
 
 
 def examination_by_position(run: Run) -> dict[int, RelativeExamination]:

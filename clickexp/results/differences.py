@@ -82,13 +82,15 @@ def _pseudo_values(
         pooled = None
         for run in runs:
             try:
-                own = samples(run.folder, metric) if _has_values(run, metric) else None
+                of_run = samples(run.folder, metric) if _has_values(run, metric) else None
             except (UserError, OSError, ValueError, KeyError):
                 continue
-            if own is None or (queries is not None and not np.array_equal(queries, own.queries)):
+            if of_run is None or (
+                queries is not None and not np.array_equal(queries, of_run.queries)
+            ):
                 continue
-            queries = own.queries
-            pooled = own if pooled is None else replace(own, sums=pooled.sums + own.sums)
+            queries = of_run.queries
+            pooled = of_run if pooled is None else replace(of_run, sums=pooled.sums + of_run.sums)
         if pooled is not None:
             values = (
                 np.full((len(groups), len(pooled.queries)), np.nan) if values is None else values

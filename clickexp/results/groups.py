@@ -107,9 +107,9 @@ class Group:
         where a single run kept their values.
         """
         if metric.startswith(DRAWS):
-            drawn = [run.test_draws.get(metric.removeprefix(DRAWS)) for run in self.runs]
-            low = Spread.of([each and each.low for each in drawn]).mean
-            high = Spread.of([each and each.high for each in drawn]).mean
+            draws = [run.test_draws.get(metric.removeprefix(DRAWS)) for run in self.runs]
+            low = Spread.of([draw and draw.low for draw in draws]).mean
+            high = Spread.of([draw and draw.high for draw in draws]).mean
             return float(low), float(high), "posterior draws"
         spread = self.spread(metric)
         if spread.count > 1:

@@ -34,14 +34,14 @@ def tables(
         full: Whether leaderboard.csv has all metrics, and what spreads, intervals and tests are over.
     """
     files = {f"leaderboard{label}.csv": _leaderboard_csv(comparison, full)}
-    made = {f"leaderboard{label}": leaderboard(comparison)}
+    by_file = {f"leaderboard{label}": leaderboard(comparison)}
     if len(comparison.groups) > 1:
-        made[f"differences{label}"] = differences(comparison)
+        by_file[f"differences{label}"] = differences(comparison)
     for metric in PER_RANK:
         if ranked := per_rank(comparison, metric, ranks):
-            made[f"{metric}_per_rank{label}"] = ranked
+            by_file[f"{metric}_per_rank{label}"] = ranked
             files[f"{metric}_per_rank{label}.csv"] = _per_rank_csv(comparison, metric)
-    for file, table in made.items():
+    for file, table in by_file.items():
         files[f"{file}.md"] = markdown(table)
         files[f"{file}.tex"] = latex(table, f"tab:{file}")
     return files

@@ -1,6 +1,7 @@
 """The result of a run as tables, which the terminal and the page of the run draw."""
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 from clickexp.results import metric_names
 from clickexp.runs.run import Run
@@ -116,8 +117,8 @@ def _cutoffs(title: str, metrics: Sequence[str], result: Run, naming: Naming) ->
     rows = []
     for base in dict.fromkeys(base for base, _, _ in parts):
         names = [f"{base}{_AT}{at}" for at in cutoffs]
-        own = [number(result.test.get(name)) for name in names]
-        rows.append([_name(naming, base, names[0], result), *own])
+        values_of_model = [number(result.test.get(name)) for name in names]
+        rows.append([_name(naming, base, names[0], result), *values_of_model])
         for title_of, reference in result.references.items():
             if any(name in reference.test for name in names):
                 values = [number(reference.test.get(name)) for name in names]
@@ -143,9 +144,9 @@ def rank_table(result: Run, naming: Naming = str, references: Sequence[str] = ()
         naming: Names metrics.
         references: Metrics that columns of references show, too.
     """
-    own = dict(result.per_rank)
-    sessions = own.pop("sessions", [])
-    columns = {naming(name): vector for name, vector in own.items()}
+    vectors_of_model = dict(result.per_rank)
+    sessions = vectors_of_model.pop("sessions", [])
+    columns = {naming(name): vector for name, vector in vectors_of_model.items()}
     if sessions:
         columns[naming("sessions")] = [value and round(value) for value in sessions]
     for title, reference in result.references.items():
@@ -153,15 +154,10 @@ def rank_table(result: Run, naming: Naming = str, references: Sequence[str] = ()
         columns |= {
             f"{naming(name)}, {title}": vector for name, vector in vectors.items() if vector
         }
-    ranks = max(map(len, columns.values()), default=0)
-    padded = [[*vector, *[None] * (ranks - len(vector))] for vector in columns.values()]
-    cells = [list(map(number, vector)) for vector in padded]
-    shown = [*sessions, *[None] * (ranks - len(sessions))] if sessions else [1] * ranks
-    rows = [
-        [str(rank), *row]
-        for rank, row in enumerate(zip(*cells, strict=True), start=1)
-        if shown[rank - 1]
-    ]
+    rows = []
+    for rank, values in enumerate(zip_longest(*columns.values()), start=1):
+        if not sessions or (rank <= len(sessions) and sessions[rank - 1]):
+            rows.append([str(rank), *map(number, values)])
     return Table(["rank", *columns], rows, "By rank", "r" * (len(columns) + 1))
 
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TextIO
 
 from clickexp.errors import ConfigError
 from clickexp.runs.hashing import identity
-from clickexp.runs.store import CHECKPOINT, CONFIG, RESULT, is_whole, read_object
-from clickexp.utils.files import LOCK, claimed, locked
+from clickexp.runs.store import CHECKPOINT, CONFIG, HYDRA, RESULT, is_whole, read_object
+from clickexp.utils.files import LOCK, claimed, is_inside, locked
 from clickexp.utils.text import listed
 
 RUN_DIR = "hydra.run.dir"
@@ -66,8 +66,8 @@ def claim_named(folder: Path, config: Callable[[], dict[str, Any] | None]) -> Cl
         config: Returns the resolved configuration of the run; None where it cannot be resolved.
 
     Raises:
-        ConfigError: A run is active or finished there, one of another configuration was interrupted, or a pipe is in
-            the folder.
+        ConfigError: A run is active or finished there, one of another configuration was interrupted, or a link
+            leads out of the folder, or a pipe is there.
     """
     claim = _claim(folder)
     if claim is None:
@@ -125,16 +125,18 @@ def _claim(folder: Path, exist_ok: bool = True) -> Claim | None:
     """Creates and locks a folder; None if another process has it."""
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=exist_ok)
-    _check_pipes(folder)
+    _check_places(folder)
     lock = claimed(folder / LOCK)
     return lock and Claim(folder, lock, made)
 
 
-def _check_pipes(folder: Path) -> None:
-    """Raises a ConfigError for a pipe in a folder or in those of its jobs, in which a run would wait without end."""
-    for path in (*folder.glob("*"), *folder.glob("[0-9]*/*")):
-        if path.is_fifo():
-            raise ConfigError(f"{path} is a pipe. Remove it, or choose another folder.")
+def _check_places(folder: Path) -> None:
+    """Raises a ConfigError for a link or a pipe in a folder, through which a run would write elsewhere, or wait."""
+    for path in (*folder.glob("*"), *folder.glob(f"{HYDRA}/*"), *folder.glob("[0-9]*/**/*")):
+        leads_out = path.is_symlink() and not is_inside(path, folder)
+        if leads_out or path.is_fifo():
+            what = "leads out of the folder" if leads_out else "is a pipe"
+            raise ConfigError(f"{path} {what}. Remove it, or choose another folder.")
 
 
 def _numbered_folders(wanted: Path) -> Iterator[Path]:

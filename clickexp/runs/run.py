@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
@@ -250,7 +250,7 @@ class RelativeExamination(_Document):
             points: Position, ratio, and its bounds, of which nan and infinite ones are unknown.
             layouts: Of each point, where examination differs between layouts.
         """
-        found = []
+        ratios = []
         for (position, *numbers), layout in zip_longest(points, layouts, fillvalue={}):
             ratio, low, high = (
                 None if number is None or not math.isfinite(number) else float(number)
@@ -258,8 +258,14 @@ class RelativeExamination(_Document):
             )
             if position and ratio is not None and ratio > 0:
                 bounds = {"relative_low": low, "relative_high": high}
-                found.append(cls(position=position, relative=ratio, layout=layout, **bounds))
-        return found
+                ratios.append(cls(position=position, relative=ratio, layout=layout, **bounds))
+        return ratios
+
+    @classmethod
+    def of(cls, parameters: "Sequence[SharedParameter]") -> list[Self]:
+        """Returns those of parameters that belong to a position and have a ratio above 0."""
+        points = ((p.position, p.relative, p.relative_low, p.relative_high) for p in parameters)
+        return cls.known(points, [parameter.layout for parameter in parameters])
 
 
 class SharedParameter(_Document):
@@ -583,14 +589,14 @@ class Run(_Document):
     @property
     def metrics(self) -> list[str]:
         """Names of the numbers of the test, over posterior draws (draws/...), and of the best epoch (val/...)."""
-        drawn = (f"{DRAWS}{name}" for name in self.test_draws)
-        return [*self.test, *drawn, *(f"{VALIDATION}{name}" for name in self.val)]
+        draws = (f"{DRAWS}{name}" for name in self.test_draws)
+        return [*self.test, *draws, *(f"{VALIDATION}{name}" for name in self.val)]
 
     def value(self, metric: str) -> float | None:
         """Returns the value of one of `metrics`; None where the run does not have it."""
         if metric.startswith(DRAWS):
-            drawn = self.test_draws.get(metric.removeprefix(DRAWS))
-            return None if drawn is None else drawn.mean
+            draw = self.test_draws.get(metric.removeprefix(DRAWS))
+            return None if draw is None else draw.mean
         if metric.startswith(VALIDATION):
             return self.val.get(metric.removeprefix(VALIDATION))
         return self.test.get(metric)
@@ -664,15 +670,15 @@ class Run(_Document):
 
     def rows(self) -> Iterator[tuple]:
         """Yields the rows of the tidy frame; see `clickexp.results.load`."""
-        own = str(self.folder), self.model, self.dataset, self.seed, self.description
+        of_run = str(self.folder), self.model, self.dataset, self.seed, self.description
         for part, numbers in self.parts().items():
             for name, value in numbers.items():
-                yield (*own, part, name, None, _float_or_none(value))
-        yield (*own, "train", "parameters", None, _float_or_none(self.parameters))
+                yield (*of_run, part, name, None, _float_or_none(value))
+        yield (*of_run, "train", "parameters", None, _float_or_none(self.parameters))
         for part, vectors in self.vectors().items():
             for name, vector in vectors.items():
                 for rank, value in enumerate(vector, start=1):
-                    yield (*own, part, name, rank, _float_or_none(value))
+                    yield (*of_run, part, name, rank, _float_or_none(value))
 
 
 _BESIDE = {name for name, field in Run.model_fields.items() if field.exclude}

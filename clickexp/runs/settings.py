@@ -144,7 +144,7 @@ ROOT = {
 
 
 def _settings(metadata: Mapping[str, str]) -> set[str]:
-    return {each.name for each in fields(Settings) if each.metadata == metadata}
+    return {setting.name for setting in fields(Settings) if setting.metadata == metadata}
 
 
 NOT_HASHED = _settings(_REPORTS) | {name for name, group in GROUPS.items() if group.reports}

@@ -103,10 +103,10 @@ _RECORD = TypeAdapter(Record)
 
 def finished(*roots: Path) -> dict[str, Path]:
     """Returns, for each configuration with a result below the roots, the folder of the latest, whole or not."""
-    found = (
+    digests = (
         (folder, read_object(folder / RESULT).get("config_hash")) for folder in _runs(roots, RESULT)
     )
-    return {digest: folder for folder, digest in found if isinstance(digest, str)}
+    return {digest: folder for folder, digest in digests if isinstance(digest, str)}
 
 
 def is_whole(folder: Path, model: bool) -> bool:
@@ -139,10 +139,8 @@ def unfinished(digest: str, *roots: Path) -> list[Path]:
 
 def records(root: Path) -> list[tuple[Path, Record]]:
     """Returns the jobs below a folder in the order of their numbers."""
-    found = [
-        (folder, record) for folder in _runs([root], RECORD) if (record := Record.read(folder))
-    ]
-    return sorted(found, key=lambda pair: pair[1].number)
+    jobs = [(folder, record) for folder in _runs([root], RECORD) if (record := Record.read(folder))]
+    return sorted(jobs, key=lambda pair: pair[1].number)
 
 
 def values(overrides: Sequence[str]) -> dict[str, Any]:
@@ -154,8 +152,8 @@ def values(overrides: Sequence[str]) -> dict[str, Any]:
 def describe_overrides(overrides: Sequence[str], common: Sequence[str] = ()) -> str:
     """Returns the overrides of a job for a reader, but for those that all jobs of its sweep have in common."""
     shared = values(common).items()
-    own = dict(pair for pair in values(overrides).items() if pair not in shared)
-    return ", ".join(f"{key}={value}" for key, value in own.items())
+    of_job = dict(pair for pair in values(overrides).items() if pair not in shared)
+    return ", ".join(f"{key}={value}" for key, value in of_job.items())
 
 
 def short_keys(keys: Sequence[str]) -> list[str]:

@@ -155,8 +155,8 @@ def open_letor(
     place = SourceLocation(str(source))
     logits = attraction_logits(labels, labels.max(), click_noise, attraction_by_label, place)
     rng = np.random.default_rng((seed, 1))
-    judged = max(1, round(policy_queries * len(queries["train"])))
-    labelled = rng.permutation(queries["train"])[:judged]
+    labelled_count = max(1, round(policy_queries * len(queries["train"])))
+    labelled = rng.permutation(queries["train"])[:labelled_count]
     order_by = policy_ranker if policy_feature is None else policy_feature
     scores = policy_scores(policy, paths, labels, starts, labelled, order_by, transform, log, rng)
     truth = GroundTruth(starts, scores, labels.astype(np.float32), logits, logits)
@@ -171,7 +171,7 @@ def open_letor(
     clicker = truth.user(user, shown, behavior)
     log.notes |= {
         LARGEST: f"{labels.max():.9g}",
-        "judged queries behind the policy": judged if policy == "trained" else 0,
+        "judged queries behind the policy": labelled_count if policy == "trained" else 0,
     }
     kept = [_POLICY_SCORES] if keep_policy_scores else []
     columns = [*_COLUMNS, *kept, *([RANDOMIZED] if randomized_sessions else [])]

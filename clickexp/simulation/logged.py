@@ -54,7 +54,7 @@ def write_logged(
     Raises:
         DataError: A label of the training file is no click, or a part would be empty.
     """
-    parts, judged, first, query = {}, None, 1, 0
+    parts, labelled_lists, first, query = {}, None, 1, 0
     zero_based = [
         positions_of_file.min(initial=1) == 0
         for part, file in paths.items()
@@ -66,7 +66,7 @@ def write_logged(
         if part == "train" or np.isin(documents.labels, (0, 1)).all():
             parts[part] = _as_clicks(columns, file)
         elif part == "test":
-            judged = columns
+            labelled_lists = columns
         first += len(documents.labels)
         query += len(columns.lengths)
     for part in ("val", "test"):
@@ -77,15 +77,15 @@ def write_logged(
         for part, columns in parts.items()
     }
     ranks = max(int(columns.lengths.max()) for columns in kept.values())
-    place = SourceLocation(str(paths["train"].parent))
     for part in ("train", "val", "test"):
-        with log.part(part, ranks, [*_COLUMNS, "positions"]) as pack:
-            pack.append(kept[part].padded(ranks), place)
-    if judged is not None:
-        with log.part(
-            "ranking", int(judged.lengths.max()), [*_COLUMNS, "positions", "labels"]
-        ) as pack:
-            pack.append(judged.padded(int(judged.lengths.max())), place)
+        _write(log, part, kept[part], ranks)
+    if labelled_lists is not None:
+        _write(log, "ranking", labelled_lists, int(labelled_lists.lengths.max()), "labels")
+
+
+def _write(log: LogWriter, part: str, lists: Lists, ranks: int, *further: str) -> None:
+    with log.part(part, ranks, [*_COLUMNS, "positions", *further]) as pack:
+        pack.append(lists.padded(ranks), SourceLocation(str(log.source)))
 
 
 def _columns(file: Path, documents: LabelledLists, first: int, query: int, shift: int) -> Lists:

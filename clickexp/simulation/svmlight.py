@@ -33,11 +33,8 @@ POSITION = ".position"
 _MOST_POSITIONS = 10**9 - 1
 _LABEL = b"-.5"
 """Stands before a label as an index stands before a feature."""
-_WRONG = {
-    rb":[^ \t\n:]*:": "a token has two colons",
-    rb"^[ \t]*$": "the line is empty",
-    rb"^[ \t]*[^ \t\n]*:": "there is no label",
-}
+_FAULTY = (rb":[^ \t\n:]*:", rb"^[ \t]*$", rb"^[ \t]*[^ \t\n]*:")
+"""A token with two colons, and lines without a token and without a label; together they take longer."""
 _LAST_INDEX = re.compile(rb"(\d+):[^ :\n]*(?=\n|\Z)")
 
 
@@ -114,7 +111,7 @@ def read_lists(
         transform: One of TRANSFORMS.
         log: Receives the feature vectors.
         missing_above: Features of at least this are missing; None for none.
-        absent: What stands for them; those that a line leaves out are 0.
+        absent: What stands for them; those that a line leaves out are 0, and of two the last counts.
 
     Raises:
         DataError: A line does not parse; it names file, line and what was expected.
@@ -200,9 +197,10 @@ def _parsed(
 ) -> _Parsed:
     """The numbers of whole lines. The parser gets one token per line: qid left out, a label as value of _LABEL."""
     block = block.removesuffix(b"\n")
-    for pattern, what in _WRONG.items():
+    for pattern in _FAULTY:
         if fault := re.search(pattern, block, re.MULTILINE):
-            raise location.error(what, _LAYOUT, block.count(b"\n", 0, fault.start()))
+            row = block.count(b"\n", 0, fault.start())
+            raise location.error("the line does not parse", _LAYOUT, row)
     lines = pl.Series([block.decode("utf-8", "replace")]).str.split("\n").explode()
     queries, has_query = _queries(lines, location)
     text = re.sub(rb"(\n|\A)[ \t]*", b"\n%s:" % _LABEL, _QID.sub(b"", block))
@@ -237,7 +235,6 @@ def _parsed(
         power = math.floor(math.log10(abs(value[at])))
         remedy = f"scale the feature; or set missing_above=1e{power} where it marks a missing value"
         raise location.error(what, remedy, int(line[at]))
-    _check_once(line[features], key[features], location)
     return _Parsed(
         value[is_label],
         queries,
@@ -247,18 +244,6 @@ def _parsed(
         value[features],
         int(np.count_nonzero(missing)),
     )
-
-
-def _check_once(line: np.ndarray, feature: np.ndarray, location: SourceLocation) -> None:
-    """DataError for a feature that is twice in a line."""
-    if np.all((np.diff(feature) > 0) | (np.diff(line) > 0)):  # as most files have them, in order
-        return
-    order = np.lexsort((feature, line))
-    twice = (np.diff(feature[order]) == 0) & (np.diff(line[order]) == 0)
-    if twice.any():
-        at = order[int(twice.argmax())]
-        what = f"feature {feature[at]:.0f} is in the line twice"
-        raise location.error(what, "leave one of them out", int(line[at]))
 
 
 def beside(file: Path, ending: str) -> Path:

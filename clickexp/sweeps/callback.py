@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from clickexp.errors import ConfigError, UserError
-from clickexp.experiment.values import compose_values, current
+from clickexp.experiment.values import compose_values, current, without_hydra
 from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep
 from clickexp.runs.run import Run
 from clickexp.runs.store import KEPT, Record, records
@@ -143,11 +143,6 @@ def in_sweep(hydra: HydraConf) -> bool:
 def all_overrides(hydra: HydraConf) -> list[str]:
     """Returns the overrides of a run, those of Hydra's own keys included."""
     return [*hydra.overrides.hydra, *hydra.overrides.task]
-
-
-def without_hydra(config: DictConfig) -> DictConfig:
-    """Returns a configuration as the task function receives it."""
-    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
 def composed_config(cfg: DictConfig, hydra: HydraConf) -> dict[str, Any]:

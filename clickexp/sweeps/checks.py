@@ -12,9 +12,9 @@ from rich import get_console
 from clickexp.data.public_logs import how_to_get
 from clickexp.errors import ConfigError
 from clickexp.experiment.overrides import parsed
+from clickexp.experiment.values import current, without_hydra
 from clickexp.runs.settings import Settings
 from clickexp.runs.store import finished
-from clickexp.sweeps.callback import current, without_hydra
 from clickexp.sweeps.job import compose_job, new_record, searched, why_again
 from clickexp.sweeps.launcher import runs_elsewhere
 from clickexp.utils.sources import is_there

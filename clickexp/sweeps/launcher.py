@@ -20,13 +20,13 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from clickexp.errors import ConfigError, UserError, install
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.hydra_errors import MENDABLE, format_hydra_error
-from clickexp.experiment.values import plain
+from clickexp.experiment.values import current, plain, without_hydra
 from clickexp.runs.objective import objective
 from clickexp.runs.run import Run
 from clickexp.runs.store import DONE, KEPT, PRUNED, Record, finished
 from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
-from clickexp.sweeps.callback import all_overrides, current, without_hydra
+from clickexp.sweeps.callback import all_overrides
 from clickexp.sweeps.job import compose_job, new_record, searched, why_again
 from clickexp.sweeps.view import View, describe_overdue, see_log
 from clickexp.utils import hosts

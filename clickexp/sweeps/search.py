@@ -12,11 +12,10 @@ from omegaconf import DictConfig
 from optuna.trial import Trial, TrialState
 
 from clickexp.errors import ConfigError
-from clickexp.experiment.values import plain
+from clickexp.experiment.values import plain, without_hydra
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import higher_is_better
 from clickexp.runs.store import CHECKPOINT, PRUNED, Record, read_epochs
-from clickexp.sweeps.callback import without_hydra
 from clickexp.sweeps.checks import check_jobs
 from clickexp.sweeps.launcher import LAUNCHER, JobError, Queue, check_pool
 from clickexp.sweeps.space import Space, ends, overrides, read_space

@@ -29,7 +29,6 @@ from clickexp.parameters.layouts import pool_layouts
 from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
 from clickexp.training.stopping import EarlyStopping, early_stopping_of
-from clickexp.utils import hosts
 from clickexp.utils.bounds import BatchSize, PositiveInt, check_numbers
 
 
@@ -110,10 +109,10 @@ class BaseTrainer:
 
     def check_machine(self) -> None:
         """ConfigError where this machine lacks what the settings ask for, or processes cannot share the work."""
-        if hosts.count() > 1:
+        if jax.process_count() > 1:
             raise ConfigError(
-                f"{type(self).__name__} trains in one process, and {hosts.COUNT}={hosts.count()}: use trainer=default, "
-                "or start one"
+                f"{type(self).__name__} trains in one process, and {jax.process_count()} are connected: use "
+                "trainer=default, or start one"
             )
 
     def learner(self, model: Model) -> Learner:
@@ -148,6 +147,7 @@ class BaseTrainer:
             ConfigError: The model cannot be fitted in this way.
         """
         warn_of_faults()
+        self.check_machine()
         learner = self.learner(model)
         required = ("clicks",) if isinstance(model, ClickModel) else ()
         train = checked(train, model, model.compute_loss, *required)

@@ -163,7 +163,7 @@ class TrainStep:
             index: Count, carry: tuple[TrainState, Scalar, Count]
         ) -> tuple[TrainState, Scalar, Count]:
             state, loss, documents = carry
-            batch, active = at_step(arrays, index, turned=True), index < steps
+            batch, active = at_step(arrays, index, has_ranks_first=True), index < steps
             state, batch_loss = self._step(state, batch, active)
             shown = jnp.where(active, jnp.sum(batch["mask"], dtype=jnp.int32), 0)
             return state, loss + batch_loss, documents + shown

@@ -63,7 +63,7 @@ class Trainer(BaseTrainer):
         shuffle: Whether every epoch has the training sessions in a new order.
         seed: Of that order, which follows from (seed, epoch).
         devices: How many devices share the rows of tables and the sessions of each batch, to the same estimates; `all`
-            takes those that JAX sees in this process.
+            takes those that JAX sees, of all processes.
         earlier: What earlier logs say, where the model is fitted to a log that goes on.
         resident: Whether training sessions stay on the devices, each of which has all, so that of an epoch only their
             order travels; `auto`: on accelerators, where they take less than 40% of the memory that is free.
@@ -94,9 +94,10 @@ class Trainer(BaseTrainer):
     def check_machine(self) -> None:
         """ConfigError where there are fewer devices, or several processes do not use all."""
         placement = placement_on(self.devices)
-        if hosts.count() > 1 and placement.devices < jax.device_count():
+        if jax.process_count() > 1 and placement.devices < jax.device_count():
             raise ConfigError(
-                f"trainer.devices={self.devices}: {hosts.count()} processes train together; set trainer.devices={ALL}"
+                f"trainer.devices={self.devices}: {jax.process_count()} processes train together; set "
+                f"trainer.devices={ALL}"
             )
 
     def learner(self, model: Model) -> Learner:

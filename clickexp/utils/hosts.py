@@ -12,6 +12,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 from clickexp.errors import ConfigError, UserError
@@ -72,8 +73,12 @@ def join(folder: str) -> str:
         The folder that the first process has given.
 
     Raises:
-        UserError: The others do not come.
+        UserError: The others do not come, or have another number of devices; or they have left this one.
     """
+    if _alone.is_set():
+        raise UserError(
+            "the processes of this command have shared a run already: start another command for the next"
+        )
     if count() == 1 or _connections:
         return folder
     host, _, port = os.environ[ADDRESS].rpartition(":")
@@ -95,6 +100,10 @@ def join(folder: str) -> str:
     )
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)  # JAX's own would let the process go on
+    devices = Counter(device.process_index for device in jax.devices())
+    if len({*devices.values()}) > 1:
+        numbers = ", ".join(str(devices[number]) for number in range(count()))
+        raise UserError(f"processes have {numbers} devices: give each of them equally many")
     told(None)
     return folder
 

@@ -49,6 +49,7 @@ def test_runs_of_a_chain_are_found_from_its_last_one(tmp_path):
     assert [run.folder.name for run in chain_of(runs["c"])] == ["a", "b", "c"]
     assert [run.folder.name for run in chain_of(runs["other"])] == ["other"]
     assert chains([runs["c"], runs["other"]]) == []
+    assert chains([runs["a"], runs["c"]]) == []  # b is missing, whose log c has judged
 
 
 def test_the_table_of_a_chain_has_likelihoods_before_and_after(tmp_path):

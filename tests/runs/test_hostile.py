@@ -134,15 +134,25 @@ def test_a_hostile_comparison_by_users_is_skipped(tmp_path):
     assert not found and len(skipped) == 1
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", ".hydra", "0/job.log"])
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", ".hydra", "0/job.log", "0/.hydra/config.yaml", "wandb"]
+)
 @pytest.mark.parametrize(
     "claim", [claim_sweep, lambda folder: claim_named(folder, dict)], ids=["sweep", "run"]
 )
-def test_a_run_does_not_wait_for_pipes_in_its_folder(tmp_path, claim, name):
+def test_a_run_does_not_write_through_links_that_lead_out_of_its_folder(tmp_path, claim, name):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("of someone else")
     path = tmp_path / "run" / name
     path.parent.mkdir(parents=True)
+    path.symlink_to(elsewhere)
+    with refuses(ConfigError, str(path), "leads out of the folder", "choose another folder"):
+        claim(tmp_path / "run")
+    path.unlink()
     os.mkfifo(path)
     with refuses(ConfigError, str(path), "is a pipe", "choose another folder"):
         claim(tmp_path / "run")
     path.unlink()
-    claim(tmp_path / "run").lock.close()
+    (tmp_path / "run/inside").symlink_to(path.parent)
+    with claim(tmp_path / "run").lock:
+        assert elsewhere.read_text() == "of someone else"

@@ -225,7 +225,8 @@ def test_a_label_whose_gain_leaves_nothing_to_the_others_is_refused(folder, rows
 
 BAD_LINES = {
     "nonsense here": ("'nonsense'", "parse"),
-    "": ("empty",),
+    "": ("does not parse",),
+    "1 qid:1 1:2:3": ("does not parse",),
     "1 qid:x 1:2": ("qid 'x'", "64-bit integer"),
     "1 qid:1.5 1:2": ("qid '1.5'", "64-bit integer"),
     f"1 qid:{2**63} 1:2": (f"qid '{2**63}'", "64-bit integer"),
@@ -233,13 +234,12 @@ BAD_LINES = {
     "1 -1:3 1:2": ("'-1:3'", "parse"),
     "1 qid:1 3:": ("'3:'", "parse"),
     "1 qid:1 3:nan": ("'3:nan'", "parse"),
-    "1 qid:1 3:1 4:2 3:5": ("feature 3", "twice"),
     f"1 qid:1 {WIDTH}:1": (f"'{WIDTH}:1'", "parse", f"below {WIDTH}"),
     "1 qid:1 -2:1": ("'-2:1'", "parse"),
     "1 qid:1 1.5:1": ("'1.5:1'", "parse"),
     "1 1 qid:1 1:1": ("'1'", "parse"),
-    "qid:1 1:1": ("no label",),
-    "1:1 qid:1 2:1": ("no label",),
+    "qid:1 1:1": ("does not parse",),
+    "1:1 qid:1 2:1": ("does not parse",),
     "1 1:1": ("no qid",),
 }
 

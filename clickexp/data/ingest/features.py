@@ -45,6 +45,16 @@ def _vector_width(tables: Sequence[SourceTable], key: str) -> int:
     raise tables[0].source.error(f"{key} has no vectors", "leave the column out with null")
 
 
+def _check_name(name: str) -> None:
+    """DataError for the name of a column that is none of a feature."""
+    if not name.isidentifier():
+        key = re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_") or "feature"
+        raise DataError(
+            f"features has {name!r}, which is no name of letters and digits. Give it one: features=[{key}] "
+            f"'columns.{key}={{dtype: float32, name: {name}}}', or dtype: category of text."
+        )
+
+
 class FeatureColumns:
     """Columns that a reader takes for feature vectors, besides those that are declared.
 
@@ -76,12 +86,8 @@ class FeatureColumns:
                 raise DataError(
                     f"features has {name}, which is no feature: documents to rank do not have it. Leave it out."
                 )
-            if name not in declared and not name.isidentifier():
-                key = re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_") or "feature"
-                raise DataError(
-                    f"features has {name!r}, which is no name of letters and digits. Give it one: features=[{key}] "
-                    f"'columns.{key}={{dtype: float32, name: {name}}}', or dtype: category of text."
-                )
+            if name not in declared:
+                _check_name(name)
         if len({*names}) < len(names) or features == []:
             raise DataError(f"features is {names}. Give names of columns, each of them once.")
         self._given, self._standardize = features, standardize
@@ -112,7 +118,7 @@ class FeatureColumns:
         is_read = self._given is None or FEATURES in self._given
         return {**free, **names, **({} if is_read else {FEATURES: None})}
 
-    def settle(self, tables: Sequence[SourceTable]) -> dict[str, Column]:
+    def declare(self, tables: Sequence[SourceTable]) -> dict[str, Column]:
         """Returns the declarations of declared columns, and of those that vectors are made of, as the files have them.
 
         Text is a category where files distinguish it from numbers.

@@ -65,19 +65,23 @@ def _check_alike(tables: Sequence[SourceTable]) -> None:
     for table in tables:
         for key in somewhere.difference(table.columns):
             table.add_missing(key)
-    first = tables[0]
     for table in tables:
-        if {*table.columns} != {*first.columns}:
-            what = f"there are {[*table.columns]}, in {first.file} there are {[*first.columns]}"
-            remedy = "give all files the same columns, or leave one out with columns.NAME=null"
+        _check_columns(table, tables[0])
+
+
+def _check_columns(table: SourceTable, first: SourceTable) -> None:
+    """DataError where a table has other columns than the first one."""
+    if {*table.columns} != {*first.columns}:
+        what = f"there are {[*table.columns]}, in {first.file} there are {[*first.columns]}"
+        remedy = "give all files the same columns, or leave one out with columns.NAME=null"
+        raise table.source.error(what, remedy)
+    for key, kind in table.layout.items():
+        if "nothing" not in (kind, first.layout[key]) and kind != first.layout[key]:
+            what = f"{key} holds {kind}, in {first.file} {first.layout[key]}"
+            remedy = "write it alike in all files, or leave it out with columns.NAME=null"
+            if type(table) is not type(first):
+                remedy = f"name the files to read: files='*{table.file.suffix}'"
             raise table.source.error(what, remedy)
-        for key, kind in table.layout.items():
-            if "nothing" not in (kind, first.layout[key]) and kind != first.layout[key]:
-                what = f"{key} holds {kind}, in {first.file} {first.layout[key]}"
-                remedy = "write it alike in all files, or leave it out with columns.NAME=null"
-                if type(table) is not type(first):
-                    remedy = f"name the files to read: files='*{table.file.suffix}'"
-                raise table.source.error(what, remedy)
 
 
 def _folder_columns(source: Path, file: Path) -> dict[str, str | None]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -33,11 +34,7 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     Args:
         dataset: The log.
     """
-    parts = {
-        name: part
-        for name, part in dataset.parts.items()
-        if name != "ranking" or part is not dataset.test
-    }
+    parts = dataset.distinct_parts
     if dataset.train.clicks_total == dataset.train.documents:
         yield (
             "every document of the training sessions was clicked, so that runs refuse the log: there is nothing to "
@@ -46,13 +43,9 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     share = max(round(sum(part.count for part in parts.values()) / _ENOUGH), 1)
     counts = {name: _Part(part, share) for name, part in parts.items()}
     sample = f" (counted in a sample, of one list in {share})" if share > 1 else ""
-    for part in (dataset.train, dataset.val, dataset.test):
-        if (
-            "session_ids" in part.columns
-            and (message := shuffled_sessions(part, share)) is not None
-        ):
-            yield message
-            break
+    ordered = (dataset.train, dataset.val, dataset.test)
+    messages = (shuffled_sessions(part, share) for part in ordered if "session_ids" in part.columns)
+    yield from islice(filter(None, messages), 1)
     for message in _of_lists(counts, simulated=dataset.truth is not None):
         yield message + sample
 
@@ -103,13 +96,13 @@ class _Part:
         self.keys = np.concatenate(keys)
 
     def _add_labels(self, chunk: Chunk) -> None:
-        judged = ~np.isnan(chunk["labels"])
-        lacking = chunk.shown & ~judged & (chunk.shown & judged).any(axis=1, keepdims=True)
+        has_label = ~np.isnan(chunk["labels"])
+        lacking = chunk.shown & ~has_label & (chunk.shown & has_label).any(axis=1, keepdims=True)
         self.partly_judged += int(np.count_nonzero(lacking.any(axis=1)))
         self.unjudged += int(np.count_nonzero(lacking))
-        self.clicks += int(np.count_nonzero(chunk["clicks"] & judged))
+        self.clicks += int(np.count_nonzero(chunk["clicks"] & has_label))
         for clicked, (least, most) in self.labels.items():
-            labels = chunk["labels"][chunk.shown & judged & (chunk["clicks"] == clicked)]
+            labels = chunk["labels"][chunk.shown & has_label & (chunk["clicks"] == clicked)]
             self.labels[clicked] = (labels.min(initial=least), labels.max(initial=most))
 
 

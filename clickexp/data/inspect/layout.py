@@ -52,6 +52,17 @@ class Detected(NamedTuple):
     reason: str
 
 
+def _check_convertible(path: Path, line: str) -> None:
+    """DataError for lines that have to be written as pages first."""
+    for pattern, lines in _TO_CONVERT.items():
+        if re.match(pattern, line):
+            remedy = (
+                "SQL of DuckDB in docs/howto/my-log.md (From events) writes the pages that format=lists reads; or "
+                "clickexp-data prepare MODULE:FUNCTION takes a reader of your own"
+            )
+            raise DataError(f"{path}: the lines hold {lines}. {remedy}.")
+
+
 def detect(
     path: Path,
     formats: Iterable[str],
@@ -79,13 +90,7 @@ def detect(
     for pattern, (format, lines) in _BY_LINE.items():
         if re.match(pattern, line):
             return Detected(format, {}, f"layout: format={format}, which has {lines}")
-    for pattern, lines in _TO_CONVERT.items():
-        if re.match(pattern, line):
-            remedy = (
-                "SQL of DuckDB in docs/howto/my-log.md (From events) writes the pages that format=lists reads; or "
-                "clickexp-data prepare MODULE:FUNCTION takes a reader of your own"
-            )
-            raise DataError(f"{path}: the lines hold {lines}. {remedy}.")
+    _check_convertible(path, line)
     try:
         kinds = open_tables(path, {}, {}, (), files=files, text=text)[0].kinds()
     except DataError as error:

@@ -56,11 +56,7 @@ def summaries(dataset: Dataset) -> dict[str, Summary]:
 
     Takes two bytes for each document, and 12 to 35 more where ids are larger than the number of documents shown.
     """
-    parts = {
-        name: part
-        for name, part in dataset.parts.items()
-        if name != "ranking" or part is not dataset.test
-    }
+    parts = dataset.distinct_parts
     documents = sum(part.documents for part in parts.values())
     number, rows = dense_rows(dataset.query_doc_pairs, documents)
     seen, by_part = np.zeros(rows, bool), {}

@@ -109,7 +109,7 @@ def open_baidu_ultr_uva(
         tables[part] = open_tables(
             source, fields, wanted, keys, files=pattern, kinds=[ParquetTable]
         )
-    fields |= _settled(feature_columns, tables["sessions"], features)
+    fields |= _declarations(feature_columns, tables["sessions"], features)
     sizes = {part: sum(table.size for table in opened) for part, opened in tables.items()}
     total, read = sum(sizes.values()), 0
     documents, faults, left = _Documents(log), Faults(), 0
@@ -155,11 +155,11 @@ def _check_features(feature_columns: FeatureColumns, extra: Mapping[str, Column]
             )
 
 
-def _settled(
+def _declarations(
     feature_columns: FeatureColumns, tables: Sequence[SourceTable], features: Sequence[str] | None
 ) -> dict[str, Column]:
     """The declarations of the columns that vectors are made of; vectors alone have half precision."""
-    columns = feature_columns.settle(tables)
+    columns = feature_columns.declare(tables)
     if features is None:
         halves = replace(columns[FEATURES], dtype=np.dtype(np.float16), rule=_RULE)
         feature_columns.columns[FEATURES] = columns[FEATURES] = halves

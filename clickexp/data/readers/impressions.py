@@ -166,7 +166,7 @@ def open_impressions(
     required = tuple(key for key in required if key not in log.may_lack)
     text = TextForm(separator, header, encoding, decimal)
     tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
-    declarations = feature_columns.settle(tables)
+    declarations = feature_columns.declare(tables)
     packed = [
         declarations[name] if name in declarations else _PACKED[name]
         for name in {**dict.fromkeys(("document", "click")), **tables[0].columns}

@@ -188,7 +188,7 @@ def read_lists(
     and categories.
     """
     declarations, ids = (
-        feature_columns.settle(tables),
+        feature_columns.declare(tables),
         PairIds(pair_key, log.names) if pair_key else None,
     )
     lacking = {name: COLUMNS[name] for name in REQUIRED}

@@ -69,28 +69,28 @@ def compare(
     _check_ranks(compared, ranks or ())
     folder = _folder_beside(Path(folders[0])) if output is None else Path(output)
     console = Console()
-    made = {}
+    written = {}
     for comparison in compared:
         _print(comparison, console)
         label = _label(comparison, compared)
         of_one = tables(comparison, label, ranks, full)
-        made |= {f"tables/{name}": text for name, text in of_one.items()}
+        written |= {f"tables/{name}": text for name, text in of_one.items()}
     if len(compared) > 1:
         say(
             f"{len(compared)} test sets, one table each: numbers of different test sets cannot be ranked"
         )
     for number, chain in enumerate(chains(runs), 1):
-        made |= _chain(chain, f"chain-{number}", console)
+        written |= _chain(chain, f"chain-{number}", console)
     command = [
         "clickexp-compare",
         *map(str, folders),
         *(["--baseline", baseline] if baseline else []),
     ]
     content = page(compared, skipped, folder, title, shlex.join(command))
-    drawn = _figures(compared, runs) if with_figures else {}
-    write_files(folder, made | drawn | {_PAGE: content})
-    figures = f" and {len(drawn)} figures" if with_figures else ""
-    say(f"{len(made)} tables{figures} in {display_path(folder)}")
+    images = _figures(compared, runs) if with_figures else {}
+    write_files(folder, written | images | {_PAGE: content})
+    figures = f" and {len(images)} figures" if with_figures else ""
+    say(f"{len(written)} tables{figures} in {display_path(folder)}")
     say(display_path(folder / _PAGE))
     if open_page:
         webbrowser.open((folder / _PAGE).resolve().as_uri())
@@ -125,17 +125,17 @@ def _figures(compared: Sequence[Comparison], runs: Sequence[Run]) -> dict[str, b
     from clickexp.results.figures.drawing import draw
     from clickexp.results.figures.run import run_figures
 
-    drawn: dict[str, bytes] = {}
+    images: dict[str, bytes] = {}
     if len(runs) == 1:
-        drawn = draw(run_figures(runs[0]).items())
+        images = draw(run_figures(runs[0]).items())
     else:
         for comparison in compared:
-            drawn |= figures(comparison, _label(comparison, compared))
+            images |= figures(comparison, _label(comparison, compared))
         of_chains = (
             (f"chain-{number}", chain_panels(chain)) for number, chain in enumerate(chains(runs), 1)
         )
-        drawn |= draw(of_chains)
-    return {f"figures/{name}": content for name, content in drawn.items()}
+        images |= draw(of_chains)
+    return {f"figures/{name}": content for name, content in images.items()}
 
 
 def _check_ranks(compared: Sequence[Comparison], ranks: Sequence[int]) -> None:

@@ -53,10 +53,10 @@ def compare_published(
         )
     files = {}
     for reproduction in reproduced:
-        made, name = table(reproduction), escape.slug(reproduction.name)
-        print(markdown(made))  # noqa: T201  # the command's result
-        files[f"{name}.md"] = markdown(made)
-        files[f"{name}.tex"] = latex(made, f"tab:{name}")
+        of_experiment, name = table(reproduction), escape.slug(reproduction.name)
+        print(markdown(of_experiment))  # noqa: T201  # the command's result
+        files[f"{name}.md"] = markdown(of_experiment)
+        files[f"{name}.tex"] = latex(of_experiment, f"tab:{name}")
         files[f"{name}.csv"] = as_csv(reproduction)
     folder = Path(folders[0] if output is None else output) / _FOLDER
     write_files(folder, files)

@@ -70,11 +70,11 @@ def _click_rates(runs: Sequence[Run], axes: Axes) -> None:
 
 
 def _line(i: int, name: str, values: Sequence[float | None] | np.ndarray, axes: Axes) -> None:
-    drawn = np.array(values, np.float64)
-    axes.plot(range(len(drawn)), drawn, marker=MARKERS[i], **look(i))
-    finite = np.flatnonzero(np.isfinite(drawn))
+    heights = np.array(values, np.float64)
+    axes.plot(range(len(heights)), heights, marker=MARKERS[i], **look(i))
+    finite = np.flatnonzero(np.isfinite(heights))
     if name and len(finite):
-        end, color = (finite[-1], drawn[finite[-1]]), look(i)["color"]
+        end, color = (finite[-1], heights[finite[-1]]), look(i)["color"]
         axes.annotate(name, end, (6, 0), textcoords="offset points", va="center", color=color)
 
 

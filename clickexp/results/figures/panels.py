@@ -117,7 +117,7 @@ def layouts(curves: Mapping[str, Bars], axes: Axes, first: int = 0) -> None:
         first: Looks that curves of other panels have.
     """
     for place, (name, (ranks, *bars)) in enumerate([*curves.items()][: len(COLORS)], first):
-        values, low, high = (np.array(each, float) for each in bars)
+        values, low, high = (np.array(bar, float) for bar in bars)
         barred(ranks, values, low, high, place % len(COLORS), axes, figure_text(name))
     axes.set(xlabel="Rank", ylabel="Examination relative\nto one layout", ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -224,10 +224,10 @@ def _spans_few_decades(values: Sequence[float]) -> bool:
 
 def scale_to(values: Sequence[float], axes: Axes) -> None:
     """Scales the second axis to values, such as those of later epochs; lines of others leave it."""
-    known = [value for value in values if np.isfinite(value)]
-    if len(known) > 1 and max(known) > min(known):
-        margin = _MARGIN * (max(known) - min(known))
-        axes.set_ylim(min(known) - margin, max(known) + margin)
+    finite = [value for value in values if np.isfinite(value)]
+    if len(finite) > 1 and max(finite) > min(finite):
+        margin = _MARGIN * (max(finite) - min(finite))
+        axes.set_ylim(min(finite) - margin, max(finite) + margin)
 
 
 def calibration(groups: Sequence[Group], axes: Axes) -> None:

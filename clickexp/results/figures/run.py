@@ -91,7 +91,7 @@ def propensities(run: Run) -> list[RelativeExamination]:
     points = zip_longest(weights.values, weights.low, weights.high)
     if not weights.layouts:
         return RelativeExamination.known((place, *point) for place, point in enumerate(points, 1))
-    of_points = [{**each} for each in weights.layouts]
+    of_points = [{**layout_of_point} for layout_of_point in weights.layouts]
     places = [int(layout.pop("position")) for layout in of_points]
     return RelativeExamination.known(
         ((place, *point) for place, point in zip(places, points, strict=True)), of_points
@@ -100,11 +100,13 @@ def propensities(run: Run) -> list[RelativeExamination]:
 
 def _shared_propensities(run: Run) -> list[RelativeExamination]:
     """Returns those of the model that do not depend on clicks above."""
-    found = [each for each in run.shared if each.last_click is None and "/" not in each.parameter]
-    points = (
-        (each.position, each.relative, each.relative_low, each.relative_high) for each in found
+    return RelativeExamination.of(
+        [
+            parameter
+            for parameter in run.shared
+            if parameter.last_click is None and "/" not in parameter.parameter
+        ]
     )
-    return RelativeExamination.known(points, [each.layout for each in found])
 
 
 def run_groups(run: Run) -> list[Group]:
@@ -124,10 +126,10 @@ def _examination(points: Sequence[RelativeExamination], groups: Sequence[Group])
         layouts,
         {
             name: (
-                [each.position for each in of_layout],
-                [each.relative for each in of_layout],
-                np.array([each.relative_low for each in of_layout], np.float64),
-                np.array([each.relative_high for each in of_layout], np.float64),
+                [point.position for point in of_layout],
+                [point.relative for point in of_layout],
+                np.array([point.relative_low for point in of_layout], np.float64),
+                np.array([point.relative_high for point in of_layout], np.float64),
             )
             for name, of_layout in by_layout.items()
         },
@@ -137,7 +139,10 @@ def _examination(points: Sequence[RelativeExamination], groups: Sequence[Group])
 
 def _rates(name: str, values: Mapping[str, Vectors]) -> dict[str, np.ndarray]:
     """Returns click rates by rank of the groups with the most impressions, nan where nothing was shown."""
-    shown = {value: np.array(each["shown"], float) for value, each in values.items()}
+    shown = {
+        value: np.array(counts_of_value["shown"], float)
+        for value, counts_of_value in values.items()
+    }
     chosen = sorted(shown, key=lambda value: -shown[value].sum())[: len(COLORS)]
     return {
         figure_text(f"{name} {value}"): np.array(values[value]["clicks"], float)
@@ -199,12 +204,12 @@ def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
 
     Perplexities of documents that are seldom shown are low, since they lie at low ranks: gains are not.
     """
-    own = _cold(groups[0])
-    names = _ranges(own["from"])
+    curve = _cold(groups[0])
+    names = _ranges(curve["from"])
     perplexities = {
         i: np.array(_cold(group)["ppl"], np.float64)
         for i, group in enumerate(groups)
-        if _cold(group).get("from") == own["from"]
+        if _cold(group).get("from") == curve["from"]
     }
     reference = perplexities.pop(_REFERENCE, None)
     for i, values in perplexities.items():

@@ -266,8 +266,8 @@ def _curves(run: Run) -> dict[str, Any]:
         for name in ("epoch", *_recorded(run))
     }
     sessions = [_number_or_none(epoch.get("sessions")) for epoch in run.epochs]
-    known = [count for count in sessions if count is not None]
-    curves["sessions"] = np.cumsum(known) if len(known) == len(sessions) else []
+    counted = [count for count in sessions if count is not None]
+    curves["sessions"] = np.cumsum(counted) if len(counted) == len(sessions) else []
     curves["seconds"] = np.cumsum(run.epoch_seconds)
     return curves
 

@@ -143,11 +143,11 @@ def _figure(name: str, svg: str) -> str:
     """A figure in the colours of the page."""
     caption = html_text(_CAPTIONS.get(CLICK_RATES if name.startswith(CLICK_RATES) else name, ""))
     label = html_text(name.replace("_", " ").capitalize())
-    drawn = _themed(svg, name).replace(
+    image = _themed(svg, name).replace(
         "<svg", f'<svg role="img" aria-label="{label}: {caption}"', 1
     )
     box = (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, drawn">{drawn}</div>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, drawn">{image}</div>'
     )
     text = f"<h2>{label}</h2>{box}<figcaption>{caption}</figcaption>"
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)

@@ -24,8 +24,8 @@ def write_report(
     Returns:
         The page, and the figures in it as SVG by name.
     """
-    drawn = draw(run_figures(run).items(), formats=["svg"])
-    drawings = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items()}
+    images = draw(run_figures(run).items(), formats=["svg"])
+    drawings = {name.removesuffix(".svg"): svg.decode() for name, svg in images.items()}
     text = run_page(run, drawings, changed, command)
     with whole(run.folder / REPORT) as part:
         part.write_text(text, encoding="utf-8")

@@ -17,6 +17,8 @@ from clickexp.utils.bounds import PositiveFloat, PositiveInt
 log = logging.getLogger(__name__)
 _MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _DEFAULT_MEMORY = 0.9
+_LONGEST_START = 120
+"""Seconds that JAX may take to start; a broken device may never answer."""
 _LOOK = "import jax, json; print(json.dumps([jax.default_backend(), jax.local_device_count()]))"
 _VISIBLE = {
     "gpu": "CUDA_VISIBLE_DEVICES",
@@ -128,13 +130,17 @@ def _devices(environment: Mapping[str, str]) -> tuple[str, int]:
     """Returns platform and number of devices, as a process with these variables sees them that JAX starts in."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return "cpu", 1
-    done = subprocess.run(  # noqa: S603  # fixed words
-        [sys.executable, "-c", _LOOK],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(  # noqa: S603  # fixed words
+            [sys.executable, "-c", _LOOK],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LONGEST_START,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"JAX does not start on this machine in {_LONGEST_START} s") from error
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise UserError(f"JAX does not start on this machine: {reason}")
