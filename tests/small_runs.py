@@ -77,7 +77,7 @@ def write_run(
         }
         pl.DataFrame(frame).write_parquet(
             folder / "test_sessions.parquet",
-            metadata={"rank_normalization": "own", "documents_at_a_rank": "1"},
+            metadata={"rank_normalization": "own"},
         )
         content["intervals"] = {"ll": [test["ll"] - 0.01, test["ll"] + 0.01]}
     write_json(folder / "result.json", content | result)

@@ -151,7 +151,7 @@ def _case(name, model, story, probabilities, hidden=(), /, **settings) -> Case:
 
 CM = _case("CM", models.CascadeModel, oracle.cascade_model, _attraction, CHAIN, **PAIR_SIZE)
 CM_MARGINAL = CM._replace(
-    name="CM marginal", build=functools.partial(CM.build, conditional="marginal")
+    name="CM marginal", build=functools.partial(models.CascadeModelMarginal, **PAIR_SIZE)
 )
 PBM = _case("PBM", models.PositionBasedModel, oracle.position_based_model, _pbm, SEEN, **SIZES)
 UBM = _case("UBM", models.UserBrowsingModel, oracle.user_browsing_model, _ubm, SEEN, **SIZES)

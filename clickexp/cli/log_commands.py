@@ -217,7 +217,7 @@ def verify_logs(path: str) -> None:
     damaged = [
         f"{other}: not whole: there are arrays, but no log.json with their checksums. {REMEDY}"
         for other in folders
-        if not is_log(other) and next(other.rglob("*.npy"), None) is not None
+        if other not in logs and any(other.rglob("*.npy"))
     ]
     if not logs and not damaged:
         raise ConfigError(
@@ -319,23 +319,26 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
         raise ConfigError(f"{path}: no such file or folder. {remedy}")
     why = ""
     if format is None:
-        named = [value for key, value in flat_options(options) if key.startswith("columns.")]
-        features = options.get("features")
-        named += features if isinstance(features, list) else []
-        written = {name: options[name] for name in TextForm._fields if name in options}
-        format, guessed, why = detect(
-            path, FORMATS, named, options.get("files"), TextForm(**written)
-        )
-        options = merged(guessed, options)
-        words = [f"{key}={value}" for key, value in flat_options({"format": format, **options})]
-        command = shlex.join(["clickexp-data", "inspect", str(path), *words])
-        why = f"{why}. To say so, or otherwise: {command}"
+        format, options, why = _detected(path, options)
     opener = _opener(format)
     _check(opener, options, _names(opener), opener.format)
     with Steps(f"reading {path.name}") as progress:
         dataset = opener(path, progress=progress, **options)
     following = _next(format, path, options)
     return _Opened(dataset, why, _split(dataset, options), following)
+
+
+def _detected(path: Path, options: Mapping[str, Any]) -> tuple[str, dict[str, Any], str]:
+    """The format that the files show, all options, and a line about how it was found."""
+    named = [value for key, value in flat_options(options) if key.startswith("columns.")]
+    features = options.get("features")
+    named += features if isinstance(features, list) else []
+    written = {name: options[name] for name in TextForm._fields if name in options}
+    format, guessed, why = detect(path, FORMATS, named, options.get("files"), TextForm(**written))
+    together = merged(guessed, options)
+    words = [f"{key}={value}" for key, value in flat_options({"format": format, **together})]
+    command = shlex.join(["clickexp-data", "inspect", str(path), *words])
+    return format, together, f"{why}. To say so, or otherwise: {command}"
 
 
 def _split(dataset: Dataset, options: Mapping[str, Any]) -> str:

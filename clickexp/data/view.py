@@ -192,7 +192,7 @@ class ColumnsView:
         """Most documents of one list at one position: 1 unless positions were merged."""
         if self.positions_are_ranks:
             return 1
-        return max(most_at_a_position(chunk.positions, chunk.shown) for chunk in self.chunks())
+        return max(_most_at_a_position(chunk.positions, chunk.shown) for chunk in self.chunks())
 
     @cached_property
     def documents(self) -> int:
@@ -229,7 +229,7 @@ class ColumnsView:
         return ByPosition(shown, clicks)
 
 
-def most_at_a_position(
+def _most_at_a_position(
     positions: Integer[np.ndarray, "session rank"], shown: Bool[np.ndarray, "session rank"]
 ) -> int:
     """Returns the most documents of one list at one position, at least 1."""

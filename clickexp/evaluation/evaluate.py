@@ -87,12 +87,12 @@ def check_metrics(model: Model, dataset: Dataset, groups: Groups) -> None:
     """
     held_out = HeldOut.test(dataset)
     for group in metric_groups(groups).values():
-        own = {
+        of_users = {
             name: metric
             for name, metric in group.metrics.items()
             if not type(metric).__module__.startswith("clickexp.")
         }
-        group = type(group)(own)
+        group = type(group)(of_users)
         data = group.data_of(model, held_out)
         if data is not None:
             truth = held_out.truth if group.needs_truth else None

@@ -18,7 +18,10 @@ from clickexp.metrics import (
 )
 
 _MANY = 0.01
-"""Share of lists without a relevant document from which means say what these change."""
+"""Share of lists without a relevant document from which they are mentioned."""
+
+_EFFECTS = {"skip": "do not count", "zero": "count as 0"}
+"""What lists without a relevant document do in means, by the setting of ranking metrics."""
 
 RankVectors = dict[str, list[float] | list[int]]
 """Vectors of one length, rank 1 first: each metric that has one, NaN where unknown, and the number of `sessions`."""
@@ -74,28 +77,19 @@ class Evaluation:
 
     def describe_judgments(self) -> Iterator[str]:
         """Yields what the means of ranking metrics leave out, and what they count as 0."""
-        ranking = [*self.groups.get("ranking", MultiMetric()).metrics.items()]
-        unjudged = sum(m.compute() for _, m in ranking if isinstance(m, UnjudgedLists))
+        metrics = self.groups.get("ranking", MultiMetric()).metrics.values()
+        unjudged = sum(m.compute() for m in metrics if isinstance(m, UnjudgedLists))
         if unjudged:
             yield f"{unjudged:,} lists have no labels and take no part in ranking metrics"
-        zeros = sum(m.compute() for _, m in ranking if isinstance(m, ListsWithoutRelevant))
-        means = {name: metric for name, metric in ranking if isinstance(metric, NDCG)}
-        for name, metric in means.items():
-            counted = metric.total("lists").sum()
-            skips = metric.no_relevant == "skip"
-            lists = counted + zeros if skips else counted
-            if not _MANY * lists < zeros < lists:
-                return
-            value, at = metric.total("total")[-1], name + metric.suffixes[-1]
-            without, with_them = f"{value / (lists - zeros):.4f}", f"{value / lists:.4f}"
-            does, values = "count as 0", f"{with_them}, and {without} without them"
-            other = "metric.no_relevant=skip"
-            if skips:
-                does, values = "do not count", f"{without}, and {with_them} if they count as 0"
-                other = "metric.no_relevant=zero"
-            what = f"{zeros:,} of {lists:,} lists with labels have no relevant document and {does}"
-            yield f"{what}: {at} is {values} ({other})"
-            return
+        conventions = [metric.no_relevant for metric in metrics if isinstance(metric, NDCG)]
+        for metric in metrics if conventions else ():
+            if isinstance(metric, ListsWithoutRelevant):
+                zeros, lists = metric.compute(), int(metric.total("lists").sum())
+                if _MANY * lists < zeros < lists:
+                    yield (
+                        f"{zeros:,} of {lists:,} lists with labels have no relevant document and "
+                        f"{_EFFECTS[conventions[0]]} (metric.no_relevant={conventions[0]})"
+                    )
 
     def _headings(self) -> dict[str, list[str]]:
         """Names of the values by heading; without the loss of a click model, which is -ll."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -25,9 +26,8 @@ from clickexp.evaluation.groups import (
     metric_groups,
 )
 from clickexp.evaluation.inputs import ColumnSelection, checked
-from clickexp.evaluation.positions import PositionLayout
 from clickexp.loggers.base import Logger, Phase
-from clickexp.metrics import Metric, MultiMetric
+from clickexp.metrics import Metric, MultiMetric, Positions
 from clickexp.models.base import ClickModel, Model
 from clickexp.types import SHOWN_FIRST, Array, Batch, ByRank, Count
 from clickexp.utils.batches import missing_key
@@ -171,13 +171,13 @@ class Program:
     ):
         self.group, self.run, self._evaluator = group, Compiled(self._statistics), evaluator
         models = [model] if truth is None else [model, truth]
-        self._layout = None
-        if group.by_rank and isinstance(data, Sessions):
-            self._layout = PositionLayout.of_sessions(data)
-            _check_conventions(group, self._layout)
+        self._positions = None
+        if group.by_rank and isinstance(data, Sessions) and not data.positions_are_ranks:
+            self._positions = Positions(data.positions)
+            _check_conventions(group, data)
 
         def arguments(batch: Batch) -> dict[str, Any]:
-            return self._arguments(models, batch, self._layout)
+            return self._arguments(models, batch, self._positions)
 
         for checked_model in models:
             checked_model.eval()
@@ -204,8 +204,8 @@ class Program:
         data = self._select_columns(self.data, *states)
         for batch in feed(data, *self._sizes_for(data), mesh=self._mesh):
             if self.group.by_rank and not isinstance(data, Sessions):
-                self._layout = PositionLayout.of_batch(batch.arrays, self._layout)
-            metrics.add(self.run(states, batch.arrays, self._layout), stacked=True)
+                self._positions = _positions_so_far(self._positions, batch.arrays)
+            metrics.add(self.run(states, batch.arrays, self._positions), stacked=True)
             done += batch.sessions
             self._evaluator.logger.progress(phase, epoch, done, total)
         return metrics
@@ -222,30 +222,32 @@ class Program:
         if not isinstance(self.data, Sessions):
             return
         outputs = jax.eval_shape(
-            lambda batch: self._arguments(models, batch, self._layout), batch_like(self.data)
+            lambda batch: self._arguments(models, batch, self._positions), batch_like(self.data)
         )
         for name, metric in self.group.metrics.items():
             try:
-                jax.eval_shape(lambda given, metric=metric: metric.statistics(**given), outputs)
+                jax.eval_shape(
+                    lambda arguments, metric=metric: metric.statistics(**arguments), outputs
+                )
             except TypeError as error:
-                known = ", ".join(sorted(outputs))
-                raise ConfigError(f"metric {name}: {error}. Its group has {known}") from error
+                names = ", ".join(sorted(outputs))
+                raise ConfigError(f"metric {name}: {error}. Its group has {names}") from error
 
     def _read(self, *inputs: Any) -> Any:
-        """What a batch is read for: statistics, and positions, by which a layout arranges them and nothing else."""
+        """What a batch is read for."""
         *models, batch = inputs
-        found = self.group.statistics(**self._arguments(models, batch, None))
-        return found if self._layout is None else (found, batch["positions"], batch["mask"])
+        return self.group.statistics(**self._arguments(models, batch, self._positions))
 
-    def _arguments(
-        self, models: Any, batch: Batch, layout: PositionLayout | None
-    ) -> dict[str, Any]:
+    def _arguments(self, models: Any, batch: Batch, positions: Positions | None) -> dict[str, Any]:
         """Arguments of metrics by rank: the outputs, ids, and the columns of the batch that readers declare."""
         by_rank = ByRank(batch)
         columns = {name: by_rank[name] for name in batch if name not in _KNOWN or name == _IDS}
         model, *truth = models
         outputs = {**columns, **self.group.outputs(model, by_rank, *truth)}
-        return outputs if layout is None else layout.arranged(outputs, by_rank)
+        if positions is not None:
+            values = jnp.broadcast_to(by_rank["positions"], by_rank.shape)
+            outputs["positions"] = dataclasses.replace(positions, values=values)
+        return outputs
 
     def _sizes_for(self, data: Data) -> tuple[int, int]:
         """Lists per step and steps per dispatch: fewer where lists are long or have many features, for memory."""
@@ -262,7 +264,7 @@ class Program:
         self,
         states: tuple[ModelState, ...],
         arrays: Mapping[str, Array],
-        layout: PositionLayout | None,
+        positions: Positions | None,
     ) -> dict[str, dict[str, Any]]:
         """The sums of each batch of a superbatch, stacked.
 
@@ -280,7 +282,7 @@ class Program:
             ]
             batch = at_step(arrays, index)
             try:
-                leaves, structure = jax.tree.flatten(self._arguments(models, batch, layout))
+                leaves, structure = jax.tree.flatten(self._arguments(models, batch, positions))
             except KeyError as error:
                 raise missing_key(error, batch) from error
             distinct = {id(leaf): leaf for leaf in leaves}
@@ -289,20 +291,27 @@ class Program:
 
         def statistics(predicted: list[Array]) -> dict[str, dict[str, Any]]:
             outputs = structure.unflatten([predicted[place] for place in places])
-            found = self.group.statistics(**outputs)
-            return found if layout is None else layout.of_lists(found)
+            return self.group.statistics(**outputs)
 
         predicted = jax.lax.map(predict, jnp.arange(len(arrays["mask"])))
-        found = jax.lax.map(statistics, predicted)
+        sums = jax.lax.map(statistics, predicted)
         if self._mesh is None:
-            return found
+            return sums
         # each process reads all
-        return jax.lax.with_sharding_constraint(found, NamedSharding(self._mesh, PartitionSpec()))
+        return jax.lax.with_sharding_constraint(sums, NamedSharding(self._mesh, PartitionSpec()))
 
 
-def _check_conventions(group: MetricGroup, layout: PositionLayout | None) -> None:
+def _positions_so_far(known: Positions | None, arrays: Mapping[str, Array]) -> Positions | None:
+    """The positions of ready-made batches, of those before and of a superbatch."""
+    if "positions" not in arrays:
+        return known
+    largest = int(np.max(arrays["positions"]))
+    return Positions(largest if known is None else max(known.largest, largest))
+
+
+def _check_conventions(group: MetricGroup, sessions: Sessions) -> None:
     """DataError where a metric counts lists, and these have several documents at a position."""
-    if layout is None or layout.most == 1:
+    if sessions.most_at_a_position == 1:
         return
     for name, metric in group.metrics.items():
         if getattr(metric, "rank_normalization", "own") != "own":

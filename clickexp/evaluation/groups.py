@@ -62,8 +62,8 @@ class MetricGroup(MultiMetric):
         on_lists: Whether the data are the labelled lists rather than the sessions.
         of_clicks: Whether only click models have such outputs.
         needs_truth: Whether outputs are compared with the true user.
-        by_rank: Whether metrics have values by rank, so that the row r of their arguments has the documents at the
-            position r, where positions are not the places in the list.
+        by_rank: Whether metrics have values by rank, so that they receive `positions` where these are not the places in
+            the list; see `clickexp.metrics.by_position`.
     """
 
     heading: ClassVar[str] = ""

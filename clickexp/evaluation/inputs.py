@@ -50,14 +50,17 @@ def checked(data: Data, model: Model, compute: _Compute, *required: str) -> Data
             )
             raise DataError(f"the sessions have no {key}. Add them to the source{clicks}.")
     if data.count and not all(_fits(data.bounds(key), largest) for key, largest, _ in limits):
-        carried = data.with_batch_columns({*data.batch_columns, *(key for key, *_ in limits)})
-        first = at_step(with_mask(next(feed(carried.slice(0, 1), 1, 1)).arrays), 0)
-        for chunk in data.chunks():
-            batch = {
-                name: data.schema[name].in_batch(chunk[name]) for name in carried.batch_columns
-            }
-            check_values(_as_fed(batch), limits, needs(compute, first))
+        _check_values(data, limits, compute)
     return data
+
+
+def _check_values(data: Sessions, limits: list[Limit], compute: _Compute) -> None:
+    """Searches packed sessions for values that do not fit."""
+    carried = data.with_batch_columns({*data.batch_columns, *(key for key, *_ in limits)})
+    first = at_step(with_mask(next(feed(carried.slice(0, 1), 1, 1)).arrays), 0)
+    for chunk in data.chunks():
+        batch = {name: data.schema[name].in_batch(chunk[name]) for name in carried.batch_columns}
+        check_values(_as_fed(batch), limits, needs(compute, first))
 
 
 def _fits(bounds: tuple[int, int], largest: int) -> bool:

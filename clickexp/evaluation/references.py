@@ -52,28 +52,36 @@ def references(
         clicks, random order, where there are labelled lists.
     """
     if not isinstance(model, ClickModel):
-        ranking = metric_groups(groups or {}).get("ranking")
-        if dataset.ranking is None or ranking is None or not ranking.metrics:
-            return {}
-        values = evaluator.ranking(_Unordered(), dataset.ranking, ranking.metrics).compute()
-        scores = {name: value for name, value in values.items() if not isinstance(value, int)}
-        return {RANDOM: {"test": scores, "per_rank": {}, "curves": {}}}
+        return _random_order(dataset, evaluator, groups or {})
     test = dataset.test.deriving(dataset.impressions)
     rows = {RANK_CTR: _rank_ctr(dataset, test)}
     if dataset.truth is not None:
-        metrics: dict[str, Metric] = {
-            **click_metrics(),
-            "examination": Examination(),
-            "cold": ColdStart(),
-        }
-        evaluated = evaluator.clicks(dataset.truth, test, metrics)
-        values, vectors = evaluated.compute(), evaluated.compute_per_rank()
-        rows[TRUTH] = {
-            "test": {name: values[name] for name in click_metrics()},
-            "per_rank": {name: list(map(float, v)) for name, v in vectors.items()},
-            "curves": evaluated.compute_curves(),
-        }
+        rows[TRUTH] = _true_user(dataset.truth, test, evaluator)
     return rows
+
+
+def _random_order(dataset: Dataset, evaluator: Evaluator, groups: Groups) -> References:
+    ranking = metric_groups(groups).get("ranking")
+    if dataset.ranking is None or ranking is None or not ranking.metrics:
+        return {}
+    values = evaluator.ranking(_Unordered(), dataset.ranking, ranking.metrics).compute()
+    scores = {name: value for name, value in values.items() if not isinstance(value, int)}
+    return {RANDOM: {"test": scores, "per_rank": {}, "curves": {}}}
+
+
+def _true_user(truth: ClickModel, test: Sessions, evaluator: Evaluator) -> dict[str, Any]:
+    metrics: dict[str, Metric] = {
+        **click_metrics(),
+        "examination": Examination(),
+        "cold": ColdStart(),
+    }
+    evaluated = evaluator.clicks(truth, test, metrics)
+    values, vectors = evaluated.compute(), evaluated.compute_per_rank()
+    return {
+        "test": {name: values[name] for name in click_metrics()},
+        "per_rank": {name: list(map(float, vector)) for name, vector in vectors.items()},
+        "curves": evaluated.compute_curves(),
+    }
 
 
 def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from clickexp.data.sessions import Sessions
 from clickexp.evaluation.inputs import ColumnSelection, checked
 from clickexp.models.base import Model
 from clickexp.types import Array, Batch
+from clickexp.utils.progress import Report, no_report
 
 _BATCH = 8192
 """Sessions that are computed at a time."""
@@ -23,12 +24,15 @@ Batches = Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]
 """Lengths [sessions] and values [sessions, rank] of each batch."""
 
 
-def outputs_by_batch(model: Model, outputs: Outputs) -> Callable[[Sessions], Batches]:
+def outputs_by_batch(
+    model: Any, outputs: Outputs, report: Report = no_report
+) -> Callable[[Sessions], Batches]:
     """Compiles outputs of a model.
 
     Args:
-        model: The model.
+        model: The model, or a tuple of several.
         outputs: What is computed of a batch.
+        report: Receives the sessions that are done, and all.
 
     Returns:
         A function of sessions that yields the outputs in batches of one size, the last one cut to its sessions.
@@ -39,45 +43,42 @@ def outputs_by_batch(model: Model, outputs: Outputs) -> Callable[[Sessions], Bat
     @jax.jit
     def run(state: list[nnx.State], arrays: Mapping[str, Array]) -> dict[str, Array]:
         batch = at_step(with_mask(arrays), 0)
-        found = outputs(nnx.merge(graphdef, *state), batch)
+        values = outputs(nnx.merge(graphdef, *state), batch)
         return {
-            name: jnp.broadcast_to(values, batch["mask"].shape) for name, values in found.items()
+            name: jnp.broadcast_to(array, batch["mask"].shape) for name, array in values.items()
         }
 
     def compute(sessions: Sessions) -> Batches:
         done = 0
         for batch in feed(selection(sessions, state), min(_BATCH, sessions.count), 1):
-            found = run(state, batch.arrays)
-            values = {name: np.asarray(array)[: batch.sessions] for name, array in found.items()}
+            arrays = run(state, batch.arrays)
+            values = {name: np.asarray(array)[: batch.sessions] for name, array in arrays.items()}
             yield sessions.chunk(done, done + batch.sessions)["lengths"], values
             done += batch.sessions
+            report(done, sessions.count)
 
     return compute
 
 
 def relevance_scores(
-    model: Model, progress: Callable[[int, int], None] | None = None
+    model: Model, report: Report = no_report
 ) -> Callable[[Sessions], Iterator[np.ndarray]]:
     """Compiles the ranking scores of a model.
 
     Args:
         model: The model.
-        progress: Called with the lists that are done, and all.
+        report: Receives the lists that are done, and all.
 
     Returns:
         A function of sessions that yields scores `[lists, ranks]` in batches; -inf where no document is shown.
     """
     compute = outputs_by_batch(
-        model, lambda model, batch: {"score": model.predict_relevance(batch)}
+        model, lambda model, batch: {"score": model.predict_relevance(batch)}, report
     )
 
     def predict(sessions: Sessions) -> Iterator[np.ndarray]:
-        done = 0
         checked(sessions, model, model.predict_relevance)
-        for lengths, values in compute(sessions):
+        for _, values in compute(sessions):
             yield values["score"]
-            done += len(lengths)
-            if progress is not None:
-                progress(done, sessions.count)
 
     return predict

@@ -1,6 +1,7 @@
 """What a model predicts for sessions, in compiled batches."""
 
 from collections.abc import Callable, Mapping, Set
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +15,10 @@ from clickexp.data.schema import Column
 from clickexp.evaluation.scores import Batches, Outputs, outputs_by_batch
 from clickexp.models import ClickModel, Model
 from clickexp.parameters.context import new_session
+from clickexp.posteriors.documents import EFFECTIVE, posterior_outputs
+from clickexp.posteriors.exported import Exported
 from clickexp.types import Array, Batch
-from clickexp.utils.progress import Steps
+from clickexp.utils.progress import Report, Steps, no_report
 
 Predict = Callable[[Sessions], Batches]
 
@@ -37,6 +40,14 @@ def document_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     if (satisfaction := getattr(model, "satisfaction", None)) is not None:
         outputs["satisfaction"] = satisfaction.log_prob(batch)
     return outputs | relevance_outputs(model, batch)
+
+
+def exported_outputs(models: Exported, batch: Batch) -> dict[str, Array]:
+    """Returns `document_outputs` and what posteriors say of a document, each of the model that an export has it of."""
+    outputs = posterior_outputs(models.intervals, batch)
+    if EFFECTIVE in outputs:
+        outputs[EFFECTIVE] = posterior_outputs(models.effective, batch)[EFFECTIVE]
+    return {**document_outputs(models.probabilities, batch), **outputs}
 
 
 def relevance_outputs(model: Model, batch: Batch) -> dict[str, Array]:
@@ -91,28 +102,25 @@ def session_columns(
     return sorted(read - batch_like(documents).keys())
 
 
-def predicted(model: Model, sessions: Sessions, outputs: Outputs, what: str) -> Batches:
+def predicted(model: Model | Exported, sessions: Sessions, outputs: Outputs, what: str) -> Batches:
     """Yields lengths and values of each batch, and shows the progress."""
-    done = 0
-    with Steps(what) as progress:
-        for lengths, values in predictor(model, outputs)(sessions):
-            yield lengths, values
-            done += len(lengths)
-            progress(done, sessions.count)
+    with Steps(what) as report:
+        yield from predictor(model, outputs, report)(sessions)
 
 
-def predictor(model: Model, outputs: Outputs) -> Predict:
+def predictor(model: Model | Exported, outputs: Outputs, report: Report = no_report) -> Predict:
     """Compiles what a model predicts.
 
     Args:
-        model: The model.
+        model: The model, or those that an export is of.
         outputs: Logarithms of what is predicted for a batch.
+        report: Receives the sessions that are done, and all.
 
     Returns:
         A function of sessions that yields what is predicted; see `outputs_by_batch`.
     """
 
-    def predictions(model: Model, batch: Batch) -> dict[str, Array]:
+    def predictions(model: Any, batch: Batch) -> dict[str, Array]:
         return {name: jnp.exp(log) for name, log in outputs(model, batch).items()}
 
-    return outputs_by_batch(model, predictions)
+    return outputs_by_batch(model, predictions, report)

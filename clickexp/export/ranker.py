@@ -5,20 +5,20 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from clickexp.data import Dataset, Sessions
+from clickexp.data import Dataset, Features
 from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.encoding import FEATURES, Encoder
-from clickexp.data.schema import COLUMNS
+from clickexp.data.schema import COLUMNS, Column
 from clickexp.errors import UserError, install
 from clickexp.evaluation.scores import relevance_scores
 from clickexp.export.predict import single_documents
-from clickexp.models import Model
+from clickexp.models import ClickModel, Model
 from clickexp.models.ranker import scorer
 from clickexp.models.ranker.scorer import Scorer
 from clickexp.parameters import Formula, Parameter
@@ -26,58 +26,9 @@ from clickexp.runs.store import RANKER
 
 _messages = logging.getLogger(__name__)
 _RANKER, _SCORER = Path(RANKER).name, "ranker.py"
-_FORMULAS = (
-    ("attraction", False),
-    ("attraction", True),
-    ("attraction satisfaction", True),
-    ("ctr", True),
-)
-"""Towers whose sum may be the score, and whether of log-probabilities."""
-_PROBES, _BLOCK = 512, 1 << 16
+_BLOCK, _IDS = 1 << 16, "query_doc_ids"
 LETOR = "clickexp.simulation.open_letor"
 """What reads learning-to-rank files, whose features it transforms by default."""
-_CLOSE = 1e-4
-"""How far float32 may lie from float64."""
-
-
-class _Probes(NamedTuple):
-    """Documents that a description is checked against.
-
-    Attributes:
-        ids: Their ids.
-        sessions: One of each.
-        vectors: Their feature vectors; None where the log has none.
-        columns: Values of columns that the log declares per document, as training shows some.
-    """
-
-    ids: np.ndarray
-    sessions: Sessions
-    vectors: np.ndarray | None
-    columns: dict[str, np.ndarray]
-
-    @classmethod
-    def of(cls, dataset: Dataset) -> "_Probes":
-        """Returns documents of a log."""
-        ids = np.unique(np.linspace(0, dataset.query_doc_pairs, _PROBES).astype(np.int64))
-        vectors = None
-        if dataset.features is not None:
-            vectors = np.asarray(dataset.features.values[ids])
-            there = np.isfinite(vectors).all(axis=1)  # of another log, unknown documents have none
-            ids, vectors = ids[there], vectors[there]
-        train, columns = dataset.train, {}
-        shown = train.slice(0, _PROBES).chunk()
-        for name in train.columns.keys() - {*COLUMNS, FEATURES}:
-            column = train.schema[name]
-            if column.per_document and not column.shape:
-                columns[column] = np.resize(shown.of_documents(name), (len(ids), 1))
-        sessions = single_documents(dataset, ids, columns)
-        return cls(ids, sessions, vectors, {each.name: columns[each][:, 0] for each in columns})
-
-    def features_of(self, ranker: Scorer) -> np.ndarray | None:
-        """Returns what a ranker reads as features, transformed and encoded."""
-        if not ranker.description["columns"] or ranker.description["encoding"]:
-            return self.vectors
-        return np.stack([self.columns[name] for name, *_ in ranker.description["columns"]], axis=1)
 
 
 def described(
@@ -94,29 +45,14 @@ def described(
     Raises:
         UserError: The score is something else, or a tower of features has no description.
     """
-    probes = _Probes.of(dataset)
-    expected = np.concatenate([*relevance_scores(model)(probes.sessions)])[:, 0]
-    problem = ""
-    for roles, log_probability in _FORMULAS:
-        towers = [getattr(model, role, None) for role in roles.split()]
-        if not all(isinstance(tower, Parameter) for tower in towers):
-            continue
-        try:
-            ranker = _ranker(model, roles.split(), log_probability, dataset, transform, probes)
-        except UserError as error:
-            problem = f": {error}"
-            continue
-        features = probes.features_of(ranker)
-        scores = np.asarray(ranker.score(features, probes.ids, transformed=True))
-        if np.allclose(scores, expected, rtol=_CLOSE, atol=_CLOSE):
-            return ranker
-    kinds = "towers of features (linear, deep, deep_cross) or of ids"
-    reason = f"the score of {model.name or type(model).__name__} is no sum of {kinds}{problem}"
-    if not or_by_id:
-        raise UserError(f"{reason}. Use --rank.")
-    _messages.warning(
-        "%s: ranker.npz has the scores of the documents of the log by their ids", reason
-    )
+    try:
+        return _ranker(model, dataset, transform)
+    except UserError as error:
+        if not or_by_id:
+            raise UserError(f"{error}. Use --rank.") from error
+        _messages.warning(
+            "%s: ranker.npz has the scores of the documents of the log by their ids", error
+        )
     return _by_id(model, dataset)
 
 
@@ -148,49 +84,64 @@ def _by_id(model: Model, dataset: Dataset) -> Scorer:
     return _scorer(model, formula, dataset, "none")
 
 
-def _ranker(
-    model: Model,
-    roles: Sequence[str],
-    log_probability: bool,
-    dataset: Dataset,
-    transform: str,
-    probes: _Probes,
-) -> Scorer:
+def _ranker(model: Model, dataset: Dataset, transform: str) -> Scorer:
     """Returns the sum of towers, of which those of columns read these as features."""
-    towers = [getattr(model, role) for role in roles]
-    keys = [_keys(tower, probes) for tower in towers]
-    own = sorted(probes.columns.keys() & set().union(*keys))
-    if own and FEATURES in set().union(*keys):
-        raise UserError(f"its towers read {FEATURES} and {', '.join(own)}")
+    kinds = "towers of features (linear, deep, deep_cross) or of ids"
+    reason = f"the score of {model.name or type(model).__name__} is no sum of {kinds}"
+    towers = model.score_towers()
+    if not towers or not all(isinstance(tower, Parameter) for tower in towers):
+        raise UserError(reason)
+    try:
+        return _sum_of_towers(model, towers, dataset, transform)
+    except UserError as error:
+        raise UserError(f"{reason}: {error}") from error
+
+
+def _sum_of_towers(
+    model: Model, towers: Sequence[Parameter], dataset: Dataset, transform: str
+) -> Scorer:
+    columns = _columns_of_documents(dataset)
+    keys = [_key(tower, dataset, columns) for tower in towers]
+    names = sorted({column.name for column in columns} & set(keys))
+    if names and FEATURES in keys:
+        raise UserError(f"its towers read {FEATURES} and {', '.join(names)}")
     formula = Formula()
     terms = []
-    for tower, read in zip(towers, keys, strict=True):
-        (key,) = read or {"query_doc_ids"}
+    for tower, key in zip(towers, keys, strict=True):
         features = formula.features
-        if key in own and len(own) > 1:
-            features = formula.step("take", features, np.array([own.index(key)]))
+        if key in names and len(names) > 1:
+            features = formula.step("take", features, np.array([names.index(key)]))
         logit = _describe(tower, key, formula.reading(features), dataset)
-        terms.append(formula.step("log_sigmoid", logit) if log_probability else logit)
+        is_log = isinstance(model, ClickModel)
+        terms.append(formula.step("log_sigmoid", logit) if is_log else logit)
     if len(terms) > 1:
         formula.step("add", *terms)
-    return _scorer(model, formula, dataset, transform, own)
+    return _scorer(model, formula, dataset, transform, names)
 
 
-def _keys(tower: Parameter, probes: _Probes) -> set[str]:
-    """Returns the key of a batch that a tower reads, if any; UserError for one that documents alone do not have."""
+def _columns_of_documents(dataset: Dataset) -> list[Column]:
+    """Returns the columns of one number per document that a log declares."""
+    train = dataset.train
+    declared = (train.schema[name] for name in train.columns.keys() - {*COLUMNS, FEATURES})
+    return [column for column in declared if column.per_document and not column.shape]
+
+
+def _key(tower: Parameter, dataset: Dataset, columns: Sequence[Column]) -> str:
+    """Returns the key of a batch that a tower reads, by default ids; UserError where documents alone do not have it."""
+    numbers = {column: np.zeros((1, 1), column.dtype) for column in columns}
+    document = single_documents(dataset, np.zeros(1, np.int64), numbers)
     try:
-        read = keys_read(tower.logit, batch_like(probes.sessions))
+        read = keys_read(tower.logit, batch_like(document))
     except KeyError as error:
         raise UserError(f"its tower reads {error}") from error
-    known = {"query_doc_ids", FEATURES, *probes.columns}
-    if len(read) > 1 or not read <= known:
+    if len(read) > 1 or not read <= {_IDS, FEATURES, *(column.name for column in columns)}:
         raise UserError(f"its tower reads {', '.join(sorted(read))}")
-    return read
+    return next(iter(read), _IDS)
 
 
 def _describe(tower: Parameter, key: str, formula: Formula, dataset: Dataset) -> str:
     """Adds a tower to a formula: as a table of its logits where it looks rows up, else by its own description."""
-    if key == "query_doc_ids":
+    if key == _IDS:
         rows, ids = dataset.query_doc_pairs + 1, formula.ids
     elif key in tower.limits():
         rows, ids = tower.limits()[key] + 1, formula.step("squeeze", formula.features)
@@ -214,18 +165,13 @@ def _scorer(
     model: Model, formula: Formula, dataset: Dataset, transform: str, own: Sequence[str] = ()
 ) -> Scorer:
     """Returns the scorer of a formula, which reads columns of its own, or else feature vectors, as features."""
-    reads_features = any(formula.features in inputs for _, _, inputs, _ in formula.steps)
-    features = dataset.features if reads_features and not own else None
-    encoder = dataset.encoding.features if dataset.encoding is not None and features else None
     encoding = Formula("encoding_")
-    width = None if features is None else features.values.shape[1]
-    columns = [(name, 1, dataset.categories.get(name)) for name in own]
+    width, columns = None, []
     if own:
         width, transform = len(own), "none"
-    if encoder is not None:
-        _describe_encoder(encoder, encoding)
-        width = len(encoder.fill)
-        columns = [(column.name, column.width, column.categories) for column in encoder.columns]
+        columns = [(name, 1, dataset.categories.get(name)) for name in own]
+    elif dataset.features is not None and _reads_features(formula):
+        width, columns = _features_read(dataset, dataset.features, encoding)
     description = {
         "model": model.name or type(model).__name__,
         "features": width,
@@ -235,6 +181,22 @@ def _scorer(
         "steps": formula.steps,
     }
     return Scorer(_archive(description, {**formula.arrays, **encoding.arrays}))
+
+
+def _reads_features(formula: Formula) -> bool:
+    return any(formula.features in inputs for _, _, inputs, _ in formula.steps)
+
+
+def _features_read(
+    dataset: Dataset, features: Features, encoding: Formula
+) -> tuple[int, list[tuple[str, int, Any]]]:
+    """Returns how many features a scorer reads, and the columns of vectors that are encoded, whose steps it adds."""
+    encoder = None if dataset.encoding is None else dataset.encoding.features
+    if encoder is None:
+        return features.values.shape[1], []
+    _describe_encoder(encoder, encoding)
+    columns = [(column.name, column.width, column.categories) for column in encoder.columns]
+    return len(encoder.fill), columns
 
 
 def _describe_encoder(encoder: Encoder, formula: Formula) -> None:

@@ -14,14 +14,15 @@ import pyarrow.parquet as pq
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.names import OLDEST, NamesFile
-from clickexp.evaluation.scores import Outputs
 from clickexp.export.files import Reading, ShownLists, Source
 from clickexp.export.predict import (
     Predict,
     click_outputs,
     columns_read,
     document_outputs,
+    exported_outputs,
     marginal_outputs,
+    predicted,
     predictor,
     reads_context,
     relevance_outputs,
@@ -30,7 +31,7 @@ from clickexp.export.predict import (
 )
 from clickexp.models import ClickModel, Model
 from clickexp.parameters.layouts import layouts_of
-from clickexp.posteriors.documents import EFFECTIVE, ROLES, effective_outputs, interval_outputs
+from clickexp.posteriors.documents import EFFECTIVE, ROLES
 from clickexp.posteriors.exported import exported, open_documents
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
@@ -175,22 +176,12 @@ def _known_of_documents(
         _messages.warning("documents.parquet has impressions and clicks only: %s", reads)
         yield len(ids), {}
         return
-    parts: list[tuple[Model, Outputs]] = [(model, document_outputs)]
+    models, outputs = model, document_outputs
     if has_intervals:
-        effective, probable, sure = exported(model, dataset.train, impressions, posterior, lists)
-        parts = [(probable, document_outputs), (effective, effective_outputs)]
-        parts.append((sure, interval_outputs))
-    done = 0
-    with Steps("documents") as progress:
-        streams = [predictor(*part)(documents) for part in parts]
-        for batches in zip(*streams, strict=True):
-            found = {}
-            for _, outputs in batches:
-                found |= {name: values[:, 0] for name, values in outputs.items()}
-            count = len(batches[0][0])
-            done += count
-            progress(done, len(ids))
-            yield count, found
+        models = exported(model, dataset.train, impressions, posterior, lists)
+        outputs = exported_outputs
+    for lengths, values in predicted(models, documents, outputs, "documents"):
+        yield len(lengths), {name: column[:, 0] for name, column in values.items()}
 
 
 def _write(tables: Iterable[pa.Table], file: Path) -> None:

@@ -36,11 +36,30 @@ def thompson_order(
         raise UserError(
             "--thompson: no table of the model has posteriors. Train it with posterior=normal."
         )
-    found = _candidates(dataset)
+    candidates = _candidates(dataset)
     if id_names is not None:
-        found = found.filter(pl.col("query_doc_id") > 0)  # 0 is what the run does not know
-    ids = found["query_doc_id"].unique().sort().to_numpy()
-    documents = single_documents(dataset, ids)
+        candidates = candidates.filter(
+            pl.col("query_doc_id") > 0
+        )  # 0 is what the run does not know
+    scores = _drawn_scores(model, dataset, candidates["query_doc_id"].unique().sort(), seed)
+    if id_names is not None:
+        scores = scores.hstack(id_names[scores["query_doc_id"] - 1])
+    if "query" in scores.columns:
+        candidates = candidates.select("query_doc_id").unique()
+    documents = candidates.join(scores, on="query_doc_id")
+    query = [name for name in ("query", "query_id") if name in documents.columns][:1]
+    ordered = documents.sort(
+        *query, "score", "query_doc_id", descending=[False] * len(query) + [True, False]
+    )
+    rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int32)
+    ordered = ordered.with_columns(rank=rank.over(query) if query else rank)
+    names = [name for name in ("document",) if name in ordered.columns]
+    return ordered.select(*query, "rank", "query_doc_id", *names, "score")
+
+
+def _drawn_scores(model: Model, dataset: Dataset, ids: pl.Series, seed: int) -> pl.DataFrame:
+    """Returns the relevance of documents in a model that is drawn from the posteriors."""
+    documents = single_documents(dataset, ids.to_numpy())
     if others := session_columns(model, relevance_outputs, dataset, documents):
         raise UserError(
             f"--thompson: the model reads {', '.join(others)}, which belongs to a session"
@@ -50,21 +69,7 @@ def thompson_order(
         values["relevance"][:, 0]
         for _, values in predicted(drawn, documents, relevance_outputs, "scores")
     ]
-    scores = pl.DataFrame({"query_doc_id": ids, "score": np.concatenate(parts)})
-    if id_names is not None:
-        scores = scores.hstack(id_names[ids - 1])
-    if "query" in scores.columns:
-        found = found.select("query_doc_id").unique()
-    query = [name for name in ("query", "query_id") if name in (*scores.columns, *found.columns)][
-        :1
-    ]
-    ordered = found.join(scores, on="query_doc_id").sort(
-        *query, "score", "query_doc_id", descending=[False] * len(query) + [True, False]
-    )
-    rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int32)
-    ordered = ordered.with_columns(rank=rank.over(query) if query else rank)
-    names = [name for name in ("document",) if name in ordered.columns]
-    return ordered.select(*query, "rank", "query_doc_id", *names, "score")
+    return pl.DataFrame({"query_doc_id": ids, "score": np.concatenate(parts)})
 
 
 def _candidates(dataset: Dataset) -> pl.DataFrame:

@@ -1,6 +1,8 @@
 from .adapter import CluMetric as CluMetric
 from .base import Metric as Metric
 from .base import PerList as PerList
+from .base import Positions as Positions
+from .base import by_position as by_position
 from .calibration import AUC as AUC
 from .calibration import ClickRateError as ClickRateError
 from .calibration import ExpectedCalibrationError as ExpectedCalibrationError
@@ -9,7 +11,6 @@ from .click import LogLikelihood as LogLikelihood
 from .click import MicroPerplexity as MicroPerplexity
 from .click import Perplexity as Perplexity
 from .cold_start import ColdStart as ColdStart
-from .exact import exact_sum as exact_sum
 from .latent import Correlation as Correlation
 from .latent import Examination as Examination
 from .latent import RootMeanSquaredError as RootMeanSquaredError

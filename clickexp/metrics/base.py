@@ -2,12 +2,14 @@
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Shaped
 
-from clickexp.metrics.exact import ExactSum, add_aligned
 from clickexp.types import Array, ranks_first
 from clickexp.utils.bounds import check_numbers
 
@@ -31,12 +33,44 @@ class PerList(NamedTuple):
     values: Array
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Positions:
+    """Positions of documents, of a log that shows them elsewhere than at their places in the list.
+
+    Attributes:
+        largest: Largest position of the log.
+        values: One per document, from 1; None before a batch is read.
+    """
+
+    largest: int = field(metadata={"static": True})
+    values: Any = None
+
+
+def by_position(
+    values: Shaped[Array, "rank list"], positions: Positions | None
+) -> Shaped[Array, " position"]:
+    """Sums of numbers over lists, or how often events are true, by the position of documents.
+
+    Args:
+        values: Numbers or events, 0 where no document is shown.
+        positions: The argument `positions` of metrics of clicks; None where places in the list are the positions.
+    """
+    if positions is None:
+        return jnp.sum(values, axis=1)
+    lists = values.shape[1]
+    values = values.astype(jnp.int32) if values.dtype == bool else values
+    rows = jnp.zeros((positions.largest, lists), values.dtype)
+    places = positions.values - 1, jnp.arange(lists)
+    return jnp.sum(rows.at[places].add(values, mode="drop"), axis=1)
+
+
 class Metric:
-    """Base of the metrics: `statistics` on the device, exact sums on the host, `compute` at the end.
+    """Base of the metrics: `statistics` on the device, sums of float64 on the host, `compute` at the end.
 
     A subclass defines `statistics` and `compute`. Settings are the fields of a dataclass, whose annotations are
-    checked, or attributes set in `__init__`. Sums made by `exact_sum`, and those of integers, are the same to the last
-    bit in whatever order and portions data comes.
+    checked, or attributes set in `__init__`. Sums of integers are exact; those of one batch are of float32, so that
+    sums differ by 1e-7 of themselves at most between sizes of batches.
 
     `clickexp.metrics.adapter.CluMetric` gives a metric the interface of clu and metrax.
 
@@ -78,8 +112,8 @@ class Metric:
                 Unknown arguments are ignored.
 
         Returns:
-            By name a scalar or an array [..., rank]: an `ExactSum`, integers or floats. `PerList` values are kept
-            instead of added.
+            By name a scalar or an array [..., rank] of integers or floats. `PerList` values are kept instead of
+            added.
 
         Raises:
             TypeError: Where an argument that the metric needs is missing.
@@ -132,8 +166,7 @@ class Metric:
 
     def total(self, name: str) -> np.ndarray:
         """The sum so far, [..., n], float64 or int64; empty before the first batch."""
-        total = self.sums.get(name, np.zeros(0))
-        return total.value() if isinstance(total, ExactSum) else total
+        return self.sums.get(name, np.zeros(0))
 
     def values(self) -> dict[str, np.ndarray]:
         """Values per list by name, in the order of the lists."""
@@ -141,7 +174,7 @@ class Metric:
 
     def reset(self) -> None:
         """Removes everything added so far."""
-        self.sums: dict[str, ExactSum | np.ndarray] = {}
+        self.sums: dict[str, np.ndarray] = {}
         self.kept: dict[str, list[np.ndarray]] = {}
         self.batches = 0
 
@@ -164,20 +197,21 @@ class Metric:
             merged.batches += metric.batches
         return merged
 
-    def _add_sum(self, name: str, value: ExactSum | np.ndarray) -> None:
-        """Copies the value, which others may hold."""
-        old = jax.tree.map(np.zeros_like, value) if name not in self.sums else self.sums[name]
-        self.sums[name] = jax.tree.map(add_aligned, old, value)
+    def _add_sum(self, name: str, value: np.ndarray) -> None:
+        """Adds arrays [..., n] that are aligned at the first entry; the shorter one is 0 beyond its end."""
+        old = self.sums.get(name, value[..., :0])
+        short, long = sorted((old, value), key=lambda array: array.shape[-1])
+        total = long.copy()
+        total[..., : short.shape[-1]] += short
+        self.sums[name] = total
 
     def _settings(self) -> dict[str, Any]:
         state = ("sums", "kept", "batches", "keep_values", "higher_is_better")
         return {name: value for name, value in vars(self).items() if name not in state}
 
 
-def _on_host(value: Any, stacked: bool) -> ExactSum | np.ndarray:
+def _on_host(value: Any, stacked: bool) -> np.ndarray:
     """A statistic in int64 or float64, over the leading axis where several are stacked."""
-    if isinstance(value, ExactSum):
-        return value.on_host(stacked=stacked)
     value = np.asarray(value)
     value = value.astype(np.float64 if value.dtype.kind == "f" else np.int64)
     return np.atleast_1d(value.sum(axis=0) if stacked else value)

@@ -6,22 +6,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float, Integer, Shaped
 
-from clickexp.metrics.base import or_nan
+from clickexp.metrics.base import Positions, by_position, or_nan
 from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, as_events
-from clickexp.metrics.exact import FRACTIONS, sum_and_count
 from clickexp.types import Array
 from clickexp.utils.bounds import Samples, bounded
 
 _BINS_OF_ODDS = 4096
 _FARTHEST = 5.3
 """Inverse hyperbolic sine of the largest log-odds that have a bin, which is about 100."""
-_PARTS = 1024
-"""Parts that all bins of a calibration error together are divided into, at most."""
-
-_FRACTION = 2**12
-"""Units per part, which P(click) above the part's lower end is counted in; an int32 holds half a million lists."""
 
 
 class _Predicted(ClickMetric):
@@ -49,7 +43,7 @@ class ClickRateError(_Predicted):
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """Predicted, clicks, documents [rank]: sum of P(click), number of clicks and of documents."""
-        return _rates(*self.read(outputs))
+        return _rates(outputs.get("positions"), *self.read(outputs))
 
     def compute(self) -> float:
         """The mean over ranks; nan before the first document."""
@@ -87,10 +81,10 @@ class ExpectedCalibrationError(_Predicted):
         """The counts behind the error.
 
         Returns:
-            bins [4, bin, rank]: documents, clicks, and the sum of P(click) above the bin's lower end, in parts and in
-            units of them. documents [rank].
+            bins [2, bin, rank]: skips and clicks. above [bin, rank]: sum of P(click) above the bin's lower end, in
+            widths of a bin. documents [rank].
         """
-        return _reliability(self.bins, *self.read(outputs))
+        return _reliability(self.bins, outputs.get("positions"), *self.read(outputs))
 
     def compute(self) -> float:
         """The error over all ranks; nan before the first document."""
@@ -114,10 +108,13 @@ class ExpectedCalibrationError(_Predicted):
 
     def _bins(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Documents, clicks and the sum of P(click), each [bin, rank]."""
-        bins = self.total("bins") if self.counts.size else np.zeros((4, self.bins, 0), np.int64)
-        documents, clicks, lower, above = bins[..., : self.counts.size]
-        inside = (lower + above / _FRACTION) / _parts(self.bins)
-        return documents, clicks, (np.arange(self.bins)[:, None] * documents + inside) / self.bins
+        size = self.counts.size
+        if not size:
+            nothing = np.zeros((self.bins, 0))
+            return nothing, nothing, nothing
+        skips, clicks = self.total("bins")[..., :size]
+        documents, above = skips + clicks, self.total("above")[:, :size]
+        return documents, clicks, (np.arange(self.bins)[:, None] * documents + above) / self.bins
 
 
 class AUC(_Predicted):
@@ -135,7 +132,7 @@ class AUC(_Predicted):
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """Histogram [click, bin, rank]; documents [rank]."""
-        return _order(*self.read(outputs))
+        return _order(outputs.get("positions"), *self.read(outputs))
 
     def compute(self) -> float:
         """The area over all ranks together; nan without clicks or without skips."""
@@ -165,58 +162,58 @@ def _auc(histogram: np.ndarray) -> np.ndarray:
 
 
 @jax.jit
-def _rates(*read: Any) -> dict[str, Any]:
+def _rates(positions: Positions | None, *read: Any) -> dict[str, Any]:
     pair, clicks, where = as_events(*read)
     probability = jnp.where(where, jnp.exp(pair.log), 0)
-    predicted, documents, clicks = sum_and_count(
-        probability, where, where & clicks, units=FRACTIONS
-    )
-    return {"predicted": predicted, "clicks": clicks, "documents": documents}
+    return {
+        "predicted": by_position(probability, positions),
+        "clicks": by_position(where & clicks, positions),
+        "documents": by_position(where, positions),
+    }
 
 
 @partial(jax.jit, static_argnums=0)
-def _reliability(bins: int, *read: Any) -> dict[str, Integer[Array, "..."]]:
-    """Counts documents by the part of a bin that P(click) is in, and adds up how far above its lower end it is."""
+def _reliability(
+    bins: int, positions: Positions | None, *read: Any
+) -> dict[str, Shaped[Array, "..."]]:
+    """Counts documents by the bin that P(click) is in, and adds up how far above its lower end it is.
+
+    Sums above the lower end are small beside those of P(click), and so are their errors of rounding.
+    """
     pair, clicks, where = as_events(*read)
-    parts = _parts(bins)
-    scaled = jnp.exp(pair.log) * bins * parts
-    part = jnp.clip(jnp.floor(scaled), 0, bins * parts - 1)
-    above = jnp.round((scaled - part) * _FRACTION).astype(jnp.int32)
-    counts = _histogram(bins * parts, part, clicks, where).reshape(2, bins, parts, -1)
-    above = _histogram(bins * parts, part, clicks, where, above).reshape(2, bins, parts, -1)
-    lower = counts * jnp.arange(parts, dtype=jnp.int32)[:, None]
-    documents, lower, above = (jnp.sum(x, axis=(0, 2)) for x in (counts, lower, above))
-    sums = jnp.stack([documents, jnp.sum(counts[1], axis=1), lower, above])
-    return {"bins": sums, "documents": jnp.sum(documents, axis=0)}
+    scaled = jnp.exp(pair.log) * bins
+    place = jnp.clip(jnp.floor(scaled), 0, bins - 1)
+    counts = _histogram(bins, positions, place, clicks, where)
+    above = _histogram(bins, positions, place, clicks, where, scaled - place)
+    sums = {"bins": counts, "above": jnp.sum(above, axis=0)}
+    return {**sums, "documents": jnp.sum(counts, axis=(0, 1))}
 
 
 @jax.jit
-def _order(*read: Any) -> dict[str, Integer[Array, "..."]]:
+def _order(positions: Positions | None, *read: Any) -> dict[str, Integer[Array, "..."]]:
     pair, clicks, where = as_events(*read)
     share = jnp.arcsinh(pair.log - pair.complement) / _FARTHEST  # from -1 to 1
     index = jnp.clip(jnp.floor((share + 1) / 2 * _BINS_OF_ODDS), 0, _BINS_OF_ODDS - 1)
-    histogram = _histogram(_BINS_OF_ODDS, index, clicks, where)
+    histogram = _histogram(_BINS_OF_ODDS, positions, index, clicks, where)
     return {"histogram": histogram, "documents": jnp.sum(histogram, axis=(0, 1))}
 
 
 def _histogram(
     bins: int,
+    positions: Positions | None,
     index: Float[Array, "rank list"],
     clicks: Bool[Array, "rank list"],
     where: Bool[Array, "rank list"],
-    amounts: Integer[Array, "rank list"] | int = 1,
-) -> Integer[Array, "2 bins rank"]:
-    """Adds up amounts by click, bin and rank; masked documents add nothing.
+    amounts: Float[Array, "rank list"] | None = None,
+) -> Shaped[Array, "2 bins position"]:
+    """Adds up amounts, by default 1, by click, bin and rank; masked documents add nothing.
 
     One number per document, the click being part of the row: XLA on the CPU adds two at thrice the time.
     """
-    ranks = len(where)
+    ranks = len(where) if positions is None else positions.largest
+    place = jnp.arange(ranks)[:, None] if positions is None else positions.values - 1
     rows = jnp.where(where, index, 0).astype(jnp.int32) + bins * clicks.astype(jnp.int32)
-    rows = rows * ranks + jnp.arange(ranks, dtype=jnp.int32)[:, None]
-    sums = jnp.zeros(2 * bins * ranks, jnp.int32).at[rows].add(jnp.where(where, amounts, 0))
+    rows = rows * ranks + place.astype(jnp.int32)
+    amounts = where.astype(jnp.int32) if amounts is None else jnp.where(where, amounts, 0)
+    sums = jnp.zeros(2 * bins * ranks, amounts.dtype).at[rows].add(amounts)
     return sums.reshape(2, bins, ranks)
-
-
-def _parts(bins: int) -> int:
-    """A power of two, so that no rounding puts P(click) into a part that is not of its bin."""
-    return 1 << max((_PARTS // bins).bit_length() - 1, 0)

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from clickexp.metrics.base import Metric, PerList, or_nan, pick
-from clickexp.metrics.exact import exact_sum, sum_and_count
+from clickexp.metrics.base import Metric, PerList, Positions, by_position, or_nan, pick
 from clickexp.numerics import LogPair, as_pair
 from clickexp.types import Array, swap_list_and_rank
 from clickexp.utils.batches import check_events
@@ -34,6 +33,7 @@ class ClickMetric(Metric):
                            its complement computed, which loses digits where P(click) is next to 1
         clicks             0 or 1
         where              True where a document was shown; without it every document counts
+        positions          `Positions` of the documents, by which sums are taken; None for places in the list
 
     Values where no document was shown never count, be they -inf or NaN. ValueError where the shapes differ, or clicks
     are neither 0 nor 1.
@@ -85,7 +85,7 @@ class _Likelihood(ClickMetric):
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """log_prob [rank]: sum of log P(observed); documents [rank]; lists; list_mean: sum of means over lists."""
         read = self.read(outputs)
-        statistics = _sums(self.of, *read)
+        statistics = _sums(self.of, outputs.get("positions"), *read)
         if self.rank_normalization == "pyclick":
             statistics |= _list_sums(self.of, *read)
         if self.keep_values and self.of == "all":
@@ -199,8 +199,12 @@ def as_events(
 
 
 @partial(jax.jit, static_argnums=0)
-def _sums(of: str, *read: Any) -> dict[str, Any]:
-    return dict(zip(("log_prob", "documents"), sum_and_count(*_observed(of, *read)), strict=True))
+def _sums(of: str, positions: Positions | None, *read: Any) -> dict[str, Any]:
+    log_probs, counted = _observed(of, *read)
+    return {
+        "log_prob": by_position(log_probs, positions),
+        "documents": by_position(counted, positions),
+    }
 
 
 @partial(jax.jit, static_argnums=0)
@@ -208,7 +212,7 @@ def _list_sums(of: str, *read: Any) -> dict[str, Any]:
     log_probs, counted = _observed(of, *read)
     lengths = jnp.sum(counted, axis=0, dtype=jnp.float32)
     means = jnp.sum(log_probs, axis=0) / jnp.maximum(lengths, 1)
-    return {"list_mean": exact_sum(means[:, None]), "lists": jnp.sum(lengths > 0, dtype=jnp.int32)}
+    return {"list_mean": jnp.sum(means), "lists": jnp.sum(lengths > 0, dtype=jnp.int32)}
 
 
 @jax.jit

@@ -10,7 +10,6 @@ import numpy as np
 
 from clickexp.metrics.base import or_nan, pick
 from clickexp.metrics.click import CONDITIONAL, MARGINAL, ClickMetric, as_events, perplexity
-from clickexp.metrics.exact import exact_sum
 from clickexp.numerics import as_pair
 
 _IMPRESSIONS = "train_impressions"
@@ -73,7 +72,7 @@ class ColdStart(ClickMetric):
 
         def summed(pair: Any) -> Any:
             observed = jnp.where(clicks, pair.log, pair.complement)
-            return exact_sum(jnp.where(inside, observed[..., None], 0.0))
+            return jnp.sum(jnp.where(inside, observed[..., None], 0.0), axis=(0, 1))
 
         documents = jnp.sum(inside, axis=(0, 1), dtype=jnp.int32)
         clicked = jnp.sum(inside & clicks[..., None], axis=(0, 1), dtype=jnp.int32)

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from clickexp.metrics.base import Metric, or_nan, pick
-from clickexp.metrics.exact import FRACTIONS, sum_and_count
+from clickexp.metrics.base import Metric, Positions, by_position, or_nan, pick
 from clickexp.types import Array
 
 _RESOLUTION = 1e-7
@@ -38,7 +37,7 @@ class Examination(_OfDocuments):
         """Fitted [rank]: sum of P(e_r = 1); documents [rank]."""
         log_probs = pick(self, outputs, "examination_log_probs")
         where = pick(self, outputs, "where")
-        return _sums(("fitted",), log_probs, log_probs, where)
+        return _sums(("fitted",), outputs.get("positions"), log_probs, log_probs, where)
 
     def compute(self) -> float:
         """The mean over all documents; nan before the first one."""
@@ -66,7 +65,7 @@ class _AgainstTruth(_OfDocuments):
     def statistics(self, **outputs: Any) -> dict[str, Any]:
         """Sums per rank over documents of functions of the fitted and the true probability; documents [rank]."""
         names = f"{self.event}_log_probs", f"true_{self.event}_log_probs"
-        return _sums(self._names, *(pick(self, outputs, name) for name in (*names, "where")))
+        return _sums(self._names, None, *(pick(self, outputs, name) for name in (*names, "where")))
 
 
 class RootMeanSquaredError(_AgainstTruth):
@@ -107,7 +106,11 @@ class Correlation(_AgainstTruth):
 
 @partial(jax.jit, static_argnums=0)
 def _sums(
-    names: tuple[str, ...], fitted: _LogProbs, true: _LogProbs, where: _Mask
+    names: tuple[str, ...],
+    positions: Positions | None,
+    fitted: _LogProbs,
+    true: _LogProbs,
+    where: _Mask,
 ) -> dict[str, Any]:
     fitted, true = (jnp.where(where, jnp.exp(x), 0) for x in (fitted, true))
     of = {
@@ -118,5 +121,5 @@ def _sums(
         "product": fitted * true,
         "squared_error": (fitted - true) ** 2,
     }
-    sums = {name: sum_and_count(of[name], units=FRACTIONS)[0] for name in names}
-    return {**sums, "documents": jnp.sum(where, axis=1, dtype=jnp.int32)}
+    sums = {name: by_position(of[name], positions) for name in names}
+    return {**sums, "documents": by_position(where, positions)}

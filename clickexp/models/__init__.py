@@ -8,6 +8,7 @@ from clickexp.models.base import Model as Model
 from clickexp.models.base import Sample as Sample
 from clickexp.models.cascade.ccm import ClickChainModel as ClickChainModel
 from clickexp.models.cascade.cm import CascadeModel as CascadeModel
+from clickexp.models.cascade.cm import CascadeModelMarginal as CascadeModelMarginal
 from clickexp.models.cascade.dbn import DynamicBayesianNetwork as DynamicBayesianNetwork
 from clickexp.models.cascade.dcm import DependentClickModel as DependentClickModel
 from clickexp.models.ctr import DocumentCTRModel as DocumentCTRModel

@@ -13,6 +13,7 @@ from clickexp.data import Dataset
 from clickexp.models import derived
 from clickexp.models.roles import HasRoles
 from clickexp.numerics import LogPair
+from clickexp.parameters.base import Parameter
 from clickexp.parameters.context import new_session
 from clickexp.parameters.table import Table, with_tables
 from clickexp.types import (
@@ -128,6 +129,13 @@ class Model(HasRoles):
         """Returns the log of the score that documents are ranked by."""
         raise NotImplementedError
 
+    def score_towers(self) -> list[Parameter]:
+        """Returns towers whose logits add up to the relevance of documents; none where it is something else.
+
+        Of a click model their log-probabilities do. Exported rankers are made of them.
+        """
+        return []
+
     @checks_batch("mask")
     def predict_relevance(self, batch: Batch) -> PerDocument:
         """Returns the ranking score of each document, as a logarithm; -inf where no document is shown.
@@ -221,6 +229,10 @@ class ClickModel(Model):
     ) -> LogitsByRank:
         """Returns the log of the score that documents are ranked by, by default log P(attraction)."""
         return self.attraction.log_prob(batch)  # pyright: ignore[reportAttributeAccessIssue]  # a role
+
+    def score_towers(self) -> list[Parameter]:
+        """Returns attraction, which `relevance` is of by default."""
+        return [self.attraction] if type(self).relevance is ClickModel.relevance else []  # pyright: ignore[reportAttributeAccessIssue]  # a role
 
     def log_attraction(self, batch: ByRank) -> LogitsByRank:
         """Returns log P(click | examined), of users who do not know the document."""

@@ -13,6 +13,7 @@ from clickexp.parameters import (
     GlobalParameterConfig,
     PositionParameterConfig,
 )
+from clickexp.parameters.base import Parameter
 from clickexp.types import Array, ByRank, LogitsByRank
 from clickexp.utils.bounds import Pairs, PositiveInt
 
@@ -27,6 +28,9 @@ class _ClickThroughRate(IndependentModel):
 
     def relevance(self, batch: ByRank) -> LogitsByRank:
         return self.marginal(batch).log
+
+    def score_towers(self) -> list[Parameter]:
+        return [self.ctr]
 
     def draw(self, batch: ByRank, key: Array) -> Sample:
         return Sample(bernoulli(key, self.relevance(batch), batch))

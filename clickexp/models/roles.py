@@ -79,9 +79,10 @@ class _DeclaresRoles(nnx.Module):
 
     def __init_subclass__(cls, **options: bool) -> None:
         super().__init_subclass__(**options)
-        declared = {name: role for name, role in vars(cls).items() if isinstance(role, Role)}
-        cls.roles = {**cls.roles, **{name: role.default for name, role in declared.items()}}
-        cls.plays = {**cls.plays, **{name: role.plays or name for name, role in declared.items()}}
+        cls.roles, cls.plays = {**cls.roles}, {**cls.plays}
+        for name, role in vars(cls).items():
+            if isinstance(role, Role):
+                cls.roles[name], cls.plays[name] = role.default, role.plays or name
         if not inspect.get_annotations(cls):
             return  # and so inherits the constructor
         dataclasses.dataclass(eq=False, repr=False)(cls)
@@ -224,19 +225,24 @@ class HasRoles(_DeclaresRoles):
                 "model=pbm, ubm, trust_bias or two_towers, or leave it out; a ranker takes propensities by layout from "
                 "such a run, by propensity=run"
             )
-        given = [
-            tower for tower in settings.values() if isinstance(tower, EmbeddingParameterConfig)
-        ]
-        points = bool(given) and all(tower.posterior == "none" for tower in given)
-        found = {}
-        for name in arguments:
-            tower = cls.roles[name] if settings.get(name) is None else settings[name]
-            if not isinstance(tower, ParameterConfig):
-                raise ConfigError(
-                    f"examination_by={list(columns)} takes the settings of a tower of {name}, not {tower!r}"
-                )
-            found[name] = LayoutParameterConfig(tower, columns, "none" if points else "normal")
-        return {**settings, **found}
+        posterior = "none" if _are_points(settings) else "normal"
+        towers = {name: cls._settings_of(name, settings, columns) for name in arguments}
+        of_layouts = {
+            name: LayoutParameterConfig(tower, columns, posterior) for name, tower in towers.items()
+        }
+        return {**settings, **of_layouts}
+
+    @classmethod
+    def _settings_of(
+        cls, name: str, settings: Mapping[str, Any], columns: Sequence[str]
+    ) -> ParameterConfig:
+        """Returns the settings of a tower; ConfigError for a tower that is built already."""
+        tower = cls.roles[name] if settings.get(name) is None else settings[name]
+        if not isinstance(tower, ParameterConfig):
+            raise ConfigError(
+                f"examination_by={list(columns)} takes the settings of a tower of {name}, not {tower!r}"
+            )
+        return tower
 
     def indices(self) -> dict[str, Index]:
         """Returns the keys that the model itself adds to the batch."""
@@ -254,6 +260,12 @@ class HasRoles(_DeclaresRoles):
         if indices and self.positions is not None:  # of which indices are made
             limits.append(Limit("positions", self.positions, next(iter(self.roles))))
         return limits
+
+
+def _are_points(settings: Mapping[str, Any]) -> bool:
+    """Returns whether settings have tables, and all of them keep point estimates."""
+    tables = [tower for tower in settings.values() if isinstance(tower, EmbeddingParameterConfig)]
+    return bool(tables) and all(table.posterior == "none" for table in tables)
 
 
 def no_context_role(

@@ -1,11 +1,13 @@
 """Towers of few numbers: one for everything, or one per position."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from clickexp.data.cells import Cells
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes, row_ids
 from clickexp.types import Batch, ByRank, Logits
@@ -44,6 +46,10 @@ class GlobalParameter(Parameter):
     def logit(self, batch: Batch | None = None) -> Logits:
         """Returns the logit, [1, 1]."""
         return self.weight[...]
+
+    def of_cells(self, cells: Sequence[int] | np.ndarray) -> Logits:
+        """Returns the logit of each cell, `[1, cells]`."""
+        return jnp.broadcast_to(self.weight[...], (1, len(cells)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +92,15 @@ class PositionParameter(Parameter):
         self.weight = nnx.Param(
             jnp.full((config.parameters + 1,), config.initial or 0.0, jnp.float32)
         )
+
+    @property
+    def cells(self) -> Cells:
+        """The places of its numbers: the positions, or whatever `use_feature` counts."""
+        return Cells((), self.weight.size - 1)
+
+    def of_cells(self, cells: Sequence[int] | np.ndarray) -> Logits:
+        """Returns the logits of cells, `[1, cells]`."""
+        return self.weight[...][np.asarray(cells)][None]
 
     def logit(self, batch: Batch) -> Logits:
         """Returns the logit of each document's position."""

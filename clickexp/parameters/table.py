@@ -28,11 +28,11 @@ NEVER_SHOWN = np.inf
 """x of rows that no document of the training log has."""
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["log_precision", "mean", "slopes"],
-    meta_fields=[],
-)
+_STATIC = {"static": True}
+"""Metadata of fields that are no arrays."""
+
+
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Prior:
     """The learned prior of a parameter in a row: normal with a mean that follows x and precision exp(log_precision).
@@ -63,11 +63,7 @@ def powers(x: Float[Array, "*rows"]) -> Float[Array, "*rows 2"]:
     return jnp.stack([x, x * x - 1], axis=-1)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["values", "prior", "log_ranks", "aside"],
-    meta_fields=["dim", "drawn", "start", "has_sites"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Rows:
     """A whole table.
@@ -89,12 +85,12 @@ class Rows:
     """
 
     values: Leaf
-    dim: int
+    dim: int = dataclasses.field(metadata=_STATIC)
     prior: Prior | None = None
     log_ranks: Leaf = None
-    drawn: bool = False
-    start: int = 0
-    has_sites: bool = False
+    drawn: bool = dataclasses.field(default=False, metadata=_STATIC)
+    start: int = dataclasses.field(default=0, metadata=_STATIC)
+    has_sites: bool = dataclasses.field(default=False, metadata=_STATIC)
     aside: Leaf = None
 
     def take(

@@ -28,7 +28,7 @@ from clickexp.parameters.layouts import PointCellParameter
 from clickexp.parameters.table import Rows, Table, path_name
 from clickexp.training.sparse import packing
 from clickexp.training.sparse import rows as tbl
-from clickexp.training.sparse.lookups import Traced
+from clickexp.training.sparse.lookups import ids_read, with_rows
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array, Batch, Count
 
@@ -422,19 +422,20 @@ class _Step:
         self.theta, self._unravel = ravelled(state)
         self.shifts = {role: jnp.zeros(batch["mask"].shape) for role in roles}
         self.others, self._of_positions = _numbers_of_positions(state, roles)
-        batch = self._shifting(batch, self.shifts)
-        opened, arguments = tbl.opened(tables), (params, other, batch)
 
         def loss(
-            params: nnx.State, other: nnx.State, batch: Batch
+            tables: nnx.State, params: nnx.State, batch: Batch
         ) -> tuple[jax.Array, dict[str, jax.Array]]:
-            model, logits = nnx.merge(graphdef, params, opened, other, copy=True), {}
+            model, logits = nnx.merge(graphdef, params, tables, other, copy=True), {}
             for role in roles:
                 setattr(model, role, _shifted(getattr(model, role), role, logits))
             return jnp.sum(model.compute_loss(batch, aggregate=False)), logits
 
-        self._traced, self._rest = Traced(loss, *arguments), arguments[1:]
-        self._taken = tbl.ids_taken(tables, self._traced, batch["mask"], True, *arguments)
+        def of_tables(tables: nnx.State) -> tuple[jax.Array, dict[str, jax.Array]]:
+            return loss(tables, params, self._shifting(batch, self.shifts))
+
+        self._loss, self._whole, self._batch = loss, tables, batch
+        self._taken = tbl.shown_ids(tables, ids_read(tables, of_tables), batch["mask"], True)
         self.ids = {path: packing.flat(ids) for path, ids in self._taken.items()}
         self._packed = {
             path: self._tables[path].values.at[ids].get(mode="clip")
@@ -500,9 +501,8 @@ class _Step:
                 )
             values = table.means(self._packed[path]) + moved[path]
             taken[path] = packing.in_shapes(values, ids)
-        other, batch = self._rest
-        return self._traced(
-            tbl.in_order(self._traced, taken), params, other, self._shifting(batch, shifts)
+        return self._loss(
+            with_rows(self._whole, taken), params, self._shifting(self._batch, shifts)
         )
 
 

@@ -47,20 +47,6 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     return outputs
 
 
-def effective_outputs(model: Model, batch: Batch) -> dict[str, Array]:
-    """Returns logarithms of effective impressions alone, where `posterior_outputs` has them."""
-    return {
-        name: each for name, each in posterior_outputs(model, batch).items() if name == EFFECTIVE
-    }
-
-
-def interval_outputs(model: Model, batch: Batch) -> dict[str, Array]:
-    """Returns all other `posterior_outputs`."""
-    return {
-        name: each for name, each in posterior_outputs(model, batch).items() if name != EFFECTIVE
-    }
-
-
 def table_of_documents(tower: object) -> Table | None:
     """Returns the whole table that a tower has a row of for each query-document pair; None of other towers."""
     if not isinstance(tower, EmbeddingParameter) or tower.config.use_feature != "query_doc_ids":

@@ -84,21 +84,18 @@ def open_documents(
         rows: Number of ids.
         cells: Layouts that examination differs between; None where it does not.
     """
+    cells = cells or Cells((), max(train.positions, train.ranks))
     ratios = [
-        (
-            each.position if cells is None else cells.cell(each.layout, each.position or 0),
-            each.relative_low,
-        )
-        for each in intervals
-        if each.relative is not None
+        (cells.cell(interval.layout, interval.position), interval.relative_low)
+        for interval in intervals
+        if interval.relative is not None and interval.position is not None
     ]
-    train = train if cells is None else cells.view(train)
     known = {position for position, low in ratios if low is not None}
-    left_open = {position for position, _ in ratios if position is not None} - known
+    left_open = {position for position, _ in ratios} - known
     is_open, elsewhere = np.zeros((2, rows), bool)
     if not left_open:
         return is_open
-    for chunk in train.chunks():
+    for chunk in cells.view(train).chunks():
         at_open = np.isin(chunk.positions, [*left_open])
         is_open[chunk["query_doc_ids"][chunk.shown & at_open]] = True
         elsewhere[chunk["query_doc_ids"][chunk.shown & ~at_open]] = True

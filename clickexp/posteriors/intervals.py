@@ -124,34 +124,47 @@ def propensity(
         An interval per position, of each layout; none for models without a tower of positions for examination.
     """
     model = with_shared_cells(model)
+    _, tower = in_new_session(getattr(model, "examination", None))
+    if _reads_last_click(model, tower):
+        return _means_after_clicks(model, posterior, sessions)
+    return [
+        interval
+        for interval in shared_intervals(model, posterior)
+        if interval.relative and interval.parameter in _BY_POSITION
+    ]
+
+
+def _reads_last_click(model: Model, tower: object) -> bool:
+    """Whether a tower of examination has numbers by the position of the last click, too."""
+    indices = model.indices()
+    if isinstance(tower, PositionParameter):
+        return tower.config.use_feature in indices
+    return isinstance(tower, LayoutParameter) and bool(indices)
+
+
+def _means_after_clicks(
+    model: Model, posterior: SharedPosterior, sessions: Sessions
+) -> list[SharedParameter]:
+    """Returns mean examination by cell, given the clicks above each document, of a model that reads the last one."""
     path, tower = in_new_session(getattr(model, "examination", None))
-    if isinstance(tower, LayoutParameter) and model.indices():
-        return _mean_by_cell(model, tower, posterior, sessions)
-    if not isinstance(tower, PositionParameter) or tower.config.use_feature not in model.indices():
-        return [
-            each
-            for each in shared_intervals(model, posterior)
-            if each.relative and each.parameter in _BY_POSITION
-        ]
-    index = model.indices()[tower.config.use_feature]
-    names = (f"examination/{path}weight[{place}]" for place in range(tower.weight[...].size))
-    known = np.array([name in set(posterior.names) for name in names]).reshape(-1, index.radix)
-    counts = _last_clicks(sessions, index.radix, len(known)) * known
-    positions = np.flatnonzero(counts.any(axis=1))
-    shares = counts[positions] / counts[positions].sum(axis=1, keepdims=True)
+    radix, cells, weights = next(iter(model.indices().values())).radix, tower.cells, 1.0
+    if isinstance(tower, PositionParameter):  # without the numbers that the log does not move
+        names = (f"examination/{path}weight[{place}]" for place in range(cells.count))
+        known, cells = set(posterior.names), Cells((), cells.count // radix - 1)
+        weights = np.array([name in known for name in names]).reshape(-1, radix)
+    counts = weights * _by_last_click(sessions, cells, radix)
+    shown = np.flatnonzero(counts.any(axis=1))
+    at, last = np.nonzero(counts[shown])
+    shares = counts[shown][at, last] / counts[shown].sum(axis=1)[at]
+    batch = _after_clicks(model, cells.batch(shown[at]), last)
 
     def logs(model: Any) -> Array:
-        table = jax.nn.sigmoid(in_new_session(model.examination)[1].weight[...]).reshape(
-            known.shape
-        )
-        return jnp.log(jnp.sum(jnp.float32(shares) * table[positions], axis=1))
+        probabilities = in_new_session(model.examination)[1].prob(batch)[0]
+        return jnp.log(jnp.zeros(len(shown)).at[at].add(jnp.float32(shares) * probabilities))
 
-    curve = Curve(
-        "examination", [Key(int(position)) for position in positions], logs, relative=True
-    )
-    return [
-        *_ratios(curve, np.asarray(logs(model), np.float64), posterior.covariance_of(model, logs))
-    ]
+    keys = [Key(int(cell), None, cells) for cell in shown]
+    values, covariance = np.asarray(logs(model), np.float64), posterior.covariance_of(model, logs)
+    return [*_ratios(Curve("examination", keys, logs, relative=True), values, covariance)]
 
 
 def shared_examination(model: Model, sessions: Sessions) -> np.ndarray | None:
@@ -171,55 +184,37 @@ def shared_examination(model: Model, sessions: Sessions) -> np.ndarray | None:
     batch = tower.cells.batch(tower.cells.others())
     if not model.indices():
         return np.asarray(tower.prob(batch)[0], np.float64)
-    key, index = next(iter(model.indices().items()))
-    counts = _last_clicks(sessions, index.radix, tower.cells.positions + 1)
+    index = next(iter(model.indices().values()))
+    counts = _by_last_click(sessions, Cells((), tower.cells.positions), index.radix)
     at, last = np.nonzero(counts)
-    batch = {name: values[:, at] for name, values in batch.items()}
-    batch |= {key: batch["positions"] * index.radix + last, "last_click_positions": last[None]}
-    sums = np.bincount(at, counts[at, last] * np.asarray(tower.prob(batch)[0]), len(counts))
+    places = {name: values[:, at] for name, values in batch.items()}
+    probabilities = np.asarray(tower.prob(_after_clicks(model, places, last))[0])
+    sums = np.bincount(at, counts[at, last] * probabilities, len(counts))
     return sums / np.maximum(counts.sum(axis=1), 1)
 
 
-def _last_clicks(sessions: Sessions, radix: int, positions: int) -> np.ndarray:
-    """Returns how many documents there are by their position and that of the last click above, [positions, radix]."""
-    return _by_last_click(sessions, sessions, radix, positions)
+def _after_clicks(
+    model: Model, batch: dict[str, np.ndarray], last: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Adds to positions of one list those of the last click above, of a model that reads these."""
+    key, index = next(iter(model.indices().items()))
+    places = batch["positions"] * index.radix + last
+    return {**batch, key: places, "last_click_positions": last[None]}
 
 
 def _by_last_click(
-    sessions: Sessions, view: Sessions, radix: int, cells: int
+    sessions: Sessions, cells: Cells, radix: int
 ) -> Float[np.ndarray, "cells radix"]:
-    """Counts by the positions of a view of the sessions, such as cells, and by the position of the last click above."""
-    counts = np.zeros(cells * radix)
+    """Counts documents by cell and by the position of the last click above."""
+    counts = np.zeros(cells.count * radix)
     ranks = np.arange(1, sessions.ranks + 1)
-    for chunk, of_view in zip(sessions.chunks(), view.chunks(), strict=True):
+    for chunk, of_cells in zip(sessions.chunks(), cells.view(sessions).chunks(), strict=True):
         at = chunk.positions.astype(np.int64)
         clicked = np.where(chunk["clicks"] & chunk.shown, ranks * radix + at, 0)
         last = np.pad(np.maximum.accumulate(clicked, axis=1)[:, :-1] % radix, ((0, 0), (1, 0)))
-        places = of_view.positions.astype(np.int64) * radix + last
+        places = of_cells.positions.astype(np.int64) * radix + last
         counts += np.bincount(places[chunk.shown], minlength=len(counts))
-    return counts.reshape(cells, radix)
-
-
-def _mean_by_cell(
-    model: Model, tower: LayoutParameter, posterior: SharedPosterior, sessions: Sessions
-) -> list[SharedParameter]:
-    """Returns mean examination by cell, given the clicks above each document, of a model that reads the last one."""
-    (key, index), cells = next(iter(model.indices().items())), tower.cells
-    counts = _by_last_click(sessions, cells.view(sessions), index.radix, cells.count)
-    shown = np.flatnonzero(counts.any(axis=1))
-    at, last = np.nonzero(counts[shown])
-    shares = counts[shown][at, last] / counts[shown].sum(axis=1)[at]
-    batch = cells.batch(shown[at])
-    batch |= {key: batch["positions"] * index.radix + last, "last_click_positions": last[None]}
-
-    def logs(model: Any) -> Array:
-        probabilities = in_new_session(model.examination)[1].prob(batch)[0]
-        return jnp.log(jnp.zeros(len(shown)).at[at].add(jnp.float32(shares) * probabilities))
-
-    keys = [Key(int(cell), None, cells) for cell in shown]
-    values, covariance = np.asarray(logs(model), np.float64), posterior.covariance_of(model, logs)
-    curve = Curve("examination", keys, logs, relative=True)
-    return [*_ratios(curve, values, covariance)]
+    return counts.reshape(-1, radix)
 
 
 _Component = Callable[[Any], Any]
@@ -288,17 +283,24 @@ def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str] | 
     if not all(part.separates_examination for part in parts.values()):
         return []
     prefix, part = next(iter(parts.items()))
-    found, known = [], set(posterior.names)
+    names, known = [], set(posterior.names)
     for _, name, tower, places in towers(part, prefix, known):
-        if not isinstance(tower, LayoutParameter):
-            found.append(f"{name}[{places[0]}]")
-            continue
-        # both terms of the logit that ratios are to, which has no deviation
-        first = next(each for each in shared_intervals(model, posterior) if each.sd == 0)
-        position = first.position or 0
-        found.append(f"{name}[{tower.cells.cell(first.layout, position)}]")
-        found.append(f"{name.replace('/differences/', '/shared/')}[{position}]")
-    return [name for name in found if name in known] or None
+        if isinstance(tower, LayoutParameter):
+            names += _of_first_cell(model, posterior, name, tower)
+        else:
+            names.append(f"{name}[{places[0]}]")
+    return [name for name in names if name in known] or None
+
+
+def _of_first_cell(
+    model: Model, posterior: SharedPosterior, name: str, tower: LayoutParameter
+) -> list[str]:
+    """Returns both terms of the logit that ratios are to, which has no deviation."""
+    intervals = shared_intervals(model, posterior)
+    first = next(interval for interval in intervals if interval.sd == 0)
+    position = first.position or 0
+    cell = tower.cells.cell(first.layout, position)
+    return [f"{name}[{cell}]", f"{name.replace('/differences/', '/shared/')}[{position}]"]
 
 
 def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[Curve]:
@@ -327,9 +329,7 @@ def positions_of(part: Model, tower: Parameter, places: np.ndarray) -> list[Key]
 
 def _logits(role: str, places: np.ndarray, part: Any) -> Array:
     tower = in_new_session(getattr(part, role))[1]
-    if isinstance(tower, LayoutParameter):
-        return jnp.ravel(tower.of_cells(places))
-    return tower.weight[...].ravel()[places]
+    return jnp.ravel(tower.of_cells(places))
 
 
 def _log_probs(role: str, places: np.ndarray, part: Any) -> Array:

@@ -33,6 +33,7 @@ from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.types import Array
+from clickexp.utils.progress import Report, no_report
 
 LEAST_DOCUMENTS = 200
 """Documents of the training log below which the learned prior holds for all."""
@@ -175,7 +176,7 @@ class Queries(NamedTuple):
 def lists_of_queries(
     train: Sessions,
     rows: int,
-    progress: Callable[[int, int], None],
+    report: Report,
     earlier: Queries | None = None,
 ) -> Queries:
     """Returns for each id how many lists its query has: those with any document that lists link to it.
@@ -186,7 +187,7 @@ def lists_of_queries(
     Args:
         train: The training sessions.
         rows: One more than the largest id.
-        progress: Receives how many of them are read, and how many there are.
+        report: Receives how many of them are read, and how many there are.
         earlier: What earlier logs say of the first ids.
     """
     first, query = np.zeros(rows), np.arange(rows, dtype=np.int32)
@@ -211,7 +212,7 @@ def lists_of_queries(
         if sum(each.shape[1] for each in links) > max(_LINKS, rows):
             query, links = merged(query), []
         done += len(ids)
-        progress(done, train.count)
+        report(done, train.count)
     query = merged(query) if links else query
     return Queries(query, np.bincount(query, first, rows)[query])
 
@@ -219,12 +220,12 @@ def lists_of_queries(
 def lists_shown(
     model: Model,
     train: Sessions,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    report: Report = no_report,
     earlier: Queries | None = None,
 ) -> Queries | None:
     """Returns `lists_of_queries` of a model whose documents have the prior of this module; None of others."""
     rows = _rows(tower_of(model, ROLES["attraction"]))
-    return None if rows is None else lists_of_queries(train, len(rows.values), progress, earlier)
+    return None if rows is None else lists_of_queries(train, len(rows.values), report, earlier)
 
 
 def with_policy_prior(

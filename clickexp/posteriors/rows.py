@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +17,7 @@ from clickexp.posteriors.shared import WORK, SharedPosterior
 from clickexp.training.sparse.packing import Path
 from clickexp.types import Array
 from clickexp.utils.blocks import blocks
+from clickexp.utils.progress import Report, no_report
 
 _MOST_SESSIONS = 2_000_000
 """Of a log that is read once more; of larger ones, rows stay as training has left them."""
@@ -32,7 +33,7 @@ def newton_refined(
     model: Model,
     tables: Collection[Table],
     train: Sessions,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    report: Report = no_report,
 ) -> Model:
     """Returns the model with posteriors of rows by one Newton step of the evidence bound over a whole log.
 
@@ -51,7 +52,7 @@ def newton_refined(
         tables: Those to refine: one number per row, of which a document has one. Rows in which the log has no slope,
             such as satisfaction of documents without clicks, stay as they are.
         train: The training sessions; none are read where these are more than two million.
-        progress: Receives how many sessions are read, and how many there are.
+        report: Receives how many sessions are read, and how many there are.
     """
     if not tables or train.count > _MOST_SESSIONS:
         return model
@@ -63,7 +64,7 @@ def newton_refined(
     kept = {path: np.arange(size if path in chosen else 0) for path, size in sizes.items()}
     none = np.zeros(0, np.int32)  # of the shared parameters
     sums = passes.sums(
-        state, none, kept, data, lambda done: progress(min(done, train.count), train.count)
+        state, none, kept, data, lambda done: report(min(done, train.count), train.count)
     )
 
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
@@ -79,7 +80,7 @@ def with_shared_uncertainty(
     tables: Collection[Table],
     posterior: SharedPosterior,
     train: Sessions,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    report: Report = no_report,
 ) -> Model:
     """Returns the model with the errors of shared parameters among those of rows.
 
@@ -96,7 +97,7 @@ def with_shared_uncertainty(
         tables: Those to change: one number per row. Of large tables, only rows with the smallest variances do.
         posterior: Of its shared parameters.
         train: The training sessions; of large logs every second, third or later one represents all.
-        progress: Receives how many sessions are read, and how many there are.
+        report: Receives how many sessions are read, and how many there are.
     """
     found = {
         path: node for path, node in nnx.iter_graph(model) if any(node is table for table in tables)
@@ -120,7 +121,7 @@ def with_shared_uncertainty(
         rows = table.get_value()
         kept[path] = np.sort(np.argsort(np.asarray(rows.values[:, rows.dim]), kind="stable")[:most])
     sums = passes.sums(
-        state, used, kept, data, lambda done: progress(min(done, part.count), part.count)
+        state, used, kept, data, lambda done: report(min(done, part.count), part.count)
     )
 
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:

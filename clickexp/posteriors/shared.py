@@ -20,6 +20,7 @@ from clickexp.posteriors.information import Information, information
 from clickexp.training.earlier import shared_names
 from clickexp.types import Array
 from clickexp.utils.files import undamaged, whole
+from clickexp.utils.progress import Report, no_report
 
 MOST_SHARED = 400
 """Shared numbers of models that have intervals; the time per session grows with them."""
@@ -116,7 +117,7 @@ def count_shared(model: Model) -> int:
 def shared_posterior(
     model: Model,
     data: Data,
-    progress: Callable[[int, int], None] | None = None,
+    report: Report = no_report,
 ) -> SharedPosterior | None:
     """Returns how sure the shared parameters of a fitted model are.
 
@@ -136,12 +137,12 @@ def shared_posterior(
     Args:
         model: The model, as training has left it.
         data: Its training sessions, or batches that can be iterated twice.
-        progress: Receives how many sessions of a pass are done, and how many there are, 0 if that is not known.
+        report: Receives how many sessions of a pass are done, and how many there are, 0 if that is not known.
 
     Returns:
         The posterior; None for a model that is no `ClickModel`, or has more than 400 shared numbers or none.
     """
-    informed = _informed(model, data, progress)
+    informed = _informed(model, data, report)
     return None if informed is None else _trained(informed, {})
 
 
@@ -183,7 +184,7 @@ def shared_estimate(model: Model, data: Data, pull: Mapping[str, float]) -> Esti
     Returns:
         The estimate; None where there are no such parameters.
     """
-    informed = _informed(model, data, None)
+    informed = _informed(model, data, no_report)
     if informed is None:
         return None
     names, found, share = informed
@@ -209,9 +210,7 @@ class _Informed(NamedTuple):
     share: float
 
 
-def _informed(
-    model: Model, data: Data, progress: Callable[[int, int], None] | None
-) -> _Informed | None:
+def _informed(model: Model, data: Data, report: Report) -> _Informed | None:
     model = with_shared_cells(model)
     params = nnx.state(model, nnx.Param)
     names = shared_names(params)
@@ -223,9 +222,7 @@ def _informed(
         first = max(WORK // len(names), 1)
         data, share = data.slice(0, first), first / data.count
     total = data.count if isinstance(data, Sessions) else 0
-    found = information(
-        model, data, lambda done: progress(min(done, total), total) if progress else None
-    )
+    found = information(model, data, lambda done: report(min(done, total), total))
     used = found.used[found.used < len(names)]
     found = _with_priors(found, params, used, share)
     return _Informed(tuple(names[place] for place in used), found, share)

@@ -60,9 +60,17 @@ def open_directions(
         groups: Positions that documents link.
         scale: Whether the change of all positions alike counts, which also moves attraction.
     """
-    if not (model.separates_examination and _has_table_of_documents(model)):
-        return np.zeros((0, len(names)))
-    model = with_shared_cells(model)
+    directions = {}
+    if model.separates_examination and _has_table_of_documents(model):
+        directions = _directions(with_shared_cells(model), names, groups)
+    chosen = [moved for (group, _), moved in directions.items() if group > 0 or scale]
+    return np.array(chosen).reshape(-1, len(names))
+
+
+def _directions(
+    model: Model, names: tuple[str, ...], groups: Sequence[Sequence[int]]
+) -> dict[tuple[int, str], Float[np.ndarray, " numbers"]]:
+    """Returns how shared parameters move by each change of the positions of each group."""
     group_of = {position: number for number, group in enumerate(groups) for position in group}
     place_of = {name: place for place, name in enumerate(names)}
     directions = defaultdict(lambda: np.zeros(len(names)))
@@ -70,8 +78,7 @@ def open_directions(
         group = group_of.get(number.position, 0)
         for change, moved in _moved(model, number).items():
             directions[group, change][place_of[number.name]] = moved
-    found = [each for (group, _), each in directions.items() if group > 0 or scale]
-    return np.stack(found) if found else np.zeros((0, len(names)))
+    return directions
 
 
 def factors(model: Model, names: tuple[str, ...]) -> list[str]:
@@ -114,16 +121,12 @@ def _numbers(model: Model, names: tuple[str, ...]) -> Iterator[_Number]:
     rates: dict[int, dict[str, float]] = defaultdict(dict)
     found = []
     for role, name, tower, places in towers(model, "", set(names)):
-        if isinstance(tower, LayoutParameter):
-            logits = np.ravel(tower.of_cells(np.arange(tower.cells.count)))
-        elif isinstance(tower, PositionParameter) and tower.config.use_feature in (
-            "positions",
-            *model.indices(),
+        if not isinstance(tower, LayoutParameter | PositionParameter) or (
+            isinstance(tower, PositionParameter)
+            and tower.config.use_feature not in ("positions", *model.indices())
         ):
-            logits = np.ravel(tower.weight[...])
-        else:
             continue
-        probabilities = expit(logits)
+        probabilities = expit(np.ravel(tower.of_cells(np.arange(tower.cells.count))))
         for place, key in zip(places, positions_of(model, tower, places), strict=True):
             rates[place][role] = float(probabilities[place])
             found.append(_Number(f"{name}[{place}]", role, key.position or 0, rates[place]))

@@ -47,13 +47,12 @@ class Propensities:
 
     def __post_init__(self) -> None:
         for name in ("values", "offsets", "low", "high"):
-            given = getattr(self, name)
-            if given is not None:
-                object.__setattr__(
-                    self, name, tuple(None if each is None else float(each) for each in given)
-                )
-        known = [each for each in self.values if each is not None]
-        if not known or min(known) < 0 or max(known) <= 0:
+            curve = getattr(self, name)
+            if curve is not None:
+                numbers = (None if number is None else float(number) for number in curve)
+                object.__setattr__(self, name, tuple(numbers))
+        known = self.by_position(len(self.values))
+        if (known < 0).any() or not (known > 0).any():
             raise ConfigError(
                 f"propensities {list(self.values)}: give one number of at least 0 per position"
             )
@@ -104,10 +103,10 @@ class Propensities:
         self, positions: int, name: str = "values"
     ) -> Float[np.ndarray, " positions+1"]:
         """Returns the numbers by position from 1, nan where unknown; index 0 is nan."""
-        found = np.full(positions + 1, np.nan)
-        given = (getattr(self, name) or ())[:positions]
-        found[1 : len(given) + 1] = [np.nan if each is None else each for each in given]
-        return found
+        numbers = np.full(positions + 1, np.nan)
+        curve = (getattr(self, name) or ())[:positions]
+        numbers[1 : len(curve) + 1] = np.array(curve, float)  # nan for None
+        return numbers
 
     def clipped(self, positions: int, clip: float) -> Float[np.ndarray, " positions+1"]:
         """Returns them by position, those below `clip` raised to it; nan where unknown."""
@@ -119,7 +118,7 @@ class Propensities:
 
 
 class PropensitySource(abc.ABC):
-    """What estimates propensities from a dataset or finds them elsewhere."""
+    """A source of propensities, which estimates them from a dataset or finds them elsewhere."""
 
     @property
     def may_have_offsets(self) -> bool:
@@ -137,7 +136,7 @@ class PropensitySource(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Weighting:
-    """What weighting clicks by inverse propensities leaves of them.
+    """Clicks as weights by inverse propensities leave them.
 
     Attributes:
         propensities: The propensities.
@@ -207,18 +206,16 @@ class Weighting:
 
     def describe(self) -> Iterator[str]:
         """Returns lines for the reader, warnings among them."""
-        propensities = self.propensities
-        values = " ".join("?" if each is None else f"{each:.3g}" for each in propensities.values)
-        if propensities.cells is not None:
-            known = sum(each is not None for each in propensities.values)
-            values = f"{known} positions within layouts by {', '.join(propensities.cells.names)}"
+        of_layouts = self.propensities.cells is not None
         effective = f"effective sample size {self.effective:,.0f} of {self.clicks:,} clicks"
-        yield f"propensities by position ({self.propensities.source}): {values}; clip {self.clip:g}, {effective}"
+        yield (
+            f"propensities by position ({self.propensities.source}): {self._values()}; clip {self.clip:g}, {effective}"
+        )
         if self.unknown:
             yield f"warning: no propensity for position {self._listed(self.unknown)}: clicks there have weight 0"
-        if self.unused and propensities.cells is None:
+        if self.unused and not of_layouts:
             yield f"warning: propensities for position {_listed(self.unused)}, where training sessions have no document"
-        if propensities.cells is None and (rising := self._rising()):
+        if not of_layouts and (rising := self._rising()):
             yield (
                 f"warning: propensities above that of the first position at position {_listed(rising)}, where "
                 "examination seldom rises"
@@ -233,37 +230,40 @@ class Weighting:
                 "warning: few clicks have most of the weight; raise debias.clip, or take propensities with less decay"
             )
 
+    def _values(self) -> str:
+        """Names the propensities, or how many there are within layouts."""
+        values, cells = self.propensities.values, self.propensities.cells
+        if cells is None:
+            return " ".join("?" if value is None else f"{value:.3g}" for value in values)
+        known = sum(value is not None for value in values)
+        return f"{known} positions within layouts by {', '.join(cells.names)}"
+
     def _listed(self, places: Sequence[int]) -> str:
         """Names positions, or positions of layouts."""
         cells = self.propensities.cells
         if cells is None:
             return _listed(places)
-        names = [f"{cells.position(each)} of {cells.words(each)}" for each in places[:8]]
+        names = [f"{cells.position(cell)} of {cells.words(cell)}" for cell in places[:8]]
         return ", ".join(names) + (", ..." if len(places) > 8 else "")
 
     def _rising(self) -> list[int]:
         """Positions with a propensity above the first one's, beyond the interval where there is one."""
-        values, low = self.propensities.values, self.propensities.low or ()
-        bounds = [
-            low[at] if at < len(low) and low[at] is not None else value
-            for at, value in enumerate(values)
-        ]
-        return [
-            at + 1 for at, bound in enumerate(bounds) if bound is not None and bound > 1 + _ROUNDING
-        ]
+        propensities, size = self.propensities, len(self.propensities.values)
+        values, low = propensities.by_position(size), propensities.by_position(size, "low")
+        bounds = np.where(np.isnan(low), values, low)
+        return np.flatnonzero(bounds > 1 + _ROUNDING).tolist()
 
     def result(self) -> dict[str, Any]:
         """Returns what result.json holds of it."""
-        own = self.propensities
-        found = {each.name: getattr(own, each.name) for each in dataclasses.fields(own)}
-        cells = found.pop("cells")
+        entries = {**vars(self.propensities), **vars(self)}
+        del entries["propensities"]
+        cells = entries.pop("cells")
         if cells is not None:
-            found["layouts"] = [
+            entries["layouts"] = [
                 cells.layout(cell) | {"position": str(cells.position(cell))}
-                for cell in range(1, len(own.values) + 1)
+                for cell in range(1, len(self.propensities.values) + 1)
             ]
-        rest = {name: value for name, value in vars(self).items() if name != "propensities"}
-        return {name: value for name, value in (found | rest).items() if value is not None}
+        return {name: value for name, value in entries.items() if value is not None}
 
 
 def documents(
@@ -276,7 +276,7 @@ def documents(
 
 
 def _known(values: np.ndarray) -> _Curve:
-    return tuple(float(each) if math.isfinite(each) else None for each in values)
+    return tuple(float(value) if math.isfinite(value) else None for value in values)
 
 
 def _listed(positions: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""What the logging policy does with each document, counted in the log, as columns of the sessions."""
+"""Columns of what the logging policy does with each document, counted in the log."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from clickexp.data import Column, Dataset, Sessions
+from clickexp.data.view import Chunk
 from clickexp.propensities.base import Propensities, documents
 
 _LEAST = 1e-6
-_ByDocument = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Numbers of documents, by their ids and positions."""
+_OfDocuments = Callable[[Chunk], np.ndarray]
+"""Numbers of the documents that some sessions show."""
 
 
 def with_policy_propensity(dataset: Dataset, propensities: Propensities, name: str) -> Dataset:
@@ -30,7 +31,7 @@ def with_policy_propensity(dataset: Dataset, propensities: Propensities, name: s
     means, shown = _means(dataset, ["train"], by_position, view)
     others, _ = _means(dataset, ["val", "test"], by_position, view)
     means = np.where(shown > 0, means, others).astype(np.float32)
-    return _with_column(dataset, name, lambda ids, positions: means[ids])
+    return _with_column(dataset, name, lambda chunk: means[chunk.of_documents("query_doc_ids")])
 
 
 def with_policy_share(dataset: Dataset, name: str) -> Dataset:
@@ -42,14 +43,10 @@ def with_policy_share(dataset: Dataset, name: str) -> Dataset:
         dataset: The dataset.
         name: Of the column.
     """
-    (own, shown), (others, _) = _shares(dataset, ["train"]), _shares(dataset, ["val", "test"])
-    return _with_column(
-        dataset,
-        name,
-        lambda ids, positions: np.where(
-            shown[ids] > 0, own(ids, positions), others(ids, positions)
-        ),
-    )
+    from clickexp.propensities.exposure import policy_share  # polars, which other runs do not need
+
+    share = policy_share([dataset.train], [dataset.val, dataset.test])
+    return _with_column(dataset, name, share)
 
 
 def _means(
@@ -69,29 +66,6 @@ def _means(
     return sums / np.maximum(_sessions(logs, shown), 1), shown
 
 
-def _shares(dataset: Dataset, parts: Sequence[str]) -> tuple[_ByDocument, np.ndarray]:
-    """The share of each document at a position, and how often it was shown."""
-    width = max(_positions(part) for part in _logs(dataset).values()) + 1
-    keys, counts = np.zeros(1, np.int64), np.zeros(1)  # of no document
-    shown = np.zeros(dataset.query_doc_pairs + 1, np.int64)
-    for part in parts:
-        for positions, _, more in documents(_logs(dataset)[part], "query_doc_ids"):
-            key = more["query_doc_ids"].astype(np.int64) * width + positions
-            distinct, place = np.unique(np.concatenate([keys, key]), return_inverse=True)
-            counts = np.bincount(
-                place, np.append(counts, np.ones(len(key))), minlength=len(distinct)
-            )
-            keys = distinct
-            shown += np.bincount(more["query_doc_ids"], minlength=len(shown))
-
-    def share(ids: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        key = ids.astype(np.int64) * width + positions
-        at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-        return np.where(keys[at] == key, counts[at], 0) / np.maximum(shown[ids], 1)
-
-    return share, shown
-
-
 def _sessions(logs: Sequence[Sessions], shown: np.ndarray) -> np.ndarray:
     """Sessions of the query of each document; at least the number that showed it."""
     if any("query_ids" not in log.columns for log in logs):
@@ -100,26 +74,25 @@ def _sessions(logs: Sequence[Sessions], shown: np.ndarray) -> np.ndarray:
     queries, counts = np.unique(
         np.concatenate([np.zeros(0, np.int64), *chunks]), return_counts=True
     )
-    found = np.zeros(len(shown), np.int64)
+    sessions = np.zeros(len(shown), np.int64)
     for log in logs:
         for _, _, more in documents(log, "query_doc_ids", "query_ids"):
-            found[more["query_doc_ids"]] = counts[np.searchsorted(queries, more["query_ids"])]
-    return np.maximum(found, shown)
+            sessions[more["query_doc_ids"]] = counts[np.searchsorted(queries, more["query_ids"])]
+    return np.maximum(sessions, shown)
 
 
-def _with_column(dataset: Dataset, name: str, values_of) -> Dataset:
-    made = {part: _add(sessions, name, values_of) for part, sessions in _logs(dataset).items()}
-    return dataclasses.replace(dataset, **made)
+def _with_column(dataset: Dataset, name: str, numbers: _OfDocuments) -> Dataset:
+    parts = {part: _add(sessions, name, numbers) for part, sessions in _logs(dataset).items()}
+    return dataclasses.replace(dataset, **parts)
 
 
-def _add(sessions: Sessions, name: str, values_of) -> Sessions:
+def _add(sessions: Sessions, name: str, numbers: _OfDocuments) -> Sessions:
     """The sessions with a column per document; other views of the same columns do not have it."""
     chunk = sessions.chunk()
-    ids = chunk["query_doc_ids"]
-    known = np.maximum(values_of(ids, chunk.positions), _LEAST)
-    values = np.where(chunk.shown, known, 0).astype(np.float32)
+    values = np.zeros(chunk.shown.shape, np.float32)
+    values[chunk.shown] = np.maximum(numbers(chunk), _LEAST)
     if sessions.index is not None:
-        whole = np.zeros((len(next(iter(sessions.columns.values()))), ids.shape[1]), np.float32)
+        whole = np.zeros((len(next(iter(sessions.columns.values()))), sessions.ranks), np.float32)
         whole[sessions.index] = values
         values = whole
     column = Column(name, np.float32)

@@ -30,28 +30,24 @@ class SimulatedPropensities(PropensitySource):
                 f"propensity=simulated: the clicks of {dataset.name} are not simulated, so that the truth is not "
                 "known; estimate it, such as by propensity=harvest"
             )
-        rows = sessions.rows(slice(0, min(_SESSIONS, sessions.count)), ["query_doc_ids", "lengths"])
-        ids = jnp.asarray(rows["query_doc_ids"])
-        shown = jnp.arange(sessions.ranks) < rows["lengths"][:, None]
-        places = jnp.broadcast_to(jnp.arange(1, sessions.ranks + 1, dtype=jnp.int32), ids.shape)
+        chunk = sessions.chunk(0, _SESSIONS)
         batch = {
-            "query_doc_ids": ids,
-            "positions": places,
-            "mask": shown,
-            "clicks": jnp.zeros(ids.shape, bool),
+            "query_doc_ids": jnp.asarray(chunk["query_doc_ids"]),
+            "positions": jnp.asarray(chunk.positions, jnp.int32),
+            "mask": jnp.asarray(chunk.shown),
+            "clicks": jnp.zeros(chunk.shown.shape, bool),
         }
         log_examination = nnx.jit(lambda user, batch: user.predict_examination(batch))(user, batch)
-        there = np.asarray(shown)
-        times, summed = (
-            there.sum(axis=0),
-            np.where(there, np.exp(log_examination), 0).sum(axis=0, dtype=np.float64),
-        )
-        examination = np.divide(summed, times, out=np.full(len(times), np.nan), where=times > 0)
-        if any(hasattr(each, "false_positive") for each in getattr(user, "models", ())):
+        positions = chunk.of_documents("positions")
+        examined = np.exp(log_examination)[chunk.shown].astype(np.float64)
+        summed, shown = np.bincount(positions, examined)[1:], np.bincount(positions)[1:]
+        examination = np.divide(summed, shown, out=np.full(len(shown), np.nan), where=shown > 0)
+        if any(hasattr(component, "false_positive") for component in getattr(user, "models", ())):
             return Propensities.relative(examination, source="true")
-        rates = np.zeros(sessions.ranks)
+        rates = np.zeros(len(shown))
         if (tower := getattr(user, "false_positive", None)) is not None:
-            rates = np.asarray(np.exp(tower.log_prob(batch)), np.float64)[0]
+            all_positions = {"positions": jnp.arange(1, len(shown) + 1)[None]}
+            rates = np.asarray(np.exp(tower.log_prob(all_positions)), np.float64)[0]
         return Propensities.relative(
             examination - rates, offsets=tuple(rates.tolist()), source="true"
         )

@@ -2,8 +2,10 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,19 +38,9 @@ class GivenPropensities(PropensitySource):
 
     def __post_init__(self) -> None:
         for name in ("values", "offsets"):
-            given = getattr(self, name)
-            object.__setattr__(self, name, given if given is None else tuple(given))
-            bad = [
-                each
-                for each in given or ()
-                if isinstance(each, bool)
-                or not isinstance(each, int | float)
-                or not math.isfinite(each)
-            ]
-            if bad:
-                raise ConfigError(
-                    f"propensity.{name} has {bad[0]}: give a finite number per position"
-                )
+            curve = getattr(self, name)
+            if curve is not None:
+                object.__setattr__(self, name, _numbers(curve, name))
         if not self.values or not self.values[0] > 0 or min(self.values) < 0:
             raise ConfigError(
                 f"propensity.values={list(self.values)}: give numbers of at least 0, the first above 0"
@@ -63,13 +55,24 @@ class GivenPropensities(PropensitySource):
         """Returns them relative to the first; ConfigError where clicks show that one cannot be 0."""
         if self.offsets is None and 0 in self.values:
             clicks = dataset.train.by_position.clicks
-            zeros = [place for place, value in enumerate(self.values, 1) if value == 0]
-            if clicked := [place for place in zeros if place < len(clicks) and clicks[place]]:
-                raise ConfigError(
-                    f"propensity.values has 0 for position {clicked[0]}, where training sessions have "
-                    f"{clicks[clicked[0]]:,} clicks: nobody clicks what is not examined. Give a number above 0"
-                )
+            for position, value in enumerate(self.values[: len(clicks) - 1], 1):
+                if value == 0 and clicks[position]:
+                    raise ConfigError(
+                        f"propensity.values has 0 for position {position}, where training sessions have "
+                        f"{clicks[position]:,} clicks: nobody clicks what is not examined. Give a number above 0"
+                    )
         return Propensities.relative(self.values, offsets=self.offsets, source="given")
+
+
+def _numbers(curve: Sequence[Any], name: str) -> tuple[float, ...]:
+    """Returns the numbers of a setting; ConfigError where one is none."""
+    numbers = []
+    for value in curve:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            raise ConfigError(f"propensity.{name} has {value}: give a finite number per position")
+        numbers.append(value)
+    return tuple(numbers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,82 +93,100 @@ class RunPropensities(PropensitySource):
         try:
             result = Run.read(Path(self.run).expanduser())
         except UserError as error:
-            raise ConfigError(
-                f"propensity.run={self.run}: {error}; give the folder of another run, or repeat this one"
+            raise self._refused(
+                f"{error}; give the folder of another run, or repeat this one"
             ) from error
-        if any(each.layout for each in result.propensity):
+        if any(ratio.layout for ratio in result.propensity):
             return self._by_layout(result, dataset)
         if self._names_layouts():
-            raise ConfigError(
-                f"propensity.run={self.run}: the run has examination_by, and no propensities of its layouts. Repeat it "
-                "with shared_intervals=true, and at most 400 positions of layouts"
+            raise self._refused(
+                "the run has examination_by, and no propensities of its layouts. Repeat it with shared_intervals=true, "
+                "and at most 400 positions of layouts"
             )
-        offsets = result.false_positive
-        found = {each.position: each for each in result.propensity or _by_rank(result)}
-        if 1 not in found:
-            raise ConfigError(
-                f"propensity.run={self.run}: the run of {result.model} has no propensities; give one of a model "
-                "with examination by position, such as pbm, evaluated with metric=all"
-            )
-        largest = max(found)
-        by_position = [found.get(position) for position in range(1, largest + 1)]
-        return Propensities(
-            tuple(each and each.relative for each in by_position),
-            offsets=tuple((offsets + [0.0] * largest)[:largest]) if offsets else None,
-            low=tuple(each and each.relative_low for each in by_position),
-            high=tuple(each and each.relative_high for each in by_position),
-            source=f"{result.model} in {self.run}",
-            first=self._slope(result) if offsets else 1.0,
-        )
+        return self._by_position(result)
+
+    def _refused(self, reason: str) -> ConfigError:
+        return ConfigError(f"propensity.run={self.run}: {reason}")
 
     def _names_layouts(self) -> bool:
         config = Path(self.run).expanduser() / CONFIG
         return bool(read_object(config).get("examination_by"))
 
+    def _by_position(self, result: Run) -> Propensities:
+        """Returns propensities of the positions that a run has any of."""
+        ratios = {ratio.position: ratio for ratio in result.propensity or _by_rank(result)}
+        if 1 not in ratios:
+            raise self._refused(
+                f"the run of {result.model} has no propensities; give one of a model with examination by position, "
+                "such as pbm, evaluated with metric=all"
+            )
+        largest, offsets, first = max(ratios), None, 1.0
+        if result.false_positive:
+            offsets = (*result.false_positive, *[0.0] * largest)[:largest]
+            first = self._slope(result)
+        by_position = [ratios.get(position) for position in range(1, largest + 1)]
+        return Propensities(
+            tuple(ratio and ratio.relative for ratio in by_position),
+            offsets=offsets,
+            source=f"{result.model} in {self.run}",
+            first=first,
+            **_intervals(by_position),
+        )
+
     def _by_layout(self, result: Run, dataset: Dataset) -> Propensities:
         """Returns propensities of the cells of this dataset, of a run with examination_by."""
-        if result.false_positive or "slope" in {each.parameter for each in result.shared}:
-            raise ConfigError(
-                f"propensity.run={self.run}: propensities of {result.model} by layout have no offsets; give a run of "
-                "pbm or ubm, or one without examination_by"
+        if result.false_positive or any(one.parameter == "slope" for one in result.shared):
+            raise self._refused(
+                f"propensities of {result.model} by layout have no offsets; give a run of pbm or ubm, or one without "
+                "examination_by"
             )
-        names = tuple(result.propensity[0].layout)
-        cells = cells_of(dataset, names)
-        numbers: list[list[float | None]] = [[None] * (cells.count - 1) for _ in range(3)]
-        values, low, high = numbers
-        for each in result.propensity:
-            place = cells.cell(each.layout, each.position) - 1
-            if each.position <= cells.positions and cells.knows(place + 1):  # as this log does
-                values[place], low[place] = each.relative, each.relative_low
-                high[place] = each.relative_high
+        cells = cells_of(dataset, tuple(result.propensity[0].layout))
+        ratios = self._by_cell(result, cells)
         source = f"{result.model} in {self.run}"
         if new := self._new_layouts(result, dataset, cells):
             source += f"; {', '.join(new)} with the curve that its layouts share"
-        shared = {each.position: each.relative for each in result.shared_propensity}
-        for place, value in enumerate(values):
-            if value is None:
-                values[place] = shared.get(cells.position(place + 1))
-        return Propensities(
-            tuple(values), low=tuple(low), high=tuple(high), source=source, cells=cells
-        )
+        shared = {ratio.position: ratio.relative for ratio in result.shared_propensity}
+        values = [
+            shared.get(cells.position(cell)) if ratio is None else ratio.relative
+            for cell, ratio in enumerate(ratios, 1)
+        ]
+        return Propensities(tuple(values), source=source, cells=cells, **_intervals(ratios))
+
+    def _by_cell(self, result: Run, cells: Cells) -> list[RelativeExamination | None]:
+        """Returns the ratios of a run by cell from 1, of layouts and positions that this log has, too."""
+        ratios: list[RelativeExamination | None] = [None] * (cells.count - 1)
+        for ratio in result.propensity:
+            cell = cells.cell(ratio.layout, ratio.position)
+            if ratio.position <= cells.positions and cells.knows(cell):
+                ratios[cell - 1] = ratio
+        return ratios
 
     def _new_layouts(self, result: Run, dataset: Dataset, cells: Cells) -> list[str]:
         """Returns the layouts of the training sessions that the run has not shown, where it has a curve for them."""
         if not result.shared_propensity:
             return []
         shown = np.flatnonzero(cells.view(dataset.train).by_position.shown).tolist()
-        known = {layout_name(each.layout) for each in result.propensity}
-        return [name for name in dict.fromkeys(map(cells.words, shown)) if name not in known]
+        learned = {layout_name(ratio.layout) for ratio in result.propensity}
+        return [name for name in dict.fromkeys(map(cells.words, shown)) if name not in learned]
 
     def _slope(self, result: Run) -> float:
         """How much higher the click rate of relevant documents is than that of others, at the first position."""
         rates = result.true_positive or result.per_rank.get("examination")
         if not rates or rates[0] is None:
-            raise ConfigError(
-                f"propensity.run={self.run}: the run does not have the click rates of relevant documents; repeat it "
-                "with metric=all"
+            raise self._refused(
+                "the run does not have the click rates of relevant documents; repeat it with metric=all"
             )
         return rates[0] - result.false_positive[0]
+
+
+def _intervals(
+    ratios: Sequence[RelativeExamination | None],
+) -> dict[str, Any]:
+    """Returns the bounds of ratios, as `Propensities` takes them."""
+    return {
+        "low": tuple(ratio and ratio.relative_low for ratio in ratios),
+        "high": tuple(ratio and ratio.relative_high for ratio in ratios),
+    }
 
 
 def _by_rank(result: Run) -> list[RelativeExamination]:
@@ -180,9 +201,9 @@ def _by_rank(result: Run) -> list[RelativeExamination]:
         (value or 0.0) - offset
         for value, offset in zip_longest(curve, result.false_positive[: len(curve)], fillvalue=0.0)
     ]
-    known = [(1 + rank, slope) for rank, slope in enumerate(slopes) if slope > 0]
+    ratios = [(1 + rank, slope) for rank, slope in enumerate(slopes) if slope > 0]
     return RelativeExamination.known(
-        (position, slope / known[0][1], None, None) for position, slope in known
+        (position, slope / ratios[0][1], None, None) for position, slope in ratios
     )
 
 

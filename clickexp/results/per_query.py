@@ -21,8 +21,8 @@ OBSERVED = {
     "cond_ppl": "observed_conditional_log_prob",
     "ppl": "observed_log_prob",
 }
-_CONVENTION, _COPIES = "rank_normalization", "documents_at_a_rank"
-_SEARCH_SESSION = "search_session"
+_CONVENTION = "rank_normalization"
+_SEARCH_SESSION, _POSITIONS = "search_session", "positions"
 
 
 def write_values(
@@ -30,10 +30,9 @@ def write_values(
 ) -> None:
     """Writes what the metrics kept, one row per session or list in the order of the data.
 
-    test_sessions.parquet holds query_id and, for each rank, the log-probability of what was observed, marginal
-    (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN where the list shows nothing
-    there, and `search_session` where the log has it. Where lists show several documents at one position, each rank has
-    so many numbers, as the metadata say.
+    test_sessions.parquet holds query_id and, for each document, the log-probability of what was observed, marginal
+    (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN behind the last document,
+    `search_session` where the log has it, and `positions` where they are not the places in the list.
     test_lists.parquet query_id and each ranking metric, null where a list does not count. Without query ids every
     session is a separate query.
 
@@ -46,8 +45,7 @@ def write_values(
     """
     if clicks.metrics:
         convention = getattr(clicks.metrics.get("ppl"), _CONVENTION, "own")
-        metadata = {_CONVENTION: convention, _COPIES: str(test.most_at_a_position)}
-        _write(folder / SESSIONS, test, clicks, metadata)
+        _write(folder / SESSIONS, test, clicks, {_CONVENTION: convention})
     if ranking is not None and lists.metrics:
         _write(folder / LISTS, ranking, lists, {})
 
@@ -61,6 +59,8 @@ def _write(file: Path, sessions: Sessions, metrics: MultiMetric, metadata: dict[
     columns = {"query_id": np.asarray(queries, np.int64)}
     if "session_ids" in sessions.columns:
         columns[_SEARCH_SESSION] = sessions.column("session_ids")
+    if not sessions.positions_are_ranks:
+        columns[_POSITIONS] = sessions.column(_POSITIONS)
     columns |= {name: values[: sessions.count] for name, values in metrics.values().items()}
     frame = pl.DataFrame(columns).with_columns(pl.col(pl.Float32, pl.Float64).fill_nan(None))
     with whole(file) as part:
@@ -111,10 +111,8 @@ def samples(run: str | Path, metric: str) -> Samples:
             f"{run}: no values of single {file.stem[5:]} were kept. Run again with keep_values=true."
         )
     if metric in OBSERVED:
-        metadata = pl.read_parquet_metadata(file)
-        by = _SEARCH_SESSION if _SEARCH_SESSION in pl.read_parquet_schema(file) else "query_id"
-        frame = pl.read_parquet(file, columns=[by, OBSERVED[metric]])
-        return _of_sessions(frame, metric, metadata[_CONVENTION], int(metadata[_COPIES]))
+        frame = pl.read_parquet(file)
+        return _of_sessions(frame, metric, pl.read_parquet_metadata(file)[_CONVENTION])
     names = [name for name in pl.read_parquet_schema(file) if name != _SEARCH_SESSION]
     if metric not in names:
         raise UserError(
@@ -127,17 +125,29 @@ def samples(run: str | Path, metric: str) -> Samples:
     )
 
 
-def _of_sessions(frame: pl.DataFrame, metric: str, convention: str, copies: int) -> Samples:
+def _of_sessions(frame: pl.DataFrame, metric: str, convention: str) -> Samples:
     """Sums [query, 2 ranks + 2]: log P of what was observed and documents, by rank; lists, and means over lists."""
-    observed = frame[frame.columns[1]].to_numpy()
-    observed = observed.reshape(len(observed), -1, copies)
-    where = (~np.isnan(observed)).sum(axis=2)
-    log_prob, lengths = np.nansum(observed, axis=2), where.sum(axis=1, keepdims=True)
+    observed = frame[OBSERVED[metric]].to_numpy()
+    where = ~np.isnan(observed)
+    log_prob = np.where(where, observed, 0)
+    if _POSITIONS in frame:
+        places = np.arange(len(frame))[:, None], frame[_POSITIONS].to_numpy() - 1
+        log_prob, where = (_placed(values, places) for values in (log_prob, where))
+    lengths = where.sum(axis=1, keepdims=True)
     means = log_prob.sum(axis=1, keepdims=True) / np.maximum(lengths, 1)
     sums = np.concatenate([log_prob, where, lengths > 0, means], axis=1)
     value = partial(_log_likelihood if metric == "ll" else _perplexity, convention == "pyclick")
-    unit = "queries" if frame.columns[0] == "query_id" else "search sessions"
-    return Samples.of_lists(frame[frame.columns[0]].to_numpy(), sums, value, unit)
+    by, unit = "query_id", "queries"
+    if _SEARCH_SESSION in frame:
+        by, unit = _SEARCH_SESSION, "search sessions"
+    return Samples.of_lists(frame[by].to_numpy(), sums, value, unit)
+
+
+def _placed(values: np.ndarray, places: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Sums by list and position of numbers at places in the list."""
+    by_position = np.zeros((len(values), places[1].max() + 1))
+    np.add.at(by_position, places, values)
+    return by_position
 
 
 def _log_likelihood(pyclick: bool, sums: np.ndarray) -> np.ndarray:

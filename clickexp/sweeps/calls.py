@@ -1,5 +1,6 @@
 """Calls of a function in the jobs of a pool, whose results come back by files of a folder that all machines see."""
 
+import os
 import pickle
 import shutil
 from collections import Counter, deque
@@ -13,6 +14,7 @@ from clickexp.utils.files import whole
 
 _TRIES = 3
 """Times that a call is made whose process dies."""
+_HOUR = 3600.0
 _RESULT = "result.pickle"
 
 
@@ -58,7 +60,7 @@ class PoolCalls:
                 folder = self._folder / f"{self._rounds}-{number}-{tries[number]}"
                 call = function, arguments[number], folder / _RESULT
                 self._pool.submit(number, folder, call_to_file, call)
-            for job in self._pool.wait():
+            for job in self._pool.wait(_HOUR):
                 if (job.folder / _RESULT).exists():
                     results[job.key] = _result(job)
                     ended()
@@ -66,6 +68,9 @@ class PoolCalls:
                     waiting.append(job.key)
                 else:
                     raise UserError(f"{function.__name__} has died {_TRIES} times: {_end(job)}")
+            os.utime(
+                self._folder.parent
+            )  # else what waits in a queue seems left by a killed process
         return [results[number] for number in range(len(arguments))]
 
 

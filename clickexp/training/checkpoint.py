@@ -55,10 +55,7 @@ def load_model(model: Model, file: str | Path) -> Model:
         before = _as_stored(model, widths)
         named, by_rank = _named(model), _by_rank(model)
         leaves, structure = jax.tree.flatten_with_path(nnx.state(model, KEPT))
-        differ = sorted(set(stored) ^ set(named))
-        differ += [
-            name for name in named if name in stored and not _fits(stored[name], named[name])
-        ]
+        differ = _differences(stored, named)
         values = []
         for name in () if differ else (_name(path) for path, _ in leaves):
             array = stored[name]
@@ -70,6 +67,13 @@ def load_model(model: Model, file: str | Path) -> Model:
         raise ValueError(f"{file} was written by another model or data: {', '.join(differ)} differ")
     nnx.update(model, jax.tree.unflatten(structure, values))
     return model
+
+
+def _differences(stored: Mapping[str, np.ndarray], named: Mapping[str, jax.Array]) -> list[str]:
+    """Returns names of arrays that only a file or a model has, or whose shapes or types differ."""
+    common = stored.keys() & named.keys()
+    wrong = (name for name in named if name in common and not _fits(stored[name], named[name]))
+    return [*sorted(stored.keys() ^ named.keys()), *wrong]
 
 
 def read_parameters(file: str | Path) -> dict[str, np.ndarray]:

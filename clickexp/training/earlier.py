@@ -1,7 +1,6 @@
 """What earlier logs say of a model that is trained on a new one."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -68,11 +67,7 @@ class SharedPrior:
         return Pull(*map(jnp.asarray, (places, *arrays)), share=jnp.zeros(()))
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["places", "is_factor", "center", "information", "share"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Pull:
     """The prior of shared parameters in a step.

@@ -1,7 +1,6 @@
 """The training step: what changes, one batch of a superbatch, and the loop over its batches."""
 
 import dataclasses
-import functools
 from typing import cast
 
 import jax
@@ -18,29 +17,13 @@ from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse import rows as tbl
 from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.sparse.learned_priors import Documents
-from clickexp.training.sparse.lookups import Traced
+from clickexp.training.sparse.lookups import ids_read, with_rows
 from clickexp.training.sparse.packing import Path
 from clickexp.training.sparse.placement import ONE_DEVICE, Whole
 from clickexp.types import Batch, Count, Flag, Leaf, Scalar
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        "tables",
-        "params",
-        "other",
-        "optimizer",
-        "step",
-        "row_rates",
-        "prior_rate",
-        "decays",
-        "seed",
-        "steps_per_pass",
-        "pull",
-    ],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class TrainState:
     """Everything a step changes, and numbers that it takes as data, so that all their values run the same program.
@@ -180,8 +163,8 @@ class TrainStep:
 
         def body(index: Count, found: dict[Path, Documents]) -> dict[Path, Documents]:
             batch = at_step(arrays, index)
-            traced, ids, axes = self._ids(state, batch, index < steps)
-            log_ranks = tbl.log_ranks(traced, ids, batch["mask"])
+            ids, axes = self._ids(state, batch, index < steps)
+            log_ranks = tbl.log_ranks(ids, batch["mask"])
             return learned_priors.count(found, ids, axes, log_ranks, self.placement)
 
         return jax.lax.fori_loop(0, len(arrays["mask"]), body, found)
@@ -195,26 +178,25 @@ class TrainStep:
         _, _, _, other = nnx.split(model, nnx.Param, Table, ...)
         return loss, other
 
-    def _ids(
-        self, state: TrainState, batch: Batch, active: Flag
-    ) -> tuple[Traced, tbl.Taken, tbl.Axes]:
-        """The loss as a function of the other parameters and the batch, its lookups open, their ids and axes."""
-        tables, arguments = tbl.opened(state.tables), (state.params, state.other, batch)
-        traced = Traced(lambda *others: self._loss(tables, *others), *arguments)
-        mask, placement = batch["mask"], self.placement
-        ids = tbl.ids_taken(state.tables, traced, mask, active, *arguments, placement=placement)
-        return traced, ids, tbl.session_axes(traced, ids, len(mask))
+    def _ids(self, state: TrainState, batch: Batch, active: Flag) -> tuple[tbl.Taken, tbl.Axes]:
+        """The ids that the loss reads, and the axes of sessions in them."""
+        ids = ids_read(
+            state.tables, lambda tables: self._loss(tables, state.params, state.other, batch)
+        )
+        mask = batch["mask"]
+        ids = tbl.shown_ids(state.tables, ids, mask, active, self.placement)
+        return ids, tbl.session_axes(ids, len(mask))
 
     def _step(self, state: TrainState, batch: Batch, active: Flag) -> tuple[TrainState, Scalar]:
         """The state after the batch, and its loss; the state as it is, and 0, unless active."""
         placement = self.placement
-        traced, ids, axes = self._ids(state, batch, active)
+        ids, axes = self._ids(state, batch, active)
         key = jnp.stack([state.seed, state.step.astype(jnp.uint32)])
         rows = tbl.gather(state.tables, ids, axes, key, placement)
         own = placement.own_keys(state.other)
 
         def loss_of(taken: tbl.Taken, params: nnx.State) -> tuple[Scalar, nnx.State]:
-            return traced(tbl.in_order(traced, taken), params, own, batch)
+            return self._loss(with_rows(state.tables, taken), params, own, batch)
 
         taken = tbl.drawn(state.tables, ids, rows)
         (loss, other), (row_grads, grads) = jax.value_and_grad(

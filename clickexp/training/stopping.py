@@ -10,7 +10,7 @@ from pydantic import AllowInfNan
 
 from clickexp.errors import ConfigError
 from clickexp.runs.objective import Stated, higher_is_better
-from clickexp.utils.bounds import NonNegativeInt, check_numbers
+from clickexp.utils.bounds import NonNegativeInt, OneOf, check_numbers
 
 
 @dataclasses.dataclass
@@ -31,12 +31,10 @@ class EarlyStopping:
     metric: str = "loss"
     patience: NonNegativeInt = 1
     min_delta: Annotated[float, Ge(0), AllowInfNan()] = 1e-5
-    mode: str = "auto"
+    mode: Annotated[str, OneOf("auto", "min", "max")] = "auto"
 
     def __post_init__(self) -> None:
-        check_numbers(type(self).__init__, {"patience": self.patience, "min_delta": self.min_delta})
-        if self.mode not in ("auto", "min", "max"):
-            raise ConfigError(f"early_stopping.mode is auto, min or max, not {self.mode!r}")
+        check_numbers(type(self).__init__, vars(self))
         self.reset()
 
     def directed(self, stated: Stated) -> "EarlyStopping":

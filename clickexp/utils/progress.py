@@ -2,12 +2,21 @@
 
 import sys
 import time
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 _SHORTEST = 1.0
 """Seconds of work without lines of progress."""
+
+
+Report = Callable[[int, int], None]
+"""Receives how much is done, and how much there is, 0 if that is not known."""
+
+
+def no_report(done: int, total: int) -> None:
+    """Reports nothing."""
 
 
 class Steps:

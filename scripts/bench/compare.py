@@ -121,13 +121,12 @@ def compare_fit(args: argparse.Namespace, sides: Sides, user: str, queries: int)
     headers = ("model", "CLAX ll", *figures, "ours ll", *figures, "ll difference", "holds")
     rows, failed = [], []
     for name in args.models:
-        options = {"conditional": "marginal"} if name == "CM" else {}
-        task = dict(task="fit", model=name, seed=args.seed)
-        theirs = sides.theirs(log, **task, batch_size=args.peer_batch_size)[-1]
-        ours = sides.ours(log, **task, options=options)
+        label = "CM (marginal)" if name == "CM" else name
+        task = dict(task="fit", seed=args.seed)
+        theirs = sides.theirs(log, **task, model=name, batch_size=args.peer_batch_size)[-1]
+        ours = sides.ours(log, **task, model=label)
         better = ours["ll"] - theirs["ll"]
         holds = better >= -TOLERANCE and ours["epochs"] <= theirs["epochs"]
-        label = "CM (marginal)" if options else name
         rows.append(
             (
                 label,

@@ -1,7 +1,7 @@
 """One benchmark task of clickexp on a log that log.py wrote, with settings in JSON; prints a line of JSON.
 
 python scripts/bench/ours.py LOG '{"task": "throughput", "model": "PBM"}'
-python scripts/bench/ours.py LOG '{"task": "fit", "model": "CM", "options": {"conditional": "marginal"}}'
+python scripts/bench/ours.py LOG '{"task": "fit", "model": "CM (marginal)"}'
 """
 
 import dataclasses
@@ -31,6 +31,7 @@ from clickexp.training.step import TrainStep, split_model
 
 MODELS = {
     "CM": models.CascadeModel,
+    "CM (marginal)": models.CascadeModelMarginal,
     "PBM": models.PositionBasedModel,
     "UBM": models.UserBrowsingModel,
     "DCM": models.DependentClickModel,

@@ -201,9 +201,9 @@ def test_components_have_the_tower_that_they_share():
 
 
 def test_a_component_may_be_spelled_out_or_come_twice():
-    node = "{_target_:clickexp.models.CascadeModel,_partial_:true,conditional:marginal}"
+    node = "{_target_:clickexp.models.CascadeModel,_partial_:true,min_log_prob:-9.0}"
     first, *others = mixture(f"model.components=[{node},pbm,pbm]")["models"]
-    assert first["conditional"] == "marginal" and others[0] == others[1]
+    assert first["min_log_prob"] == -9.0 and others[0] == others[1]
 
 
 @pytest.mark.parametrize(

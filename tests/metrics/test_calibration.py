@@ -1,7 +1,6 @@
 """Calibration, click-rate error and AUC, and the rarer perplexities, against loops in float64."""
 
 import math
-from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,6 @@ from clickexp.metrics import (
     MicroPerplexity,
     Perplexity,
 )
-from clickexp.metrics.exact import FRACTIONS, exact_sum, sum_and_count
 from clickexp.numerics import LogPair, log_sigmoid_pair
 
 RANKS = 4
@@ -195,37 +193,6 @@ def test_settings_that_do_not_exist_are_refused():
         Perplexity("click")
     with refuses(ConfigError, "rank_normalization='clax'", "own or pyclick"):
         LogLikelihood(rank_normalization="clax")
-
-
-@pytest.mark.as_users
-@pytest.mark.parametrize(
-    "count",
-    [1, 1025, 5000, *(pytest.param(count, marks=pytest.mark.nightly) for count in (1024, 20_000))],
-)
-def test_exact_sums_are_those_of_fractions(count):
-    values = np.random.default_rng(2).normal(0, 10, (count, 2)).astype(np.float32)
-    values[0] = 2.0**22 + 1, -(2.0**21) + 1  # the first is too large for integers
-    total = exact_sum(values).on_host()
-    exact = [float(sum(map(Fraction, column.tolist()))) for column in values.T]
-    np.testing.assert_allclose(total.value(), exact, rtol=0, atol=count * 2.0**-42)
-
-
-@pytest.mark.as_users
-def test_fractions_are_summed_and_events_counted_in_one_pass():
-    values = np.random.default_rng(3).random((3, 9000)).astype(np.float32)
-    values[:, :2] = 1, np.nextafter(np.float32(1), np.float32(2))  # rounding may lead above 1
-    small, even = values < 0.1, np.arange(9000) % 2 == np.zeros((3, 1))
-    fractions, *counts = sum_and_count(values, small, even, units=FRACTIONS)
-    total = fractions.on_host()
-    assert not total.beyond.any()
-    np.testing.assert_allclose(total.value(), values.astype(np.float64).sum(axis=1), rtol=1e-12)
-    np.testing.assert_array_equal(counts, [small.sum(axis=1), even.sum(axis=1)])
-
-
-@pytest.mark.as_users
-def test_infinite_and_undefined_values_show_in_the_sum():
-    total = exact_sum(np.float32([[1, 1, 1], [-np.inf, np.nan, 2]])).on_host()
-    np.testing.assert_array_equal(total.value(), [-np.inf, np.nan, 3])
 
 
 def test_values_of_single_lists_are_kept_on_demand(outputs):

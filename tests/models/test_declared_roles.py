@@ -134,7 +134,7 @@ def test_a_subclass_inherits_the_constructor_of_its_own():
         doubt: Role = Role(GlobalParameterConfig())
 
     assert arguments(Renamed) == arguments(CascadeModel)
-    assert Renamed(3, conditional="marginal", rngs=nnx.Rngs(0)).before_click == "marginal"
+    assert Renamed(3, min_log_prob=-9.0, rngs=nnx.Rngs(0)).min_log_prob == -9.0
     assert arguments(Longer)[:4] == ["attraction", "patience", "scale", "doubt"]
     assert list(Longer.roles) == ["attraction", "patience", "doubt"]
 

@@ -98,7 +98,7 @@ def test_five_percent_of_comparisons_of_a_ranker_with_itself_are_significant(log
     """
     one, user = ranker(log, 1.0, 1), User(log.truth)
     score = relevance_scores(one)
-    monkeypatch.setattr("clickexp.online.lists.relevance_scores", lambda model, progress: score)
+    monkeypatch.setattr("clickexp.online.lists.relevance_scores", lambda model, report: score)
     monkeypatch.setattr("clickexp.online.comparison.User", lambda *given: user)
     comparisons, settings = 400, dict(sessions=1000, days=1, positions=6)
     significant = Counter()

@@ -22,7 +22,7 @@ from clickexp.propensities import (
     RunPropensities,
     Weighting,
 )
-from clickexp.propensities.harvest import harvest
+from clickexp.propensities.exposure import harvest
 from clickexp.runs.run import RelativeExamination
 
 EXAMINATION = np.array([1.0, 0.6, 0.45, 0.3, 0.25, 0.2, 0.17, 0.15])
@@ -291,13 +291,6 @@ def test_a_run_of_trust_bias_that_does_not_tell_its_rates_is_refused(tmp_path):
     write_result(tmp_path, **result, true_positive=[0.8, 0.5])
     found = RunPropensities(str(tmp_path))(None).of_relevant()
     np.testing.assert_allclose(found.values, [1, 0.5 / 0.8])
-
-
-def test_blocks_of_documents_do_not_change_what_is_harvested(monkeypatch):
-    sessions = swapped(300)
-    whole = harvest(sessions)
-    monkeypatch.setattr("clickexp.propensities.harvest._BLOCK", 1)
-    np.testing.assert_allclose(harvest(sessions), whole, rtol=1e-12)
 
 
 def test_the_effective_sample_size_is_that_of_kong():

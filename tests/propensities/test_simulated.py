@@ -4,10 +4,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from flax import nnx
 from refusals import refuses
 from small_logs import packed
 
-from clickexp.data import Dataset
+from clickexp.data import Dataset, Sessions
 from clickexp.errors import ConfigError
 from clickexp.models import CascadeModel, MixtureModel, PositionBasedModel, TrustBiasModel
 from clickexp.propensities import SimulatedPropensities
@@ -74,6 +75,19 @@ def test_examination_that_depends_on_documents_is_its_mean(folder):
     assert (
         np.abs(found - share) < 4 * np.sqrt(share * (1 - share) * (1 / 20_000 + 1 / 4_096)) + 1e-6
     ).all()
+
+
+def test_propensities_are_those_of_the_positions_that_the_log_states():
+    """Lists leave out the second of four positions; the last one lies behind the last place of a list."""
+    positions = np.tile(np.array([[1, 3, 4]], np.int32), (5, 1))
+    ids, clicks = np.ones((5, 3), np.int32), np.zeros((5, 3), bool)
+    log = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, positions=positions)
+    user = PositionBasedModel(query_doc_pairs=1, positions=4, rngs=nnx.Rngs(0))
+    examined = np.array([0.5, 0.9, 0.7, 0.5, 0.1], np.float32)
+    user.examination.weight[...] = np.log(examined / (1 - examined))
+    found = SimulatedPropensities()(Dataset("log", log, log, log, 1, 4, truth=user))
+    expected = [1, np.nan, 5 / 9, 1 / 9]
+    np.testing.assert_allclose(found.by_position(4)[1:], expected, rtol=1e-5)
 
 
 def test_the_truth_of_a_log_is_not_known():

@@ -188,9 +188,7 @@ def test_lists_with_search_sessions_are_tested_over_these(tmp_path):
         write_run(tmp_path / name, name, 1, {"ll": own.mean()}, log_probs=own)
         file = tmp_path / name / "test_sessions.parquet"
         frame = pl.read_parquet(file).with_columns(search_session=np.arange(40) // 4)
-        frame.write_parquet(
-            file, metadata={"rank_normalization": "own", "documents_at_a_rank": "1"}
-        )
+        frame.write_parquet(file, metadata={"rank_normalization": "own"})
     (one,) = compared(tmp_path, None, "PBM")
     assert one.tests["ll"].unit == "search sessions"
     means = log_probs.reshape(2, 10, -1).mean(axis=2)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 from prepared import check_preparing
@@ -49,6 +50,12 @@ def test_results_come_in_the_order_of_the_calls(call):
         results = call(square, [(number,) for number in range(5)], lambda: ended.append(1))
         assert results == [0, 1, 4, 9, 16]
     assert len(ended) == 10
+
+
+def test_a_folder_of_calls_does_not_seem_to_be_left_by_a_killed_process(call, tmp_path):
+    before = time.time() - 1
+    call(square, [(1,), (2,)], lambda: os.utime(tmp_path, (0, 0)))
+    assert tmp_path.stat().st_mtime > before
 
 
 def test_a_call_whose_process_is_killed_is_made_again(call, tmp_path):

@@ -60,10 +60,10 @@ def trained(case, file, processes, devices):
     ],
 )
 def test_two_processes_train_as_one(case, tmp_path):
-    """Losses to 1e-8, and numbers to 1e-6 of the largest: the last digits of float32."""
+    """Losses to 1e-7, and numbers to 1e-6 of the largest: the last digits of float32, in which batches are summed."""
     losses, *numbers = trained(case, tmp_path / "one.npz", 1, 1)
     others, *found = trained(case, tmp_path / "two.npz", 2, 2)
-    assert np.abs(losses - others).max() < 1e-8
+    assert np.abs(losses - others).max() < 1e-7
     for one, other in zip(numbers, found, strict=True):
         finite = np.isfinite(one)
         assert (finite == np.isfinite(other)).all()

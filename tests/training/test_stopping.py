@@ -104,7 +104,7 @@ def test_reset_forgets():
 
 
 def test_an_unknown_mode_is_an_error():
-    with refuses(ConfigError, "early_stopping.mode", "auto, min or max", "'up'"):
+    with refuses(ConfigError, "mode=", "auto, min or max", "'up'"):
         EarlyStopping(mode="up")
 
 

@@ -193,7 +193,7 @@ class Faults:
             end = "invalid=drop leaves out what is faulty, and counts it."
         elif options:
             stated = " ".join(f"{key}={value}" for key, value in options.items())
-            end = f"To go on without the most of them: {stated}. What is faulty then is said next."
+            end = f"To go on without most of them: {stated}. What is faulty then is said next."
         return FaultyLogError(lines, end, options)
 
 

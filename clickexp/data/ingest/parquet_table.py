@@ -1,5 +1,6 @@
 """Parquet files as tables."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,9 +18,13 @@ class ParquetTable(TypedTable):
     kind = "parquet"
     suffixes = PARQUET
 
-    def _opened(self) -> pq.ParquetFile:
-        source: Any = self.file.open("rb") if is_remote(self.file) else self.file
-        return pq.ParquetFile(source)
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[pq.ParquetFile]:
+        with contextlib.ExitStack() as stack:  # ParquetFile closes no file that it is given open
+            source: Any = self.file
+            if is_remote(source):
+                source = stack.enter_context(source.open("rb"))
+            yield stack.enter_context(pq.ParquetFile(source))
 
     def _open(self) -> tuple[pa.Schema, int]:
         with self._opened() as parquet:

@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float
 
 from clickexp.errors import ConfigError
 from clickexp.metrics.base import NAN, VALUE, Metric, PerList, pick
-from clickexp.metrics.exact import exact_sum
 from clickexp.metrics.ranking.lists import PerRank, RankedLists, Values, rank_lists
 from clickexp.types import Array, swap_list_and_rank
 from clickexp.utils.bounds import OneOf
@@ -159,8 +158,8 @@ def _statistics(
     has_relevant = metric.has_relevant(ranked)
     counted = jnp.any(judged, axis=1) & ~undefined & (has_relevant | (metric.no_relevant == "zero"))
     values = jnp.where(has_relevant[:, None], metric.per_list(ranked), 0)
-    statistics = {
-        "total": exact_sum(jnp.where(counted[:, None], values, 0)),
+    statistics: dict[str, Any] = {
+        "total": jnp.sum(jnp.where(counted[:, None], values, 0), axis=0),
         "lists": jnp.sum(counted, dtype=jnp.int32),
         NAN: jnp.sum(undefined, dtype=jnp.int32),
     }

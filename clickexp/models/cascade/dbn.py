@@ -8,6 +8,7 @@ from clickexp.models.cascade.chain import CascadeFamily, CascadeProbs
 from clickexp.models.roles import Role
 from clickexp.numerics import ALWAYS
 from clickexp.parameters import EmbeddingParameterConfig, GlobalParameterConfig
+from clickexp.parameters.base import Parameter
 from clickexp.types import ByRank, LogitsByRank
 from clickexp.utils.bounds import Pairs
 
@@ -56,3 +57,7 @@ class DynamicBayesianNetwork(CascadeFamily):
     def relevance(self, batch: ByRank) -> LogitsByRank:
         """Returns log a s."""
         return self.attraction.log_prob(batch) + self.satisfaction.log_prob(batch)
+
+    def score_towers(self) -> list[Parameter]:
+        """Returns both towers."""
+        return [self.attraction, self.satisfaction]

@@ -18,7 +18,7 @@ from clickexp.parameters import (
     PositionParameterConfig,
     SumParameterConfig,
 )
-from clickexp.parameters.base import Sizes
+from clickexp.parameters.base import Parameter, Sizes
 from clickexp.types import Array, Batch, Logits, Scalar
 from clickexp.utils.batches import Limit
 
@@ -83,6 +83,10 @@ class Ranker(Model):
     def relevance(self, batch: Batch) -> Logits:
         """Returns the scores."""
         return self.attraction.logit(batch)
+
+    def score_towers(self) -> list[Parameter]:
+        """Returns the tower."""
+        return [self.attraction]
 
     @checks_batch("mask", "clicks")
     def compute_loss(self, batch: Batch, aggregate: bool = True) -> Scalar | PerList:

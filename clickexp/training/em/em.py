@@ -2,12 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
-from clickexp.errors import ConfigError
 from clickexp.models import (
     ClickChainModel,
     DependentClickModel,
@@ -28,7 +27,7 @@ from clickexp.training.em.estimation import (
 )
 from clickexp.training.stopping import Stopping
 from clickexp.types import ByRank
-from clickexp.utils.bounds import NonNegativeFloat, PositiveInt
+from clickexp.utils.bounds import NonNegativeFloat, OneOf, PositiveInt
 
 _Values = dict[str, PerRank]
 """A number at each document for each role."""
@@ -80,12 +79,7 @@ class EMTrainer(EstimatingTrainer):
     _: dataclasses.KW_ONLY
     prior_successes: NonNegativeFloat = 0.1
     prior_failures: NonNegativeFloat = 0.1
-    e_step: Literal["exact", "pyclick"] = "exact"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.e_step not in ("exact", "pyclick"):
-            raise ConfigError(f"e_step={self.e_step!r}: choose exact or pyclick")
+    e_step: Annotated[str, OneOf("exact", "pyclick")] = "exact"
 
     def expectation(self, model: type[Model], **settings: Any) -> Expect:
         """The expected counts of a class of models; see `EstimatingTrainer`."""

@@ -1,7 +1,6 @@
 """The priors of tables while a model trains: what a row has of them, and how their means are learned."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
 import jax
@@ -36,9 +35,7 @@ _ENOUGH = 1 << 20
 """Rows that tell the mean of a prior to a thousandth of its deviation. Of larger tables, blocks of about so many do."""
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["sums", "squares"], meta_fields=[]
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Documents:
     """What a pass over the data finds of the documents of a table.

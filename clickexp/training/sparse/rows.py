@@ -26,7 +26,6 @@ from jaxtyping import Float, Integer
 from clickexp import types
 from clickexp.parameters.table import Prior, Table, powers
 from clickexp.training.sparse import noise, sites
-from clickexp.training.sparse.lookups import OpenRows, Traced
 from clickexp.training.sparse.packing import (
     Layout,
     Path,
@@ -53,70 +52,45 @@ Axes = dict[Path, list[int | None]]
 """For each table the axis of sessions in each of its `Taken` ids."""
 
 
-def opened(tables: nnx.State) -> nnx.State:
-    """The tables as a model is traced with: lookups of their rows stay open."""
-    return nnx.map_state(
-        lambda path, table: table.copy(OpenRows(path, table.get_value().dim)), tables
-    )
-
-
-def ids_taken(
+def shown_ids(
     tables: nnx.State,
-    traced: Traced,
+    ids: Taken,
     mask: Observed,
     active: Flag | bool,
-    *arguments: object,
     placement: Whole = ONE_DEVICE,
 ) -> Taken:
-    """The ids of the lookups in each table that is read, with their axes reversed, or places where they are spread.
+    """The ids that a batch reads in each table, or places where tables are spread.
 
     Those of masked documents, and all ids of a batch that is not active, point past the table's end.
     """
     values = {path: table.get_value().values for path, table in nnx.to_flat_state(tables)}
-    ids: Taken = {}
-    for lookup, each in zip(traced.lookups, traced.ids(*arguments), strict=True):
-        shown = mask if lookup.loops else mask.T  # a loop over ranks stacks these first
-        table = values[lookup.table]
-        places, end = placement.places(each.T, table), placement.end(table)
-        ids.setdefault(lookup.table, []).append(_without_masked(places, shown, active, end))
-    return ids
+
+    def shown(path: Path, read: Ids) -> Ids:
+        places, end = placement.places(read, values[path]), placement.end(values[path])
+        if places.shape[-2:] == mask.T.shape:
+            places = jnp.where(mask.T, places, end)
+        return jnp.where(active, places, end)
+
+    return {path: [shown(path, read) for read in reads] for path, reads in ids.items()}
 
 
-def session_axes(traced: Traced, ids: Taken, sessions: int) -> Axes:
-    """The axis of the batch's sessions in the ids of each lookup; None where all sessions share what it reads."""
-    ids_left = {path: iter(each) for path, each in ids.items()}
-    axes: Axes = {}
-    for lookup in traced.lookups:
-        shape, axis = next(ids_left[lookup.table]).shape, -2 if lookup.loops else -1
-        has_sessions = len(shape) >= -axis and shape[axis] == sessions
-        axes.setdefault(lookup.table, []).append(axis if has_sessions else None)
-    return axes
+def session_axes(ids: Taken, sessions: int) -> Axes:
+    """The axis of the batch's sessions in the ids of each read; None where all sessions share what it reads."""
+    return {
+        path: [-1 if read.shape[-1:] == (sessions,) else None for read in reads]
+        for path, reads in ids.items()
+    }
 
 
-def in_order(traced: Traced, taken: Taken) -> list[Array]:
-    """The rows of all tables in the order of the trace."""
-    served = {path: iter(rows) for path, rows in taken.items()}
-    return [next(served[lookup.table]) for lookup in traced.lookups]
-
-
-def _without_masked(ids: Ids, mask: Observed, active: Flag | bool, end: int) -> Ids:
-    if ids.shape[-mask.ndim :] == mask.shape:
-        ids = jnp.where(mask, ids, end)
-    return jnp.where(active, ids, end)
-
-
-def log_ranks(traced: Traced, ids: Taken, mask: Observed) -> Taken:
+def log_ranks(ids: Taken, mask: Observed) -> Taken:
     """Logarithms of the ranks that ids stand for, in their shapes; 0 where they do not stand for documents of lists."""
-    ids_left = {path: iter(each) for path, each in ids.items()}
-    found: Taken = {}
-    for lookup in traced.lookups:
-        each, shown = next(ids_left[lookup.table]), mask if lookup.loops else mask.T
-        log_rank = jnp.zeros(each.shape)
-        if each.shape[-2:] == shown.shape:
-            of_lists = types.log_ranks(mask)
-            log_rank = jnp.broadcast_to(of_lists if lookup.loops else of_lists.T, each.shape)
-        found.setdefault(lookup.table, []).append(log_rank)
-    return found
+    of_lists = types.log_ranks(mask).T
+
+    def of_ids(read: Ids) -> Array:
+        is_of_lists = read.shape[-2:] == of_lists.shape
+        return jnp.broadcast_to(of_lists if is_of_lists else jnp.zeros(()), read.shape)
+
+    return {path: [of_ids(read) for read in reads] for path, reads in ids.items()}
 
 
 class Draws(NamedTuple):

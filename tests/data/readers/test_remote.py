@@ -1,8 +1,10 @@
 """Logs at URLs: an HTTP server, and memory that stands for a store of objects."""
 
 import functools
+import gzip
 import http.server
 import os
+import sys
 import threading
 import time
 
@@ -10,6 +12,8 @@ import fsspec
 import polars as pl
 import pytest
 from compositions import composed
+from fsspec import AbstractFileSystem
+from fsspec.registry import _registry as known
 from hydra.utils import instantiate
 from refusals import refuses
 
@@ -103,6 +107,51 @@ def test_a_run_takes_a_url(memory, tmp_path):
     path = ["dataset.path=memory://log", f"cache_dir={tmp_path}"]
     dataset = instantiate(composed("dataset=impressions", *path)["dataset"])
     assert dataset.name == "log" and dataset.train.count == 24
+
+
+class Bucket(AbstractFileSystem):
+    """Objects in a folder of this machine, which are called as those of Google's and Amazon's stores are."""
+
+    protocol = ("gs", "gcs", "s3", "s3a")
+    root = None
+
+    def info(self, path, **_):
+        file = self.root / path
+        kind = {"type": "directory" if file.is_dir() else "file"}
+        return {"name": path, "size": file.stat().st_size, "mtime": file.stat().st_mtime, **kind}
+
+    def ls(self, path, detail=True, **_):
+        found = [self.info(f"{path}/{file.name}") for file in (self.root / path).iterdir()]
+        return found if detail else [each["name"] for each in found]
+
+    def _open(self, path, mode="rb", **_):
+        return open(self.root / path, mode)
+
+
+@pytest.mark.parametrize("protocol", ["gs", "s3"])
+def test_stores_of_objects_are_read_as_folders(protocol, tmp_path, monkeypatch):
+    for name in Bucket.protocol:
+        monkeypatch.setitem(known, name, Bucket)
+    monkeypatch.setattr(Bucket, "root", tmp_path)
+    (tmp_path / "bucket/log").mkdir(parents=True)
+    write_days(tmp_path / "bucket/log")
+    options = {"columns": {"time": "date"}}
+    there = open_lists(f"{protocol}://bucket/log", **options)
+    here = open_lists(tmp_path / "bucket/log", **options)
+    for name in here.train.columns:
+        assert (there.train.column(name) == here.train.column(name)).all()
+    (tmp_path / "bucket/a.csv").write_text(ROWS)
+    pl.read_csv(tmp_path / "bucket/a.csv").write_ndjson(tmp_path / "bucket/b.jsonl")
+    (tmp_path / "bucket/c.csv.gz").write_bytes(gzip.compress(ROWS.encode()))
+    for name in ("a.csv", "b.jsonl", "c.csv.gz"):
+        assert open_impressions(f"{protocol}://bucket/{name}").train.clicks_total == 12
+
+
+@pytest.mark.parametrize("protocol, package, extra", [("gs", "gcsfs", "gcs"), ("s3", "s3fs", "s3")])
+def test_a_missing_package_is_named_with_its_extra(protocol, package, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with refuses(DataError, f"{protocol}://", package, f"clickexp[{extra}]"):
+        open_lists(f"{protocol}://bucket/log")
 
 
 def test_urls_that_lead_nowhere(served):
