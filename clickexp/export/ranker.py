@@ -88,13 +88,20 @@ def _ranker(model: Model, dataset: Dataset, transform: str) -> Scorer:
     """Returns the sum of towers, of which those of columns read these as features."""
     kinds = "towers of features (linear, deep, deep_cross) or of ids"
     reason = f"the score of {model.name or type(model).__name__} is no sum of {kinds}"
-    towers = model.score_towers()
+    towers = model.score_towers() if _has_own_towers(type(model)) else []
     if not towers or not all(isinstance(tower, Parameter) for tower in towers):
         raise UserError(reason)
     try:
         return _sum_of_towers(model, towers, dataset, transform)
     except UserError as error:
         raise UserError(f"{reason}: {error}") from error
+
+
+def _has_own_towers(kind: type[Model]) -> bool:
+    """Returns whether a model states its towers where it states its score, and not a class that it follows."""
+    names = ("score_towers", "relevance", "predict_relevance")
+    towers, *scores = (next(c for c in kind.__mro__ if name in vars(c)) for name in names)
+    return all(issubclass(towers, score) for score in scores)
 
 
 def _sum_of_towers(

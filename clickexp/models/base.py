@@ -132,7 +132,8 @@ class Model(HasRoles):
     def score_towers(self) -> list[Parameter]:
         """Returns towers whose logits add up to the relevance of documents; none where it is something else.
 
-        Of a click model their log-probabilities do. Exported rankers are made of them.
+        Of a click model their log-probabilities do. Exported rankers are made of them, unless a class that follows this
+        one has another relevance.
         """
         return []
 
@@ -232,7 +233,7 @@ class ClickModel(Model):
 
     def score_towers(self) -> list[Parameter]:
         """Returns attraction, which `relevance` is of by default."""
-        return [self.attraction] if type(self).relevance is ClickModel.relevance else []  # pyright: ignore[reportAttributeAccessIssue]  # a role
+        return [self.attraction]  # pyright: ignore[reportAttributeAccessIssue]  # a role
 
     def log_attraction(self, batch: ByRank) -> LogitsByRank:
         """Returns log P(click | examined), of users who do not know the document."""

@@ -139,16 +139,19 @@ class Rows:
             return offsets
         if self.prior.slopes is None or x is None:
             return offsets + self.prior.mean
-        known = jnp.where(jnp.isinf(x)[..., None], self._powers_now(log_ranks), powers(x))
-        line, bend = known[..., :1], known[..., 1:]
+        pairs = zip(self._powers_now(log_ranks), (x, x * x - 1), strict=True)
+        line, bend = (jnp.where(jnp.isinf(x), now, known)[..., None] for now, known in pairs)
         return offsets + self.prior.mean + line * self.prior.slopes[0] + bend * self.prior.slopes[1]
 
-    def _powers_now(self, log_ranks: Float[Array, "*ids"] | None) -> Float[Array, "*ids 2"] | float:
-        """Expectations for rows that training has not shown."""
+    def _powers_now(
+        self, log_ranks: Float[Array, "*ids"] | None
+    ) -> tuple[Float[Array, "*ids"], Float[Array, "*ids"]] | tuple[float, float]:
+        """Expectations of x and x^2 - 1 for rows that training has not shown."""
         if log_ranks is None or self.log_ranks is None:
-            return 0.0
+            return 0.0, 0.0
         intercept, slope, variance = self.log_ranks
-        return powers(intercept + slope * log_ranks) + jnp.array([0.0, 1.0]) * variance
+        expected = intercept + slope * log_ranks
+        return expected, expected * expected - 1 + variance
 
     def deviations(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids {self.dim}"]:
         """Returns the standard deviations of the posteriors in whole rows."""

@@ -259,6 +259,20 @@ def test_other_scores_are_refused(dataset, model, message):
         described(model(dataset), dataset)
 
 
+class Satisfying(models.DynamicBayesianNetwork):
+    """Ranks by satisfaction alone, and not by the towers of the model that it follows."""
+
+    def relevance(self, batch):
+        return self.satisfaction.log_prob(batch)
+
+
+def test_the_score_of_a_model_of_ones_own_is_not_that_of_the_model_it_follows(dataset):
+    model = built(Satisfying, dataset)
+    with refuses(UserError, "the score of DBN is no sum of towers", "Use --rank"):
+        described(model, dataset)
+    described(built(models.DynamicBayesianNetwork, dataset), dataset)
+
+
 @pytest.mark.parametrize("name", some(["mixture", "gctr", "rank"], "mixture", "gctr"))
 def test_any_other_score_is_a_table_where_asked_for(dataset, name, caplog):
     kinds = {"gctr": models.GlobalCTRModel, "rank": models.RankCTRModel}

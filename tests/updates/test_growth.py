@@ -71,6 +71,12 @@ def test_an_update_without_clicks_is_the_posterior_of_the_run(stored):
     np.testing.assert_allclose(tau + site, precision, rtol=1e-6)
     np.testing.assert_allclose(mean[: PAIRS + 1], expected_mean, atol=1e-6)
     np.testing.assert_allclose(precision[: PAIRS + 1], expected_precision, rtol=1e-6)
+    tables = packing.pack(nnx.state(model, Table), NaturalGradient(0.5))
+    laid = packing.learned(tables)["attraction"]["table"].get_value()
+    trained_mean, trained_precision, _, _ = moments(laid)
+    np.testing.assert_allclose(trained_mean, mean, atol=1e-6)
+    np.testing.assert_allclose(trained_precision, precision, rtol=1e-6)
+    np.testing.assert_array_equal(laid.values[:, rows.numbers :], rows.values[:, rows.numbers :])
     assert np.abs(tilt[1 : PAIRS - 1]).min() > 0 and not tilt[PAIRS - 1 :].any()
     np.testing.assert_array_equal(precision[PAIRS + 1 :], tau)
 

@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 from flax import nnx
 from scipy.special import log_expit
+from small_logs import packed, ragged_log
+from small_runs import write_run
 
+from clickexp.data import Dataset
+from clickexp.data.encoding import EncodedColumn, Encoder, Encoding
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors.shared import Estimate, SharedPosterior
+from clickexp.runs.run import Run
+from clickexp.runs.settings import PriorSettings
 from clickexp.training.earlier import SharedPrior, shared_names
+from clickexp.updates import chain
+from clickexp.updates.chain import EarlierRun
 from clickexp.updates.change import changes, released
 from clickexp.updates.shared import combined, prior_of, pull_on, settled
 
@@ -135,3 +143,24 @@ def test_names_follow_the_vector_of_all_parameters():
     model = PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
     names = shared_names(nnx.state(model, nnx.Param))
     assert names == ["attraction/baseline", *(f"examination/weight[{i}]" for i in range(RANKS + 1))]
+
+
+def test_an_update_says_what_it_leaves_as_it_is(tmp_path, monkeypatch):
+    """Noise in shared parameters of large logs, and categories that feature vectors of the first log lack."""
+    write_run(tmp_path / "day1", update={"run": "day0", "updates": 30, "sessions": 1, "logs": []})
+    run = EarlierRun(tmp_path, Run.read(tmp_path / "day1"), PriorSettings(run=str(tmp_path)))
+    sessions = packed(ragged_log(64, RANKS, PAIRS), PAIRS)
+    brand = EncodedColumn(name="brand", categories=["a", "b"])
+    encoding = Encoding(
+        categories={"brand": ["a", "b", "c"], "device": ["phone"]},
+        features=Encoder(columns=[brand], fill=[0.0]),
+    )
+    parts = sessions, sessions, sessions
+    dataset = Dataset("log", *parts, PAIRS, RANKS, encoding=encoding)
+    model = model_of(EXAMINATION)
+    categories, old = run.advice(dataset, model)
+    assert "brand" in categories and " c " in categories and "a, b" not in categories
+    assert "update 31" in old
+    monkeypatch.setattr(chain, "WORK", 64 * (RANKS + 1) - 1)  # with a number of no position
+    more = [*run.advice(dataset, model)]
+    assert len(more) == 3 and "shared parameters keep the noise" in more[1]

@@ -53,27 +53,38 @@ def own_rows(rows: Rows, share: Share) -> Columns:
         rows: The prior, and what lies aside.
         share: Of one document of this log.
     """
-    x, site, tilt = known(rows)
-    precision = jnp.exp(_log_precision(rows))
-    total = precision + jnp.maximum(site, LEAST_SITE * precision)
-    center = (precision * of_learned_prior(rows) + tilt) / total
-    if rows.by_rank:  # what no log has shown is predicted by the rank where it is shown
-        center = jnp.where(jnp.isinf(x)[:, None], x[:, None], center)
-    offsets, spreads = jnp.zeros_like(total), jnp.log(precision / total) / 2
-    return jnp.concatenate([offsets, spreads, center, _in_one(total, share)], axis=1)
+    center, total = _own_priors(rows)
+    parts = jnp.zeros_like(total), _own_spreads(rows, total), center, _in_one(total, share)
+    return jnp.concatenate(parts, axis=1)
 
 
 def under(rows: Rows, prior: Prior) -> Columns:
     """Returns rows under another learned prior: posteriors of this log stay, other rows are their own priors."""
     _, share = own_precision_and_share(rows, rows.values)
     other = dataclasses.replace(rows, prior=prior)
-    columns = own_rows(other, share)
-    center = columns[:, rows.numbers : rows.numbers + rows.dim]
+    center, total = _own_priors(other)
     spreads = rows.values[:, rows.start + rows.dim : rows.start + rows.numbers]
     spreads += (prior.log_precision - _log_precision(rows)) / 2
-    kept = jnp.concatenate([rows.means(rows.values) - center, spreads], axis=1)
-    changed = jnp.where(share > 0, kept, columns[:, : rows.numbers])
-    return jnp.concatenate([changed, columns[:, rows.numbers :]], axis=1)
+    is_shown = share > 0
+    offsets = jnp.where(is_shown, rows.means(rows.values) - center, 0.0)
+    spreads = jnp.where(is_shown, spreads, _own_spreads(other, total))
+    return jnp.concatenate([offsets, spreads, center, _in_one(total, share)], axis=1)
+
+
+def _own_priors(rows: Rows) -> tuple[Numbers, Numbers]:
+    """Centers, infinite where no log has shown the row, and precisions: the learned prior times sites."""
+    x, site, tilt = known(rows)
+    precision = jnp.exp(_log_precision(rows))
+    total = precision + jnp.maximum(site, LEAST_SITE * precision)
+    center = (precision * of_learned_prior(rows) + tilt) / total
+    if rows.by_rank:  # what no log has shown is predicted by the rank where it is shown
+        center = jnp.where(jnp.isinf(x)[:, None], x[:, None], center)
+    return center, total
+
+
+def _own_spreads(rows: Rows, precision: Numbers) -> Numbers:
+    """Those of rows that are their own priors, of these precisions."""
+    return jnp.log(jnp.exp(_log_precision(rows)) / precision) / 2
 
 
 def _log_precision(rows: Rows) -> Array | float:
