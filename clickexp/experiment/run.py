@@ -81,6 +81,7 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     parts, fit = _fitted(parts)
     finished = evaluate_run(parts, fit)
     _finish(parts, finished)
+    hosts.release()
     return finished
 
 

@@ -29,6 +29,7 @@ _START = 300
 _LEAVES = b"."
 
 _connections: list[socket.socket] = []
+_watches: list[threading.Thread] = []
 _alone = threading.Event()
 """Set once the processes have left each other."""
 
@@ -86,13 +87,12 @@ def join(folder: str) -> str:
     service, folder = connect(host, int(port), folder)
     for connection in _connections:
         connection.settimeout(None)
-        threading.Thread(target=_watch, args=(connection, folder), daemon=True).start()
+        _watches.append(threading.Thread(target=_watch, args=(connection, folder), daemon=True))
+        _watches[-1].start()
     atexit.register(_end)
     import jax  # here, since the command is light
 
-    jax.config.update(
-        "jax_enable_preemption_service", False
-    )  # it would take SIGTERM away from Python
+    handler = signal.getsignal(signal.SIGTERM)
     jax.distributed.initialize(
         f"{host}:{service}",
         count(),
@@ -100,6 +100,8 @@ def join(folder: str) -> str:
         cluster_detection_method="deactivate",
         heartbeat_timeout_seconds=_SILENCE,
     )
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # JAX's own would let the process go on
     devices = Counter(device.process_index for device in jax.devices())
     if len({*devices.values()}) > 1:
         numbers = ", ".join(str(devices[number]) for number in range(count()))
@@ -109,16 +111,25 @@ def join(folder: str) -> str:
 
 
 def leave() -> None:
-    """Lets the first process go on alone, once all have come here."""
+    """Lets the first process go on alone, once all have come here; the others wait until it calls `release`."""
     if not _connections or _alone.is_set():
         return
     import jax
 
     told(None)
-    for connection in _connections:
-        connection.sendall(_LEAVES)
+    if index() > 0:
+        _connections[0].sendall(_LEAVES)
     jax.distributed.shutdown()
     _alone.set()
+    if index() > 0:  # where the first ends before, this one has to start again with it
+        _watches[0].join()
+
+
+def release() -> None:
+    """Ends the others: the first process has finished."""
+    for connection in _connections:
+        with contextlib.suppress(OSError):  # one may have been stopped
+            connection.sendall(_LEAVES)
 
 
 def told(value: Any) -> Any:

@@ -71,9 +71,11 @@ def test_a_run_ends_with_one_of_its_processes_and_continues(place, killed):
         wait_until((place.folder / "r/checkpoint.npz").exists, 120)
         both = [first, second]
         both[killed].kill()
-        assert both[1 - killed].wait(20) == 128 + signal.SIGTERM
-    ended = [line for line in place.lines(1 - killed) if "has ended" in line]
-    assert len(ended) == 1 and f"hydra.run.dir={place.folder}/r" in ended[0]
+        code = both[1 - killed].wait(20)
+    if code != -signal.SIGABRT:  # JAX may be faster where the first process has died
+        assert code == 128 + signal.SIGTERM
+        ended = [line for line in place.lines(1 - killed) if "has ended" in line]
+        assert len(ended) == 1 and f"hydra.run.dir={place.folder}/r" in ended[0]
     with place.start(0, *words) as first, place.start(1, *words) as second:
         assert (first.wait(240), second.wait(240)) == (0, 0), place.lines(0) + place.lines(1)
     assert any("training continues after epoch" in line for line in place.lines(0))

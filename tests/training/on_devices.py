@@ -161,6 +161,7 @@ def together(case, file):
     hosts.leave()
     if hosts.index() == 0:
         np.savez(file, losses, *numbers(model))
+        hosts.release()
 
 
 def main(case, *devices):
