@@ -69,7 +69,7 @@ def load_model(model: Model, file: str | Path) -> Model:
     return model
 
 
-def _differences(stored: Mapping[str, np.ndarray], named: Mapping[str, jax.Array]) -> list[str]:
+def _differences(stored: Mapping[str, Any], named: Mapping[str, jax.Array]) -> list[str]:
     """Returns names of arrays that only a file or a model has, or whose shapes or types differ."""
     common = stored.keys() & named.keys()
     wrong = (name for name in named if name in common and not _fits(stored[name], named[name]))

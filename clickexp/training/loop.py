@@ -14,7 +14,7 @@ import numpy as np
 from clickexp.data import Sessions
 from clickexp.data.feed import Compiled, Data, fingerprint
 from clickexp.errors import ConfigError, DivergedError, UserError
-from clickexp.evaluation.evaluation import RankVectors
+from clickexp.evaluation.evaluation import Evaluation, RankVectors
 from clickexp.evaluation.evaluator import CompiledEvaluation, ModelState
 from clickexp.loggers.base import Logger
 from clickexp.models.base import Model
@@ -226,10 +226,8 @@ class Loop:
         loss, sessions = self.learner.run_pass(train, epoch)
         if not sessions:
             raise ConfigError(_NO_SESSIONS.format("training"))
-        evaluation = self.validation(self.learner.model_state(), "val", epoch)
+        evaluation = self._validated(epoch)
         values = evaluation.values()
-        if math.isnan(values["loss"]) and not any(evaluation.per_rank().get("sessions", [True])):
-            raise ConfigError(_NO_SESSIONS.format("validation"))
         if self.stopping and epoch <= self.learner.warmup_passes + 1:
             self.stopping.reset()
         improved = self.stopping is None or self.stopping.update(values)
@@ -245,6 +243,18 @@ class Loop:
         if improved:
             self.best = self.snapshot(self.learner.state, self.best)
             self.best_epoch, self.per_rank = epoch, evaluation.per_rank()
+        return self._ends(epoch)
+
+    def _validated(self, epoch: int) -> Evaluation:
+        """Evaluates the model after a pass."""
+        evaluation = self.validation(self.learner.model_state(), "val", epoch)
+        has_sessions = any(evaluation.per_rank().get("sessions", [True]))
+        if math.isnan(evaluation.values()["loss"]) and not has_sessions:
+            raise ConfigError(_NO_SESSIONS.format("validation"))
+        return evaluation
+
+    def _ends(self, epoch: int) -> bool:
+        """Whether training should stop after a pass; learning rates that can fall do so instead."""
         if self.stopping is None or not self.stopping.should_stop:
             return False
         if not self.learner.decay():

@@ -528,7 +528,8 @@ def test_long_lists_are_evaluated_fewer_at_a_time_to_the_same_values(monkeypatch
         "feed",
         lambda data, *sizes, **places: batches.append(sizes) or feed(data, *sizes, **places),
     )
-    assert trainer.evaluate(model, VAL, metrics).compute() == value
+    # sums of float32 per batch, which are off in the last digit
+    assert trainer.evaluate(model, VAL, metrics).compute() == pytest.approx(value, rel=5e-7)
     assert batches == [(5, 1)]
 
 
