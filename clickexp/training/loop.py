@@ -14,7 +14,7 @@ import numpy as np
 from clickexp.data import Sessions
 from clickexp.data.feed import Compiled, Data, fingerprint
 from clickexp.errors import ConfigError, DivergedError, UserError
-from clickexp.evaluation.evaluation import Evaluation, RankVectors
+from clickexp.evaluation.evaluation import RankVectors
 from clickexp.evaluation.evaluator import CompiledEvaluation, ModelState
 from clickexp.loggers.base import Logger
 from clickexp.models.base import Model
@@ -226,8 +226,10 @@ class Loop:
         loss, sessions = self.learner.run_pass(train, epoch)
         if not sessions:
             raise ConfigError(_NO_SESSIONS.format("training"))
-        evaluation = self._validated(epoch)
-        values = evaluation.values()
+        evaluation = self.validation(self.learner.model_state(), "val", epoch)
+        values, per_rank = evaluation.values(), evaluation.per_rank()
+        if math.isnan(values["loss"]) and not any(per_rank.get("sessions", [True])):
+            raise ConfigError(_NO_SESSIONS.format("validation"))
         if self.stopping and epoch <= self.learner.warmup_passes + 1:
             self.stopping.reset()
         improved = self.stopping is None or self.stopping.update(values)
@@ -242,16 +244,8 @@ class Loop:
             raise DivergedError(f"the training loss is {loss} in epoch {epoch}. {_remedy(train)}")
         if improved:
             self.best = self.snapshot(self.learner.state, self.best)
-            self.best_epoch, self.per_rank = epoch, evaluation.per_rank()
+            self.best_epoch, self.per_rank = epoch, per_rank
         return self._ends(epoch)
-
-    def _validated(self, epoch: int) -> Evaluation:
-        """Evaluates the model after a pass."""
-        evaluation = self.validation(self.learner.model_state(), "val", epoch)
-        has_sessions = any(evaluation.per_rank().get("sessions", [True]))
-        if math.isnan(evaluation.values()["loss"]) and not has_sessions:
-            raise ConfigError(_NO_SESSIONS.format("validation"))
-        return evaluation
 
     def _ends(self, epoch: int) -> bool:
         """Whether training should stop after a pass; learning rates that can fall do so instead."""
