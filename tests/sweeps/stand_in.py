@@ -121,6 +121,7 @@ def replace_modules():
     settings = dataclasses.make_dataclass("Settings", [("seed", int)])
     sys.modules["clickexp.experiment.resolve"].Settings = settings
     sys.modules["clickexp.experiment.instantiate"].directions = lambda config: {}
+    sys.modules["clickexp.experiment.instantiate"].instantiate = lambda nodes, key: {}
 
 
 class HerePool(BasePool):
