@@ -112,6 +112,13 @@ def act(does, checkpoint):
             Path(here).rename(there)
 
 
+def built(node, key):
+    """Builds a part of a search; no loggers."""
+    from hydra.utils import instantiate
+
+    return {} if key == "logger" else instantiate(node)
+
+
 def replace_modules():
     """In a new process: what runs is the stand-in, and nothing imports JAX."""
     for name in MODULES:
@@ -121,7 +128,7 @@ def replace_modules():
     settings = dataclasses.make_dataclass("Settings", [("seed", int)])
     sys.modules["clickexp.experiment.resolve"].Settings = settings
     sys.modules["clickexp.experiment.instantiate"].directions = lambda config: {}
-    sys.modules["clickexp.experiment.instantiate"].instantiate = lambda nodes, key: {}
+    sys.modules["clickexp.experiment.instantiate"].instantiate = built
 
 
 class HerePool(BasePool):
