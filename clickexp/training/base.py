@@ -147,7 +147,6 @@ class BaseTrainer:
             ConfigError: The model cannot be fitted in this way.
         """
         warn_of_faults()
-        self.check_machine()
         learner = self.learner(model)
         required = ("clicks",) if isinstance(model, ClickModel) else ()
         train = checked(train, model, model.compute_loss, *required)

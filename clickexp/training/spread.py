@@ -30,7 +30,7 @@ def placement_on(devices: int | str) -> Whole:
         devices: How many of those that JAX sees, or `all`.
 
     Raises:
-        ConfigError: JAX sees fewer.
+        ConfigError: JAX sees fewer, or some of those that several processes share.
     """
     seen = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     number = len(seen) if devices == ALL else devices
@@ -44,6 +44,10 @@ def placement_on(devices: int | str) -> Whole:
             else f"trainer.devices={ALL} takes those that there are"
         )
         raise ConfigError(f"trainer.devices={number}: JAX sees {len(seen)} ({kind}); {remedy}")
+    if 1 < number < len(seen) and jax.process_count() > 1:
+        raise ConfigError(
+            f"trainer.devices={number}: processes train together on all devices; set trainer.devices={ALL}"
+        )
     return ONE_DEVICE if number == 1 else Spread(seen[:number])
 
 
