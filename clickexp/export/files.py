@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -133,8 +134,9 @@ class Source:
         }
         return {key: name for key, name in stated.items() if not isinstance(name, Mapping)}
 
+    @cached_property
     def kinds(self) -> dict[str, Kind]:
-        """Returns the kind of each column of the first file."""
+        """The kind of each column of the first file."""
         text = TextForm(**{name: self.options[name] for name in TEXT if name in self.options})
         files = self.options.get("files")
         return open_tables(self.path, {}, {}, (), files=files, text=text)[0].kinds()
@@ -161,7 +163,7 @@ class Reading:
     to_rank: bool = False
     context: bool = False
 
-    @property
+    @cached_property
     def has_ids(self) -> bool:
         """Whether the model looks documents up by their ids."""
         derived = self.dataset.train.derived
@@ -170,7 +172,7 @@ class Reading:
         }
         return "query_doc_ids" in self.read or not by_ids.isdisjoint(self.read)
 
-    @property
+    @cached_property
     def encoding(self) -> Encoding:
         """What encodes the columns that the model reads."""
         encoding = self.dataset.encoding or Encoding()
@@ -213,12 +215,12 @@ class Reading:
                 name: sessions.columns[name] for name in sessions.columns if name != "query_ids"
             }
             sessions = replace(sessions, columns=columns)
-        has_clicks = _has_clicks(reader.format, options["columns"], source.kinds())
+        has_clicks = _has_clicks(reader.format, options["columns"], source.kinds)
         return ShownLists(sessions, named, names, self.has_ids, has_clicks)
 
     def _options(self, source: Source) -> tuple[LogFormat, dict[str, Any]]:
         """Returns the reader of files, and its options."""
-        kinds = source.kinds()
+        kinds = source.kinds
         layout = guess(kinds)
         has_lists = self._has_lists(source, kinds, layout)
         columns = self._columns(source, kinds, layout, _OF_LISTS if has_lists else _OF_ROWS)

@@ -91,10 +91,7 @@ def _rows(piece: Piece, scores: np.ndarray, first: int) -> pl.DataFrame:
         given["query"] = piece.names["query"].to_numpy()[given["list"] - first]
     elif "query_ids" in sessions.columns:
         given["query_id"] = np.repeat(sessions.column("query_ids"), lengths)
-    documents = piece.names.get("document")
-    if documents is None:
-        documents = pl.Series(sessions.chunk().of_documents("query_doc_ids"))
-    return _ordered(given, documents, scores[sessions.chunk().shown])
+    return _ordered(given, piece.names["document"], scores[sessions.chunk().shown])
 
 
 def _ordered(given: Mapping[str, np.ndarray], documents: Any, scores: np.ndarray) -> pl.DataFrame:

@@ -119,17 +119,21 @@ def spoilt(rows):
     return faulty, rows.filter(~at.is_in([unclicked, alone]), pl.col("visit") != "s4")
 
 
+def without_faults(run, source):
+    """What is predicted for the rows of a file that have no faults."""
+    export(run, source.parent / "out", predict=source, options=["invalid=drop"])
+    return pl.read_parquet(source.parent / "out/predictions.parquet")
+
+
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_faulty_rows_are_left_out_where_asked_for(run, tmp_path, ending, capsys):
     faulty, left = spoilt(rows_of(5))
     write(faulty, tmp_path / f"faulty.{ending}")
     write(left, tmp_path / f"left.{ending}")
-    found = []
-    for name in ("faulty", "left"):
-        source = tmp_path / f"{name}.{ending}"
-        export(run, tmp_path / "out", predict=source, options=["invalid=drop"])
-        found.append(pl.read_parquet(tmp_path / "out/predictions.parquet"))
-    assert found[0].equals(found[1])
+    first, second = (
+        without_faults(run, tmp_path / f"{name}.{ending}") for name in ("faulty", "left")
+    )
+    assert first.equals(second)
     said = capsys.readouterr().err
     assert all(f"missing {key} 1" in said for key in ("session", "document", "click"))
     with refuses(FaultyLogError, "3 kinds of faults", "invalid=drop leaves out") as caught:
@@ -145,12 +149,10 @@ def test_faulty_lists_are_left_out(run, tmp_path, capsys):
     )
     faulty.write_parquet(tmp_path / "faulty.parquet")
     lists.filter(~pl.int_range(pl.len()).is_in([2, 4])).write_parquet(tmp_path / "left.parquet")
-    found = []
-    for name in ("faulty", "left"):
-        source = tmp_path / f"{name}.parquet"
-        export(run, tmp_path / "out", predict=source, options=["invalid=drop"])
-        found.append(pl.read_parquet(tmp_path / "out/predictions.parquet"))
-    assert found[0].equals(found[1])
+    first, second = (
+        without_faults(run, tmp_path / f"{name}.parquet") for name in ("faulty", "left")
+    )
+    assert first.equals(second)
     said = capsys.readouterr().err
     assert all(f"{kind} 1" in said for kind in ("missing query ids", "differing lengths"))
 
