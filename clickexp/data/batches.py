@@ -105,14 +105,14 @@ def batch_like(sessions: Sessions) -> dict[str, jax.ShapeDtypeStruct]:
     return jax.eval_shape(lambda arrays: at_step(with_mask(arrays), 0), arrays)
 
 
-def keys_read(compute: Callable[[Batch], Any], batch: Mapping[str, Any]) -> set[str]:
-    """The keys of a batch that a computation reads, found by tracing it once."""
+def keys_read(compute: Callable[..., Any], batch: Mapping[str, Any], *others: Any) -> set[str]:
+    """The keys of a batch that a computation from it and other arrays reads, found by tracing it once."""
     names = [path[0].key for path, _ in jax.tree_util.tree_leaves_with_path(batch)]
-    program = jax.make_jaxpr(compute)(batch).jaxpr
+    program = jax.make_jaxpr(compute)(batch, *others).jaxpr
     used = {id(value) for value in program.outvars}
     for equation in reversed(program.eqns):
         # an array that is only turned is not read
         is_turn = equation.primitive.name == "transpose"
         if not is_turn or not used.isdisjoint(map(id, equation.outvars)):
             used |= {id(value) for value in equation.invars}
-    return {name for name, value in zip(names, program.invars, strict=True) if id(value) in used}
+    return {name for name, value in zip(names, program.invars, strict=False) if id(value) in used}

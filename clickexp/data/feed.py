@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, cast
@@ -206,20 +207,28 @@ class Compiled:
         self.jitted = jax.jit(function, **options)
         self.programs: dict[object, Callable[..., Any]] = {}
         self.seconds = 0.0
+        self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
         """The function's result; compiles first if the arguments have new shapes."""
+        return self.program(*args, listener=Compiled.listener)(*args)
+
+    def program(
+        self, *args: Any, listener: Callable[[bool], None] | None = None
+    ) -> Callable[..., Any]:
+        """The program for arguments of these shapes; where a thread is compiling it already, waits."""
         leaves, structure = jax.tree.flatten(args)
         shapes = (structure, *map(_kind, leaves))
-        if shapes not in self.programs:
-            start, listener = time.perf_counter(), Compiled.listener or (lambda active: None)
-            listener(True)
-            try:
-                self.programs[shapes] = self.jitted.lower(*args).compile()
-            finally:
-                listener(False)
-            self.seconds += time.perf_counter() - start
-        return self.programs[shapes](*args)
+        with self._lock:
+            if shapes not in self.programs:
+                start, listener = time.perf_counter(), listener or (lambda active: None)
+                listener(True)
+                try:
+                    self.programs[shapes] = self.jitted.lower(*args).compile()
+                finally:
+                    listener(False)
+                self.seconds += time.perf_counter() - start
+            return self.programs[shapes]
 
 
 def _kind(leaf: Array) -> tuple[object, ...]:

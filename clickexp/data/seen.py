@@ -40,7 +40,7 @@ class Impressions(DerivedColumn):
         if train.query_doc_pairs <= train.documents:
             counts = np.zeros(train.query_doc_pairs + 1, np.int32)
             for ids in chunks:
-                np.add.at(counts, ids, 1)
+                np.add.at(counts, ids, np.int32(1))  # another type would be slow
             return counts, None
         ids, counts = np.unique(np.concatenate(list(chunks)), return_counts=True)
         return counts.astype(np.int32), ids

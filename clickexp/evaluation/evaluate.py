@@ -9,7 +9,7 @@ from flax import nnx
 from clickexp.data import Dataset
 from clickexp.errors import DataError
 from clickexp.evaluation.evaluation import Evaluation
-from clickexp.evaluation.evaluator import Evaluator, Groups, Program
+from clickexp.evaluation.evaluator import CompiledEvaluation, Evaluator, Groups, Program
 from clickexp.evaluation.groups import (
     ClickMetrics,
     HeldOut,
@@ -33,10 +33,23 @@ def evaluate(
     *,
     keep_values: bool = False,
 ) -> Evaluation:
-    """Evaluates on the test sessions and, as far as the dataset has them, labelled lists and the true user.
+    """Evaluates a fitted model; see `compiled_test`."""
+    compiled = compiled_test(model, dataset, groups, evaluator, keep_values=keep_values)
+    return compiled((nnx.state(model),), "test")
+
+
+def compiled_test(
+    model: Model,
+    dataset: Dataset,
+    groups: Groups,
+    evaluator: Evaluator | None = None,
+    *,
+    keep_values: bool = False,
+) -> CompiledEvaluation:
+    """The evaluation on the test sessions and, as far as the dataset has them, labelled lists and the true user.
 
     Args:
-        model: A fitted model.
+        model: The model, of which only the structure and the sizes count.
         dataset: Its test part is used.
         groups: Metrics by group.
         evaluator: How many sessions at a time, and the logger.
@@ -47,8 +60,7 @@ def evaluate(
         for key, group in built.items():
             if isinstance(group, ClickMetrics | RankingMetrics):
                 built[key] = group.keep_values()
-    compiled = (evaluator or Evaluator()).compiled(model, HeldOut.test(dataset), built)
-    return compiled((nnx.state(model),), "test")
+    return (evaluator or Evaluator()).compiled(model, HeldOut.test(dataset), built)
 
 
 def validation_metrics(groups: Groups, watched: Collection[str]) -> dict[str, Mapping[str, Any]]:

@@ -130,6 +130,11 @@ class CompiledEvaluation:
             {key: program(state, phase, epoch) for key, program in self.groups.items()}
         )
 
+    def compile(self, state: ModelState) -> None:
+        """Compiles what evaluates states of these shapes, ahead of the first evaluation."""
+        for program in self.groups.values():
+            program.compile(state)
+
     @property
     def names(self) -> list[str]:
         """Names of the values that evaluations have."""
@@ -209,6 +214,14 @@ class Program:
             done += batch.sessions
             self._evaluator.logger.progress(phase, epoch, done, total)
         return metrics
+
+    def compile(self, state: ModelState) -> None:
+        """Compiles for packed sessions, and states of these shapes on one device."""
+        if isinstance(self.data, Sessions):
+            states = state, *self._truth
+            data = self._select_columns(self.data, *states)
+            batch = next(feed(data, *self._sizes_for(data)))
+            self.run.program(states, batch.arrays, self._positions)
 
     def check(self, models: Sequence[Model]) -> None:
         """Calls each metric once on shapes alone.

@@ -86,14 +86,17 @@ class ColumnSelection:
         if self._latest is None or self._latest[0] is not data:
             batch = batch_like(data)
             try:
-                read = keys_read(lambda batch: self._compute(*self._models(states), batch), batch)
+                read = keys_read(self._computed, batch, *states)
             except KeyError as error:
                 raise missing_key(error, batch) from error
             self._latest = data, data.with_batch_columns(read)
         return self._latest[1]
 
-    def _models(self, states: Iterable[Iterable[nnx.State]]) -> list[Any]:
-        return [nnx.merge(g, *s, copy=True) for g, s in zip(self._graphdefs, states, strict=True)]
+    def _computed(self, batch: Batch, *states: Iterable[nnx.State]) -> Any:
+        pairs = zip(self._graphdefs, states, strict=True)
+        return self._compute(
+            *(nnx.merge(graphdef, *state, copy=True) for graphdef, state in pairs), batch
+        )
 
 
 def check_ahead(data: Data) -> None:

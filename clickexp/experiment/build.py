@@ -24,7 +24,8 @@ from clickexp.data.inspect.identifiability import (
 from clickexp.data.log_format import LogFormat
 from clickexp.data.prepared import open_prepared
 from clickexp.errors import ConfigError, DataError
-from clickexp.evaluation.evaluate import check_lists, check_metrics
+from clickexp.evaluation.evaluate import check_lists, check_metrics, compiled_test
+from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.evaluation.groups import MetricGroup
 from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
@@ -79,6 +80,15 @@ class Parts:
     weighting: Weighting | None = None
     judging: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
     continued: "Continued | None" = None
+
+    @cached_property
+    def test(self) -> CompiledEvaluation:
+        """The evaluation of the model on the test sessions."""
+        groups = {**self.metrics, "click": self.trainer.metric_groups["click"]}
+        keep_values = self.config.settings.keep_values
+        return compiled_test(
+            self.model, self.dataset, groups, self.trainer.evaluator, keep_values=keep_values
+        )
 
     @cached_property
     def links(self) -> Identifiability:

@@ -16,7 +16,6 @@ from pydantic import BaseModel
 from clickexp.data import Dataset
 from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
-from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.references import references
 from clickexp.experiment.backward import of_last_log
 from clickexp.experiment.build import Parts
@@ -63,9 +62,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
         parts.config.settings,
     )
     groups = {**parts.metrics, "click": trainer.metric_groups["click"]}
-    evaluation = evaluate(
-        model, dataset, groups, trainer.evaluator, keep_values=settings.keep_values
-    )
+    evaluation = parts.test((nnx.state(model),), "test")
     for line in evaluation.describe_judgments():
         parts.logger.message(line)
     result = {

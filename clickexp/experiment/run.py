@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import jax
+from flax import nnx
 from omegaconf import DictConfig, OmegaConf
 
+from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.evaluation.groups import HeldOut
 from clickexp.experiment.build import Parts, build, open_loggers
 from clickexp.experiment.differences import changed_settings, command_of
@@ -102,8 +105,12 @@ def _begin(parts: Parts, sweep: Path | None) -> None:
         print_config(parts.config.values)
     parts.logger.start(run_info(parts, sweep))
     note(parts)
-    if parts.config.settings.report:
-        threading.Thread(target=_import_report, daemon=True).start()
+    state = jax.tree.map(_shape, nnx.state(parts.model))
+    threading.Thread(target=_prepare, args=(parts, parts.test, state)).start()
+
+
+def _shape(leaf: jax.Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
 def _train(parts: Parts) -> FitReport:
@@ -144,10 +151,12 @@ def _finish(parts: Parts, finished: Run) -> None:
         _report(parts, finished)
 
 
-def _import_report() -> None:
-    """Loads what draws while XLA compiles, which leaves a core free; what fails here fails again later."""
+def _prepare(parts: Parts, test: CompiledEvaluation, state: nnx.State) -> None:
+    """Compiles and loads in a thread what training does without; what fails here fails again later."""
     with contextlib.suppress(Exception):
-        importlib.import_module("clickexp.results.pages.write")
+        test.compile((state,))
+        if parts.config.settings.report:
+            importlib.import_module("clickexp.results.pages.write")
 
 
 def _report(parts: Parts, finished: Run) -> None:

@@ -72,6 +72,11 @@ def ravelled(
     return jnp.asarray(vector), back
 
 
+def shared_size(state: State) -> int:
+    """Returns the length of that vector."""
+    return jax.eval_shape(lambda state: ravelled(state)[0], state).size
+
+
 class Passes:
     """Passes over a log, compiled.
 
@@ -90,7 +95,7 @@ class Passes:
         self, state: State, data: Data, done: Done
     ) -> tuple[np.ndarray, dict[Path, np.ndarray]]:
         """Returns which shared parameters the log moves, and how many documents each row serves."""
-        moved = jnp.zeros(ravelled(state)[0].size, bool)
+        moved = jnp.zeros(shared_size(state), bool)
         counts = {
             path: jnp.zeros(len(t.get_value().values)) for path, t in nnx.to_flat_state(state[1])
         }
@@ -110,9 +115,9 @@ class Passes:
         rows, slots, size = {}, {}, len(used)
         for path, table in nnx.to_flat_state(state[1]):
             number, dim, found = len(table.get_value().values), table.get_value().dim, kept[path]
-            slots[path] = (
-                jnp.full(number, len(found), jnp.int32).at[found].set(np.arange(len(found)))
-            )
+            slot = np.full(number, len(found), np.int32)
+            slot[found] = np.arange(len(found))
+            slots[path] = jnp.asarray(slot)
             rows[path] = jnp.zeros((len(found), dim, 2 * size + 2))
         start = Sums(jnp.zeros(size), jnp.zeros((size, size)), rows)
         return self._pass(self._add, start, (state, jnp.asarray(used), slots), data, done)

@@ -32,7 +32,7 @@ from clickexp.posteriors.derivatives import (
     State,
     Sums,
     linear_towers,
-    ravelled,
+    shared_size,
 )
 from clickexp.training.sparse import packing
 from clickexp.training.sparse.packing import Path
@@ -91,7 +91,7 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
     """
     passes, state, data = prepared(model, data)
     tables = {path: table.get_value() for path, table in nnx.to_flat_state(state[1])}
-    size = ravelled(state)[0].size
+    size = shared_size(state)
     used, room = np.arange(size), ROOM // max(len(tables), 1)
     kept = {
         path: _Kept(np.arange(len(r.values)), np.ones(len(r.values))) for path, r in tables.items()
@@ -187,11 +187,13 @@ class _Block(NamedTuple):
     of_prior: np.ndarray
 
 
-def of_sites(rows: Rows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns precisions S of what earlier logs say of rows, and the gradients S m - h of that, both [rows, dim]."""
+def of_sites(rows: Rows, values: np.ndarray) -> np.ndarray:
+    """Returns precisions S of what earlier logs say of rows, and the gradients S m - h of that, [2, rows, dim]."""
+    if not rows.has_sites:
+        return np.zeros((2, len(values), rows.dim))
     site, tilt = (np.asarray(each, np.float64) for each in rows.site(values))
     mean = np.asarray(rows.means(jnp.asarray(values)), np.float64)
-    return np.broadcast_to(site, mean.shape), site * mean - tilt
+    return np.stack([site, site * mean - tilt])
 
 
 def _row_variance(own: np.ndarray, precision: np.ndarray | float) -> np.ndarray:
@@ -212,9 +214,10 @@ def _blocks(
 ) -> Iterator[_Block]:
     """The rows of a table in blocks, for double precision takes room; at: place of the precision of the prior."""
     rows = table.get_value()
+    whole = np.asarray(rows.values)
     for start in range(0, len(kept.rows), _CHUNK):
         part = slice(start, start + _CHUNK)
-        values = np.asarray(rows.values[kept.rows[part]])
+        values = whole[kept.rows[part]]
         block = np.asarray(sums[part], np.float64).reshape(-1, 2 * size + 2)
         offset = values[:, : rows.dim].astype(np.float64).ravel()
         cross, curved = np.zeros((2, len(block), width))
@@ -228,8 +231,10 @@ def _blocks(
             zero = np.zeros_like(variance)
             yield _Block(weight, cross, curved, zero, variance, zero, zero)
             continue
-        precision = math.exp(float(rows.prior.log_precision))
-        square = np.asarray(rows.deviations(jnp.asarray(values)), np.float64).ravel() ** 2
+        log_precision = float(rows.prior.log_precision)
+        precision = math.exp(log_precision)
+        spreads = values[:, rows.dim : rows.numbers].astype(np.float64).ravel()
+        square = np.exp(2 * spreads - log_precision)
         cross[:, at], curved[:, at] = precision * offset, precision * square
         site, pull = (each.ravel() for each in of_sites(rows, values))
         variance = _row_variance(own, precision + site)

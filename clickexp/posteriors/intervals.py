@@ -65,9 +65,8 @@ def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedPar
     """
     found = []
     for curve in curves(model, posterior):
-        values = np.asarray(curve.function(with_shared_cells(model)), np.float64)
-        covariance = posterior.covariance_of(model, curve.function)
-        found += (_ratios if curve.relative else _probabilities)(curve, values, covariance)
+        moments = posterior.moments_of(model, curve.function)
+        found += (_ratios if curve.relative else _probabilities)(curve, *moments)
     return found
 
 
@@ -163,8 +162,8 @@ def _means_after_clicks(
         return jnp.log(jnp.zeros(len(shown)).at[at].add(jnp.float32(shares) * probabilities))
 
     keys = [Key(int(cell), None, cells) for cell in shown]
-    values, covariance = np.asarray(logs(model), np.float64), posterior.covariance_of(model, logs)
-    return [*_ratios(Curve("examination", keys, logs, relative=True), values, covariance)]
+    curve = Curve("examination", keys, logs, relative=True)
+    return [*_ratios(curve, *posterior.moments_of(model, logs))]
 
 
 def shared_examination(model: Model, sessions: Sessions) -> np.ndarray | None:

@@ -24,7 +24,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Float, Integer, Real
-from scipy.optimize import minimize
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -122,6 +121,8 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
         variances: Of posteriors, over that of the prior.
         shown: What the log shows of the documents, each in a list at least.
     """
+    from scipy.optimize import minimize  # here, since it takes long, and runs do without
+
     precisions, tilts = _clicks(offsets, variances)
     center = float(_log_odds(shown).mean())
     lines = np.concatenate([np.ones((1, len(offsets))), _regressors(shown, center)])
@@ -205,10 +206,11 @@ def lists_of_queries(
 
     for chunk in train.chunks():
         ids = chunk["query_doc_ids"]
-        np.add.at(first, ids[:, 0], 1)
-        pairs = np.stack(np.broadcast_arrays(ids[:, :1], ids))[:, chunk.shown]
+        np.add.at(first, ids[:, 0], 1.0)
+        known = query[ids]
         # most lists are of queries that earlier ones have linked
-        links.append(pairs[:, query[pairs[0]] != query[pairs[1]]])
+        is_new = (known != known[:, :1]) & chunk.shown
+        links.append(np.stack([ids[np.nonzero(is_new)[0], 0], ids[is_new]]))
         if sum(each.shape[1] for each in links) > max(_LINKS, rows):
             query, links = merged(query), []
         done += len(ids)

@@ -44,13 +44,20 @@ class SharedPosterior:
     names: tuple[str, ...]
     covariance: Float[np.ndarray, "numbers numbers"]
 
-    def covariance_of(self, model: Model, function: Callable[[Any], Array]) -> np.ndarray:
-        """Returns the covariance of a function of the shared parameters, by the delta method; see `slopes_of`."""
-        slopes = self.slopes_of(model, function)
-        return slopes @ self.covariance @ slopes.T
+    def moments_of(
+        self, model: Model, function: Callable[[Any], Array]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the mean and the covariance of a function of the shared parameters, by the delta method.
 
-    def slopes_of(self, model: Model, function: Callable[[Any], Array]) -> np.ndarray:
-        """Returns the derivatives of a function by the shared parameters.
+        Args and errors are those of `line_of`.
+        """
+        values, slopes = self.line_of(model, function)
+        return values, slopes @ self.covariance @ slopes.T
+
+    def line_of(
+        self, model: Model, function: Callable[[Any], Array]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the values of a function of the shared parameters, and its derivatives by these.
 
         Args:
             model: The fitted model.
@@ -62,13 +69,20 @@ class SharedPosterior:
         """
         model = with_shared_cells(model)
         graphdef, params, rest = nnx.split(model, nnx.Param, ...)
-        theta, unravel = ravel_pytree(params)
         used = self.places(model)
 
-        def value(part: Array) -> Array:
-            return function(nnx.merge(graphdef, unravel(theta.at[used].set(part)), rest, copy=True))
+        @jax.jit  # one program in place of one per operation
+        def line(params: nnx.State, rest: nnx.State) -> tuple[Array, Array]:
+            theta, unravel = ravel_pytree(params)
 
-        return np.asarray(jax.jacfwd(value)(theta[used]), np.float64)
+            def value(part: Array) -> Array:
+                part = unravel(theta.at[used].set(part))
+                return function(nnx.merge(graphdef, part, rest, copy=True))
+
+            return value(theta[used]), jax.jacfwd(value)(theta[used])
+
+        values, slopes = (np.asarray(each, np.float64) for each in line(params, rest))
+        return values, slopes
 
     def given(self, names: Collection[str]) -> "SharedPosterior":
         """Returns the posterior of all other parameters, where these have the values of the model."""

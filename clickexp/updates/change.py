@@ -58,7 +58,7 @@ def of_layouts(model: Model, posterior: SharedPosterior, kept: float) -> list[Of
     covariance = posterior.covariance / max(kept, _LEAST_KEPT)
     wide = SharedPosterior(posterior.names, covariance + shifts.T @ shifts)
     return [
-        OfLayouts(curve, _values(curve, model), wide.covariance_of(model, curve.function))
+        OfLayouts(curve, *wide.moments_of(model, curve.function))
         for curve in curves(model, posterior)
         if _has_layouts(curve)
     ]
@@ -119,8 +119,9 @@ def _of_cells(model: Model, estimate: Estimate, layouts: Sequence[OfLayouts]) ->
             continue
         cells = _cells(curve), _cells(before.curve)
         _, own, earlier = np.intersect1d(*cells, return_indices=True)
-        slopes = estimate.posterior.slopes_of(model, curve.function)[own]
-        away = _values(curve, model)[own] + slopes @ estimate.step - before.values[earlier]
+        line = estimate.posterior.line_of(model, curve.function)
+        values, slopes = (each[own] for each in line)
+        away = values + slopes @ estimate.step - before.values[earlier]
         own_covariance = slopes @ estimate.posterior.covariance @ slopes.T
         sure = np.flatnonzero(_deviations(own_covariance) < _UNSURE)
         both = own_covariance + before.covariance[np.ix_(earlier, earlier)]
@@ -137,10 +138,6 @@ def _has_layouts(curve: Curve) -> bool:
 
 def _cells(curve: Curve) -> np.ndarray:
     return np.array([key.position or 0 for key in curve.keys])
-
-
-def _values(curve: Curve, model: Model) -> Float[np.ndarray, " numbers"]:
-    return np.asarray(curve.function(with_shared_cells(model)), np.float64)
 
 
 def released(prior: SharedPrior, found: Collection[Change]) -> SharedPrior | None:

@@ -265,10 +265,11 @@ def test_covariance_of_any_function():
         return jnp.stack([3 * model.examination.weight[2], model.attraction.baseline[...] ** 2])
 
     slopes = np.diag([3.0, 2 * float(model.attraction.baseline[...])])
-    found = posterior.covariance_of(model, function)
+    values, found = posterior.moments_of(model, function)
     np.testing.assert_allclose(found, slopes @ posterior.covariance @ slopes.T, rtol=1e-5)
+    np.testing.assert_array_equal(values, function(model))
     with refuses(UserError, "another model", "Run the experiment again"):
-        posterior_of(["continuation/weight[1]"]).covariance_of(model, function)
+        posterior_of(["continuation/weight[1]"]).moments_of(model, function)
 
 
 def test_posteriors_come_back_from_their_file(tmp_path):

@@ -158,7 +158,7 @@ def test_a_ratio_within_a_later_group_stays():
         return jnp.diff(jax.nn.log_sigmoid(model.examination.weight[...][3:5]))
 
     found = [
-        each.covariance_of(model, ratio)[0, 0]
+        each.moments_of(model, ratio)[1][0, 0]
         for each in (posterior, with_open_factors(model, posterior, groups_of(log)))
     ]
     np.testing.assert_allclose(*found, rtol=1e-3)
