@@ -70,14 +70,14 @@ def estimates(totals: _Totals, prior: Float[Array, "2"]) -> Float[Array, " rows"
     return jnp.clip(successes - failures, -_LARGEST_LOGIT, _LARGEST_LOGIT)
 
 
-def add_counts(totals: _Totals, rows: _RowIds, counted: Counts, batch: ByRank) -> _Totals:
-    """The totals with the counts of the documents that were shown."""
+def counts_of_rows(rows: _RowIds, counted: Counts, batch: ByRank) -> _Totals:
+    """The counts of the documents that were shown, of each of `rows`."""
     # summed before they are scattered where documents share a row: in parallel, and more exactly
     shared = tuple(axis for axis in (0, 1) if rows.shape[axis] == 1)
     sums = [
         jnp.sum(jnp.where(batch["mask"], each, 0.0), axis=shared, keepdims=True) for each in counted
     ]
-    return jnp.asarray(totals).at[rows.ravel()].add(jnp.stack(sums, axis=-1).reshape(-1, 2))
+    return jnp.stack(sums, axis=-1).reshape(-1, 2)
 
 
 class _StandIn:
@@ -135,9 +135,9 @@ class BernoulliTowers:
     def store(self, logits: Mapping[str, Array], unseen: float) -> None:
         """Gives the model's towers these logits `[rows]`; `unseen` is that of rows the log does not show."""
         for role, tower in self._towers.items():
-            logit: Any = jnp.asarray(logits[role], jnp.float32)
+            logit: Any = jnp.asarray(logits[role], jnp.float32).reshape(-1)
             if not isinstance(tower, EmbeddingParameter):
-                tower.weight[...] = logit.reshape(tower.weight.shape)
+                tower.weight.set_value(logit.reshape(tower.weight.shape))
                 continue
             if tower.baseline is not None:
                 tower.baseline[...] = jnp.float32(unseen)

@@ -8,16 +8,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Float, Integer
+from jaxtyping import Integer
 
 from clickexp.data.batches import Arrays, at_step, with_mask
 from clickexp.data.feed import Compiled, Data, feed, session_count
 from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluator import ModelState
 from clickexp.models.base import ClickModel, Model
+from clickexp.parameters import Rows
 from clickexp.training.base import BaseTrainer
-from clickexp.training.em.bernoulli import BernoulliTowers, Counts, Logit, add_counts, estimates
+from clickexp.training.em.bernoulli import (
+    BernoulliTowers,
+    Counts,
+    Logit,
+    counts_of_rows,
+    estimates,
+)
 from clickexp.training.loop import Learner
+from clickexp.training.sparse.placement import Whole
+from clickexp.training.spread import by_row, by_session, on_each, training_on
 from clickexp.types import Array, ByRank, Count, Scalar
 from clickexp.utils.bounds import BatchSize, NonNegativeFloat
 
@@ -31,6 +40,8 @@ Expect = Callable[[BernoulliTowers, Mapping[str, Logit], ByRank], Expected]
 """The counts of a batch, given the logits of each role at each document."""
 
 _Entry = TypeVar("_Entry")
+_Logits = dict[str, Rows | Array]
+"""Of each row by role, `[rows, 1]`."""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -113,33 +124,40 @@ class _Sums(NamedTuple):
 
 
 class _Counting(Learner):
-    """Passes that count; the state is the logit of each row by role."""
+    """Passes that count; the state is the logit of each row by role, over the devices where rows are many."""
 
-    state: dict[str, jax.Array]
+    state: _Logits
 
     def __init__(self, trainer: EstimatingTrainer, model: ClickModel, expect: Expect):
         self._trainer, self._model, self._expect = trainer, model, expect
         self.passes = trainer.iterations
         self._towers = BernoulliTowers(model)
         self._many = [role for role, rows in self._towers.sizes.items() if rows > _FEW_ROWS]
-        self._step = Compiled(self._superbatch, donate_argnums=1)
-        self._estimate = Compiled(estimates)
+        self._devices = training_on(trainer.devices)
+        step = self._devices.mapped(self._superbatch, [by_row, by_row, by_session], (0, on_each))
+        self._step = Compiled(step, donate_argnums=0)
+        self._estimate = Compiled(_estimated)
         self.programs = self._step, self._estimate
         self._prior = np.array([trainer.prior_successes, trainer.prior_failures], np.float32)
         self._unseen = float(estimates(np.zeros((1, 2), np.float32), self._prior)[0])
-        self._initial = self.state = {
-            role: jnp.full(rows, self._unseen, jnp.float32)
+        initial = {
+            role: self._of_rows(role, jnp.full((rows, 1), self._unseen, jnp.float32))
             for role, rows in self._towers.sizes.items()
         }
+        self._whole = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), initial)
+        self._initial, self.state = initial, self._devices.lay(initial)
         self.settings = {"batch_size": trainer.batch_size, "prior": self._prior.tolist()}
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float | None, int]:
         sizes, trainer = self._towers.sizes, self._trainer
-        many = {role: jnp.zeros((sizes[role], 2)) for role in self._many}
+        many = {role: Rows(jnp.zeros((sizes[role], 2)), 2) for role in self._many}
+        many = self._devices.lay(many)
         few = {role: np.zeros((rows, 2)) for role, rows in sizes.items() if role not in many}
         loss, documents, done, total, mean = 0.0, 0, 0, session_count(data), None
-        for batch in feed(data, trainer.batch_size, trainer.steps_per_execution):
-            many, sums = self._step(self.state, many, batch.arrays)
+        size, steps, mesh = trainer.batch_size, trainer.steps_per_execution, self._devices.mesh
+        for batch in feed(data, size, steps, mesh=mesh):
+            self._devices.check(batch)
+            many, sums = self._step(many, self.state, batch.arrays)
             for role, totals in sums.few.items():
                 few[role] += np.asarray(totals, np.float64).sum(axis=0)
             done += batch.sessions
@@ -152,51 +170,92 @@ class _Counting(Learner):
         return mean, done
 
     def model_state(self) -> ModelState:
-        self._towers.store(self.state, self._unseen)
-        return (nnx.state(self._model),)
+        self._store(self._devices.in_order(self.state))
+        return (self._devices.lay_others(nnx.state(self._model)),)
 
-    def restore(self, model: Model, best: dict[str, jax.Array] | None) -> None:
+    def restore(self, model: Model, best: _Logits | None) -> None:
         """Without any improvement every row has the estimate of the prior."""
-        self._towers.store(self._initial if best is None else best, self._unseen)
+        self._store(self._initial if best is None else self._devices.whole(best, self._whole[1]))
 
-    def _estimates(self, totals: Mapping[str, Array]) -> dict[str, jax.Array]:
-        def on_device(role: str) -> Array:
-            return totals[role] if role in self._many else np.asarray(totals[role], np.float32)
+    @property
+    def like(self) -> tuple[_Logits, _Logits]:
+        return self._whole
 
-        return {role: self._estimate(on_device(role), self._prior) for role in totals}
+    def whole(self, trained: tuple[_Logits, _Logits]) -> tuple[_Logits, _Logits]:
+        return self._devices.whole(trained, self._whole)
+
+    def laid(self, trained: tuple[_Logits, _Logits]) -> tuple[_Logits, _Logits]:
+        return self._devices.lay(trained)
+
+    def _of_rows(self, role: str, values: Array) -> Rows | Array:
+        return Rows(values, values.shape[1]) if role in self._many else values
+
+    def _store(self, logits: _Logits) -> None:
+        self._towers.store({role: _values(each) for role, each in logits.items()}, self._unseen)
+
+    def _estimates(self, totals: Mapping[str, Rows | Array]) -> _Logits:
+        def on_devices(role: str) -> Rows | Array:
+            if role in self._many:
+                return totals[role]
+            return self._devices.lay(np.asarray(totals[role], np.float32))
+
+        return {role: self._estimate(on_devices(role), self._prior) for role in totals}
 
     def _superbatch(
-        self, logits: dict[str, Float[Array, " rows"]], many: dict[str, Array], arrays: Arrays
-    ) -> tuple[dict[str, Array], _Sums]:
+        self, many: dict[str, Rows], logits: _Logits, arrays: Arrays
+    ) -> tuple[dict[str, Rows], _Sums]:
         """Adds a superbatch to the totals of many rows; the rest for each batch, stacked."""
-        arrays = with_mask(arrays)
+        arrays, placement = with_mask(arrays), self._devices.placement
 
-        def body(
-            many: dict[str, Array], index: Integer[Array, ""]
-        ) -> tuple[dict[str, Array], _Sums]:
+        def body(many: dict[str, Rows], index: Integer[Array, ""]) -> tuple[dict[str, Rows], _Sums]:
             lists = at_step(arrays, index)
             mask = lists["mask"].astype(bool)
             batch = ByRank({**lists, "mask": mask, "clicks": lists["clicks"] & mask})
             rows = self._towers.rows(batch)
             taken = {
-                role: jnp.broadcast_to(logits[role][r], batch.shape) for role, r in rows.items()
+                role: jnp.broadcast_to(_taken(placement, logits[role], each), batch.shape)
+                for role, each in rows.items()
             }
             loss, counted = self._expect(self._towers, taken, batch)
-            few = {
-                role: jnp.zeros((size, 2))
-                for role, size in self._towers.sizes.items()
-                if role not in many
-            }
-            many, few = (
-                {
-                    role: add_counts(total, rows[role], counted[role], batch)
-                    for role, total in totals.items()
-                }
-                for totals in (many, few)
-            )
-            return many, _Sums(few, loss, jnp.sum(batch["mask"], dtype=jnp.int32))
+            few, added = {}, dict(many)
+            for role, each in counted.items():
+                of_rows = counts_of_rows(rows[role], each, batch)
+                if role in many:
+                    added[role] = _added(placement, many[role], rows[role], of_rows)
+                else:
+                    nothing = jnp.zeros((self._towers.sizes[role], 2))
+                    few[role] = nothing.at[rows[role].ravel()].add(of_rows)
+            return added, _Sums(few, loss, jnp.sum(batch["mask"], dtype=jnp.int32))
 
-        return jax.lax.scan(body, many, jnp.arange(len(arrays["mask"])))
+        many, sums = jax.lax.scan(body, many, jnp.arange(len(arrays["mask"])))
+        return many, placement.summed(sums)
+
+
+def _estimated(totals: Rows | Array, prior: Array) -> Rows | Array:
+    """The logit of each row, `[rows, 1]`."""
+    logits = estimates(_values(totals), prior)[:, None]
+    return Rows(logits, 1) if isinstance(totals, Rows) else logits
+
+
+def _values(rows: Rows | Array) -> Array:
+    return rows.values if isinstance(rows, Rows) else rows
+
+
+def _taken(placement: Whole, logits: Rows | Array, rows: Integer[Array, "#rank #batch"]) -> Array:
+    """The logits of rows, in their shape."""
+    if not isinstance(logits, Rows):
+        return logits[rows, 0]
+    places = placement.places(rows, logits.values)
+    return placement.take(logits.values, places.ravel(), 1).reshape(rows.shape)
+
+
+def _added(
+    placement: Whole, totals: Rows, rows: Integer[Array, "#rank #batch"], counts: Array
+) -> Rows:
+    """The totals with counts of rows."""
+    places = placement.places(rows, totals.values).ravel()
+    values = placement.scattered(jax.lax.scatter_add, totals.values, places, counts)
+    return dataclasses.replace(totals, values=values)
 
 
 def unsupported(
