@@ -120,7 +120,7 @@ def _continued(parts: Parts, continued: "Continued", fit: FitReport) -> tuple[Pa
     from clickexp.updates.chain import describe_change  # here, since other runs do without
 
     while True:
-        found = continued.settled(parts.model, parts.dataset.train)
+        found = continued.settled(parts.model, parts.dataset.train, parts.trainer.devices)
         for change in found.changes[len(continued.changes) :]:
             parts.logger.warning(describe_change(change))
         parts = dataclasses.replace(parts, continued=found, trainer=found.trainer(parts.trainer))
