@@ -134,22 +134,18 @@ class SequentialClickModel(ClickModel):
 def _prefix_tree(
     step: _EventStep, start: State, inputs: Any, mask: Bool[Array, " rank"]
 ) -> LogPair:
-    """P(event) at each rank of one list; the prefixes of a rank take the place of the batch.
-
-    Two that differ in the last click share the state before it, from which a step is computed once for both.
-    """
+    """P(event) at each rank of one list; the prefixes of a rank take the place of the batch."""
     states = jax.tree.map(lambda x: x[None], start)
-    weights, previous, events = jnp.zeros((1, 1)), jnp.zeros((1, 1), bool), []
-    after_either = jax.vmap(step, in_axes=(None, None, 0))
+    weights, previous, events = jnp.zeros(1), jnp.zeros(1, bool), []
     for rank, shown in enumerate(mask):
-        here = _repeated(jax.tree.map(operator.itemgetter(rank), inputs), previous.shape[1])
-        following, pair, event = after_either(states, here, previous)
+        here = _repeated(jax.tree.map(operator.itemgetter(rank), inputs), len(weights))
+        following, pair, event = step(states, here, previous)
         events.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x), event))  # noqa: B023  # called here
-        states = jax.tree.map(_flat, chosen(shown, following, states))
+        states = _twice(chosen(shown, following, states))
         clicked = jnp.where(shown, weights + pair.log, LOG_ZERO)
-        skipped = weights + jnp.where(shown, pair.complement, 0.0)
-        weights = jnp.stack([clicked.ravel(), skipped.ravel()])
-        previous = jnp.where(shown, jnp.array([[True], [False]]), previous.ravel())
+        weights = jnp.concatenate([clicked, weights + jnp.where(shown, pair.complement, 0.0)])
+        click = jnp.repeat(jnp.array([True, False]), len(previous))
+        previous = jnp.where(shown, click, _twice(previous))
     return jax.tree.map(lambda *ranks: jnp.stack(ranks), *events)
 
 
@@ -167,6 +163,5 @@ def _repeated(tree: Any, count: int) -> Any:
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
 
 
-def _flat(values: Array) -> Array:
-    """Returns an array whose first two axes are one."""
-    return values.reshape(-1, *values.shape[2:])
+def _twice(tree: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.concatenate([x, x]), tree)

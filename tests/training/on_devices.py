@@ -169,8 +169,12 @@ def intervals(case, *devices):
     for number in devices:
         found = judged(model, log, number)
         pairs = zip(alone, found, strict=True)
-        apart = [np.abs(one - other).max() / np.abs(one).max() for one, other in pairs]
-        print(json.dumps({"devices": number, "apart": float(max(apart))}), flush=True)
+        far = [distance([one], [other]) / size_of(one) for one, other in pairs]
+        print(json.dumps({"devices": number, "apart": max(far)}), flush=True)
+
+
+def size_of(values):
+    return float(np.abs(values[np.isfinite(values)]).max(initial=1e-30))
 
 
 def judged(model, log, devices):

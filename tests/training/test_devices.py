@@ -65,6 +65,21 @@ def test_several_devices_train_as_one(case, devices):
         assert line["loss"] < 1e-7 and line["numbers"] < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("case", "devices"),
+    [
+        ("ubm", [4]),
+        pytest.param("ubm", [2, 8], marks=nightly),
+        pytest.param("dbn", [2, 4, 8], marks=nightly),
+    ],
+)
+def test_several_devices_judge_as_one(case, devices):
+    """Information on shared parameters, its inverse, and rows that a pass refines or makes less sure, of their size."""
+    found = lines_of("intervals", case, *devices)
+    assert [line["devices"] for line in found] == devices
+    assert max(line["apart"] for line in found) < 1e-5
+
+
 @nightly
 def test_batches_that_devices_cannot_share_are_an_error():
     error = run("pbm", 5).stderr

@@ -132,17 +132,23 @@ class BernoulliTowers:
         observed = jnp.where(batch["clicks"], pair.log, pair.complement)
         return jnp.sum(jnp.where(batch["mask"], observed, 0.0))
 
-    def store(self, logits: Mapping[str, Array], unseen: float) -> None:
-        """Gives the model's towers these logits `[rows]`; `unseen` is that of rows the log does not show."""
+    def store(self, logits: Mapping[str, Rows], unseen: float) -> None:
+        """Gives the model's towers these logits, and maybe others behind them.
+
+        Args:
+            logits: One per row, by role.
+            unseen: That of rows the log does not show.
+        """
         for role, tower in self._towers.items():
-            logit: Any = jnp.asarray(logits[role], jnp.float32).reshape(-1)
+            logit: Any = jnp.asarray(logits[role].values, jnp.float32)
             if not isinstance(tower, EmbeddingParameter):
-                tower.weight.set_value(logit.reshape(tower.weight.shape))
+                weight = logit[: self.sizes[role]].reshape(tower.weight.shape)
+                tower.weight.set_value(weight)
                 continue
             if tower.baseline is not None:
                 tower.baseline[...] = jnp.float32(unseen)
                 logit = logit - jnp.float32(unseen)
-            tower.table.set_value(Rows(logit[:, None], 1))
+            tower.table.set_value(Rows(logit, 1))
 
 
 def _row_count(role: str, tower: Any) -> int:

@@ -25,7 +25,6 @@ from clickexp.training.em.bernoulli import (
     estimates,
 )
 from clickexp.training.loop import Learner
-from clickexp.training.sparse.placement import Whole
 from clickexp.training.spread import by_row, by_session, on_each, training_on
 from clickexp.types import Array, ByRank, Count, Scalar
 from clickexp.utils.bounds import BatchSize, NonNegativeFloat
@@ -40,8 +39,10 @@ Expect = Callable[[BernoulliTowers, Mapping[str, Logit], ByRank], Expected]
 """The counts of a batch, given the logits of each role at each document."""
 
 _Entry = TypeVar("_Entry")
-_Logits = dict[str, Rows | Array]
-"""Of each row by role, `[rows, 1]`."""
+_Logits = dict[str, Rows]
+"""One per row, by role."""
+_Totals = dict[str, Rows]
+"""Successes and failures of each row, by role."""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -124,7 +125,7 @@ class _Sums(NamedTuple):
 
 
 class _Counting(Learner):
-    """Passes that count; the state is the logit of each row by role, over the devices where rows are many."""
+    """Passes that count; the state is the logit of each row by role."""
 
     state: _Logits
 
@@ -141,7 +142,7 @@ class _Counting(Learner):
         self._prior = np.array([trainer.prior_successes, trainer.prior_failures], np.float32)
         self._unseen = float(estimates(np.zeros((1, 2), np.float32), self._prior)[0])
         initial = {
-            role: self._of_rows(role, jnp.full((rows, 1), self._unseen, jnp.float32))
+            role: Rows(jnp.full((rows, 1), self._unseen, jnp.float32), 1)
             for role, rows in self._towers.sizes.items()
         }
         self._whole = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), initial)
@@ -150,8 +151,8 @@ class _Counting(Learner):
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float | None, int]:
         sizes, trainer = self._towers.sizes, self._trainer
-        many = {role: Rows(jnp.zeros((sizes[role], 2)), 2) for role in self._many}
-        many = self._devices.lay(many)
+        nothing = {role: Rows(jnp.zeros((sizes[role], 2)), 2) for role in self._many}
+        many = self._devices.lay(nothing)
         few = {role: np.zeros((rows, 2)) for role, rows in sizes.items() if role not in many}
         loss, documents, done, total, mean = 0.0, 0, 0, session_count(data), None
         size, steps, mesh = trainer.batch_size, trainer.steps_per_execution, self._devices.mesh
@@ -166,16 +167,19 @@ class _Counting(Learner):
                 documents += int(np.asarray(sums.documents).sum())
                 mean = loss / max(documents, 1)
             trainer.logger.progress("train", epoch, done, total, mean)
-        self.state = self._estimates({**many, **few})
+        small = {role: Rows(totals.astype(np.float32), 2) for role, totals in few.items()}
+        totals = {**many, **self._devices.lay(small)}
+        self.state = {role: self._estimate(each, self._prior) for role, each in totals.items()}
         return mean, done
 
     def model_state(self) -> ModelState:
-        self._store(self._devices.in_order(self.state))
+        self._towers.store(self._devices.in_order(self.state), self._unseen)
         return (self._devices.lay_others(nnx.state(self._model)),)
 
     def restore(self, model: Model, best: _Logits | None) -> None:
         """Without any improvement every row has the estimate of the prior."""
-        self._store(self._initial if best is None else self._devices.whole(best, self._whole[1]))
+        logits = self._initial if best is None else self._devices.whole(best, self._whole[1])
+        self._towers.store(logits, self._unseen)
 
     @property
     def like(self) -> tuple[_Logits, _Logits]:
@@ -187,75 +191,44 @@ class _Counting(Learner):
     def laid(self, trained: tuple[_Logits, _Logits]) -> tuple[_Logits, _Logits]:
         return self._devices.lay(trained)
 
-    def _of_rows(self, role: str, values: Array) -> Rows | Array:
-        return Rows(values, values.shape[1]) if role in self._many else values
-
-    def _store(self, logits: _Logits) -> None:
-        self._towers.store({role: _values(each) for role, each in logits.items()}, self._unseen)
-
-    def _estimates(self, totals: Mapping[str, Rows | Array]) -> _Logits:
-        def on_devices(role: str) -> Rows | Array:
-            if role in self._many:
-                return totals[role]
-            return self._devices.lay(np.asarray(totals[role], np.float32))
-
-        return {role: self._estimate(on_devices(role), self._prior) for role in totals}
-
-    def _superbatch(
-        self, many: dict[str, Rows], logits: _Logits, arrays: Arrays
-    ) -> tuple[dict[str, Rows], _Sums]:
+    def _superbatch(self, many: _Totals, logits: _Logits, arrays: Arrays) -> tuple[_Totals, _Sums]:
         """Adds a superbatch to the totals of many rows; the rest for each batch, stacked."""
         arrays, placement = with_mask(arrays), self._devices.placement
 
-        def body(many: dict[str, Rows], index: Integer[Array, ""]) -> tuple[dict[str, Rows], _Sums]:
+        def body(many: _Totals, index: Integer[Array, ""]) -> tuple[_Totals, _Sums]:
             lists = at_step(arrays, index)
             mask = lists["mask"].astype(bool)
             batch = ByRank({**lists, "mask": mask, "clicks": lists["clicks"] & mask})
             rows = self._towers.rows(batch)
-            taken = {
-                role: jnp.broadcast_to(_taken(placement, logits[role], each), batch.shape)
+            places = {
+                role: placement.places(each, logits[role].values).ravel()
                 for role, each in rows.items()
             }
+            taken = {}
+            for role, each in rows.items():
+                found = placement.take(logits[role].values, places[role], 1)
+                taken[role] = jnp.broadcast_to(found.reshape(each.shape), batch.shape)
             loss, counted = self._expect(self._towers, taken, batch)
-            few, added = {}, dict(many)
-            for role, each in counted.items():
-                of_rows = counts_of_rows(rows[role], each, batch)
+            few, added = {}, {}
+            for role, each in rows.items():
+                of_rows = counts_of_rows(each, counted[role], batch)
                 if role in many:
-                    added[role] = _added(placement, many[role], rows[role], of_rows)
+                    totals = placement.scattered(
+                        jax.lax.scatter_add, many[role].values, places[role], of_rows
+                    )
+                    added[role] = dataclasses.replace(many[role], values=totals)
                 else:
                     nothing = jnp.zeros((self._towers.sizes[role], 2))
-                    few[role] = nothing.at[rows[role].ravel()].add(of_rows)
-            return added, _Sums(few, loss, jnp.sum(batch["mask"], dtype=jnp.int32))
+                    few[role] = nothing.at[each.ravel()].add(of_rows)
+            return added, _Sums(few, loss, jnp.sum(mask, dtype=jnp.int32))
 
         many, sums = jax.lax.scan(body, many, jnp.arange(len(arrays["mask"])))
         return many, placement.summed(sums)
 
 
-def _estimated(totals: Rows | Array, prior: Array) -> Rows | Array:
-    """The logit of each row, `[rows, 1]`."""
-    logits = estimates(_values(totals), prior)[:, None]
-    return Rows(logits, 1) if isinstance(totals, Rows) else logits
-
-
-def _values(rows: Rows | Array) -> Array:
-    return rows.values if isinstance(rows, Rows) else rows
-
-
-def _taken(placement: Whole, logits: Rows | Array, rows: Integer[Array, "#rank #batch"]) -> Array:
-    """The logits of rows, in their shape."""
-    if not isinstance(logits, Rows):
-        return logits[rows, 0]
-    places = placement.places(rows, logits.values)
-    return placement.take(logits.values, places.ravel(), 1).reshape(rows.shape)
-
-
-def _added(
-    placement: Whole, totals: Rows, rows: Integer[Array, "#rank #batch"], counts: Array
-) -> Rows:
-    """The totals with counts of rows."""
-    places = placement.places(rows, totals.values).ravel()
-    values = placement.scattered(jax.lax.scatter_add, totals.values, places, counts)
-    return dataclasses.replace(totals, values=values)
+def _estimated(totals: Rows, prior: Array) -> Rows:
+    """The logit of each row."""
+    return Rows(estimates(totals.values, prior)[:, None], 1)
 
 
 def unsupported(
