@@ -1,7 +1,6 @@
 """Fits a model by gradient descent."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated
@@ -124,10 +123,11 @@ class _GradientDescent(Learner):
         self._refit_priors = None
         if packing.priors(self.state.tables):
             self.warmup_passes = _FIXED_PRIOR
-            refit = functools.partial(
-                learned_priors.refit_priors, placement=self._devices.placement
-            )
-            self._refit_priors = Compiled(mapped(refit, [by_row], 0), donate_argnums=0)
+
+            def refit_priors(tables: nnx.State) -> nnx.State:
+                return learned_priors.refit_priors(tables, self._devices.placement)
+
+            self._refit_priors = Compiled(mapped(refit_priors, [by_row], 0), donate_argnums=0)
             self.programs.append(self._refit_priors)
         self._resident: tuple[Data, Mapping[str, jax.Array] | None] | None = None
         seed = trainer.seed if trainer.shuffle else None
