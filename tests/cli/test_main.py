@@ -345,6 +345,7 @@ WRONG = {
     "model=dbn,pbm": ["model=dbn,pbm", "add -m"],
     "dataset.path=my/a,b": ["dataset.path=my/a,b", "quote it: 'dataset.path=\"my/a,b\"'"],
     "context=both": ["+context=both"],
+    "device=gpu": ["no key device", "JAX_PLATFORMS=cpu", "trainer.devices=all"],
 }
 """Words of a command, and what the message about them names: the key, and the remedy."""
 ALIKE = {
