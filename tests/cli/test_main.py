@@ -321,6 +321,7 @@ WRONG = {
     "--config-dir conf model=broken": ['conf/model/broken.yaml", line 2'],
     "~model": ["~model", "choose one by model=..."],
     "--model pbm": ["--model: ", "key=value", "model=pbm"],
+    "dbn seed=1": ["dbn: ", "key=value", "such as model=dbn"],
     "search=tpe": ["key='interval(0.1,1)' or key=a,b,c", "clickexp -m search"],
     "-m search=tpe seed=1,2 search.trials=null": [
         "search.trials=null",
