@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
-from flax import nnx
 
 from clickexp.data import Dataset
 from clickexp.errors import DataError
@@ -34,8 +33,9 @@ def evaluate(
     keep_values: bool = False,
 ) -> Evaluation:
     """Evaluates a fitted model; see `compiled_test`."""
+    evaluator = evaluator or Evaluator()
     compiled = compiled_test(model, dataset, groups, evaluator, keep_values=keep_values)
-    return compiled((nnx.state(model),), "test")
+    return compiled(evaluator.state_of(model), "test")
 
 
 def compiled_test(

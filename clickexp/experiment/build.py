@@ -81,13 +81,20 @@ class Parts:
     judging: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
     continued: "Continued | None" = None
 
+    @property
+    def groups(self) -> dict[str, MetricGroup]:
+        """Metrics by group, those of clicks as the trainer has them."""
+        return {**self.metrics, "click": self.trainer.metric_groups["click"]}
+
     @cached_property
     def test(self) -> CompiledEvaluation:
         """The evaluation of the model on the test sessions."""
-        groups = {**self.metrics, "click": self.trainer.metric_groups["click"]}
-        keep_values = self.config.settings.keep_values
         return compiled_test(
-            self.model, self.dataset, groups, self.trainer.evaluator, keep_values=keep_values
+            self.model,
+            self.dataset,
+            self.groups,
+            self.trainer.evaluator,
+            keep_values=self.config.settings.keep_values,
         )
 
     @cached_property

@@ -14,12 +14,13 @@ from flax import nnx
 from omegaconf import DictConfig, OmegaConf
 
 from clickexp.evaluation.evaluator import CompiledEvaluation
+from clickexp.evaluation.evaluation import Evaluation
 from clickexp.evaluation.groups import HeldOut
 from clickexp.experiment.build import Parts, build, open_loggers
 from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import note, print_config, run_info
 from clickexp.experiment.resolve import resolve
-from clickexp.experiment.result import evaluate_run
+from clickexp.experiment.result import evaluate_run, evaluate_test_set
 from clickexp.loggers import Logger
 from clickexp.runs.run import Run
 from clickexp.runs.store import CHECKPOINT, CONFIG
@@ -58,7 +59,7 @@ def run_experiment(
 
 
 def follow(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
-    """Trains with the first of several processes, which has the folder and the loggers, and does the rest.
+    """Trains and tests with the first of several processes, which has the folder and the loggers, and does the rest.
 
     Args:
         cfg: What Hydra composed.
@@ -67,7 +68,7 @@ def follow(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
     Raises:
         UserError: The configuration or the data is wrong, or is not that of the first process.
     """
-    _fitted(build(resolve(cfg, overrides), Path(), Logger()))
+    _tested(build(resolve(cfg, overrides), Path(), Logger()))
 
 
 def run(parts: Parts, sweep: Path | None = None) -> Run:
@@ -81,20 +82,20 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
         The run, finished.
     """
     _begin(parts, sweep)
-    parts, fit = _fitted(parts)
-    finished = evaluate_run(parts, fit)
+    finished = evaluate_run(*_tested(parts))
     _finish(parts, finished)
     hosts.release()
     return finished
 
 
-def _fitted(parts: Parts) -> tuple[Parts, FitReport]:
-    """Fits the model, with all processes that there are."""
+def _tested(parts: Parts) -> tuple[Parts, FitReport, Evaluation]:
+    """Fits the model and tests it, with all processes that there are."""
     fit = _train(parts)
     if parts.continued is not None:
         parts, fit = _continued(parts, parts.continued, fit)
+    evaluation = evaluate_test_set(parts)
     hosts.leave()
-    return parts, fit
+    return parts, fit, evaluation
 
 
 def _begin(parts: Parts, sweep: Path | None) -> None:
@@ -105,12 +106,8 @@ def _begin(parts: Parts, sweep: Path | None) -> None:
         print_config(parts.config.values)
     parts.logger.start(run_info(parts, sweep))
     note(parts)
-    state = jax.tree.map(_shape, nnx.state(parts.model))
+    state = jax.eval_shape(lambda: nnx.state(parts.model))
     threading.Thread(target=_prepare, args=(parts, parts.test, state)).start()
-
-
-def _shape(leaf: jax.Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
 def _train(parts: Parts) -> FitReport:
@@ -126,7 +123,7 @@ def _continued(parts: Parts, continued: "Continued", fit: FitReport) -> tuple[Pa
     from clickexp.updates.chain import describe_change  # here, since other runs do without
 
     while True:
-        found = continued.settled(parts.model, parts.dataset.train)
+        found = continued.settled(parts.model, parts.dataset.train, parts.trainer.devices)
         for change in found.changes[len(continued.changes) :]:
             parts.logger.warning(describe_change(change))
         parts = dataclasses.replace(parts, continued=found, trainer=found.trainer(parts.trainer))
@@ -154,7 +151,8 @@ def _finish(parts: Parts, finished: Run) -> None:
 def _prepare(parts: Parts, test: CompiledEvaluation, state: nnx.State) -> None:
     """Compiles and loads in a thread what training does without; what fails here fails again later."""
     with contextlib.suppress(Exception):
-        test.compile((state,))
+        if parts.trainer.devices == 1:
+            test.compile((state,))
         if parts.config.settings.report:
             importlib.import_module("clickexp.results.pages.write")
 
