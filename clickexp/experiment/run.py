@@ -13,8 +13,8 @@ import jax
 from flax import nnx
 from omegaconf import DictConfig, OmegaConf
 
-from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.evaluation.evaluation import Evaluation
+from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.evaluation.groups import HeldOut
 from clickexp.experiment.build import Parts, build, open_loggers
 from clickexp.experiment.differences import changed_settings, command_of
