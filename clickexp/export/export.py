@@ -135,9 +135,9 @@ class Export:
         log = self.fit.log
         return None if log.names is None else NamesFile(log.names, log.query_doc_pairs)
 
-    @cached_property
+    @property
     def all_names(self) -> pl.DataFrame | None:
-        """All names of ids."""
+        """All names of ids, read anew: they take more room than the model."""
         return None if self.names is None else self.names.all()
 
     def save(self, name: str, write: Write) -> None:

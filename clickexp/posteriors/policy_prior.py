@@ -17,21 +17,20 @@ In random order a, b, c, d and per_list are near 0.
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Float, Integer, Real
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from clickexp.data import Sessions
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.types import Array
+from clickexp.utils.blocks import blocks
 from clickexp.utils.progress import Report, no_report
 
 LEAST_DOCUMENTS = 200
@@ -48,6 +47,8 @@ _BLOCK = 1 << 16
 """Documents that are computed in double precision at a time."""
 _LINKS = 1 << 22
 """Links between documents that are kept in memory."""
+_MERGED = 1 << 21
+"""Links that merge queries at a time."""
 
 Numbers = Float[np.ndarray, " documents"]
 
@@ -193,16 +194,11 @@ def lists_of_queries(
     """
     first, query = np.zeros(rows), np.arange(rows, dtype=np.int32)
     if earlier is not None:
-        query[: len(earlier.labels)] = earlier.labels
-        _, one_of_each = np.unique(earlier.labels, return_index=True)
+        _, one_of_each, label = np.unique(earlier.labels, return_index=True, return_inverse=True)
+        query[: len(label)] = one_of_each[label]
         first[one_of_each] = earlier.lists[one_of_each]
     links: list[np.ndarray] = []
     done = 0
-
-    def merged(query: np.ndarray) -> np.ndarray:
-        ends = query[np.concatenate(links, axis=1)]
-        graph = coo_array((np.ones(ends.shape[1], bool), ends), shape=(rows, rows))
-        return connected_components(graph, directed=False)[1][query]
 
     for chunk in train.chunks():
         ids = chunk["query_doc_ids"]
@@ -212,11 +208,24 @@ def lists_of_queries(
         is_new = (known != known[:, :1]) & chunk.shown
         links.append(np.stack([ids[np.nonzero(is_new)[0], 0], ids[is_new]]))
         if sum(each.shape[1] for each in links) > max(_LINKS, rows):
-            query, links = merged(query), []
+            query, links = _merged(query, links), []
         done += len(ids)
         report(done, train.count)
-    query = merged(query) if links else query
+    query = _merged(query, links)
     return Queries(query, np.bincount(query, first, rows)[query])
+
+
+def _merged(query: np.ndarray, links: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the smallest id of the query of each id, once links between ids have merged some."""
+    ends = np.concatenate([np.zeros((2, 0), np.int32), *links], axis=1)
+    for part in blocks(ends.shape[1], _MERGED):
+        found = query[ends[:, part]]
+        while (found := found[:, found[0] != found[1]]).size:
+            np.minimum.at(query, found.max(axis=0), found.min(axis=0))
+            while (query[query] != query).any():
+                query = query[query]
+            found = query[found]
+    return query
 
 
 def lists_shown(
