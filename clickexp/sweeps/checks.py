@@ -84,11 +84,12 @@ def _check_values(compose: _Compose, jobs: Sequence[Sequence[str]]) -> None:
             for override in parsed(overrides)
             if _gives_number(override, settings)
         }
-        others = frozenset(line for line in overrides if line not in numbers)
+        others = frozenset(overrides).difference(numbers)
         if others in composed:
-            for line in [line for line in new if numbers[line].key_or_group in settings]:
+            at_root = {line for line in new if numbers[line].key_or_group in settings}
+            for line in at_root:
                 check_arguments(Settings, {numbers[line].key_or_group: numbers[line].value()}, "")
-                new.remove(line)
+            new -= at_root
         if not new:
             continue
         config = compose(composed.setdefault(others, number))

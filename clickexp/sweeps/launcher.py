@@ -201,14 +201,18 @@ class Queue:
             for other in duplicates:
                 self._keep(other, Path(job.record.result))
         else:
-            if ended.overdue:
-                job.record.status, job.record.error = (
-                    "failed",
-                    describe_overdue(job.folder, ended.seconds),
-                )
-            for failed in (job, *duplicates):
-                failed.record.status = PRUNED if pruned else failed.record.status
-                self._fail(failed, job.record.error or ended.end, job.folder / LOG)
+            self._fail_all([job, *duplicates], ended, pruned)
+
+    def _fail_all(self, jobs: Sequence[_Planned], ended: Job, pruned: bool) -> None:
+        """Ends a job without a result, and behind it those that were to have it."""
+        record, log = jobs[0].record, jobs[0].folder / LOG
+        if ended.overdue:
+            record.status, record.error = "failed", describe_overdue(ended.folder, ended.seconds)
+        reason = record.error or ended.end
+        for job in jobs:
+            if pruned:
+                job.record.status = PRUNED
+            self._fail(job, reason, log)
 
     def _keep(self, job: _Planned, earlier: Path) -> None:
         job.record.status, job.record.result = KEPT, str(earlier)
