@@ -69,16 +69,7 @@ def compare(
     _check_ranks(compared, ranks or ())
     folder = _folder_beside(Path(folders[0])) if output is None else Path(output)
     console = Console()
-    written = {}
-    for comparison in compared:
-        _print(comparison, console)
-        label = _label(comparison, compared)
-        of_one = tables(comparison, label, ranks, full)
-        written |= {f"tables/{name}": text for name, text in of_one.items()}
-    if len(compared) > 1:
-        say(
-            f"{len(compared)} test sets, one table each: numbers of different test sets cannot be ranked"
-        )
+    written = _tables(compared, ranks, full, console)
     for number, chain in enumerate(chains(runs), 1):
         written |= _chain(chain, f"chain-{number}", console)
     command = [
@@ -95,6 +86,21 @@ def compare(
     if open_page:
         webbrowser.open((folder / _PAGE).resolve().as_uri())
     return compared
+
+
+def _tables(
+    compared: Sequence[Comparison], ranks: Sequence[int] | None, full: bool, console: Console
+) -> dict[str, str]:
+    """Prints comparisons, and returns the content of their tables by path."""
+    contents = {}
+    for comparison in compared:
+        _print(comparison, console)
+        contents |= tables(comparison, _label(comparison, compared), ranks, full)
+    if len(compared) > 1:
+        say(
+            f"{len(compared)} test sets, one table each: numbers of different test sets cannot be ranked"
+        )
+    return {f"tables/{name}": content for name, content in contents.items()}
 
 
 def _chain(chain: Sequence[Run], name: str, console: Console) -> dict[str, str]:
