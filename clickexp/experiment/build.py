@@ -108,19 +108,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     earlier = _earlier(settings.continue_from, identified)
     # before reading, so that what changes meanwhile counts as changed
     read = sources(config.values)
-
-    def report(done: int, total: int, where: str = "", /) -> None:
-        logger.progress("read", 0, done, total)
-
-    numberings = {} if run is None or not numbers_ids(config.open_dataset) else run.numberings
-    dataset = config.open_dataset(
-        **accepted(config.open_dataset, {"progress": report}), **numberings
-    )
-    for part in dataset.parts.values():
-        part.check_stored_ids()
-    if (advice := _sparse_ids(dataset)) is not None:
-        logger.warning(advice)
-    dataset = dataset.first(settings.max_sessions)
+    dataset = _read(config, run, logger).first(settings.max_sessions)
     check_click_rate(dataset.click_rate)
     origin = Origin(
         sources=read,
@@ -168,6 +156,23 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         judging,
         continued,
     )
+
+
+def _read(config: Config, run: "EarlierRun | None", logger: Logger) -> Dataset:
+    """Reads the dataset, whose documents have the ids of an earlier run where its format can give them."""
+
+    def report(done: int, total: int, where: str = "", /) -> None:
+        logger.progress("read", 0, done, total)
+
+    numberings = {} if run is None or not numbers_ids(config.open_dataset) else run.numberings
+    dataset = config.open_dataset(
+        **accepted(config.open_dataset, {"progress": report}), **numberings
+    )
+    for part in dataset.parts.values():
+        part.check_stored_ids()
+    if (advice := _sparse_ids(dataset)) is not None:
+        logger.warning(advice)
+    return dataset
 
 
 def _earlier_run(config: Config) -> "EarlierRun | None":

@@ -4,7 +4,7 @@ import importlib.metadata
 import logging
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from clickexp.data import Dataset
 from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluate import evaluate
+from clickexp.evaluation.groups import MetricGroup
 from clickexp.evaluation.references import references
 from clickexp.experiment.backward import of_last_log
 from clickexp.experiment.build import Parts
@@ -76,11 +77,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
         "val": _best_validation(fit),
         "per_rank_val": fit.per_rank,
         **evaluation.result(),
-        **(
-            {"marginals": model.marginal_method(dataset.test.ranks)}
-            if isinstance(model, ClickModel)
-            else {}
-        ),
+        **_of_clicks(model, dataset),
         "train": {**fit.summary(), **peak_memory()},
         "parameters": _count_parameters(model),
         "test_set": dataset.test_set(),
@@ -93,8 +90,6 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
         save_model(model, parts.folder / MODEL)
         _save_names(dataset, parts.folder)
         _save_seen(parts, fit)
-    chosen = groupings(dataset.train) if isinstance(model, ClickModel) else []
-    result["click_rates"] = click_rates(dataset.test, chosen)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)
@@ -104,15 +99,7 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
         result["update"] = update.model_dump()
     if settings.report:
         result["references"] = references(model, dataset, trainer.evaluator, groups)
-    drawn = evaluate_draws(
-        model, dataset, groups, trainer.evaluator, draws=settings.draws, seed=settings.seed
-    )
-    if drawn:
-        result["test_draws"] = as_result(drawn)
-    elif settings.draws:
-        parts.logger.warning(
-            f"draws={settings.draws} has no effect: no table of the model has posteriors"
-        )
+    result |= _over_draws(parts, groups)
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
     return Run.of(
@@ -122,6 +109,31 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
         words=tuple(parts.config.overrides),
         epochs=tuple(plain(fit.history)),
     )
+
+
+def _of_clicks(model: Model, dataset: Dataset) -> _Part:
+    """How a click model sums over other clicks, and click rates of groups of the test sessions; none of a ranker."""
+    if not isinstance(model, ClickModel):
+        return {}
+    return {
+        "marginals": model.marginal_method(dataset.test.ranks),
+        "click_rates": click_rates(dataset.test, groupings(dataset.train)),
+    }
+
+
+def _over_draws(parts: Parts, groups: Mapping[str, MetricGroup]) -> _Part:
+    """The metrics over draws from posteriors, as many as the configuration says."""
+    settings = parts.config.settings
+    evaluator = parts.trainer.evaluator
+    options = {"draws": settings.draws, "seed": settings.seed}
+    drawn = evaluate_draws(parts.model, parts.dataset, groups, evaluator, **options)
+    if drawn:
+        return {"test_draws": as_result(drawn)}
+    if settings.draws:
+        parts.logger.warning(
+            f"draws={settings.draws} has no effect: no table of the model has posteriors"
+        )
+    return {}
 
 
 def _save_names(dataset: Dataset, folder: Path) -> None:
