@@ -63,17 +63,15 @@ def export_drawn(
     examination, shared = (_table(folder / name) for name in (EXAMINATION_TABLE, SHARED_TABLE))
     figures = dict(_figures(examination, folder / DOCUMENTS_TABLE))
     drawn = display_path(write_figures(figures, folder)) if figures else None
+    rows = [] if shared is None else shared.to_dicts()
     if as_json:
-        content = {
-            "files": [str(file) for file in written],
-            "examination": None if examination is None else examination.to_dicts(),
-            "shared": [] if shared is None else shared.to_dicts(),
-            "figures": drawn,
-        }
+        of_examination = None if examination is None else examination.to_dicts()
+        content = {"files": list(map(str, written)), "examination": of_examination}
+        content |= {"shared": rows, "figures": drawn}
         print(json.dumps(content, indent=2))  # noqa: T201  # the output of the command
         return
-    if shared is not None:
-        _print_shared(shared.to_dicts())
+    if rows:
+        _print_shared(rows)
     if drawn:
         print(f"figures: {drawn}")  # noqa: T201  # the output of the command
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.derived import DerivedColumn, Rows
-from clickexp.data.encoding import FEATURES, Encoding, FeatureVectors, Recoded
+from clickexp.data.encoding import FEATURES, EncodedColumn, Encoding, FeatureVectors, Recoded
 from clickexp.data.history import history_columns
 from clickexp.data.ingest.columns import NORMALIZED
 from clickexp.data.ingest.layouts import Kind, Layout, guess, guessed_columns
@@ -40,8 +40,44 @@ OPTIONS = ("columns", "files", *ALIKE, "invalid")
 """All that they have."""
 _PIECE = 1 << 16
 """Sessions that are predicted at a time."""
-_OF_ROWS = ("session", "query", "document", "rank", "click")
-_OF_LISTS = ("query_doc_ids", "clicks", "query_id", "positions")
+
+
+class _Keys(NamedTuple):
+    """Keys of the columns of a format.
+
+    Attributes:
+        reader: Its reader.
+        columns: Those that a file is looked through for.
+        query: That of queries.
+        clicks: That of clicks.
+        unread: Those that candidates to rank do without.
+        others: Those that are not read of any file.
+    """
+
+    reader: LogFormat
+    columns: tuple[str, ...]
+    query: str
+    clicks: str
+    unread: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+_OF_ROWS = _Keys(
+    open_impressions,
+    ("session", "query", "document", "rank", "click"),
+    query="query",
+    clicks="click",
+    unread=("click", "rank"),
+    others=("seen", "label"),
+)
+_OF_LISTS = _Keys(
+    open_lists,
+    ("query_doc_ids", "clicks", "query_id", "positions"),
+    query="query_id",
+    clicks="clicks",
+    unread=("clicks", "positions"),
+    others=("seen", "labels"),
+)
 _CONTEXT = ("search_session", "time")
 _MAY_LACK = ("clicks", "click", "rank")
 _IDS = ("query_doc_ids", "document")
@@ -193,13 +229,13 @@ class Reading:
             UserError: The files are no such lists, or ids and positions are beyond those that the model knows.
         """
         check_source(source.path)
-        reader, options = self._options(source)
-        check_arguments(reader, options, "")
+        keys, options = self._options(source)
+        check_arguments(keys.reader, options, "")
         lacking = {*_MAY_LACK} | (set() if self.has_ids else {*_IDS})
         with Steps("reading") as progress:
             writing = {"source": source.path, "durable": False, "may_lack": lacking}
-            log = LogWriter(scratch / "log", "file", reader.format, progress, **writing)
-            notes = written(reader.read, source.path, log, **options).notes
+            log = LogWriter(scratch / "log", "file", keys.reader.format, progress, **writing)
+            notes = written(keys.reader.read, source.path, log, **options).notes
         opened = Log.open(scratch / "log")
         counts = [f"{name.replace('_', ' ')} {count:,}" for name, count in notes.items() if count]
         if counts:
@@ -215,29 +251,30 @@ class Reading:
                 name: sessions.columns[name] for name in sessions.columns if name != "query_ids"
             }
             sessions = replace(sessions, columns=columns)
-        has_clicks = _has_clicks(reader.format, options["columns"], source.kinds)
+        has_clicks = _has_clicks(keys, options["columns"], source.kinds)
         return ShownLists(sessions, named, names, self.has_ids, has_clicks)
 
-    def _options(self, source: Source) -> tuple[LogFormat, dict[str, Any]]:
-        """Returns the reader of files, and its options."""
+    def _options(self, source: Source) -> tuple[_Keys, dict[str, Any]]:
+        """Returns the keys of the format of files, and the options of its reader."""
         kinds = source.kinds
         layout = guess(kinds)
         has_lists = self._has_lists(source, kinds, layout)
-        columns = self._columns(source, kinds, layout, _OF_LISTS if has_lists else _OF_ROWS)
+        keys = _OF_LISTS if has_lists else _OF_ROWS
+        columns = self._columns(source, kinds, layout, keys)
         if not has_lists:
             self._find_pages(source, columns, kinds, layout)
         options = {name: value for name, value in source.options.items() if name in OPTIONS}
         options |= {"columns": columns | self._declared(source, kinds)}
         options |= {"normalize": self.dataset.notes.get(NORMALIZED)}
-        options |= self._numbering(has_lists, columns) | self._features()
-        return (open_lists if has_lists else open_impressions), options
+        options |= self._numbering(keys, columns) | self._features()
+        return keys, options
 
-    def _numbering(self, has_lists: bool, columns: Mapping[str, Any]) -> dict[str, Any]:
+    def _numbering(self, keys: _Keys, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Returns how a reader numbers documents: by the names that the run has, or not at all where it has none."""
-        if has_lists and self.has_ids and self.names is None:
+        if keys is _OF_LISTS and self.has_ids and self.names is None:
             largest = None if self.to_rank else self.dataset.query_doc_pairs
             return {"pair_key": None, "query_doc_pairs": largest}
-        by_query = columns.get("query_id" if has_lists else "query") is not None
+        by_query = columns.get(keys.query) is not None
         if self.has_ids and self.names is not None:
             by_query |= "query" in self.names.columns
         return {"pair_key": "query_document" if by_query else "document"}
@@ -253,8 +290,8 @@ class Reading:
     def _has_lists(self, source: Source, kinds: Mapping[str, Kind], layout: Layout | None) -> bool:
         """Returns whether a row is a page: options or names of columns say so, or what the model reads holds lists."""
         given = source.given.keys()
-        if given & {*_OF_ROWS, *_OF_LISTS}:
-            return not given & {*_OF_ROWS}
+        if given & {*_OF_ROWS.columns, *_OF_LISTS.columns}:
+            return not given & {*_OF_ROWS.columns}
         if layout is not None:
             return layout.format == "lists"
         described = [kinds[name] for name in self._described(source) if name in kinds]
@@ -267,26 +304,21 @@ class Reading:
         source: Source,
         kinds: Mapping[str, Kind],
         layout: Layout | None,
-        keys: Collection[str],
+        keys: _Keys,
     ) -> dict[str, Any]:
         """Returns the names of the columns that readers know, of a file as options, the run or guesses have them."""
-        format = "lists" if "query_doc_ids" in keys else "impressions"
-        guessed = guessed_columns(format, kinds)
-        if layout is not None and layout.format == format:
-            guessed = layout.columns
+        guessed = _guessed(keys.reader.format, kinds, layout)
         named = {key: name for key, name in source.named.items() if name in kinds}
         stated = guessed | named
-        columns = {key: stated[key] for key in keys if key in stated}
+        columns: dict[str, Any] = {key: stated[key] for key in keys.columns if key in stated}
         described = self._described(source)
         columns |= {key: name for key, name in source.given.items() if key not in described}
         if self.to_rank:
-            unread = ("clicks", "positions") if format == "lists" else ("click", "rank")
-            columns |= dict.fromkeys(unread)
+            columns |= dict.fromkeys(keys.unread)
         if FEATURES not in self.read:
             columns[FEATURES] = None
-        seen_and_labels = ("seen", "labels" if format == "lists" else "label")
-        context = self._context(source, kinds, has_clicks=_has_clicks(format, columns, kinds))
-        return columns | dict.fromkeys(seen_and_labels) | context
+        context = self._context(source, kinds, has_clicks=_has_clicks(keys, columns, kinds))
+        return columns | dict.fromkeys(keys.others) | context
 
     def _context(
         self, source: Source, kinds: Mapping[str, Kind], *, has_clicks: bool
@@ -355,10 +387,8 @@ class Reading:
             if name not in (*self.read, *encoded) and called not in kinds:
                 continue
             column = self.dataset.train.schema.get(name) or Column(name, np.float32)
-            dtype = CATEGORY if column.is_category else column.batch_type.name
-            if name in encoded:
-                dtype = "float32" if encoded[name].categories is None else CATEGORY
             if not column.shape:
+                dtype = _dtype(column, encoded.get(name))
                 options = {"dtype": dtype, "per": column.per, "fill": column.fill}
                 declared[name] = {**options, "name": called}
         return declared
@@ -455,10 +485,23 @@ class Reading:
         return names
 
 
-def _has_clicks(format: str, columns: Mapping[str, Any], kinds: Mapping[str, Kind]) -> bool:
+def _guessed(format: str, kinds: Mapping[str, Kind], layout: Layout | None) -> dict[str, str]:
+    """Returns the likely names of the columns of a format, those of the layout where it is of the format."""
+    if layout is not None and layout.format == format:
+        return layout.columns
+    return guessed_columns(format, kinds)
+
+
+def _dtype(column: Column, encoded: EncodedColumn | None) -> str:
+    """Returns the type that a column is declared with: as its encoding states, else as batches hold it."""
+    if encoded is not None:
+        return "float32" if encoded.categories is None else CATEGORY
+    return CATEGORY if column.is_category else column.batch_type.name
+
+
+def _has_clicks(keys: _Keys, columns: Mapping[str, Any], kinds: Mapping[str, Kind]) -> bool:
     """Returns whether a file has the column that a format reads clicks from."""
-    key = "clicks" if format == "lists" else "click"
-    return columns.get(key, key) in kinds
+    return columns.get(keys.clicks, keys.clicks) in kinds
 
 
 class _Numbers(DerivedColumn):
