@@ -47,6 +47,7 @@ from clickexp.utils.signatures import (
     parsed_options,
 )
 from clickexp.utils.sources import source_path
+from clickexp.utils.text import byte_size
 
 _WORKERS = ("workers", "launcher")
 """Options of the processes that prepare a log."""
@@ -241,8 +242,8 @@ def _verify(log: Path) -> None:
         raise DataError(f"{log}: {what}. {REMEDY}")
     with Steps(f"verifying {log.name}") as progress:
         files = verify_log(log, progress)
-    megabytes = sum(stored.size for stored in files) / 1e6
-    _show(f"{log}: {len(files)} files of {megabytes:,.1f} MB agree with their checksums")
+    size = byte_size(sum(stored.size for stored in files))
+    _show(f"{log}: {len(files)} files of {size} agree with their checksums")
 
 
 def formats() -> str:

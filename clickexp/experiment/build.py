@@ -64,7 +64,7 @@ class Parts:
         logger: Receives what the run reports.
         origin: What the data are, by content.
         weighting: The propensities that a ranker weighs clicks by, estimated before training.
-        judging: Those that metrics weigh the clicks of the test sessions by, by the name of the metric.
+        metric_weightings: Those by which metrics weigh the clicks of the test sessions, by metric.
         continued: What the model goes on from, where an earlier run gives its prior.
     """
 
@@ -77,12 +77,12 @@ class Parts:
     logger: Logger
     origin: Origin
     weighting: Weighting | None = None
-    judging: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
+    metric_weightings: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
     continued: "Continued | None" = None
 
     @cached_property
     def links(self) -> Identifiability:
-        """What the training sessions tell of positions, or of the cells of layouts, where the model learns them."""
+        """The positions, or cells of layouts, that the training sessions compare."""
         return identifiability(self.dataset.train, ENOUGH_SESSIONS, layouts_of(self.model))
 
 
@@ -130,7 +130,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         logger.warning(advice)
     check_lists(model, dataset, config.metrics)
     check_metrics(model, dataset, config.metrics)
-    metrics, judging = _with_propensities(config.metrics, dataset)
+    metrics, metric_weightings = _with_propensities(config.metrics, dataset)
     validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
     trainer = config.trainer.copy_with(
         groups=validated,
@@ -153,7 +153,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         logger,
         origin,
         weighting,
-        judging,
+        metric_weightings,
         continued,
     )
 

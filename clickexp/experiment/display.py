@@ -105,7 +105,7 @@ def _weights(parts: Parts) -> list[str]:
     of_training = parts.weighting.describe() if parts.weighting else []
     of_metrics = (
         f"{name}: {line}"
-        for name, weighting in parts.judging.items()
+        for name, weighting in parts.metric_weightings.items()
         for line in weighting.describe()
     )
     return [*of_training, *of_metrics]

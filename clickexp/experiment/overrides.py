@@ -68,13 +68,13 @@ class CommandLine:
             raise ConfigError(_advice(unknown[0]))
         _check_alone(options)
         _check_swept_once(options.overrides)
-        given = Counter(options.overrides)
+        counts = Counter(options.overrides)
         flags = []
         for word in reversed(
             words
         ):  # the value of an option comes before the overrides that look like it
-            if given[word]:
-                given[word] -= 1
+            if counts[word]:
+                counts[word] -= 1
             else:
                 flags.insert(0, word)
         self.overrides: list[str] = list(options.overrides)
@@ -302,8 +302,8 @@ def quoted(text: str) -> str:
 def values_of(override: Override) -> list[Any]:
     """The values of an override, one or those of a sweep over choices."""
     value = override.value()
-    each = value.list if isinstance(value, ChoiceSweep) else [value]
-    return [one.text if isinstance(one, QuotedString) else one for one in each]
+    values = value.list if isinstance(value, ChoiceSweep) else [value]
+    return [one.text if isinstance(one, QuotedString) else one for one in values]
 
 
 def _advice(word: str) -> str:

@@ -180,7 +180,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read of a file, as the model of a run needs it.
+    """Reads files as the model of a run needs them.
 
     Attributes:
         dataset: That of the run.
@@ -204,13 +204,15 @@ class Reading:
         """Whether the model looks documents up by their ids."""
         derived = self.dataset.train.derived
         by_ids = {
-            name for name, each in derived.items() if not isinstance(each, FeatureVectors | Recoded)
+            name
+            for name, column in derived.items()
+            if not isinstance(column, FeatureVectors | Recoded)
         }
         return "query_doc_ids" in self.read or not by_ids.isdisjoint(self.read)
 
     @cached_property
     def encoding(self) -> Encoding:
-        """What encodes the columns that the model reads."""
+        """The encoding of the columns that the model reads."""
         encoding = self.dataset.encoding or Encoding()
         return encoding if FEATURES in self.read else encoding.model_copy(update={"features": None})
 
@@ -289,9 +291,9 @@ class Reading:
 
     def _has_lists(self, source: Source, kinds: Mapping[str, Kind], layout: Layout | None) -> bool:
         """Returns whether a row is a page: options or names of columns say so, or what the model reads holds lists."""
-        given = source.given.keys()
-        if given & {*_OF_ROWS.columns, *_OF_LISTS.columns}:
-            return not given & {*_OF_ROWS.columns}
+        keys = source.given.keys()
+        if keys & {*_OF_ROWS.columns, *_OF_LISTS.columns}:
+            return not keys & {*_OF_ROWS.columns}
         if layout is not None:
             return layout.format == "lists"
         described = [kinds[name] for name in self._described(source) if name in kinds]
@@ -374,9 +376,11 @@ class Reading:
         """Returns what a file calls the columns that describe documents and lists, by their names in the log."""
         train, encoder = self.dataset.train, self.encoding.features
         of_encoder = [] if encoder is None else [column.name for column in encoder.columns]
-        own = train.columns.keys() - COLUMNS.keys()
+        columns = train.columns.keys() - COLUMNS.keys()
         names = source.named | source.given
-        return {name: names.get(name) or name for name in {*own, *of_encoder} if name != FEATURES}
+        return {
+            name: names.get(name) or name for name in {*columns, *of_encoder} if name != FEATURES
+        }
 
     def _declared(self, source: Source, kinds: Mapping[str, Kind]) -> dict[str, dict[str, Any]]:
         """Returns the declarations of these columns: of those that the model reads, and others that are there."""
@@ -398,9 +402,9 @@ class Reading:
         encoder, train = self.encoding.features, self.dataset.train
         if FEATURES in sessions.columns and FEATURES in self.read:
             width = train.feature_lengths[FEATURES] if encoder is None else encoder.width(FEATURES)
-            found = sessions.schema[FEATURES].numbers
-            if found != width:
-                what = f"{FEATURES} has vectors of {found} numbers, and the model reads {width}"
+            numbers = sessions.schema[FEATURES].numbers
+            if numbers != width:
+                what = f"{FEATURES} has vectors of {numbers} numbers, and the model reads {width}"
                 raise UserError(f"{source.path}: {what}. Give those that the run was fitted to.")
         if not self.to_rank and sessions.positions > self.dataset.positions:
             raise UserError(
@@ -427,12 +431,12 @@ class Reading:
     def _numbered(self, sessions: Sessions, names: pl.DataFrame | None, source: Source) -> Sessions:
         """Returns sessions with the ids of the run, and counts the documents that it does not know."""
         if names is not None and self.names is not None:
-            known = sessions.replacing(*_by_name(names, self.names))
+            numbered = sessions.replacing(*_by_name(names, self.names))
         else:
-            known = sessions.replacing(self._by_id(names, source))
-        unknown = known.documents_zero - (sessions.documents_zero if names is None else 0)
+            numbered = sessions.replacing(self._by_id(names, source))
+        unknown = numbered.documents_zero - (sessions.documents_zero if names is None else 0)
         if unknown:
-            what = f"{unknown:,} of the {known.documents:,} documents shown are not in the log of the run"
+            what = f"{unknown:,} of the {numbered.documents:,} documents shown are not in the log of the run"
             if self.names is None and any(p.documents_zero for p in self.dataset.parts.values()):
                 raise UserError(
                     f"{source.path}: {what}, and would have the score of its document 0. Leave them out, or train with "
@@ -440,8 +444,8 @@ class Reading:
                 )
             sys.stderr.write(f"{source.path}: {what}, and have query_doc_ids 0\n")
         if "session_ids" in sessions.columns:  # earlier clicks go by the ids of the run
-            known = known.replacing(*history_columns(SessionOrder(known)))
-        return known
+            numbered = numbered.replacing(*history_columns(SessionOrder(numbered)))
+        return numbered
 
     def _by_id(self, names: pl.DataFrame | None, source: Source) -> "_Numbers":
         """Returns the ids of a run whose log came with them: those of the file, or what it calls its documents."""
@@ -457,11 +461,11 @@ class Reading:
                     f"{source.path}: document holds {ids.max()}, above the largest id of the run, {largest}."
                 )
 
-        def known(rows: np.ndarray) -> np.ndarray:
-            own = rows if ids is None else ids[rows]
-            return np.where(own > largest, 0, own).astype(np.int32)
+        def number(rows: np.ndarray) -> np.ndarray:
+            numbers = rows if ids is None else ids[rows]
+            return np.where(numbers > largest, 0, numbers).astype(np.int32)
 
-        return _Numbers(COLUMNS["query_doc_ids"], known, largest)
+        return _Numbers(COLUMNS["query_doc_ids"], number, largest)
 
     def _alike(self, names: pl.DataFrame, source: Source) -> pl.DataFrame:
         """Returns names of documents and queries in the types that those of the run have.
@@ -472,10 +476,10 @@ class Reading:
         if self.names is None or not self.has_ids:
             return names
         for column in reversed(self.names.columns):
-            own, dtype = names[column], self.names[column].dtype
-            alike = own.cast(dtype, strict=False)
-            wrong = own.filter(alike.is_null()) if dtype.is_integer() else own
-            if dtype.is_integer() != own.dtype.is_integer() and len(wrong):
+            values, dtype = names[column], self.names[column].dtype
+            alike = values.cast(dtype, strict=False)
+            wrong = values.filter(alike.is_null()) if dtype.is_integer() else values
+            if dtype.is_integer() != values.dtype.is_integer() and len(wrong):
                 kind = "numbers" if dtype.is_integer() else "text"
                 raise UserError(
                     f"{source.path}: {_ID_COLUMNS[column]} holds {wrong[0]!r}, and the log of the run has {kind} "
@@ -527,21 +531,21 @@ class _Numbers(DerivedColumn):
         return 0, self._largest
 
 
-def _by_name(names: pl.DataFrame, known: pl.DataFrame) -> list[_Numbers]:
+def _by_name(names: pl.DataFrame, of_run: pl.DataFrame) -> list[_Numbers]:
     """Returns the ids, and the numbers of documents and queries, that a run has for names."""
-    keys = {COLUMNS["query_doc_ids"]: known.columns, DOCUMENTS: ["document"], QUERIES: ["query"]}
+    keys = {COLUMNS["query_doc_ids"]: of_run.columns, DOCUMENTS: ["document"], QUERIES: ["query"]}
     return [
-        _looked_up(column, names.select(key), known.select(key))
+        _looked_up(column, names.select(key), of_run.select(key))
         for column, key in keys.items()
-        if {*key} <= {*known.columns}
+        if {*key} <= {*of_run.columns}
     ]
 
 
-def _looked_up(column: Column, names: pl.DataFrame, known: pl.DataFrame) -> _Numbers:
+def _looked_up(column: Column, names: pl.DataFrame, of_run: pl.DataFrame) -> _Numbers:
     """Returns the numbers that names have among those known, in the order in which these appear; 0 for others."""
-    numbered = known.unique(maintain_order=True).with_row_index("number", offset=1)
-    found = names.join(numbered, on=names.columns, how="left", maintain_order="left")["number"]
-    table = np.append(0, found.fill_null(0).to_numpy()).astype(np.int32)
+    numbered = of_run.unique(maintain_order=True).with_row_index("number", offset=1)
+    numbers = names.join(numbered, on=names.columns, how="left", maintain_order="left")["number"]
+    table = np.append(0, numbers.fill_null(0).to_numpy()).astype(np.int32)
     return _Numbers(column, table.__getitem__, len(numbered))
 
 

@@ -1,4 +1,4 @@
-"""What the configuration in the folder of a run may call: such a folder may come from anyone."""
+"""Names that the configuration in the folder of a run may call: such a folder may come from anyone."""
 
 import functools
 import inspect

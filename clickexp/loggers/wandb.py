@@ -330,10 +330,8 @@ def _tags(info: RunInfo) -> list[str]:
     """Tags of the run: model, dataset, experiment, and those that the user gave."""
     names = [(info.config.get(part) or {}).get("name") for part in ("model", "dataset")]
     experiment = (info.config.get("overrides") or {}).get("experiment")
-    found = dict.fromkeys(
-        str(tag)[:_LONGEST_TAG] for tag in (*names, experiment, *info.tags) if tag
-    )
-    return list(found)
+    tags = dict.fromkeys(str(tag)[:_LONGEST_TAG] for tag in (*names, experiment, *info.tags) if tag)
+    return list(tags)
 
 
 def _readable(node: Any) -> Any:

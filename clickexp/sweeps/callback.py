@@ -52,8 +52,8 @@ class SweepCallback(Callback):
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Claims the folder of a run; see Hydra's Callback."""
         with current(config), _refusing(config, RUN_DIR):
-            wanted, given = Path(config.hydra.run.dir), config.hydra.overrides.hydra
-            named = any(override.lstrip("+").startswith(f"{RUN_DIR}=") for override in given)
+            wanted, words = Path(config.hydra.run.dir), config.hydra.overrides.hydra
+            named = any(override.lstrip("+").startswith(f"{RUN_DIR}=") for override in words)
             claim = claim_named(wanted, lambda: _resolved(config)) if named else claim_new(wanted)
         SweepCallback.claim = claim
         with read_write(config.hydra):

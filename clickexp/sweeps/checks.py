@@ -15,7 +15,7 @@ from clickexp.experiment.overrides import parsed
 from clickexp.experiment.values import current, without_hydra
 from clickexp.runs.settings import Settings
 from clickexp.runs.store import finished
-from clickexp.sweeps.job import compose_job, new_record, searched, why_again
+from clickexp.sweeps.job import compose_job, new_record, searched, reason_to_rerun
 from clickexp.sweeps.launcher import runs_elsewhere
 from clickexp.utils.sources import is_there
 
@@ -58,7 +58,7 @@ def _check_data(compose: _Compose, count: int) -> None:
                 return
             record = new_record(without_hydra(composed), hydra)
             folder = finished(*searched(composed, hydra)).get(record.config_hash)
-            if folder is not None and not why_again(record, folder, composed):
+            if folder is not None and not reason_to_rerun(record, folder, composed):
                 return
     if path is not None:
         raise ConfigError(

@@ -27,7 +27,7 @@ from clickexp.runs.store import DONE, KEPT, PRUNED, Record, finished
 from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
 from clickexp.sweeps.callback import all_overrides
-from clickexp.sweeps.job import compose_job, new_record, searched, why_again
+from clickexp.sweeps.job import compose_job, new_record, searched, reason_to_rerun
 from clickexp.sweeps.view import View, describe_overdue, see_log
 from clickexp.utils import hosts
 from clickexp.utils.signatures import accepted, check_arguments, located
@@ -142,7 +142,7 @@ class Queue:
             ):  # another sweep may have it by now
                 self._results = finished(*searched(self._config, HydraConfig.get()))
             earlier = self._results.get(digest)
-            if earlier is not None and (again := why_again(job.record, earlier, composed)):
+            if earlier is not None and (again := reason_to_rerun(job.record, earlier, composed)):
                 self._view.line(again)
                 del self._results[digest]  # the job that runs in its place has another folder
             if digest in self._results:

@@ -94,7 +94,7 @@ class _Pattern(NamedTuple):
 
 
 def _likely_name(columns: Collection[str], names: Iterable[str]) -> str | None:
-    """Returns the column that has the likeliest of some names, whole or as the last part of its own."""
+    """Returns the column that has the likeliest of some names, as its name or the last part of it."""
     called = {_squeezed(name.rpartition(".")[2]): name for name in sorted(columns)}
     called |= {_squeezed(name): name for name in columns}
     return next((called[name] for name in names if name in called), None)
@@ -201,7 +201,7 @@ def likeliest(columns: Mapping[str, Kind]) -> dict[str, str]:
 
 def needed(format: str) -> str:
     """Returns the keys of a format, for a message."""
-    pattern = next(each for each in _PATTERNS if each.format == format)
+    pattern = next(other for other in _PATTERNS if other.format == format)
     keys = [key for key in pattern.names if key != "search_session"]
     return ", ".join(f"{key} (optional)" if key in pattern.optional else key for key in keys)
 

@@ -257,8 +257,8 @@ def layout_doubts(
     return messages
 
 
-def _doubt(grouping: Grouping, found: Difference, known: Collection[str]) -> str:
-    columns = [*known, grouping.name]
+def _doubt(grouping: Grouping, difference: Difference, others: Collection[str]) -> str:
+    columns = [*others, grouping.name]
     remedy = f"give each its own: examination_by=[{','.join(columns)}]"
     if grouping.name == LENGTH:
         remedy = (
@@ -266,9 +266,10 @@ def _doubt(grouping: Grouping, found: Difference, known: Collection[str]) -> str
             "examination_by=[NAME], declared as dataset.columns.NAME"
         )
     return (
-        f"click rates of the same documents at the same rank differ by {grouping.name}: {found.relative:.0%} (root "
-        f"mean square) beyond a factor for each of {', '.join(grouping.values)}; chi-square {found.chi_square:,.0f} on "
-        f"{found.degrees} degrees of freedom. One examination by rank does not fit them: {remedy}"
+        f"click rates of the same documents at the same rank differ by {grouping.name}: "
+        f"{difference.relative:.0%} (root mean square) beyond a factor for each of {', '.join(grouping.values)}; "
+        f"chi-square {difference.chi_square:,.0f} on {difference.degrees} degrees of freedom. "
+        f"One examination by rank does not fit them: {remedy}"
     )
 
 

@@ -114,7 +114,7 @@ def _chain(chain: Sequence[Run], name: str, console: Console) -> dict[str, str]:
 
 
 def _folder_beside(first: Path) -> Path:
-    """Returns where a comparison is written, within a run in a folder of its own."""
+    """Returns where a comparison is written, within a run in a separate folder."""
     return first / _FOLDER if next(run_folders(first), None) == first else first
 
 

@@ -45,13 +45,11 @@ def per_rank(
     ]
     draw = _banded
     if metric == "examination":
-        draw, spreads = barred, _of_models_with_examination(spreads)
+        draw, spreads = _barred, _of_models_with_examination(spreads)
         axes.set_ylim(0, 1.03)
     for place, (group, spread) in enumerate(zip(groups, spreads, strict=True)):
         if spread:
-            ranks = np.arange(1, len(spread.mean) + 1)
-            curve = spread.mean, spread.low, spread.high
-            draw(ranks, *curve, place, axes, figure_text(group.name))
+            draw(spread, place, axes, figure_text(group.name))
     ylabel = _lines(figure_text(axis(metric)))
     if baseline:
         ylabel = f"Difference in\n{uncapitalised(ylabel)}"
@@ -67,18 +65,17 @@ def _of_models_with_examination(spreads: Sequence[Spread | None]) -> Sequence[Sp
     return below_1 if any(below_1) else spreads
 
 
-def _banded(
-    x: Any,
-    values: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    place: int,
-    axes: Axes,
-    label: str,
-) -> None:
-    """Draws a curve with marks and a band; see `barred`."""
-    axes.plot(x, values, label=label, marker=MARKERS[place], markersize=3, **look(place))
-    axes.fill_between(x, low, high, color=COLORS[place], alpha=0.15, linewidth=0)
+def _banded(spread: Spread, place: int, axes: Axes, label: str) -> None:
+    """Draws a curve over ranks, with marks and a band."""
+    ranks, mark = np.arange(1, len(spread.mean) + 1), MARKERS[place]
+    axes.plot(ranks, spread.mean, label=label, marker=mark, markersize=3, **look(place))
+    axes.fill_between(ranks, spread.low, spread.high, color=COLORS[place], alpha=0.15, linewidth=0)
+
+
+def _barred(spread: Spread, place: int, axes: Axes, label: str) -> None:
+    """Draws a curve over ranks with bars."""
+    ranks = np.arange(1, len(spread.mean) + 1)
+    barred(ranks, spread.mean, spread.low, spread.high, place, axes, label)
 
 
 def barred(

@@ -71,7 +71,7 @@ class RayPool(RemotePool):
         return [self._started(call) for call in calls]
 
     def _started(self, call: Call) -> _Tasks:
-        """Starts a task, or one on each host of a job, which are told where the first of them is."""
+        """Starts a task, or one on each host of a job, which receive the address of the first."""
         if self._hosts == 1:
             return _Tasks([self.task.remote(call)])
         bundle = {name: amount for name, amount in self._needs.items() if amount}
