@@ -15,7 +15,7 @@ from clickexp.experiment.overrides import parsed
 from clickexp.experiment.values import current, without_hydra
 from clickexp.runs.settings import Settings
 from clickexp.runs.store import finished
-from clickexp.sweeps.job import compose_job, new_record, searched, reason_to_rerun
+from clickexp.sweeps.job import compose_job, new_record, reason_to_rerun, searched
 from clickexp.sweeps.launcher import runs_elsewhere
 from clickexp.utils.sources import is_there
 

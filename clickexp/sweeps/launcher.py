@@ -27,7 +27,7 @@ from clickexp.runs.store import DONE, KEPT, PRUNED, Record, finished
 from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
 from clickexp.sweeps.callback import all_overrides
-from clickexp.sweeps.job import compose_job, new_record, searched, reason_to_rerun
+from clickexp.sweeps.job import compose_job, new_record, reason_to_rerun, searched
 from clickexp.sweeps.view import View, describe_overdue, see_log
 from clickexp.utils import hosts
 from clickexp.utils.signatures import accepted, check_arguments, located
