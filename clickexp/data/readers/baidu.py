@@ -116,7 +116,9 @@ def open_baidu_ultr_uva(
 
     for part, lowest in zip(tables, (positions, None), strict=False):
         schema = dict.fromkeys(("query_doc_ids", "clicks", *_PACKED[part]))
-        ranks = lowest or longest_list(tables[part], _PACKED[part][-1], schema, _REMEDIES[part])
+        ranks = lowest
+        if ranks is None:
+            ranks = longest_list(tables[part], _PACKED[part][-1], schema, _REMEDIES[part])
         with log.part(part, ranks, ["lengths", *schema]) as pack:
             for batch in batches_of(tables[part], progress, faults=faults):
                 lists = _sound(batch, fields, lowest, log).down_to(lowest, log)
