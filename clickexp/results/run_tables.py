@@ -1,6 +1,6 @@
 """The result of a run as tables, which the terminal and the page of the run draw."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from clickexp.results import metric_names
@@ -57,24 +57,38 @@ def result_tables(result: Run, naming: Naming = str, validation: bool = False) -
         validation: Whether metrics of the validation have a column, and those of which there is nothing but the value
             a table.
     """
-    tables = []
-    for kind, metrics in result.kinds().items():
-        title = _title(kind, result)
-        cutoffs = [name for name in metrics if _AT in name]
-        single = [name for name in metrics if _AT not in name and not _counts_none(result, name)]
-        if cutoffs:
-            tables.append(_cutoffs(title, cutoffs, result, naming))
-            title = f"{kind} without cutoff"
-        alone = [name for name in single if validation and not _has_others(name, result)]
-        beside = [name for name in single if name not in alone]
-        if beside:
-            tables.append(_metrics(title, beside, result, naming, validation))
-            title = f"{kind} alone"
-        if alone:
-            tables.append(_metrics(title, alone, result, naming, validation))
+    tables = [
+        table
+        for kind, metrics in result.kinds().items()
+        for table in _of_kind(kind, metrics, result, naming, validation)
+    ]
     if result.test_draws:
         tables.append(_draws(result, naming))
     return tables
+
+
+def _of_kind(
+    kind: str, metrics: Sequence[str], result: Run, naming: Naming, validation: bool
+) -> Iterator[Table]:
+    """Yields the tables of a kind: by cutoff, of other metrics, and of those that are a value alone."""
+    title = _title(kind, result)
+    cutoffs, others = _parted(metrics, lambda name: _AT in name)
+    single = [name for name in others if not _counts_none(result, name)]
+    beside, alone = _parted(single, lambda name: not validation or _has_others(name, result))
+    if cutoffs:
+        yield _cutoffs(title, cutoffs, result, naming)
+        title = f"{kind} without cutoff"
+    if beside:
+        yield _metrics(title, beside, result, naming, validation)
+        title = f"{kind} alone"
+    if alone:
+        yield _metrics(title, alone, result, naming, validation)
+
+
+def _parted(names: Sequence[str], test: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    """Names that pass a test, and the others."""
+    passed = list(filter(test, names))
+    return passed, [name for name in names if name not in passed]
 
 
 def _counts_none(result: Run, metric: str) -> bool:
