@@ -9,7 +9,8 @@ from scipy.linalg import null_space
 from scipy.stats import chi2
 
 from clickexp.models import Model
-from clickexp.parameters.layouts import with_shared_cells
+from clickexp.parameters.context import in_new_session
+from clickexp.parameters.layouts import LayoutParameter, with_shared_cells
 from clickexp.posteriors.intervals import Curve, components, curves, positions_of, towers
 from clickexp.posteriors.shared import Estimate, SharedPosterior
 from clickexp.posteriors.unlinked import open_directions
@@ -61,6 +62,16 @@ def of_layouts(model: Model, posterior: SharedPosterior, kept: float) -> list[Of
         OfLayouts(curve, _values(curve, model), wide.covariance_of(model, curve.function))
         for curve in curves(model, posterior)
         if _has_layouts(curve)
+    ]
+
+
+def untested(model: Model) -> list[str]:
+    """Returns roles that no test compares: those that differ between layouts, of models that read the last click."""
+    return [
+        prefix + role
+        for prefix, part in components(model).items()
+        for role, tower in vars(part).items()
+        if isinstance(in_new_session(tower)[1], LayoutParameter) and part.indices()
     ]
 
 
