@@ -27,6 +27,8 @@ _OPEN = 10.0
 _UNSURE = 0.3
 """Deviation of this log's estimate of a number, from which on it is not compared: so few clicks make none that is
 normal."""
+_UNSURE_LOGIT = 1.0
+"""The same of its logit: near 1, a factor of click rates seems sure whatever the log says."""
 _LEAST_KEPT = 1e-6
 """Share of the information, below which nothing is kept."""
 _FAR = 3.0
@@ -107,11 +109,14 @@ def _of_roles(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Chan
     phi, slopes = phi_of(values_of(model, both), prior.is_factor[before])
     # a line through the model: ratios stay ratios where the scale is open, and the step long
     away = phi + slopes * estimate.step[at] - prior.center[before]
-    own_covariance = estimate.posterior.covariance[np.ix_(at, at)] * np.outer(slopes, slopes)
+    of_logits = estimate.posterior.covariance[np.ix_(at, at)]
+    own_covariance = of_logits * np.outer(slopes, slopes)
     covariance = own_covariance + prior.covariance()[np.ix_(before, before)]
     found = []
     for role, (of_role, positions) in _by_role(model, both).items():
-        sure = _deviations(own_covariance[np.ix_(of_role, of_role)]) < _UNSURE
+        among_role = np.ix_(of_role, of_role)
+        sure = _deviations(own_covariance[among_role]) < _UNSURE
+        sure &= _deviations(of_logits[among_role]) < _UNSURE_LOGIT
         chosen = of_role[sure]
         among = _INFLATED * covariance[np.ix_(chosen, chosen)]
         is_ratio = bool(prior.is_factor[before][of_role].all())
