@@ -13,7 +13,7 @@ from clickexp.parameters.context import in_new_session
 from clickexp.parameters.layouts import LayoutParameter, with_shared_cells
 from clickexp.posteriors.intervals import Curve, components, curves, positions_of, towers
 from clickexp.posteriors.shared import Estimate, SharedPosterior
-from clickexp.posteriors.unlinked import open_directions
+from clickexp.posteriors.unlinked import factors, open_directions
 from clickexp.runs.run import Change
 from clickexp.training.earlier import OPEN_DEVIATION, SharedPrior
 from clickexp.updates.shared import phi_of, values_of
@@ -29,6 +29,8 @@ _UNSURE = 0.3
 normal."""
 _UNSURE_LOGIT = 1.0
 """The same of its logit: near 1, a factor of click rates seems sure whatever the log says."""
+_FARTHEST = 3.0
+"""A step to this log's estimate, in logits or logarithms of factors, from which on the log tells too little for one."""
 _LEAST_KEPT = 1e-6
 """Share of the information, below which nothing is kept."""
 _FAR = 3.0
@@ -108,7 +110,8 @@ def _of_roles(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Chan
     at, before = _places(both, own), _places(both, prior.names)
     phi, slopes = phi_of(values_of(model, both), prior.is_factor[before])
     # a line through the model: ratios stay ratios where the scale is open, and the step long
-    away = phi + slopes * estimate.step[at] - prior.center[before]
+    step = slopes * estimate.step[at]
+    away = phi + step - prior.center[before]
     of_logits = estimate.posterior.covariance[np.ix_(at, at)]
     own_covariance = of_logits * np.outer(slopes, slopes)
     covariance = own_covariance + prior.covariance()[np.ix_(before, before)]
@@ -117,6 +120,7 @@ def _of_roles(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Chan
         among_role = np.ix_(of_role, of_role)
         sure = _deviations(own_covariance[among_role]) < _UNSURE
         sure &= _deviations(of_logits[among_role]) < _UNSURE_LOGIT
+        sure &= np.abs(step[of_role]) < _FARTHEST
         chosen = of_role[sure]
         among = _INFLATED * covariance[np.ix_(chosen, chosen)]
         is_ratio = bool(prior.is_factor[before][of_role].all())
@@ -203,15 +207,18 @@ def _deviations(covariance: np.ndarray) -> np.ndarray:
 
 def _at_this_scale(model: Model, estimate: Estimate) -> Estimate:
     """An estimate given the scale of examination, which one log tells too badly for a step along it."""
-    posterior = estimate.posterior
-    shifts = open_directions(model, posterior.names, scale=True)
+    names, covariance = estimate.posterior.names, estimate.posterior.covariance
+    shifts = open_directions(model, names, scale=True)
     if not len(shifts):
         return estimate
-    ratios = null_space(shifts)
-    information = np.linalg.pinv(posterior.covariance, hermitian=True)
+    # in logarithms of factors: the logit of a factor near 1 would have nearly all of the scale
+    _, slopes = phi_of(values_of(model, names), np.isin(names, factors(model, names)))
+    of_phi = np.outer(slopes, slopes)
+    ratios = null_space(shifts * slopes)
+    information = np.linalg.pinv(covariance * of_phi, hermitian=True)
     covariance = ratios @ np.linalg.pinv(ratios.T @ information @ ratios, hermitian=True) @ ratios.T
-    step = covariance @ information @ estimate.step
-    return Estimate(SharedPosterior(posterior.names, covariance), step, estimate.share)
+    step = covariance @ information @ (slopes * estimate.step) / slopes
+    return Estimate(SharedPosterior(names, covariance / of_phi), step, estimate.share)
 
 
 def _places(names: Sequence[str], among: Sequence[str]) -> np.ndarray:
