@@ -29,8 +29,6 @@ _UNSURE = 0.3
 normal."""
 _UNSURE_LOGIT = 1.0
 """The same of its logit: near 1, a factor of click rates seems sure whatever the log says."""
-_FARTHEST = 3.0
-"""A step to this log's estimate, in logits or logarithms of factors, from which on the log tells too little for one."""
 _LEAST_KEPT = 1e-6
 """Share of the information, below which nothing is kept."""
 _FAR = 3.0
@@ -110,17 +108,14 @@ def _of_roles(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Chan
     at, before = _places(both, own), _places(both, prior.names)
     phi, slopes = phi_of(values_of(model, both), prior.is_factor[before])
     # a line through the model: ratios stay ratios where the scale is open, and the step long
-    step = slopes * estimate.step[at]
-    away = phi + step - prior.center[before]
-    of_logits = estimate.posterior.covariance[np.ix_(at, at)]
-    own_covariance = of_logits * np.outer(slopes, slopes)
+    away = phi + slopes * estimate.step[at] - prior.center[before]
+    own_covariance = estimate.posterior.covariance[np.ix_(at, at)] * np.outer(slopes, slopes)
+    deviations = np.sqrt(np.diag(own_covariance))
+    is_sure = (deviations < _UNSURE) & (deviations < _UNSURE_LOGIT * slopes)
     covariance = own_covariance + prior.covariance()[np.ix_(before, before)]
     found = []
     for role, (of_role, positions) in _by_role(model, both).items():
-        among_role = np.ix_(of_role, of_role)
-        sure = _deviations(own_covariance[among_role]) < _UNSURE
-        sure &= _deviations(of_logits[among_role]) < _UNSURE_LOGIT
-        sure &= np.abs(step[of_role]) < _FARTHEST
+        sure = is_sure[of_role]
         chosen = of_role[sure]
         among = _INFLATED * covariance[np.ix_(chosen, chosen)]
         is_ratio = bool(prior.is_factor[before][of_role].all())
