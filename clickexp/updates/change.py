@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import null_space
 from scipy.stats import chi2
 
 from clickexp.models import Model
@@ -13,7 +12,7 @@ from clickexp.parameters.context import in_new_session
 from clickexp.parameters.layouts import LayoutParameter, with_shared_cells
 from clickexp.posteriors.intervals import Curve, components, curves, positions_of, towers
 from clickexp.posteriors.shared import Estimate, SharedPosterior
-from clickexp.posteriors.unlinked import factors, open_directions
+from clickexp.posteriors.unlinked import open_directions
 from clickexp.runs.run import Change
 from clickexp.training.earlier import OPEN_DEVIATION, SharedPrior
 from clickexp.updates.shared import phi_of, values_of
@@ -110,7 +109,7 @@ def _of_roles(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Chan
     # a line through the model: ratios stay ratios where the scale is open, and the step long
     away = phi + slopes * estimate.step[at] - prior.center[before]
     own_covariance = estimate.posterior.covariance[np.ix_(at, at)] * np.outer(slopes, slopes)
-    deviations = np.sqrt(np.diag(own_covariance))
+    deviations = np.sqrt(np.maximum(np.diag(own_covariance), 0.0))
     is_sure = (deviations < _UNSURE) & (deviations < _UNSURE_LOGIT * slopes)
     covariance = own_covariance + prior.covariance()[np.ix_(before, before)]
     found = []
@@ -202,18 +201,15 @@ def _deviations(covariance: np.ndarray) -> np.ndarray:
 
 def _at_this_scale(model: Model, estimate: Estimate) -> Estimate:
     """An estimate given the scale of examination, which one log tells too badly for a step along it."""
-    names, covariance = estimate.posterior.names, estimate.posterior.covariance
-    shifts = open_directions(model, names, scale=True)
+    posterior = estimate.posterior
+    shifts = open_directions(model, posterior.names, scale=True)
     if not len(shifts):
         return estimate
-    # in logarithms of factors: the logit of a factor near 1 would have nearly all of the scale
-    _, slopes = phi_of(values_of(model, names), np.isin(names, factors(model, names)))
-    of_phi = np.outer(slopes, slopes)
-    ratios = null_space(shifts * slopes)
-    information = np.linalg.pinv(covariance * of_phi, hermitian=True)
-    covariance = ratios @ np.linalg.pinv(ratios.T @ information @ ratios, hermitian=True) @ ratios.T
-    step = covariance @ information @ (slopes * estimate.step) / slopes
-    return Estimate(SharedPosterior(names, covariance / of_phi), step, estimate.share)
+    information = np.linalg.pinv(posterior.covariance, hermitian=True)
+    of_scale = shifts.T @ np.linalg.pinv(shifts @ information @ shifts.T, hermitian=True) @ shifts
+    step = estimate.step - of_scale @ information @ estimate.step
+    covariance = posterior.covariance - of_scale
+    return Estimate(SharedPosterior(posterior.names, covariance), step, estimate.share)
 
 
 def _places(names: Sequence[str], among: Sequence[str]) -> np.ndarray:
