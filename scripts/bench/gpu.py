@@ -150,7 +150,7 @@ class Case:
         )
         for batch in superbatches(log, 4096, STEPS):
             found = count(found, state, batch.arrays, np.int32(batch.steps))
-        tables = jax.jit(learned_priors.shares, donate_argnums=0)(state.tables, found)
+        tables = jax.jit(learned_priors.shares, donate_argnums=0)(state.tables, found, {})
         per_pass = jnp.float32(max(log.count // 4096, 1))
         self.state = dataclasses.replace(state, tables=tables, steps_per_pass=per_pass)
         self.rows = rows
