@@ -17,6 +17,8 @@ from clickexp.data import Dataset
 from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluate import evaluate
+from clickexp.evaluation.evaluation import Evaluation
+from clickexp.evaluation.groups import MetricGroup
 from clickexp.evaluation.references import references
 from clickexp.experiment.backward import of_last_log
 from clickexp.experiment.build import Parts
@@ -46,12 +48,28 @@ _Part = dict[str, Any]
 """Keys and values of a `Run`."""
 
 
-def evaluate_run(parts: Parts, fit: FitReport) -> Run:
+def evaluate_test_set(parts: Parts) -> Evaluation:
+    """Evaluates the trained model on the test sessions, with all processes that there are."""
+    return evaluate(
+        parts.model,
+        parts.dataset,
+        _groups(parts),
+        parts.trainer.evaluator,
+        keep_values=parts.config.settings.keep_values,
+    )
+
+
+def _groups(parts: Parts) -> dict[str, MetricGroup]:
+    return {**parts.metrics, "click": parts.trainer.metric_groups["click"]}
+
+
+def evaluate_run(parts: Parts, fit: FitReport, evaluation: Evaluation) -> Run:
     """Evaluates the trained model, and saves it where the configuration says so; the document is not written yet.
 
     Args:
         parts: From `build`.
         fit: Report of the training.
+        evaluation: From `evaluate_test_set`.
 
     Returns:
         The run.
@@ -61,10 +79,6 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
         parts.dataset,
         parts.trainer,
         parts.config.settings,
-    )
-    groups = {**parts.metrics, "click": trainer.metric_groups["click"]}
-    evaluation = evaluate(
-        model, dataset, groups, trainer.evaluator, keep_values=settings.keep_values
     )
     for line in evaluation.describe_judgments():
         parts.logger.message(line)
@@ -103,9 +117,9 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
         update = parts.continued.update(model, dataset, parts.origin, backward)
         result["update"] = update.model_dump()
     if settings.report:
-        result["references"] = references(model, dataset, trainer.evaluator, groups)
+        result["references"] = references(model, dataset, trainer.evaluator, _groups(parts))
     drawn = evaluate_draws(
-        model, dataset, groups, trainer.evaluator, draws=settings.draws, seed=settings.seed
+        model, dataset, _groups(parts), trainer.evaluator, draws=settings.draws, seed=settings.seed
     )
     if drawn:
         result["test_draws"] = as_result(drawn)
@@ -206,7 +220,8 @@ def _posterior_of_shared(parts: Parts) -> SharedPosterior | None:
     continued = parts.continued
     prior = None if continued is None else continued.logs.shared
     if continued is None or continued.run.settings.warm:
-        posterior = shared_posterior(parts.model, parts.dataset.train, report)
+        train, devices = parts.dataset.train, parts.trainer.devices
+        posterior = shared_posterior(parts.model, train, report, devices)
     else:
         posterior = continued.own
     if posterior is not None and parts.model.separates_examination:

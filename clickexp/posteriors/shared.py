@@ -118,6 +118,7 @@ def shared_posterior(
     model: Model,
     data: Data,
     report: Report = no_report,
+    devices: int | str = 1,
 ) -> SharedPosterior | None:
     """Returns how sure the shared parameters of a fitted model are.
 
@@ -138,11 +139,12 @@ def shared_posterior(
         model: The model, as training has left it.
         data: Its training sessions, or batches that can be iterated twice.
         report: Receives how many sessions of a pass are done, and how many there are, 0 if that is not known.
+        devices: How many share the passes, or `all`.
 
     Returns:
         The posterior; None for a model that is no `ClickModel`, or has more than 400 shared numbers or none.
     """
-    informed = _informed(model, data, report)
+    informed = _informed(model, data, report, devices)
     return None if informed is None else _trained(informed, {})
 
 
@@ -173,18 +175,21 @@ class Estimate(NamedTuple):
     trained: SharedPosterior | None = None
 
 
-def shared_estimate(model: Model, data: Data, pull: Mapping[str, float]) -> Estimate | None:
+def shared_estimate(
+    model: Model, data: Data, pull: Mapping[str, float], devices: int | str = 1
+) -> Estimate | None:
     """Returns what a log says of shared parameters, one Newton step from those of a model.
 
     Args:
         model: A model near the optimum for the log, and whatever else training has known.
         data: The sessions of the log.
         pull: By name, the gradient of the negative logarithm of a prior that training had and the log knows nothing of.
+        devices: How many share the passes, or `all`.
 
     Returns:
         The estimate; None where there are no such parameters.
     """
-    informed = _informed(model, data, no_report)
+    informed = _informed(model, data, no_report, devices)
     if informed is None:
         return None
     names, found, share = informed
@@ -210,7 +215,7 @@ class _Informed(NamedTuple):
     share: float
 
 
-def _informed(model: Model, data: Data, report: Report) -> _Informed | None:
+def _informed(model: Model, data: Data, report: Report, devices: int | str) -> _Informed | None:
     model = with_shared_cells(model)
     params = nnx.state(model, nnx.Param)
     names = shared_names(params)
@@ -222,7 +227,7 @@ def _informed(model: Model, data: Data, report: Report) -> _Informed | None:
         first = max(WORK // len(names), 1)
         data, share = data.slice(0, first), first / data.count
     total = data.count if isinstance(data, Sessions) else 0
-    found = information(model, data, lambda done: report(min(done, total), total))
+    found = information(model, data, lambda done: report(min(done, total), total), devices)
     used = found.used[found.used < len(names)]
     found = _with_priors(found, params, used, share)
     return _Informed(tuple(names[place] for place in used), found, share)

@@ -287,7 +287,7 @@ class Continued:
             return self
         return replace(self, before=trainer.evaluate(model, dataset.test).compute())
 
-    def settled(self, model: Model, train: Sessions) -> "Continued":
+    def settled(self, model: Model, train: Sessions, devices: int | str = 1) -> "Continued":
         """Takes off what training has left of noise, or finds that the log contradicts the earlier ones.
 
         Training draws from posteriors, and leaves rows and shared parameters a little off their optimum. Over a chain
@@ -296,6 +296,7 @@ class Continued:
         Args:
             model: The fitted model.
             train: Its training sessions.
+            devices: How many share the passes over these, or `all`.
 
         Returns:
             The same, with what the log says; with changes found, and without a prior that is to be released.
@@ -307,7 +308,7 @@ class Continued:
         if self.run.settings.warm:
             return self
         pull = {} if shared is None else pull_on(model, shared)
-        estimate = shared_estimate(model, train, pull)
+        estimate = shared_estimate(model, train, pull, devices)
         found = [] if estimate is None else changes(model, estimate, shared, self.layouts)
         if found and self.run.settings.on_change == "error":
             raise ConfigError(
@@ -324,7 +325,8 @@ class Continued:
             if estimate.share == 1:  # else of the first sessions alone
                 own = estimate.posterior
                 settled(model, estimate, shared)
-            nnx.update(model, nnx.state(newton_refined(model, row_tables(model), train), Table))
+            refined = newton_refined(model, row_tables(model), train, devices=devices)
+            nnx.update(model, nnx.state(refined, Table))
         return replace(self, changes=[*self.changes, *found], own=own)
 
     def update(

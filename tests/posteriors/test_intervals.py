@@ -291,7 +291,7 @@ def inform(monkeypatch, matrix, first, complete, score, used=(1, 2, 3)):
     """Lets a log say this about the examination of PBM; returns the data that are looked at."""
     looked_at = []
 
-    def information(model, data, done):
+    def information(model, data, done, devices):
         looked_at.append(data)
         done(10**9)
         return Information(np.array(used), matrix, first, complete, score)
