@@ -318,7 +318,7 @@ def _positions_so_far(positions: Positions | None, arrays: Mapping[str, Array]) 
     """The positions of ready-made batches, of those before and of a superbatch."""
     if "positions" not in arrays:
         return positions
-    largest = int(np.max(arrays["positions"]))
+    largest = int(np.max(np.where(arrays["mask"], arrays["positions"], 0)))
     return Positions(largest if positions is None else max(positions.largest, largest))
 
 
