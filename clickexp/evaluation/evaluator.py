@@ -318,7 +318,7 @@ def _positions_so_far(known: Positions | None, arrays: Mapping[str, Array]) -> P
     """The positions of ready-made batches, of those before and of a superbatch."""
     if "positions" not in arrays:
         return known
-    largest = int(np.max(arrays["positions"]))
+    largest = int(np.max(np.where(arrays["mask"], arrays["positions"], 0)))
     return Positions(largest if known is None else max(known.largest, largest))
 
 

@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 from flax import nnx
+from refusals import refuses
 from scipy.special import log_expit
 from small_logs import packed, ragged_log
 from small_runs import write_run
 
 from clickexp.data import Dataset
 from clickexp.data.encoding import EncodedColumn, Encoder, Encoding
-from clickexp.models import PositionBasedModel
-from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.errors import ConfigError
+from clickexp.models import PositionBasedModel, UserBrowsingModel
+from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig
+from clickexp.parameters.layouts import LayoutParameterConfig
 from clickexp.posteriors.shared import Estimate, SharedPosterior
 from clickexp.runs.run import Run
 from clickexp.runs.settings import PriorSettings
@@ -161,6 +164,17 @@ def test_an_update_says_what_it_leaves_as_it_is(tmp_path, monkeypatch):
     categories, old = run.advice(dataset, model)
     assert "brand" in categories and " c " in categories and "a, b" not in categories
     assert "update 31" in old
+    layouts = LayoutParameterConfig(
+        PositionParameterConfig(use_feature="examination_idx"), ["device"]
+    )
+    by_click = UserBrowsingModel(
+        RANKS, PAIRS, columns={"device": 1}, examination=layouts, rngs=nnx.Rngs(0)
+    )
+    no_test = [*run.advice(dataset, by_click)][1]
+    assert "no check of change is made of the examination of layouts" in no_test
+    strict = EarlierRun(tmp_path, run.result, PriorSettings(run="day1", on_change="error"))
+    with refuses(ConfigError, "prior.on_change", "model=pbm"):
+        strict.continued(by_click, None)
     monkeypatch.setattr(chain, "WORK", 64 * (RANKS + 1) - 1)  # with a number of no position
     more = [*run.advice(dataset, model)]
     assert len(more) == 3 and "shared parameters keep the noise" in more[1]
