@@ -33,7 +33,17 @@ from clickexp.utils.escape import html_text, printable
 from clickexp.utils.statistics.means import SIGNIFICANT, Spread, t_quantile
 from clickexp.utils.tables.numbers import interval, number
 
-_SCRIPTS = "state", "leaderboard", "plot", "charts", "chains", "online", "search", "share", "controls"
+_SCRIPTS = (
+    "state",
+    "leaderboard",
+    "plot",
+    "charts",
+    "chains",
+    "online",
+    "search",
+    "share",
+    "controls",
+)
 _DIGITS, _MOST_DIGITS = 6, 12
 """Significant digits of curves, and of means, which are copied; tables have texts."""
 _MOST_COMMANDS, _COMMIT = 3, 10
