@@ -136,18 +136,22 @@ class SequentialClickModel(ClickModel):
 def _prefix_tree(
     step: _EventStep, start: State, inputs: Any, mask: Bool[Array, " rank"]
 ) -> LogPair:
-    """P(event) at each rank of one list; the prefixes of a rank take the place of the batch."""
+    """P(event) at each rank of one list; the prefixes of a rank take the place of the batch.
+
+    Two that differ in the last click alone share the state before it, of which XLA computes once what both need.
+    """
     states = jax.tree.map(lambda x: x[None], start)
-    weights, previous, events = jnp.zeros(1), jnp.zeros(1, bool), []
+    lasts, weights, events = [jnp.zeros(1, bool)], jnp.zeros(1), []
     for rank, shown in enumerate(mask):
-        here = _repeated(jax.tree.map(operator.itemgetter(rank), inputs), len(weights))
-        following, pair, event = step(states, here, previous)
+        here = _repeated(jax.tree.map(operator.itemgetter(rank), inputs), len(lasts[0]))
+        steps = [step(states, here, last) for last in lasts]
+        parts = [(chosen(shown, following, states), *pairs) for following, *pairs in steps]
+        states, pair, event = jax.tree.map(lambda *each: jnp.concatenate(each), *parts)
         events.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x), event))  # noqa: B023  # called here
-        states = _twice(chosen(shown, following, states))
         clicked = jnp.where(shown, weights + pair.log, LOG_ZERO)
         weights = jnp.concatenate([clicked, weights + jnp.where(shown, pair.complement, 0.0)])
-        click = jnp.repeat(jnp.array([True, False]), len(previous))
-        previous = jnp.where(shown, click, _twice(previous))
+        before = jnp.concatenate(lasts)
+        lasts = [jnp.where(shown, click, before) for click in (True, False)]
     return jax.tree.map(lambda *ranks: jnp.stack(ranks), *events)
 
 
@@ -163,7 +167,3 @@ def chosen(mask: Array, new: State, old: State) -> State:
 def _repeated(tree: Any, count: int) -> Any:
     """Returns each array as so many equal rows."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
-
-
-def _twice(tree: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.concatenate([x, x]), tree)

@@ -103,7 +103,7 @@ def test_information_of_logs_adds_up(prior):
 
 
 def test_settling_is_the_newton_step_to_the_optimum_of_both():
-    """Of a log-likelihood and a prior that are quadratic, in one step; never farther than a deviation."""
+    """Of a log-likelihood and a prior that are quadratic, in one step; never farther than a deviation, or 1."""
     center, covariance = np.array([0.01, -0.02]), np.array([[0.02, 0.01], [0.01, 0.03]])
     names = NAMES[:2]
     model = model_of([0.5, 0.5, 0.5, 0.5])
@@ -118,6 +118,9 @@ def test_settling_is_the_newton_step_to_the_optimum_of_both():
     model = model_of([0.5, 0.5, 0.5, 0.5])
     settled(model, Estimate(SharedPosterior(names[:1], np.array([[0.01]])), np.array([5.0])), None)
     assert model.examination.weight[...][1] == pytest.approx(0.1, rel=1e-4)
+    vague = SharedPosterior(names[:1], np.array([[100.0]]))
+    settled(model, Estimate(vague, np.array([5.0])), None)
+    assert model.examination.weight[...][1] == pytest.approx(1.1, rel=1e-4)
 
 
 def test_a_change_is_found_where_ratios_differ_and_not_where_the_scale_does(prior):
@@ -130,6 +133,8 @@ def test_a_change_is_found_where_ratios_differ_and_not_where_the_scale_does(prio
     assert found.parameter == "examination" and found.p < 1e-4 and found.positions == [4]
     assert found.largest < -1
     assert released(prior, [found]) is None
+    near_one = SharedPosterior(NAMES, np.diag([2.0, 0.01, 0.01, 0.01]))
+    assert changes(model, Estimate(near_one, np.array([-8.0, 0.0, 0.0, 0.0])), prior) == []
 
 
 def test_what_is_not_contradicted_keeps_its_prior():
