@@ -24,7 +24,8 @@ from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.posteriors.intervals import propensity, shared_examination, shared_intervals
-from clickexp.posteriors.policy_prior import lists_shown
+from clickexp.posteriors.marginal import improve_examination
+from clickexp.posteriors.policy_prior import Queries, lists_shown
 from clickexp.posteriors.shared import SharedPosterior, shared_posterior
 from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.runs.hashing import config_hash
@@ -62,6 +63,10 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
         parts.trainer,
         parts.config.settings,
     )
+    queries = _queries(parts, fit)
+    examination = None
+    if queries is not None and parts.continued is None:
+        examination = improve_examination(model, dataset.train, queries.lists)
     groups = {**parts.metrics, "click": trainer.metric_groups["click"]}
     evaluation = evaluate(
         model, dataset, groups, trainer.evaluator, keep_values=settings.keep_values
@@ -92,12 +97,13 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
         _save_names(dataset, parts.folder)
-        _save_seen(parts, fit)
+        if fit.documents is not None:
+            Seen.of(fit.documents, queries).save(parts.folder / SEEN)
     chosen = groupings(dataset.train) if isinstance(model, ClickModel) else []
     result["click_rates"] = click_rates(dataset.test, chosen)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
-    result |= _shared_intervals(parts)
+    result |= _shared_intervals(parts, examination)
     if parts.continued is not None:
         backward = of_last_log(parts, parts.continued.run)
         update = parts.continued.update(model, dataset, parts.origin, backward)
@@ -134,13 +140,12 @@ def _save_names(dataset: Dataset, folder: Path) -> None:
             part.write_text(dataset.encoding.model_dump_json(indent=2) + "\n")
 
 
-def _save_seen(parts: Parts, fit: FitReport) -> None:
-    """Keeps what training has shown, with what earlier logs have, where a run may go on from this one."""
+def _queries(parts: Parts, fit: FitReport) -> Queries | None:
+    """What training and earlier logs have shown of queries, where documents have posteriors that these tell of."""
     if fit.documents is None:
-        return
+        return None
     earlier = None if parts.continued is None else parts.continued.seen.queries
-    queries = lists_shown(parts.model, parts.dataset.train, earlier=earlier)
-    Seen.of(fit.documents, queries).save(parts.folder / SEEN)
+    return lists_shown(parts.model, parts.dataset.train, earlier=earlier)
 
 
 def _lists_seen(dataset: Dataset, ranked: bool) -> _Part:
@@ -178,21 +183,26 @@ def _examination(model: Model, dataset: Dataset) -> _Part:
     return {"propensity": _dumped(RelativeExamination.known(points))}
 
 
-def _shared_intervals(parts: Parts) -> _Part:
-    """Intervals of shared parameters; none where there are too many, or the model cannot be differentiated twice."""
+def _shared_intervals(parts: Parts, examination: SharedPosterior | None) -> _Part:
+    """Intervals of shared parameters; none where there are too many, or the model cannot be differentiated twice.
+
+    Args:
+        parts: Of the run.
+        examination: The posterior, where examination alone is shared and has it from its marginal likelihood.
+    """
     if not parts.config.settings.shared_intervals:
         return {}
     try:
-        posterior = _posterior_of_shared(parts)
+        posterior = _posterior_of_shared(parts, examination)
         if posterior is None:
             return {}
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
-        examination = propensity(parts.model, posterior, parts.dataset.test)
+        ratios = propensity(parts.model, posterior, parts.dataset.test)
         return {
             "shared": _dumped(shared_intervals(parts.model, posterior)),
-            "propensity": _dumped(RelativeExamination.of(examination)),
-            "shared_propensity": _dumped(_shared_curve(parts, examination)),
+            "propensity": _dumped(RelativeExamination.of(ratios)),
+            "shared_propensity": _dumped(_shared_curve(parts, ratios)),
         }
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
@@ -200,15 +210,15 @@ def _shared_intervals(parts: Parts) -> _Part:
         return {}
 
 
-def _posterior_of_shared(parts: Parts) -> SharedPosterior | None:
+def _posterior_of_shared(parts: Parts, posterior: SharedPosterior | None) -> SharedPosterior | None:
     """The posterior of shared parameters, by this log and those before."""
     report = partial(parts.logger.progress, "intervals", 0)
     continued = parts.continued
     prior = None if continued is None else continued.logs.shared
-    if continued is None or continued.run.settings.warm:
-        posterior = shared_posterior(parts.model, parts.dataset.train, report)
-    else:
+    if continued is not None and not continued.run.settings.warm:
         posterior = continued.own
+    elif posterior is None:
+        posterior = shared_posterior(parts.model, parts.dataset.train, report)
     if posterior is not None and parts.model.separates_examination:
         posterior = with_open_factors(parts.model, posterior, parts.links.groups)
     return posterior if prior is None else combined(parts.model, posterior, prior)
