@@ -1,5 +1,6 @@
 """The work of `clickexp-data download`: public logs from Hugging Face."""
 
+import errno
 from pathlib import Path
 
 from clickexp.data.public_logs import PUBLIC
@@ -19,7 +20,7 @@ def download(name: str, target: str, files: str = "*") -> None:
     Raises:
         ConfigError: There is no public log of this name.
         DataError: The server has no such files.
-        UserError: The library is not installed, or the server does not answer.
+        UserError: The library is not installed, the server does not answer, or the disk is full.
     """
     if name not in PUBLIC:
         choices = ", ".join(PUBLIC)
@@ -41,6 +42,9 @@ def download(name: str, target: str, files: str = "*") -> None:
             local_dir=folder,
         )
     except Exception as error:  # of the library that the hub's client happens to use
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            remedy = "Free some, or take fewer files by --files. The same command again goes on."
+            raise UserError(f"{folder}: no space is left on the disk. {remedy}") from error
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"{log.repository}: {reason}. The same command again goes on.") from error
     if not any(folder.glob(pattern)):

@@ -39,17 +39,22 @@ def words_of(run: Path, log: str, overrides: Sequence[str]) -> list[str]:
         overrides: Further settings, which count.
 
     Raises:
-        ConfigError: The folder is that of no run.
+        ConfigError: The folder is that of no run, or its run has read no log.
     """
     from clickexp.errors import ConfigError
     from clickexp.experiment.overrides import line_of, parsed, quoted
     from clickexp.runs.settings import LAUNCHING
-    from clickexp.runs.store import OVERRIDES, read_document
+    from clickexp.runs.store import CONFIG, OVERRIDES, read_document, read_object
 
     before = read_document(run / OVERRIDES)
     if not isinstance(before, list):
         raise ConfigError(f"{run}: this is not the folder of a run. Give that of a finished one.")
     stated = {override.get_key_element() for override in parsed(overrides)}
+    read = read_object(run / CONFIG).get("dataset") or {}
+    if "path" not in read and "dataset" not in stated:
+        raise ConfigError(
+            f"{run}: its clicks are of no log, which another could follow. Give the run of a log."
+        )
     kept = [
         line_of(override)
         for override in parsed([str(word) for word in before])

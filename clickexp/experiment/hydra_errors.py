@@ -32,6 +32,8 @@ _FORMATS = {
     **dict.fromkeys(("parquet", "csv", "tsv", "json", "jsonl", "arrow"), "lists"),
 }
 """The format that reads what others call so."""
+_ACCELERATORS = ("device", "devices", "gpu", "gpus", "cuda", "accelerator")
+"""Keys of other tools for what JAX decides."""
 _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*)' 1\. To use it as a list")
 _ADDED = re.compile(r"No match in the defaults list\. To append to your default list use (\+\S+)")
 MENDABLE = (HydraException, OmegaConfBaseException, UserError, YAMLError, *OF_SYSTEM)
@@ -121,6 +123,11 @@ def _no_such_key(error: Exception) -> str | None:
     if not isinstance(cause, ConfigAttributeError | ConfigKeyError) or cause.full_key is None:
         return None
     key, node = str(cause.full_key), cause.parent_node
+    if key in _ACCELERATORS:
+        return (
+            f"there is no key {key}: JAX takes the accelerators that it finds (pip install 'clickexp[cuda]'). "
+            "JAX_PLATFORMS=cpu before the command leaves them out, trainer.devices=all takes several"
+        )
     root = node._get_root()
     places = [name for name, _ in walk(plain(root, resolve=False))]
     of_part = [name for name in places if name.startswith("hydra.") == key.startswith("hydra.")]

@@ -23,7 +23,7 @@ from hydra.core.override_parser.types import (
 from hydra.errors import HydraException, OverrideParseException
 
 from clickexp.errors import ConfigError
-from clickexp.experiment.conf import default_groups, roles
+from clickexp.experiment.conf import CONF, default_groups, roles
 from clickexp.runs.settings import GROUPS, TOWERS, Group
 from clickexp.utils.suggest import did_you_mean
 
@@ -308,8 +308,10 @@ def _advice(word: str) -> str:
         return f"{word}: continue_from=FOLDER continues the run that began in FOLDER, with the words that it had"
     if word.startswith("--") and (option := did_you_mean(word, _OPTIONS)):
         return f"{word}: there is no such option.{option} See clickexp --help"
+    groups = [group for group in GROUPS if (CONF / group / f"{word}.yaml").is_file()]
+    example = f"{groups[0]}={word}" if groups else "model=pbm"
     return (
-        f"{word}: settings are written as key=value, without dashes and blanks, such as model=pbm; values of a sweep "
+        f"{word}: settings are written as key=value, without dashes and blanks, such as {example}; values of a sweep "
         "with commas, as in -m model=pbm,ubm. See clickexp --help"
     )
 

@@ -84,11 +84,11 @@ def fitted(
         raise UserError(_without_model(run))
     origin = _origin(run)
     node = _dataset_node(run, config, origin, path, trust)
+    new_model = model_constructor(config)  # first: its modules may register columns of context
     dataset = _opened(run, node, config["max_sessions"], {} if opened is None else opened)
     is_another = dataset.fingerprint() != origin.fingerprint
     sizes = Run.read(run).data
     dataset = dataset.covering(sizes.query_doc_pairs or 0, sizes.positions or 0, sizes.columns)
-    new_model = model_constructor(config)
     model = _made(Model, lambda: build_model(new_model, dataset, config["seed"]), config["model"])
     described = _describe_other_log(run, node, model, dataset) if is_another else ""
     try:

@@ -8,12 +8,14 @@ from typing import Any
 from clickexp.loggers.base import RunInfo
 from clickexp.loggers.scalars import ScalarLogger
 from clickexp.loggers.values import hyperparameters, missing_extra
+from clickexp.runs.run import Run
+from clickexp.utils.paths import display_path
 
 
 class TrackioLogger(ScalarLogger):
     """Sends a run to Trackio, which keeps it below `TRACKIO_DIR`, and shows it by `trackio show`.
 
-    An error that ends a run is an alert.
+    An error that ends a run is an alert, and so is which run of a sweep is the best.
 
     Args:
         server_url: Of a server of one's own, with its write token; None for this machine.
@@ -56,6 +58,16 @@ class TrackioLogger(ScalarLogger):
         """Logs metrics by step."""
         for step, values in steps.items():
             self._run.log({**values}, step=step)
+
+    def best_run(self, info: RunInfo, run: Run) -> None:
+        """Logs the values of the best run once more, in a run of the sweep whose alert names its folder."""
+        import trackio
+
+        self.start(info)
+        self.result(run)
+        title, place = f"Best run of {info.folder.name}", display_path(run.folder)
+        _quietly(self._run.alert, title, place, level=trackio.AlertLevel.INFO)
+        self.finish(True)
 
     def failed(self, reason: str) -> None:
         """Logs an alert."""

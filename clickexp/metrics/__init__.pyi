@@ -13,6 +13,7 @@ from .click import Perplexity as Perplexity
 from .cold_start import ColdStart as ColdStart
 from .latent import Correlation as Correlation
 from .latent import Examination as Examination
+from .latent import RelativeError as RelativeError
 from .latent import RootMeanSquaredError as RootMeanSquaredError
 from .multi import MultiMetric as MultiMetric
 from .ranking.base import RankingMetric as RankingMetric

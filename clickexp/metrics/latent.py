@@ -84,6 +84,25 @@ class RootMeanSquaredError(_AgainstTruth):
         return float(np.sqrt(self._mean("squared_error")))
 
 
+class RelativeError(_AgainstTruth):
+    """Error of the probability of a hidden event times the best factor, where the true one is known; 0 is best.
+
+        error = min over a of sqrt(mean (a P(event) - true P(event))^2 / mean true P(event)^2)
+
+    Means are over documents shown. Clicks leave the factor open between examination and attraction. Reads as
+    `RootMeanSquaredError` does.
+    """
+
+    higher_is_better = False
+    _names = ("fitted_squared", "true_squared", "product")
+
+    def compute(self) -> float:
+        """The error, from 0 to 1; nan before the first document."""
+        squares = self._mean("fitted_squared") * self._mean("true_squared")
+        explained = self._mean("product") ** 2 / or_nan(squares)
+        return float(np.sqrt(np.maximum(1 - explained, 0)))
+
+
 class Correlation(_AgainstTruth):
     """Pearson correlation of the probability of a hidden event with the true one, over documents shown; 1 is best.
 

@@ -120,10 +120,15 @@ class Model(HasRoles):
         """
         raise NotImplementedError
 
-    def _mean(self, losses: Array, mask: Array) -> Scalar:
-        """Returns the mean over documents; a loop that differentiates it without the tables is an error."""
-        mean = jnp.sum(losses) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
-        return with_tables(mean, jax.tree.leaves(nnx.state(self, Table)))
+    def _reported(self, losses: Array, mask: Array, aggregate: bool) -> Array:
+        """Returns losses, or their mean over documents; a loop that differentiates it without the tables is an error.
+
+        In training, tables hold no arrays but what reads the rows of the batch.
+        """
+        if aggregate:
+            losses = jnp.sum(losses) / jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
+        leaves = jax.tree.leaves(nnx.state(self, Table))
+        return with_tables(losses, [leaf for leaf in leaves if isinstance(leaf, Array)])
 
     def relevance(self, batch: Batch) -> Logits:
         """Returns the log of the score that documents are ranked by."""
@@ -267,9 +272,7 @@ class ClickModel(Model):
         by_rank = ByRank(as_shown(batch))
         pair, mask = self.conditional(by_rank), by_rank["mask"]
         loss = jnp.where(mask, -jnp.where(by_rank["clicks"], pair.log, pair.complement), 0.0)
-        if aggregate:
-            return self._mean(loss, mask)
-        return swap_list_and_rank(loss)
+        return self._reported(swap_list_and_rank(loss), swap_list_and_rank(mask), aggregate)
 
     @checks_batch("mask", "clicks")
     def predict_conditional_clicks(self, batch: Batch) -> PerDocument:

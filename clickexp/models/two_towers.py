@@ -87,7 +87,7 @@ class TwoTowersModel(IndependentModel):
             loss = loss / jnp.maximum(batch[POLICY_SHARE], self.clip)
         if self.adversary is not None:
             loss = loss + jnp.where(batch["mask"], self._reversed_loss(batch), 0.0)
-        return self._mean(loss, batch["mask"]) if aggregate else loss
+        return self._reported(loss, batch["mask"], aggregate)
 
     def _reversed_loss(self, batch: Batch) -> Array:
         bias, (slope, intercept) = self.bias.logit(batch), cast(nnx.Param, self.adversary)[...]

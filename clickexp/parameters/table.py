@@ -247,11 +247,11 @@ class Table(nnx.Variable):
 
 
 @jax.custom_jvp
-def with_tables(loss: Float[Array, ""], tables: Sequence[Array]) -> Float[Array, ""]:
+def with_tables(loss: Float[Array, "*shape"], tables: Sequence[Array]) -> Float[Array, "*shape"]:
     """Returns a loss, whose gradient has to be with respect to tables, too.
 
     Args:
-        loss: That of a model.
+        loss: That of a model, a number or several.
         tables: Arrays of its tables.
 
     Raises:

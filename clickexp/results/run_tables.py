@@ -54,7 +54,8 @@ def result_tables(result: Run, naming: Naming = str, validation: bool = False) -
     Args:
         result: The result.
         naming: Names metrics.
-        validation: Whether metrics of the validation have a column.
+        validation: Whether metrics of the validation have a column, and those of which there is nothing but the value
+            a table.
     """
     tables = []
     for kind, metrics in result.kinds().items():
@@ -63,8 +64,14 @@ def result_tables(result: Run, naming: Naming = str, validation: bool = False) -
         single = [name for name in metrics if _AT not in name and not _counts_none(result, name)]
         if cutoffs:
             tables.append(_cutoffs(title, cutoffs, result, naming))
-        if single:
-            tables.append(_metrics(title, single, result, naming, validation))
+            title = f"{kind} without cutoff"
+        alone = [name for name in single if validation and not _has_others(name, result)]
+        beside = [name for name in single if name not in alone]
+        if beside:
+            tables.append(_metrics(title, beside, result, naming, validation))
+            title = f"{kind} alone"
+        if alone:
+            tables.append(_metrics(title, alone, result, naming, validation))
     if result.test_draws:
         tables.append(_draws(result, naming))
     return tables
@@ -74,6 +81,12 @@ def _counts_none(result: Run, metric: str) -> bool:
     """Whether it is a count of 0, such as of lists without a relevant document, which says nothing."""
     value = result.test[metric]
     return isinstance(value, int) and value == 0
+
+
+def _has_others(metric: str, result: Run) -> bool:
+    """Whether there is more of a metric than its value: an interval, or a value of a reference or the validation."""
+    others = (result.intervals, result.val, *(each.test for each in result.references.values()))
+    return any(metric in values for values in others)
 
 
 def _title(kind: str, result: Run) -> str:
@@ -123,7 +136,7 @@ def _cutoffs(title: str, metrics: Sequence[str], result: Run, naming: Naming) ->
             if any(name in reference.test for name in names):
                 values = [number(reference.test.get(name)) for name in names]
                 rows.append([f"{naming(base)}, {title_of}", *values])
-    header = [title, *(f"{_AT}{at}" for at in cutoffs)]
+    header = [title, *(f"{_AT}{at}" if at.isdecimal() else at for at in cutoffs)]
     return Table(header, rows, f"Test metrics: {title} by cutoff")
 
 

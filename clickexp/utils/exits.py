@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -18,6 +19,8 @@ VERSION = f"clickexp {__version__}"
 
 STOPPED = 128 + signal.SIGINT
 """Exit code after Ctrl-C."""
+INTERRUPTED = threading.Event()
+"""Set after Ctrl-C."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
 """Environment variable of Hydra: 1 shows the trace of every error."""
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
@@ -80,6 +83,7 @@ def ending(
     except KeyboardInterrupt:
         if stopped is not None:
             complain(command, stopped)
+        INTERRUPTED.set()
         sys.exit(STOPPED)
 
 

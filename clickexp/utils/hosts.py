@@ -10,28 +10,34 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from clickexp.errors import ConfigError, UserError
-from clickexp.utils.exits import complain
+from clickexp.utils.exits import INTERRUPTED, STOPPED, complain
 
 ADDRESS, COUNT, INDEX = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 """Environment variables: HOST:PORT of the first process, the number of processes, and that of this one, from 0."""
 _SILENCE = 30
-"""Seconds after which a host that does not answer is given up."""
+"""Seconds after which a process that does not answer is given up; JAX's own 100 end without a line for the user."""
+_PULSE = 5
+"""Seconds between signs of life."""
 _GRACE = 3
 """Seconds that others leave to the first process to say what is wrong in all."""
 _START = 300
 """Seconds that processes wait for each other at the start."""
-_LEAVES = b"."
+_LEAVES, _LIVES = b".", b"+"
 
 _connections: list[socket.socket] = []
 _watches: list[threading.Thread] = []
 _alone = threading.Event()
 """Set once the processes have left each other."""
+_released = threading.Event()
+"""Set once the first process has finished."""
 
 
 def count() -> int:
@@ -82,23 +88,27 @@ def join(folder: str) -> str:
         )
     if count() == 1 or _connections:
         return folder
-    host, _, port = os.environ[ADDRESS].rpartition(":")
+    host, port = _address()
     connect = _accept if index() == 0 else _reach
-    service, folder = connect(host, int(port), folder)
+    service, folder = connect(host, port, folder)
+    if service is None:  # the others have trained; this one has started again, and waits with them
+        _connections[0].settimeout(_SILENCE)
+        _watch(_connections[0], folder)
+        sys.exit()
     for connection in _connections:
         connection.settimeout(None)
-        _watches.append(threading.Thread(target=_watch, args=(connection, folder), daemon=True))
-        _watches[-1].start()
-    atexit.register(_end)
+        _watches.append(_started(_watch, connection, folder))
+    if index() == 0:
+        _started(_receive, folder)
     import jax  # here, since the command is light
 
+    atexit.register(_end)  # behind what JAX registers, which would wait for the others
     handler = signal.getsignal(signal.SIGTERM)
     jax.distributed.initialize(
         f"{host}:{service}",
         count(),
         index(),
         cluster_detection_method="deactivate",
-        heartbeat_timeout_seconds=_SILENCE,
     )
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)  # JAX's own would let the process go on
@@ -107,6 +117,10 @@ def join(folder: str) -> str:
         numbers = ", ".join(str(devices[number]) for number in range(count()))
         raise UserError(f"processes have {numbers} devices: give each of them equally many")
     told(None)
+    for connection in _connections:  # no earlier, since loading libraries may hold up all threads
+        connection.settimeout(_SILENCE)
+    told(None)
+    _started(_live)
     return folder
 
 
@@ -117,16 +131,16 @@ def leave() -> None:
     import jax
 
     told(None)
-    if index() > 0:
-        _connections[0].sendall(_LEAVES)
     jax.distributed.shutdown()
     _alone.set()
-    if index() > 0:  # where the first ends before, this one has to start again with it
-        _watches[0].join()
+    if index() > 0:
+        _connections[0].sendall(_LEAVES)
+        _watches[0].join()  # where the first ends before, this one has to start again with it
 
 
 def release() -> None:
     """Ends the others: the first process has finished."""
+    _released.set()
     for connection in _connections:
         with contextlib.suppress(OSError):  # one may have been stopped
             connection.sendall(_LEAVES)
@@ -179,11 +193,30 @@ def check_same(facts: dict[str, str]) -> None:
         )
 
 
+def _address() -> tuple[str, int]:
+    """Returns host and port of the first process; an address of IPv6 has brackets there, as in [::1]:29500."""
+    host, _, port = os.environ[ADDRESS].rpartition(":")
+    return host, int(port)
+
+
+def _server(port: int) -> socket.socket:
+    """Returns a socket that others reach by IPv4 and, where this machine has it, by IPv6."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
+
+
+def _started(function: Callable[..., None], *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=function, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
 def _accept(host: str, port: int, folder: str) -> tuple[int, str]:
     """Waits for all others, and gives them a free port for JAX, and the folder."""
-    with socket.create_server(("", 0)) as free:
+    with _server(0) as free:
         service = free.getsockname()[1]
-    with socket.create_server(("", port), backlog=count()) as server:
+    with _server(port) as server:
         server.settimeout(_START)
         try:
             _connections.extend(server.accept()[0] for _ in range(1, count()))
@@ -191,25 +224,53 @@ def _accept(host: str, port: int, folder: str) -> tuple[int, str]:
             raise UserError(
                 f"after {_START} seconds not all of {count()} processes have come to {host}:{port}: start the others"
             ) from error
-    line = f"{json.dumps([service, folder])}\n".encode()
     for connection in _connections:
-        connection.sendall(line)
+        _greet(connection, service, folder)
     return service, folder
 
 
-def _reach(host: str, port: int, folder: str) -> tuple[int, str]:
-    """Connects with the first process, once it is there, and returns what that gives in place of this folder."""
+def _greet(connection: socket.socket, service: int | None, folder: str) -> None:
+    connection.sendall(f"{json.dumps([service, folder])}\n".encode())
+
+
+def _receive(folder: str) -> None:
+    """Lets processes that end and start again wait with the others, while the first does what follows the training."""
+    _alone.wait()
+    with contextlib.suppress(OSError), _server(_address()[1]) as server:
+        while True:
+            connection, _ = server.accept()
+            with contextlib.suppress(OSError):
+                _greet(connection, None, folder)
+                _connections.append(connection)
+                if _released.is_set():
+                    connection.sendall(_LEAVES)
+
+
+def _live() -> None:
+    """Gives signs of life to the processes that this one is connected with."""
+    while True:
+        for connection in _connections:
+            with contextlib.suppress(OSError):  # those that have ended
+                connection.sendall(_LIVES)
+        time.sleep(_PULSE)
+
+
+def _reach(host: str, port: int, folder: str) -> tuple[int | None, str]:
+    """Connects with the first process, once it is there, and returns what that gives in place of this folder.
+
+    Its port for JAX is None where all have left each other.
+    """
     until = time.monotonic() + _START
     while not _connections:
         try:
-            _connections.append(socket.create_connection((host, port), _START))
+            _connections.append(socket.create_connection((host.strip("[]"), port), _START))
         except OSError as error:
             if time.monotonic() > until:
                 raise UserError(
                     f"the first process does not answer at {host}:{port}: start it, with {INDEX}=0"
                 ) from error
             time.sleep(1)
-    with _connections[0].makefile() as lines:
+    with _connections[0].makefile("rb", buffering=0) as lines:  # no byte more
         line = lines.readline()
     if not line:
         raise ConnectionError("the first process has ended before all had come")
@@ -218,14 +279,21 @@ def _reach(host: str, port: int, folder: str) -> tuple[int, str]:
 
 
 def _watch(connection: socket.socket, folder: str) -> None:
-    """Ends this process where another ends without leaving."""
-    host = connection.getpeername()[0]
-    with contextlib.suppress(OSError):
-        if connection.recv(len(_LEAVES)):
+    """Ends this process where another ends without leaving, or does not answer."""
+    host = connection.getpeername()[0].removeprefix("::ffff:")  # of IPv4
+    end = "has ended, and so does this one"
+    try:
+        while (received := connection.recv(1)) == _LIVES:
+            pass
+        if received == _LEAVES:
             return
+    except TimeoutError:
+        end = f"has not answered for {_SILENCE} seconds, and this one ends"
+    except OSError:
+        pass
     complain(
         "clickexp",
-        f"the process on {host} has ended, and so does this one. Start all again with hydra.run.dir={folder}: "
+        f"the process on {host} {end}. Start all again with hydra.run.dir={folder}: "
         "training continues from the last checkpoint.",
     )
     os._exit(128 + signal.SIGTERM)  # as if it had been asked to, for launchers that start it again
@@ -235,6 +303,8 @@ def _end() -> None:
     """Ends this process at once after an error, since JAX would wait for the others."""
     if _alone.is_set():
         return
+    if INTERRUPTED.is_set():
+        os._exit(STOPPED)
     if index() > 0:
         time.sleep(_GRACE)
     os._exit(1)

@@ -74,6 +74,9 @@ def located(path: str, key: str = "") -> Callable[..., Any]:
             if not f"{module}.".startswith(f"{error.name}."):
                 raise
             return pkgutil.resolve_name(path)  # it may be inside a class
+    except ModuleNotFoundError as error:
+        remedy = "install it, or name its folder in PYTHONPATH=FOLDER before the command"
+        raise ConfigError(f"{nothing} ({error}); {remedy}") from error
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{nothing} ({error})") from error
 

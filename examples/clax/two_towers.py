@@ -11,7 +11,7 @@ from flax import nnx
 
 from clickexp import PositionBasedModel, Trainer
 from clickexp.metrics import NDCG
-from clickexp.parameters import DeepCrossParameterConfig
+from clickexp.parameters import DeepCrossParameterConfig, PositionParameterConfig
 
 
 def main() -> None:
@@ -28,6 +28,9 @@ def main() -> None:
     model = PositionBasedModel(
         positions=POSITIONS,
         attraction=DeepCrossParameterConfig(use_feature="query_doc_features", features=FEATURES),
+        examination=PositionParameterConfig(
+            initial=1.0
+        ),  # networks read the order of lists from features before it
         rngs=nnx.Rngs(42),
     )
     trainer = Trainer(epochs=options.epochs)

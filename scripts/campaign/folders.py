@@ -121,6 +121,9 @@ def _arrays(file: Path, rng: random.Random) -> None:
     """One array has other numbers, another type or shape, or is gone."""
     with np.load(file) as stored:
         arrays = dict(stored)
+    if not arrays:  # the only one is gone
+        damage_bytes(file, rng)
+        return
     name = rng.choice(list(arrays))
     values = arrays.pop(name)
     changes: tuple[Callable[[], object], ...] = (

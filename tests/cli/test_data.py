@@ -537,7 +537,7 @@ def plain(source, log):
     assert any(line[0] == "documents shown" for line in printed)
     for format, part in (
         ("own_format_of_a_test:plain", "log_format"),
-        ("no_module:f", "nothing of this name"),
+        ("no_module:f", "PYTHONPATH=FOLDER"),
     ):
         with pytest.raises(SystemExit):
             main(["prepare", format, str(tmp_path / "log"), str(tmp_path / "other")])

@@ -1,5 +1,6 @@
 """`clickexp-data download` against a server on this machine that answers as Hugging Face does."""
 
+import errno
 import hashlib
 import json
 import os
@@ -7,15 +8,17 @@ import re
 import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 from local_server import LocalServer
 from places import ROOT
+from refusals import refuses
 
 from clickexp.cli.download import download
 from clickexp.data.public_logs import PUBLIC
-from clickexp.errors import ConfigError
+from clickexp.errors import ConfigError, UserError
 
 COMMIT = "a" * 40
 
@@ -133,6 +136,21 @@ def test_some_files_alone_and_one_that_ends_too_early(files, tmp_path):
         assert code == 1 and "Change --files" in printed
     code, printed = run(hub, tmp_path, "yandex_clax", "data")
     assert code == 1 and "philipphager/clax-datasets: " in printed and "Traceback" not in printed
+
+
+def test_a_full_disk_has_its_remedy(tmp_path, monkeypatch):
+    """A file that cannot be written raises what a full disk does, as one of a megabyte did."""
+    import huggingface_hub
+
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", full)
+    monkeypatch.setattr(
+        huggingface_hub.HfApi, "dataset_info", lambda *args: SimpleNamespace(sha="")
+    )
+    with refuses(UserError, str(tmp_path), "no space", "--files", "same command again"):
+        download("yandex_clax", str(tmp_path / "data"))
 
 
 def test_an_unknown_name_lists_the_public_logs():

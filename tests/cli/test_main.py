@@ -321,6 +321,7 @@ WRONG = {
     "--config-dir conf model=broken": ['conf/model/broken.yaml", line 2'],
     "~model": ["~model", "choose one by model=..."],
     "--model pbm": ["--model: ", "key=value", "model=pbm"],
+    "dbn seed=1": ["dbn: ", "key=value", "such as model=dbn"],
     "search=tpe": ["key='interval(0.1,1)' or key=a,b,c", "clickexp -m search"],
     "-m search=tpe seed=1,2 search.trials=null": [
         "search.trials=null",
@@ -345,6 +346,7 @@ WRONG = {
     "model=dbn,pbm": ["model=dbn,pbm", "add -m"],
     "dataset.path=my/a,b": ["dataset.path=my/a,b", "quote it: 'dataset.path=\"my/a,b\"'"],
     "context=both": ["+context=both"],
+    "device=gpu": ["no key device", "JAX_PLATFORMS=cpu", "trainer.devices=all"],
 }
 """Words of a command, and what the message about them names: the key, and the remedy."""
 ALIKE = {

@@ -104,14 +104,17 @@ TRACKIO = f"""
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_dashboards import report
+from test_dashboards import RESULT, report
 from clickexp.loggers import RunInfo, TrackioLogger
+from clickexp.runs.run import Run
 
 report(TrackioLogger(), Path("run"))
 failing = TrackioLogger()
 failing.start(RunInfo(Path("other"), {{}}, "PBM-2", "tests"))
 failing.failed("OSError: it broke")
 failing.finish(False)
+sweep = RunInfo(Path("users"), {{"group": "users"}}, "best of users", "tests", "users", "best")
+TrackioLogger().best_run(sweep, Run.of(RESULT, folder=Path("users/run")))
 """
 
 
@@ -153,13 +156,22 @@ def test_trackio_reads_curves_over_epochs_and_ranks(kept):
     }
 
 
-def test_trackio_has_the_settings_and_an_alert_of_the_run_that_failed(kept):
+def test_trackio_has_the_settings_and_alerts_of_the_run_that_failed_and_the_best(kept):
     config = kept("get", "run", "--run", "PBM-1")["config"]
     assert (config["seed"], config["optimizer.learning_rate"]) == (1, 0.5)
     assert config["_Group"] == "users"
-    (alert,) = kept("list", "alerts")["alerts"]
-    assert (alert["run"], alert["title"]) == ("PBM-2", "Run failed")
-    assert (alert["text"], alert["level"]) == ("OSError: it broke", "error")
+    alerts = {alert["run"]: alert for alert in kept("list", "alerts")["alerts"]}
+    failed, best = (
+        {key: alerts[run][key] for key in ("title", "text", "level")}
+        for run in ("PBM-2", "best of users")
+    )
+    assert failed == {"title": "Run failed", "text": "OSError: it broke", "level": "error"}
+    assert best == {"title": "Best run of users", "text": "users/run", "level": "info"}
+    assert kept("get", "run", "--run", "best of users")["config"]["_Group"] == "users"
+    (point,) = kept("get", "metric", "--run", "best of users", "--metric", "final/test/ll")[
+        "values"
+    ]
+    assert point["value"] == FINAL["test/ll"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from metric_updates import updated
 
-from clickexp.metrics import Correlation, Examination, RootMeanSquaredError
+from clickexp.metrics import Correlation, Examination, RelativeError, RootMeanSquaredError
 
 RNG = np.random.default_rng(0)
 FITTED, TRUE = (RNG.uniform(0.05, 0.95, (50, 4)).astype(np.float32) for _ in range(2))
@@ -39,10 +39,23 @@ def test_root_mean_squared_error_and_correlation():
     assert updated(Correlation("attraction"), **half).compute() == pytest.approx(1, rel=1e-5)
 
 
+def test_a_relative_error_does_not_see_the_scale():
+    fitted, true = (x[WHERE].astype(np.float64) for x in (FITTED, TRUE))
+    _, residual, _, _ = np.linalg.lstsq(fitted[:, None], true)
+    expected = math.sqrt(residual[0] / np.sum(true**2))
+    half = OUTPUTS | {"attraction_log_probs": LOGS["fitted"] + math.log(0.5)}
+    for outputs in (OUTPUTS, half):
+        error = updated(RelativeError("attraction"), **outputs).compute()
+        assert error == pytest.approx(expected, rel=1e-6)
+    true_half = OUTPUTS | {"attraction_log_probs": LOGS["true"] + math.log(0.5)}
+    assert updated(RelativeError("attraction"), **true_half).compute() < 1e-3
+
+
 def test_a_constant_correlates_with_nothing_and_no_document_is_nan():
     constant = OUTPUTS | {"attraction_log_probs": np.full((50, 4), math.log(0.3), np.float32)}
     assert math.isnan(updated(Correlation("attraction"), **constant).compute())
-    for metric in (Examination(), Correlation("attraction"), RootMeanSquaredError("attraction")):
+    errors = RootMeanSquaredError("attraction"), RelativeError("attraction")
+    for metric in (Examination(), Correlation("attraction"), *errors):
         assert math.isnan(metric.compute())
 
 

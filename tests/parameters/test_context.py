@@ -16,6 +16,7 @@ from clickexp.parameters import (
     PositionParameterConfig,
     Sizes,
     SumParameterConfig,
+    Table,
 )
 from clickexp.parameters.context import in_new_session
 
@@ -180,7 +181,6 @@ def test_ubm_sums_over_last_clicks_with_context(batch):
 
 def test_its_weights_are_learned(batch):
     model = with_context(PositionBasedModel, "examination", ROLES["examination"])
-    gradient = nnx.jit(nnx.grad(lambda model: model.compute_loss(batch, aggregate=False).sum()))(
-        model
-    )
+    both = nnx.DiffState(0, nnx.Any(nnx.Param, Table))
+    gradient = nnx.jit(nnx.grad(lambda model: model.compute_loss(batch), argnums=both))(model)
     assert np.abs(jax.tree.leaves(gradient.examination.terms["context"])[0]).max() > 1e-4

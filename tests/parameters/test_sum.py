@@ -19,6 +19,7 @@ from clickexp.parameters import (
     LinearParameterConfig,
     Sizes,
     SumParameterConfig,
+    Table,
 )
 from clickexp.training import Trainer, natural_gradient
 
@@ -164,9 +165,8 @@ def test_models_take_a_sum_for_a_tower(batch):
         for each in (alone, model)
     )
     assert len({*shapes}) == 1
-    gradient = nnx.jit(nnx.grad(lambda model: model.compute_loss(batch, aggregate=False).sum()))(
-        model
-    )
+    both = nnx.DiffState(0, nnx.Any(nnx.Param, Table))
+    gradient = nnx.jit(nnx.grad(lambda model: model.compute_loss(batch), argnums=both))(model)
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 

@@ -311,8 +311,9 @@ def test_a_loop_without_the_tables_is_refused(batch):
     model = PositionBasedModel(6, 10, attraction=rows, rngs=nnx.Rngs(0))
     shown = {**batch, "clicks": np.arange(18).reshape(3, 6) % 4 == 0, "mask": np.ones((3, 6), bool)}
     for without in (nnx.grad, lambda loss: nnx.jit(nnx.value_and_grad(loss))):
-        with refuses(ConfigError, "tables", "nnx.Any(nnx.Param, Table)"):
-            without(lambda model: model.compute_loss(shown))(model)
+        for aggregate in (True, False):
+            with refuses(ConfigError, "tables", "nnx.Any(nnx.Param, Table)"):
+                without(lambda model: model.compute_loss(shown, aggregate).sum())(model)
     graph, params, rest = nnx.split(model, nnx.Any(nnx.Param, Table), ...)
 
     def mean(params):

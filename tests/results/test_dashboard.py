@@ -141,7 +141,7 @@ def test_every_panel_shows_what_the_runs_log(specified, records, view):
             assert (config["groupBy"], config["groupAgg"], config["groupArea"]) == (
                 "experiment.value",
                 "mean",
-                "stddev",
+                "minmax",
             )
     assert kinds.count("Run History Line Plot") >= 10 and kinds.count("Bar Chart") >= 5
     assert kinds.count("Run Comparer") == (view == "report")

@@ -72,8 +72,8 @@ def test_the_page_has_the_result_with_directions_beside_references(tmp_path, unr
     text = report(tmp_path / "run").read_text()
     rows = Rows(text).rows
     assert ["clicks", "UBM", "rank-CTR", "true user", "validation"] in rows
-    assert ["Log-likelihood ↑", "-0.5123", "-0.7000", "-0.4000", "-0.5123"] in rows
-    assert ["Perplexity ↓", "1.6000", "2.0000", "1.4000", ""] in rows
+    assert ["Log-likelihood (ll) ↑", "-0.5123", "-0.7000", "-0.4000", "-0.5123"] in rows
+    assert ["Perplexity (ppl) ↓", "1.6000", "2.0000", "1.4000", ""] in rows
     assert ["ranking", "@1", "@10"] in rows and ["nDCG ↑", "0.2500", "0.7500"] in rows
     assert "67% of the way from rank-CTR to the true user" in text  # (2 - 1.6) / (2 - 1.4)
     assert ["seed", "3", "0"] in rows and "<code>clickexp seed=3</code>" in text
@@ -88,7 +88,7 @@ def test_without_a_true_user_the_gain_over_rank_ctr_is_named(tmp_path, unrendere
 def test_intervals_of_the_metrics_are_shown(tmp_path, unrendered):
     rows = Rows(report(tmp_path / "run", intervals={"ll": [-0.52, -0.5]}).read_text()).rows
     assert [
-        "Log-likelihood ↑",
+        "Log-likelihood (ll) ↑",
         "-0.5123",
         "-0.520 to -0.500",
         "-0.7000",

@@ -171,29 +171,6 @@ def test_a_posterior_needs_a_prior():
         new_table(3, 1, 1.0, "cauchy")
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("wrapped", [jax.checkpoint, jax.jit])
-def test_ids_may_be_looked_up_inside_a_compiled_function_and_outside(wrapped):
-    """Rows that an inner trace looked up do not exist outside."""
-
-    class Twice(nnx.Module):
-        def __init__(self, rngs):
-            self.table = new_table(21, 1, 1.0, "normal")
-
-        def __call__(self, batch):
-            ids = batch["query_doc_ids"]
-            inside = wrapped(lambda ids: self.table.take(ids)[..., 0])(ids)
-            return inside + self.table.take(ids)[..., 0]
-
-    rng = np.random.default_rng(8)
-    ids = rng.integers(1, 21, (200, 3))
-    log = log_of(ids, rng.random(ids.shape) < 0.9)
-    model = DocumentCTRModel(20, ctr=Twice, rngs=nnx.Rngs(0))
-    Trainer(seed=0, epochs=10, eval_batch_size=200).train(model, log, log)
-    batch = {"query_doc_ids": ids[:5], "mask": np.ones((5, 3), bool)}
-    assert np.exp(model.predict_clicks(batch)).min() > 0.7
-
-
 def test_learning_rates_fall_together_as_often_as_they_may():
     """Those of Optax that are no data never do, which then do not prolong a training."""
     model = DocumentCTRModel(20, rngs=nnx.Rngs(0))

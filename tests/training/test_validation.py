@@ -37,13 +37,13 @@ TRAIN, VAL = packed(LOG, PAIRS), labelled(OTHER)
 
 
 def ndcg(scores, labels, mask, cutoff=3):
-    """Mean over lists in float64 numpy; scores without ties."""
+    """Mean over lists with relevant documents in float64 numpy; scores without ties."""
     values = []
     for score, label, where in zip(scores, labels, mask, strict=True):
         gains, discounts = 2.0 ** label[where] - 1, 1 / np.log2(np.arange(2, 2 + where.sum()))
         found = gains[np.argsort(-score[where])][:cutoff] @ discounts[:cutoff]
         ideal = np.sort(gains)[::-1][:cutoff] @ discounts[:cutoff]
-        values.append(found / ideal if ideal else 0.0)
+        values += [found / ideal] if ideal else []
     return np.mean(values)
 
 

@@ -315,6 +315,15 @@ def test_the_command_repeats_the_settings_of_the_run(first, tmp_path):
         words_of(tmp_path, "new.parquet", [])
 
 
+def test_a_run_of_simulated_clicks_is_not_updated(tmp_path):
+    simulated = tmp_path / "simulated"
+    (simulated / ".hydra").mkdir(parents=True)
+    (simulated / ".hydra/overrides.yaml").write_text("- model=pbm\n")
+    (simulated / "config.yaml").write_text("dataset: {name: simulated, sessions: 10}\n")
+    with refuses(ConfigError, str(simulated), "no log", "run of a log"):
+        words_of(simulated, "new.parquet", [])
+
+
 def test_an_update_leaves_the_run_before_it_as_it_is(first, second):
     assert second.result.update.run == str(first.folder)
     assert contents(first.folder) == BEFORE[first.folder]

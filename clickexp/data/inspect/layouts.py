@@ -261,8 +261,8 @@ def _doubt(grouping: Grouping, found: Difference, known: Collection[str]) -> str
     remedy = f"give each its own: examination_by=[{','.join(columns)}]"
     if grouping.name == LENGTH:
         remedy = (
-            "lengths seem to be those of layouts, such as of devices: name a column that has them by "
-            "examination_by=[NAME], declared as dataset.columns.NAME"
+            "lengths seem to be those of layouts, such as of devices. Name the column that has them: "
+            "'+dataset.columns.NAME={dtype: category, per: session}' 'examination_by=[NAME]'"
         )
     return (
         f"click rates of the same documents at the same rank differ by {grouping.name}: {found.relative:.0%} (root "

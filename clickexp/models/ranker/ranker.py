@@ -101,7 +101,7 @@ class Ranker(Model):
         key = self.noise() if self.noise else None
         masked = {**batch, "mask": mask, "clicks": batch["clicks"].astype(bool) & mask}
         losses = self.debias.loss(self.loss, scores, masked, self.learned, key)
-        return self._mean(losses, mask) if aggregate else losses
+        return self._reported(losses, mask, aggregate)
 
     def examination(self) -> Array | None:
         """Returns the learned examination by position from 1, relative to the first; None where none is learned."""

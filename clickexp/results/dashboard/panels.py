@@ -187,7 +187,7 @@ def _over_seeds() -> dict[str, Any]:
     return {
         "groupby": wr.Config(EXPERIMENT),
         "groupby_aggfunc": "mean",
-        "groupby_rangefunc": "stddev",
+        "groupby_rangefunc": "minmax",
     }
 
 

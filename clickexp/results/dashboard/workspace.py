@@ -195,7 +195,7 @@ def specification(
     )
     text = (
         "Curves and bars are means over the runs of an experiment, which differ in their seed only, with their "
-        "standard deviation; open the group of an experiment in the table to see its runs."
+        "lowest and highest value; open the group of an experiment in the table to see its runs."
     )
     blocks = [wr.P(text), wr.TableOfContents()]
     for name, panels in sections(logged, runs, baseline).items():

@@ -146,6 +146,7 @@ def forest(
     axes.set_yticks([-i for i in range(len(rows))], names)
     axes.set(xlabel=textwrap.fill(xlabel, _NAME), ylim=(0.6 - len(rows), 0.6))
     axes.grid(axis="y", visible=False)
+    axes.margins(x=0.15)  # small differences are not at the edge
     axes.xaxis.set_major_locator(MaxNLocator(4))
 
 

@@ -66,7 +66,7 @@ def run_page(
         command: What was typed.
     """
     title = f"{run.model} on {run.dataset}"
-    tables = result_tables(run, metric_names.name, validation=True)
+    tables = result_tables(run, _with_key, validation=True)
     ranks = rank_table(run, metric_names.short, references=("ppl", "examination"))
     parts = {
         "generator": "clickexp",
@@ -87,6 +87,14 @@ def run_page(
     return filled("run", parts)
 
 
+def _with_key(metric: str) -> str:
+    """Name of a metric, and the one that options and files have, where it is another."""
+    name = metric_names.name(metric)
+    return (
+        name if metric in name.lower().replace("-", "_").replace(" ", "_") else f"{name} ({metric})"
+    )
+
+
 def _about(run: Run) -> str:
     """Sizes and cost in a line."""
     sizes = run.data.sessions
@@ -102,6 +110,7 @@ def _about(run: Run) -> str:
     return " · ".join(
         [
             *filter(None, facts),
+            display_path(run.folder),
             f"clickexp {version('clickexp')}",
             f"{datetime.now():%Y-%m-%d %H:%M}",
         ]

@@ -29,6 +29,7 @@ from clickexp.parameters import (
     ContextParameterConfig,
     EmbeddingParameterConfig,
     FeatureVectorsConfig,
+    Table,
     TableVectorsConfig,
 )
 from clickexp.training import Trainer, lazy_adam
@@ -373,9 +374,10 @@ def clicks_and_relevance(model, batch):
 
 @nnx.jit
 def loss_and_slopes(model, batch):
-    return nnx.value_and_grad(lambda model: jnp.sum(model.compute_loss(batch, aggregate=False)))(
-        model
-    )
+    both = nnx.DiffState(0, nnx.Any(nnx.Param, Table))
+    return nnx.value_and_grad(
+        lambda model: jnp.sum(model.compute_loss(batch, aggregate=False)), argnums=both
+    )(model)
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,7 @@ function reliability() {
     }, counts];
   });
   const diagonal = { type: "line", x0: 0, y0: 0, x1: end, y1: end, line: { color: css("--muted"), width: 1, dash: "dot" }, layer: "below" };
-  chart("reliability", traces, layout("Predicted P(click)", "Observed click rate", {
+  chart("reliability", traces, layout("Predicted P(click)", "Click rate", {
     shapes: [diagonal], uirevision: chosen, xaxis: { anchor: "y2" }, yaxis: { domain: [0.3, 1] },
     yaxis2: { domain: [0, 0.2], type: "log", nticks: 3, exponentformat: "power", title: { text: "Documents", standoff: 8 } },
   }),

@@ -66,7 +66,7 @@ function fit(place, traces, format) {
     row = Math.max(row, parts.length * LINE + GAP);
   }
   const legend = above + row;
-  format.height = 320 + TOOLBAR + legend;
+  format.height = (printing() ? 270 : 320) + TOOLBAR + legend; // two cards to a sheet
   format.margin.b = 60 + legend;
 }
 
