@@ -17,6 +17,7 @@ deconvolution estimates"), and t is a parabola in the mean log rank of the docum
 what these leave out of the order of lists biases examination.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from scipy.special import expit, log_expit, logit
 from clickexp.data import Sessions
 from clickexp.data.view import Chunk
 from clickexp.models import Model, PositionBasedModel, UserBrowsingModel
-from clickexp.parameters import EmbeddingParameter, PositionParameter
+from clickexp.parameters import EmbeddingParameter, PositionParameter, Rows
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import (
     LEAST_DOCUMENTS,
@@ -39,7 +40,6 @@ from clickexp.posteriors.policy_prior import (
     regressors,
 )
 from clickexp.posteriors.shared import SharedPosterior
-from clickexp.types import Array
 
 _MOST_DOCUMENTS = 50_000
 """Documents that are integrated out; of more, as many by chance represent all."""
@@ -47,7 +47,7 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
 _LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2
 _SCALE_PRECISION = 4.0
 """Of the logit of the cell with most clicks, around that of training, since clicks leave the scale open."""
-_PRECISION_OF_BUMPS, _LEAST_PRECISION = 0.1, 1e-3
+_PRECISION_OF_BUMPS, _LEAST_PRECISION = 1.0, 1e-3
 """Of the heights of bumps around 0, and of all other numbers around where they start."""
 _GRID = np.arange(-6.0, 6.01, 0.15)
 """Logits where priors are summed, in deviations of all documents from their mean."""
@@ -83,7 +83,8 @@ def improve_examination(
 ) -> SharedPosterior | None:
     """Moves examination of a fitted model to the largest marginal likelihood.
 
-    Clicks leave its scale open: the geometric mean over clicks stays, and with it attraction.
+    Clicks leave its scale open: the geometric mean over clicks stays. The means of posteriors of documents follow, so
+    that the loss stays near its optimum; the prior that training has learned stays.
 
     Args:
         model: PBM or UBM with a number per position, or per position and last click, and whose attraction is a whole
@@ -94,10 +95,17 @@ def improve_examination(
     Returns:
         The posterior of examination; None where it stays as it is.
     """
-    tower = getattr(model, "examination", None)
-    if not isinstance(tower, PositionParameter):
+    tower, attraction = getattr(model, "examination", None), tower_of(model, ROLES["attraction"])
+    if not isinstance(tower, PositionParameter) or not isinstance(attraction, EmbeddingParameter):
         return None
-    documents = _documents(model, tower, train, lists)
+    feature, cells_of = _CELLS.get(type(model), (None, _positions))
+    rows = learned_rows(attraction)
+    if rows is None or feature != tower.config.use_feature:
+        return None
+    baseline = 0.0 if attraction.baseline is None else float(attraction.baseline[...])
+    log = _Log(train, cells_of, tower.weight.size)
+    posteriors = _Posteriors.of(rows, baseline)
+    documents = _documents(log, posteriors, lists)
     if documents is None:
         return None
     clicks = documents.clicks.sum(axis=0)
@@ -111,6 +119,11 @@ def improve_examination(
     moved = np.minimum(logit(np.exp(np.minimum(log_expit(found) + shift, -1e-9))), _LARGEST_LOGIT)
     # so that those of logarithms of examination stay
     slopes = expit(-found) / expit(-moved)
+    change = np.zeros(log.size)
+    change[cells] = log_expit(moved) - log_expit(before)
+    offsets = log.moved(posteriors, expit(np.asarray(tower.weight[...], np.float64)), change)
+    values = rows.values.at[:, 0].add(jnp.float32(offsets))
+    attraction.table.set_value(dataclasses.replace(rows, values=values))
     tower.weight[...] = tower.weight[...].at[cells].set(jnp.float32(moved))
     names = tuple(f"examination/weight[{cell}]" for cell in cells)
     return SharedPosterior(names, covariance * np.outer(slopes, slopes))
@@ -257,50 +270,90 @@ _CELLS: dict[type[Model], tuple[str, _Cells]] = {
 """By model, the column of the batch that its tower of examination reads, and what it is in sessions."""
 
 
+class _Posteriors(NamedTuple):
+    """Posteriors of logits, by row.
+
+    Attributes:
+        means: Of the logits.
+        deviations: The same.
+        x: Standardised mean log ranks; infinite where training shows none.
+    """
+
+    means: Float[np.ndarray, " rows"]
+    deviations: Float[np.ndarray, " rows"]
+    x: Float[np.ndarray, " rows"]
+
+    @classmethod
+    def of(cls, rows: Rows, baseline: float) -> "_Posteriors":
+        """Returns those of rows of one number, which are added to a baseline."""
+        means, deviations = rows.means(rows.values)[:, 0], rows.deviations(rows.values)[:, 0]
+        columns = means, deviations, rows.values[:, rows.numbers]
+        means, deviations, x = (np.asarray(each, np.float64) for each in columns)
+        return cls(means + baseline, deviations, x)
+
+
+class _Log(NamedTuple):
+    """Training sessions, and the cells of their documents.
+
+    Attributes:
+        train: The sessions.
+        cells: Of a chunk of them, by the number of cells.
+        size: That number.
+    """
+
+    train: Sessions
+    cells: _Cells
+    size: int
+
+    def counts(
+        self, chosen: Integer[np.ndarray, " documents"], rows: int
+    ) -> tuple[csr_array, csr_array]:
+        """Returns clicks and skips of the chosen rows, by cell."""
+        place = np.full(rows, -1)
+        place[chosen] = np.arange(len(chosen))
+        clicks, skips = (csr_array((len(chosen), self.size)) for _ in range(2))
+        for chunk in self.train.chunks():
+            document = place[chunk["query_doc_ids"]]
+            of_chosen = chunk.shown & (document >= 0)
+            ends = document[of_chosen], self.cells(chunk, self.size)[of_chosen]
+            clicked = chunk["clicks"][of_chosen].astype(np.float64)
+            clicks += coo_array((clicked, ends), clicks.shape).tocsr()
+            skips += coo_array((1 - clicked, ends), skips.shape).tocsr()
+        for counted in (clicks, skips):
+            counted.eliminate_zeros()
+        return clicks, skips
+
+    def moved(
+        self,
+        posteriors: _Posteriors,
+        examination: Float[np.ndarray, " cells"],
+        change: Float[np.ndarray, " cells"],
+    ) -> Float[np.ndarray, " rows"]:
+        """Returns by how much means of posteriors follow changes of the logarithm of examination, to first order."""
+        attraction, crossed = expit(posteriors.means), np.zeros(len(posteriors.means))
+        for chunk in self.train.chunks():
+            # the logarithm of P(click) is a sum, whose terms do not meet
+            skipped = chunk.shown & ~chunk["clicks"].astype(bool)
+            ids = chunk["query_doc_ids"][skipped]
+            cells = self.cells(chunk, self.size)[skipped]
+            click = examination[cells] * attraction[ids]
+            both = change[cells] * click * (1 - attraction[ids]) / (1 - click) ** 2
+            crossed += np.bincount(ids, both, len(crossed))
+        return -(posteriors.deviations**2) * crossed
+
+
 def _documents(
-    model: Model, tower: PositionParameter, train: Sessions, lists: Float[np.ndarray, " rows"]
+    log: _Log, posteriors: _Posteriors, lists: Float[np.ndarray, " rows"]
 ) -> Documents | None:
-    """Returns what a log shows of documents; None of models without such a likelihood, or of few documents."""
-    feature, cells_of = _CELLS.get(type(model), (None, _positions))
-    attraction = tower_of(model, ROLES["attraction"])
-    rows = learned_rows(attraction)
-    if feature != tower.config.use_feature or rows is None:
-        return None
-    x = np.asarray(rows.values[:, rows.numbers], np.float64)
-    chosen = np.flatnonzero(np.isfinite(x))
-    if len(chosen) < LEAST_DOCUMENTS or not isinstance(attraction, EmbeddingParameter):
+    """Returns what a log shows of documents; None of few."""
+    chosen = np.flatnonzero(np.isfinite(posteriors.x))
+    if len(chosen) < LEAST_DOCUMENTS:
         return None
     if len(chosen) > _MOST_DOCUMENTS:
         chosen = np.random.default_rng(0).choice(chosen, _MOST_DOCUMENTS, replace=False)
-    clicks, skips = _counts(train, chosen, len(x), tower.weight.size, cells_of)
+    clicks, skips = log.counts(chosen, len(posteriors.x))
     impressions = clicks.sum(axis=1) + skips.sum(axis=1)
-    shown = Shown(impressions, np.maximum(lists[chosen], impressions), x[chosen])
-    center = float(log_odds(shown).mean())
-    some: Array = rows.values[chosen]
-    baseline = 0.0 if attraction.baseline is None else float(attraction.baseline[...])
-    return Documents(
-        clicks,
-        skips,
-        np.asarray(rows.means(some), np.float64)[:, 0] + baseline,
-        np.asarray(rows.deviations(some), np.float64)[:, 0],
-        np.stack([shown.x**2 - 1, *regressors(shown, center)], axis=1),
-    )
-
-
-def _counts(
-    train: Sessions, chosen: Integer[np.ndarray, " documents"], rows: int, size: int, cells: _Cells
-) -> tuple[csr_array, csr_array]:
-    """Returns clicks and skips of the chosen documents, by cell."""
-    place = np.full(rows, -1)
-    place[chosen] = np.arange(len(chosen))
-    clicks, skips = (csr_array((len(chosen), size)) for _ in range(2))
-    for chunk in train.chunks():
-        document = place[chunk["query_doc_ids"]]
-        of_chosen = chunk.shown & (document >= 0)
-        ends = document[of_chosen], cells(chunk, size)[of_chosen]
-        clicked = chunk["clicks"][of_chosen].astype(np.float64)
-        clicks += coo_array((clicked, ends), clicks.shape).tocsr()
-        skips += coo_array((1 - clicked, ends), skips.shape).tocsr()
-    for counted in (clicks, skips):
-        counted.eliminate_zeros()
-    return clicks, skips
+    of_chosen = _Posteriors(*(each[chosen] for each in posteriors))
+    shown = Shown(impressions, np.maximum(lists[chosen], impressions), of_chosen.x)
+    known = [shown.x**2 - 1, *regressors(shown, float(log_odds(shown).mean()))]
+    return Documents(clicks, skips, of_chosen.means, of_chosen.deviations, np.stack(known, axis=1))
