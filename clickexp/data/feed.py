@@ -51,12 +51,15 @@ def feed(
     if not isinstance(data, Sessions):
         single = map(_single, data)
         return single if mesh is None else (over_devices(batch, mesh) for batch in single)
+    devices = [] if mesh is None else [*mesh.devices.flat]
     fitting = 1 << max(data.count - 1, 0).bit_length()  # a small log is not padded to a large batch
-    batch_size = min(batch_size, fitting)
+    number = max(len(devices), 1)
+    batch_size = min(batch_size, _ceil(fitting, number) * number)
     batches = _ceil(data.count, batch_size)
     even = _ceil(batches, _ceil(batches, steps))
-    divided = mesh is not None and batch_size % mesh.size == 0
-    share = (jax.process_index(), jax.process_count()) if divided else (0, 1)
+    processes = sorted({device.process_index for device in devices})
+    divided = devices and batch_size % number == 0
+    share = (processes.index(jax.process_index()), len(processes)) if divided else (0, 1)
     read = superbatches(
         data,
         batch_size,

@@ -1,7 +1,7 @@
 """Which files of a folder are the log: by a pattern, or by the endings of their names."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from clickexp.errors import DataError
@@ -23,10 +23,12 @@ class Share:
     Attributes:
         first: The first file of the log, whose columns the others have.
         files: These files.
+        row_groups: Those to read of Parquet files that other shares have, too.
     """
 
     first: Path
     files: tuple[Path, ...]
+    row_groups: Mapping[Path, range] = field(default_factory=dict)
 
 
 def also_compressed(*endings: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from clickexp.data.checksums import DamagedError, Progress
 from clickexp.data.dataset import Dataset
@@ -50,7 +50,8 @@ class LogFormat:
         format: Its name.
         comes_split: Whether the source has parts for training, validation and test.
         has_features: Whether logs of the format may come with feature vectors of documents.
-        reads_shares: Whether the reader takes a share of the files of a log; see `LogWriter`.
+        reads_shares: Whether the reader takes a share of the files of a log; see `LogWriter`. "rows" if the rows of a
+            file may be in several.
         true_user: Finds the click model that clicked, where clicks are simulated.
     """
 
@@ -61,7 +62,7 @@ class LogFormat:
         *,
         comes_split: bool = False,
         has_features: bool = False,
-        reads_shares: bool = False,
+        reads_shares: Literal["files", "rows"] | None = None,
         true_user: _TrueUser | None = None,
     ):
         functools.update_wrapper(self, read)

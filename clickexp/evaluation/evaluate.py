@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
-from flax import nnx
 
 from clickexp.data import Dataset
 from clickexp.errors import DataError
@@ -47,8 +46,9 @@ def evaluate(
         for key, group in built.items():
             if isinstance(group, ClickMetrics | RankingMetrics):
                 built[key] = group.keep_values()
-    compiled = (evaluator or Evaluator()).compiled(model, HeldOut.test(dataset), built)
-    return compiled((nnx.state(model),), "test")
+    evaluator = evaluator or Evaluator()
+    compiled = evaluator.compiled(model, HeldOut.test(dataset), built)
+    return compiled(evaluator.state_of(model), "test")
 
 
 def validation_metrics(groups: Groups, watched: Collection[str]) -> dict[str, Mapping[str, Any]]:

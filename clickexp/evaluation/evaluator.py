@@ -1,7 +1,7 @@
 """Adds up metrics of a model over held-out data, several batches per dispatch."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -45,6 +45,10 @@ Groups = Mapping[str, Metrics | MetricGroup]
 ModelState = tuple[nnx.State, ...]
 
 
+def _as_it_is(state: nnx.State) -> nnx.State:
+    return state
+
+
 @dataclasses.dataclass(frozen=True)
 class Evaluator:
     """Evaluates models.
@@ -53,11 +57,17 @@ class Evaluator:
         batch_size: Sessions, or lists, per step.
         steps_per_execution: Batches per dispatch.
         logger: Receives progress.
+        lay: Lays the state of a model over devices.
     """
 
     batch_size: int = 8192
     steps_per_execution: int = 16
     logger: Logger = dataclasses.field(default_factory=Logger)
+    lay: Callable[[nnx.State], nnx.State] = _as_it_is
+
+    def state_of(self, model: Model) -> ModelState:
+        """The state of a model, as `CompiledEvaluation` takes it."""
+        return (self.lay(nnx.state(model)),)
 
     def clicks(self, model: ClickModel, data: Data, metrics: Metrics) -> MultiMetric:
         """Metrics of click predictions.
@@ -111,7 +121,7 @@ class Evaluator:
         return CompiledEvaluation(programs)
 
     def _evaluated(self, model: Model, data: Data, group: MetricGroup) -> MultiMetric:
-        return Program(self, model, group, data)((nnx.state(model),), "test")
+        return Program(self, model, group, data)(self.state_of(model), "test")
 
 
 @dataclasses.dataclass(eq=False)
@@ -202,7 +212,10 @@ class Program:
         truth = jax.tree.map(lambda leaf: everywhere(leaf, self._mesh), self._truth)
         states = state, *truth
         data = self._select_columns(self.data, *states)
-        for batch in feed(data, *self._sizes_for(data), mesh=self._mesh):
+        size, steps = self._sizes_for(data)
+        number = 1 if self._mesh is None else self._mesh.size
+        shared = -(-size // number) * number
+        for batch in feed(data, shared, steps, mesh=self._mesh):
             if self.group.by_rank and not isinstance(data, Sessions):
                 self._positions = _positions_so_far(self._positions, batch.arrays)
             metrics.add(self.run(states, batch.arrays, self._positions), stacked=True)
@@ -305,7 +318,7 @@ def _positions_so_far(known: Positions | None, arrays: Mapping[str, Array]) -> P
     """The positions of ready-made batches, of those before and of a superbatch."""
     if "positions" not in arrays:
         return known
-    largest = int(np.max(arrays["positions"]))
+    largest = int(np.max(np.where(arrays["mask"], arrays["positions"], 0)))
     return Positions(largest if known is None else max(known.largest, largest))
 
 

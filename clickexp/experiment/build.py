@@ -26,6 +26,7 @@ from clickexp.data.prepared import open_prepared
 from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluate import check_lists, check_metrics
 from clickexp.evaluation.groups import MetricGroup
+from clickexp.experiment.differences import continuing_command
 from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.models import Model, Ranker
@@ -35,7 +36,7 @@ from clickexp.propensities import PropensitySource, Weighting
 from clickexp.runs.hashing import config_hash, identity
 from clickexp.runs.run import Origin
 from clickexp.runs.sources import sources
-from clickexp.runs.store import CHECKPOINT, RESULT
+from clickexp.runs.store import CHECKPOINT, OVERRIDES, RESULT, read_document
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
 from clickexp.utils import hosts
@@ -298,8 +299,14 @@ def _earlier(folder: str | None, identified: dict[str, Any]) -> Path | None:
             reason = f"this run has finished, {RESULT} has its result. Give the folder of an interrupted run."
         raise ConfigError(f"continue_from={earlier}: {reason}") from error
     except ValueError as error:
+        words = read_document(earlier / OVERRIDES)
+        command = (
+            f". This continues it: {continuing_command(earlier, words)}"
+            if isinstance(words, list)
+            else ""
+        )
         raise ConfigError(
-            f"continue_from={earlier}: the checkpoint cannot be used: {error}"
+            f"continue_from={earlier}: the checkpoint cannot be used: {error}{command}"
         ) from error
     return earlier / CHECKPOINT
 

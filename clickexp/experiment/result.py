@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from flax import nnx
@@ -17,6 +17,8 @@ from clickexp.data import Dataset
 from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluate import evaluate
+from clickexp.evaluation.evaluation import Evaluation
+from clickexp.evaluation.groups import MetricGroup
 from clickexp.evaluation.references import references
 from clickexp.experiment.backward import of_last_log
 from clickexp.experiment.build import Parts
@@ -47,12 +49,54 @@ _Part = dict[str, Any]
 """Keys and values of a `Run`."""
 
 
-def evaluate_run(parts: Parts, fit: FitReport) -> Run:
+class Settled(NamedTuple):
+    """What follows from training before the test.
+
+    Attributes:
+        queries: What training and earlier logs have shown of queries, where documents have posteriors.
+        examination: Its posterior, where examination alone is shared and has moved to the largest marginal likelihood.
+    """
+
+    queries: Queries | None = None
+    examination: SharedPosterior | None = None
+
+
+def settle(parts: Parts, fit: FitReport) -> Settled:
+    """Moves examination to the largest marginal likelihood, where the model permits it and no earlier run is the prior."""
+    model, train = parts.model, parts.dataset.train
+    if fit.documents is None:
+        return Settled()
+    if parts.continued is not None:
+        return Settled(lists_shown(model, train, earlier=parts.continued.seen.queries))
+    queries = lists_shown(model, train)
+    if queries is None:
+        return Settled()
+    return Settled(queries, improve_examination(model, train, queries.lists))
+
+
+def evaluate_test_set(parts: Parts) -> Evaluation:
+    """Evaluates the trained model on the test sessions, with all processes that there are."""
+    return evaluate(
+        parts.model,
+        parts.dataset,
+        _groups(parts),
+        parts.trainer.evaluator,
+        keep_values=parts.config.settings.keep_values,
+    )
+
+
+def _groups(parts: Parts) -> dict[str, MetricGroup]:
+    return {**parts.metrics, "click": parts.trainer.metric_groups["click"]}
+
+
+def evaluate_run(parts: Parts, fit: FitReport, settled: Settled, evaluation: Evaluation) -> Run:
     """Evaluates the trained model, and saves it where the configuration says so; the document is not written yet.
 
     Args:
         parts: From `build`.
         fit: Report of the training.
+        settled: From `settle`.
+        evaluation: From `evaluate_test_set`.
 
     Returns:
         The run.
@@ -62,14 +106,6 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
         parts.dataset,
         parts.trainer,
         parts.config.settings,
-    )
-    queries = _queries(parts, fit)
-    examination = None
-    if queries is not None and parts.continued is None:
-        examination = improve_examination(model, dataset.train, queries.lists)
-    groups = {**parts.metrics, "click": trainer.metric_groups["click"]}
-    evaluation = evaluate(
-        model, dataset, groups, trainer.evaluator, keep_values=settings.keep_values
     )
     for line in evaluation.describe_judgments():
         parts.logger.message(line)
@@ -98,20 +134,20 @@ def evaluate_run(parts: Parts, fit: FitReport) -> Run:
         save_model(model, parts.folder / MODEL)
         _save_names(dataset, parts.folder)
         if fit.documents is not None:
-            Seen.of(fit.documents, queries).save(parts.folder / SEEN)
+            Seen.of(fit.documents, settled.queries).save(parts.folder / SEEN)
     chosen = groupings(dataset.train) if isinstance(model, ClickModel) else []
     result["click_rates"] = click_rates(dataset.test, chosen)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
-    result |= _shared_intervals(parts, examination)
+    result |= _shared_intervals(parts, settled.examination)
     if parts.continued is not None:
         backward = of_last_log(parts, parts.continued.run)
         update = parts.continued.update(model, dataset, parts.origin, backward)
         result["update"] = update.model_dump()
     if settings.report:
-        result["references"] = references(model, dataset, trainer.evaluator, groups)
+        result["references"] = references(model, dataset, trainer.evaluator, _groups(parts))
     drawn = evaluate_draws(
-        model, dataset, groups, trainer.evaluator, draws=settings.draws, seed=settings.seed
+        model, dataset, _groups(parts), trainer.evaluator, draws=settings.draws, seed=settings.seed
     )
     if drawn:
         result["test_draws"] = as_result(drawn)
@@ -138,14 +174,6 @@ def _save_names(dataset: Dataset, folder: Path) -> None:
     if dataset.encoding is not None:
         with whole(folder / ENCODING) as part:
             part.write_text(dataset.encoding.model_dump_json(indent=2) + "\n")
-
-
-def _queries(parts: Parts, fit: FitReport) -> Queries | None:
-    """What training and earlier logs have shown of queries, where documents have posteriors that these tell of."""
-    if fit.documents is None:
-        return None
-    earlier = None if parts.continued is None else parts.continued.seen.queries
-    return lists_shown(parts.model, parts.dataset.train, earlier=earlier)
 
 
 def _lists_seen(dataset: Dataset, ranked: bool) -> _Part:
@@ -183,26 +211,21 @@ def _examination(model: Model, dataset: Dataset) -> _Part:
     return {"propensity": _dumped(RelativeExamination.known(points))}
 
 
-def _shared_intervals(parts: Parts, examination: SharedPosterior | None) -> _Part:
-    """Intervals of shared parameters; none where there are too many, or the model cannot be differentiated twice.
-
-    Args:
-        parts: Of the run.
-        examination: The posterior, where examination alone is shared and has it from its marginal likelihood.
-    """
+def _shared_intervals(parts: Parts, posterior: SharedPosterior | None) -> _Part:
+    """Intervals of shared parameters; none where there are too many, or the model cannot be differentiated twice."""
     if not parts.config.settings.shared_intervals:
         return {}
     try:
-        posterior = _posterior_of_shared(parts, examination)
+        posterior = _posterior_of_shared(parts, posterior)
         if posterior is None:
             return {}
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
-        ratios = propensity(parts.model, posterior, parts.dataset.test)
+        examination = propensity(parts.model, posterior, parts.dataset.test)
         return {
             "shared": _dumped(shared_intervals(parts.model, posterior)),
-            "propensity": _dumped(RelativeExamination.of(ratios)),
-            "shared_propensity": _dumped(_shared_curve(parts, ratios)),
+            "propensity": _dumped(RelativeExamination.of(examination)),
+            "shared_propensity": _dumped(_shared_curve(parts, examination)),
         }
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
@@ -218,7 +241,8 @@ def _posterior_of_shared(parts: Parts, posterior: SharedPosterior | None) -> Sha
     if continued is not None and not continued.run.settings.warm:
         posterior = continued.own
     elif posterior is None:
-        posterior = shared_posterior(parts.model, parts.dataset.train, report)
+        train, devices = parts.dataset.train, parts.trainer.devices
+        posterior = shared_posterior(parts.model, train, report, devices)
     if posterior is not None and parts.model.separates_examination:
         posterior = with_open_factors(parts.model, posterior, parts.links.groups)
     return posterior if prior is None else combined(parts.model, posterior, prior)

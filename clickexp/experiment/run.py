@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 
+from clickexp.evaluation.evaluation import Evaluation
 from clickexp.evaluation.groups import HeldOut
 from clickexp.experiment.build import Parts, build, open_loggers
 from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import note, print_config, run_info
 from clickexp.experiment.resolve import resolve
-from clickexp.experiment.result import evaluate_run
+from clickexp.experiment.result import Settled, evaluate_run, evaluate_test_set, settle
 from clickexp.loggers import Logger
 from clickexp.runs.run import Run
 from clickexp.runs.store import CHECKPOINT, CONFIG
@@ -55,7 +56,7 @@ def run_experiment(
 
 
 def follow(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
-    """Trains with the first of several processes, which has the folder and the loggers, and does the rest.
+    """Trains and tests with the first of several processes, which has the folder and the loggers, and does the rest.
 
     Args:
         cfg: What Hydra composed.
@@ -64,7 +65,7 @@ def follow(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
     Raises:
         UserError: The configuration or the data is wrong, or is not that of the first process.
     """
-    _fitted(build(resolve(cfg, overrides), Path(), Logger()))
+    _tested(build(resolve(cfg, overrides), Path(), Logger()))
 
 
 def run(parts: Parts, sweep: Path | None = None) -> Run:
@@ -78,20 +79,21 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
         The run, finished.
     """
     _begin(parts, sweep)
-    parts, fit = _fitted(parts)
-    finished = evaluate_run(parts, fit)
+    finished = evaluate_run(*_tested(parts))
     _finish(parts, finished)
     hosts.release()
     return finished
 
 
-def _fitted(parts: Parts) -> tuple[Parts, FitReport]:
-    """Fits the model, with all processes that there are."""
+def _tested(parts: Parts) -> tuple[Parts, FitReport, Settled, Evaluation]:
+    """Fits the model and tests it, with all processes that there are."""
     fit = _train(parts)
     if parts.continued is not None:
         parts, fit = _continued(parts, parts.continued, fit)
+    settled = settle(parts, fit)
+    evaluation = evaluate_test_set(parts)
     hosts.leave()
-    return parts, fit
+    return parts, fit, settled, evaluation
 
 
 def _begin(parts: Parts, sweep: Path | None) -> None:
@@ -119,7 +121,7 @@ def _continued(parts: Parts, continued: "Continued", fit: FitReport) -> tuple[Pa
     from clickexp.updates.chain import describe_change  # here, since other runs do without
 
     while True:
-        found = continued.settled(parts.model, parts.dataset.train)
+        found = continued.settled(parts.model, parts.dataset.train, parts.trainer.devices)
         for change in found.changes[len(continued.changes) :]:
             parts.logger.warning(describe_change(change))
         parts = dataclasses.replace(parts, continued=found, trainer=found.trainer(parts.trainer))

@@ -105,15 +105,15 @@ def _by_day(estimates: list[Estimate], label: str, confidence: float, axes: Axes
 
 def _print(result: OnlineComparison) -> None:
     console = Console()
-    print(printable(f"A: {result.models[0]} ({result.a})"))  # noqa: T201  # the output of the command
-    print(printable(f"B: {result.models[1]} ({result.b})"))  # noqa: T201  # the output of the command
     units = f" of {result.users:,} users" if result.users else ""
-    print(  # noqa: T201  # the output of the command
-        printable(
-            f"{result.sessions:,} sessions{units} over {len(result.days)} days on {result.lists:,} lists, "
-            f"{result.positions} documents shown, clicks of {result.user}; {result.same:.0%} of lists are ordered alike"
-        )
+    lines = (
+        f"A: {result.models[0]} ({result.a})",
+        f"B: {result.models[1]} ({result.b})",
+        f"{result.sessions:,} sessions{units} over {len(result.days)} days on {result.lists:,} lists",
+        f"{result.positions} documents shown, clicks of {result.user}; {result.same:.0%} of lists are ordered alike",
     )
+    for line in lines:
+        print(printable(line))  # noqa: T201  # the output of the command
     console.print(fitting(online_table(result), console, _LEAST_COLUMNS))
     for sentence in (*conclusions(result), *result.caveats):
         print(printable(sentence))  # noqa: T201  # the output of the command

@@ -30,10 +30,12 @@ from clickexp.training.sparse import packing
 from clickexp.training.sparse import rows as tbl
 from clickexp.training.sparse.lookups import ids_read, with_rows
 from clickexp.training.sparse.packing import Path
+from clickexp.training.sparse.placement import Whole
+from clickexp.training.spread import OneDevice, by_row, by_session, on_each, training_on
 from clickexp.types import Array, Batch, Count
 
-_BATCH, _STEPS = 256, 64
-"""Small batches, whose derivatives in each direction stay in the cache of a core."""
+BATCH, _STEPS = 256, 64
+"""Of each device. Small batches, whose derivatives in each direction stay in the cache of a core."""
 
 _Ids = Integer[Array, " lookups"]
 _Vector = Float[jax.Array, " shared"]
@@ -78,25 +80,34 @@ class Passes:
     Args:
         graphdef: Structure of the model, split into shared parameters, tables and the rest.
         roles: Result of `linear_towers`.
+        devices: Those that share the rows of tables, and the sessions.
     """
 
-    def __init__(self, graphdef: nnx.GraphDef, roles: tuple[str, ...] = ()):
+    def __init__(
+        self, graphdef: nnx.GraphDef, roles: tuple[str, ...] = (), devices: OneDevice | None = None
+    ):
         self.graphdef, self._roles = graphdef, roles
-        add = _of_documents if roles else self._sums
-        self._add = Compiled(functools.partial(self._loop, add), donate_argnums=0)
-        self._count = Compiled(functools.partial(self._loop, self._reads), donate_argnums=0)
+        self._devices = devices or training_on(1)
+        given = [by_row, by_session, on_each, on_each]
+        add = functools.partial(self._loop, _of_documents if roles else self._sums)
+        self._add = Compiled(self._devices.adding(add, given), donate_argnums=0)
+        count = functools.partial(self._loop, self._reads)
+        self._count = Compiled(self._devices.mapped(count, [by_row, *given], 0), donate_argnums=0)
 
     def reads(
         self, state: State, data: Data, done: Done
     ) -> tuple[np.ndarray, dict[Path, np.ndarray]]:
         """Returns which shared parameters the log moves, and how many documents each row serves."""
-        moved = jnp.zeros(ravelled(state)[0].size, bool)
-        counts = {
-            path: jnp.zeros(len(t.get_value().values)) for path, t in nnx.to_flat_state(state[1])
+        nothing = {
+            path: Rows(jnp.zeros((len(table.get_value().values), 1)), 1)
+            for path, table in nnx.to_flat_state(state[1])
         }
-        return jax.tree.map(
-            np.asarray, self._pass(self._count, (moved, counts), (state,), data, done)
-        )
+        start = jnp.zeros(ravelled(state)[0].size, jnp.int32), nothing
+        read = self._pass(self._count, self._devices.lay(start), (state,), data, done)
+        moved, counts = self._devices.whole(read, jax.eval_shape(lambda: start))
+        return np.asarray(moved), {
+            path: np.asarray(each.values)[:, 0] for path, each in counts.items()
+        }
 
     def sums(
         self,
@@ -110,35 +121,37 @@ class Passes:
         rows, slots, size = {}, {}, len(used)
         for path, table in nnx.to_flat_state(state[1]):
             number, dim, found = len(table.get_value().values), table.get_value().dim, kept[path]
-            slots[path] = (
-                jnp.full(number, len(found), jnp.int32).at[found].set(np.arange(len(found)))
-            )
+            of_rows = jnp.full((number, 1), len(found), jnp.int32)
+            slots[path] = Rows(of_rows.at[found, 0].set(np.arange(len(found))), 1)
             rows[path] = jnp.zeros((len(found), dim, 2 * size + 2))
         start = Sums(jnp.zeros(size), jnp.zeros((size, size)), rows)
-        return self._pass(self._add, start, (state, jnp.asarray(used), slots), data, done)
+        start = self._devices.own_sums(start)
+        sums = self._pass(self._add, start, (state, jnp.asarray(used), slots), data, done)
+        return self._devices.total(sums)
 
     def _pass(self, program: Compiled, sums: Any, arguments: tuple, data: Data, done: Done) -> Any:
         done(0)
-        for number, batch in enumerate(feed(data, _BATCH, _STEPS)):
-            sums = program(
-                sums, arguments, batch.arrays, np.int32(batch.steps), np.uint32(number * _STEPS)
-            )
+        arguments, steps = self._devices.lay(arguments), 0
+        size = BATCH * self._devices.placement.devices
+        for batch in feed(data, size, _STEPS, mesh=self._devices.mesh):
+            sums = program(sums, arguments, batch.arrays, np.int32(batch.steps), np.uint32(steps))
             jax.block_until_ready(sums)
-            done((number * _STEPS + batch.steps) * _BATCH)
+            steps += batch.steps
+            done(steps * size)
         return sums
 
     def _loop(
         self, add: Callable, sums: Any, arguments: tuple, arrays: Arrays, steps: Count, first: Count
     ) -> Any:
-        arrays = with_mask(arrays)
+        arrays, placement = with_mask(arrays), self._devices.placement
 
         def body(index: Count, sums: Any) -> Any:
             batch = at_step(arrays, index)
             batch = {**batch, "mask": batch["mask"] & (index < steps)}
             return add(
                 sums,
-                _Step(self.graphdef, self._roles, arguments[0], batch),
-                first + index.astype(jnp.uint32),
+                _Step(self.graphdef, self._roles, placement, arguments[0], batch),
+                placement.own_step(first + index.astype(jnp.uint32)),
                 *arguments,
             )
 
@@ -150,10 +163,8 @@ class Passes:
         gradient = jax.grad(step.loss)(
             step.theta, step.deviations
         )  # which are above 0: rows that matter do not cancel
-        counts = counts | {
-            path: counts[path].at[ids].add(1.0, mode="drop") for path, ids in step.ids.items()
-        }
-        return moved | (gradient != 0), counts
+        counts = counts | {path: step.counted(counts[path], path) for path in step.ids}
+        return moved + step.placement.summed((gradient != 0).astype(jnp.int32)), counts
 
     @staticmethod
     def _sums(
@@ -162,7 +173,7 @@ class Passes:
         seed: Count,
         state: State,
         used: Array,
-        slots: dict[Path, jax.Array],
+        slots: dict[Path, Rows],
     ) -> Sums:
         size = used.size
         drawn, probes = _draws(step, seed)
@@ -205,7 +216,7 @@ class Passes:
         )
         rows = {}
         for path, each in found.rows.items():
-            at = slots[path].at[step.ids[path]].get(mode="fill", fill_value=len(sums.rows[path]))
+            at = step.slots(slots[path], path, len(sums.rows[path]))
             rows[path] = sums.rows[path].at[at].add(each, mode="drop")
         return Sums(
             sums.gradient + found.gradient, sums.information + found.information, sums.rows | rows
@@ -213,7 +224,7 @@ class Passes:
 
 
 def _of_documents(
-    sums: Sums, step: "_Step", seed: Count, state: State, used: Array, slots: dict[Path, jax.Array]
+    sums: Sums, step: "_Step", seed: Count, state: State, used: Array, slots: dict[Path, Rows]
 ) -> Sums:
     """The same as `Passes._sums`, where the loss of a document depends on its own logits alone.
 
@@ -296,7 +307,7 @@ def _of_documents(
             )
     rows = {}
     for path, values in found.rows.items():
-        at = slots[path].at[step.ids[path]].get(mode="fill", fill_value=len(sums.rows[path]))
+        at = step.slots(slots[path], path, len(sums.rows[path]))
         own_places = step.places_of_lookups(path)
         cells = [jnp.broadcast_to(of_others, (len(at), len(others)))]
         cells += [place[number][:, None] for number in own_places.values()]
@@ -412,12 +423,21 @@ class _Step:
     Attributes:
         theta: The vector of the model.
         ids: By table the rows that the batch reads.
+        placement: Where rows lie.
         deviations: Standard deviations of their posteriors, [lookups, dim].
         shifts: Zeros for the logits of each tower that may be shifted.
     """
 
-    def __init__(self, graphdef: nnx.GraphDef, roles: tuple[str, ...], state: State, batch: Batch):
+    def __init__(
+        self,
+        graphdef: nnx.GraphDef,
+        roles: tuple[str, ...],
+        placement: Whole,
+        state: State,
+        batch: Batch,
+    ):
         params, tables, other = state
+        self.placement = placement
         self._tables = {path: table.get_value() for path, table in nnx.to_flat_state(tables)}
         self.theta, self._unravel = ravelled(state)
         self.shifts = {role: jnp.zeros(batch["mask"].shape) for role in roles}
@@ -435,12 +455,15 @@ class _Step:
             return loss(tables, params, self._shifting(batch, self.shifts))
 
         self._loss, self._whole, self._batch = loss, tables, batch
-        self._taken = tbl.shown_ids(tables, ids_read(tables, of_tables), batch["mask"], True)
+        read = ids_read(tables, of_tables)
+        self._taken = tbl.shown_ids(tables, read, batch["mask"], True)
         self.ids = {path: packing.flat(ids) for path, ids in self._taken.items()}
-        self._packed = {
-            path: self._tables[path].values.at[ids].get(mode="clip")
-            for path, ids in self.ids.items()
-        }
+        places = tbl.shown_ids(tables, read, batch["mask"], True, placement)
+        self._at = {path: packing.flat(each) for path, each in places.items()}
+        self._packed = {}
+        for path, at in self._at.items():
+            values = self._tables[path].values
+            self._packed[path] = placement.take(values, at, values.shape[1])
         self.deviations = {
             path: _deviations(self._tables[path], packed) for path, packed in self._packed.items()
         }
@@ -459,6 +482,18 @@ class _Step:
             shifts: What is added to the logits of towers.
         """
         return self._computed(theta, moved, shifts or self.shifts)[0]
+
+    def counted(self, counts: Rows, path: Path) -> Rows:
+        """Returns counts of a table's rows, with the lookups of the batch."""
+        one = jnp.ones((len(self._at[path]), 1))
+        values = self.placement.scattered(jax.lax.scatter_add, counts.values, self._at[path], one)
+        return dataclasses.replace(counts, values=values)
+
+    def slots(self, slots: Rows, path: Path, behind: int) -> jax.Array:
+        """Returns the slots of the rows that the batch reads; `behind` of what it does not show."""
+        at = self._at[path]
+        is_row = at < self.placement.end(slots.values)
+        return jnp.where(is_row, self.placement.take(slots.values, at, 1)[:, 0], behind)
 
     @functools.cached_property
     def places(self) -> dict[str, jax.Array]:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from flax import nnx
 
 from clickexp.data import Dataset
 from clickexp.evaluation.evaluator import Evaluator, Groups
@@ -63,9 +62,12 @@ def evaluate_draws(
     keys = jax.random.split(jax.random.key(seed), draws)
     first = model.sample_parameters(keys[0])
     groups = {name: group for name, group in metrics.items() if name != "truth"}
-    run = (evaluator or Evaluator()).compiled(first, HeldOut.test(dataset), groups)
+    evaluator = evaluator or Evaluator()
+    run = evaluator.compiled(first, HeldOut.test(dataset), groups)
     others = map(model.sample_parameters, keys[1:])
-    drawn = [run((nnx.state(each),), "test").values() for each in itertools.chain([first], others)]
+    drawn = [
+        run(evaluator.state_of(each), "test").values() for each in itertools.chain([first], others)
+    ]
     return {name: _interval([values[name] for values in drawn]) for name in drawn[0]}
 
 

@@ -22,11 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from clickexp.data import Sessions
 from clickexp.data.feed import Data
 from clickexp.evaluation.inputs import ColumnSelection
 from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table
 from clickexp.posteriors.derivatives import (
+    BATCH,
     Done,
     Passes,
     State,
@@ -36,6 +38,7 @@ from clickexp.posteriors.derivatives import (
 )
 from clickexp.training.sparse import packing
 from clickexp.training.sparse.packing import Path
+from clickexp.training.spread import training_on
 from clickexp.types import Array
 
 _FEW = 64
@@ -78,7 +81,12 @@ class Information(NamedTuple):
     score: np.ndarray
 
 
-def information(model: Model, data: Data, done: Done = lambda sessions: None) -> Information:
+def information(
+    model: Model,
+    data: Data,
+    done: Done = lambda sessions: None,
+    devices: int | str = 1,
+) -> Information:
     """Returns what a log says about the shared parameters of a model that was fitted to it.
 
     Takes one or two passes. Of tables with more rows than `ROOM` has numbers for, a sample by the number of documents
@@ -88,8 +96,9 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
         model: The model, in the state to judge.
         data: Its training data, which can be iterated twice.
         done: Receives how many sessions of a pass are done.
+        devices: See `prepared`.
     """
-    passes, state, data = prepared(model, data)
+    passes, state, data = prepared(model, data, devices)
     tables = {path: table.get_value() for path, table in nnx.to_flat_state(state[1])}
     size = ravelled(state)[0].size
     used, room = np.arange(size), ROOM // max(len(tables), 1)
@@ -108,14 +117,25 @@ def information(model: Model, data: Data, done: Done = lambda sessions: None) ->
     return _assembled(state, used, kept, passes.sums(state, used, rows, data, done))
 
 
-def prepared(model: Model, data: Data) -> tuple[Passes, State, Data]:
-    """Returns passes of a model, its state, and the data with the columns that its loss reads."""
+def prepared(model: Model, data: Data, devices: int | str = 1) -> tuple[Passes, State, Data]:
+    """Returns passes of a model, its state, and the data with the columns that its loss reads.
+
+    Args:
+        model: The model.
+        data: What is read.
+        devices: How many share the rows of tables, and sessions where each has a whole batch of them; or `all`.
+    """
     graphdef, *whole = nnx.split(model)
     data = ColumnSelection(
         lambda model, batch: model.compute_loss(batch, aggregate=False), graphdef
     )(data, whole)
     graphdef, params, tables, other = nnx.split(model, nnx.Param, Table, ...)
-    return _compiled(graphdef, linear_towers(model)), (params, tables, other), data
+    several = training_on(devices)
+    least = BATCH * several.placement.devices
+    if not isinstance(data, Sessions) or data.count < least:
+        several = training_on(1)
+    passes = _compiled(graphdef, linear_towers(model), several)
+    return passes, (params, tables, other), data
 
 
 _compiled = functools.lru_cache(maxsize=4)(Passes)

@@ -40,6 +40,7 @@ from clickexp.posteriors.policy_prior import (
     regressors,
 )
 from clickexp.posteriors.shared import SharedPosterior
+from clickexp.utils import hosts
 
 _MOST_DOCUMENTS = 50_000
 """Documents that are integrated out; of more, as many by chance represent all."""
@@ -117,6 +118,7 @@ def improve_examination(
     found, covariance = maximum(documents, before)
     shift = np.average(log_expit(before) - log_expit(found), weights=clicks[cells])
     moved = np.minimum(logit(np.exp(np.minimum(log_expit(found) + shift, -1e-9))), _LARGEST_LOGIT)
+    moved = np.array(hosts.told(moved.tolist()))  # processors of several hosts round differently
     # so that those of logarithms of examination stay
     slopes = expit(-found) / expit(-moved)
     change = np.zeros(log.size)

@@ -34,6 +34,7 @@ def newton_refined(
     tables: Collection[Table],
     train: Sessions,
     report: Report = no_report,
+    devices: int | str = 1,
 ) -> Model:
     """Returns the model with posteriors of rows by one Newton step of the evidence bound over a whole log.
 
@@ -53,10 +54,11 @@ def newton_refined(
             such as satisfaction of documents without clicks, stay as they are.
         train: The training sessions; none are read where these are more than two million.
         report: Receives how many sessions are read, and how many there are.
+        devices: How many share the pass, or `all`.
     """
     if not tables or train.count > _MOST_SESSIONS:
         return model
-    passes, state, data = prepared(model, train)
+    passes, state, data = prepared(model, train, devices)
     chosen = {
         path for path, node in nnx.iter_graph(model) if any(node is table for table in tables)
     }
@@ -81,6 +83,7 @@ def with_shared_uncertainty(
     posterior: SharedPosterior,
     train: Sessions,
     report: Report = no_report,
+    devices: int | str = 1,
 ) -> Model:
     """Returns the model with the errors of shared parameters among those of rows.
 
@@ -98,6 +101,7 @@ def with_shared_uncertainty(
         posterior: Of its shared parameters.
         train: The training sessions; of large logs every second, third or later one represents all.
         report: Receives how many sessions are read, and how many there are.
+        devices: How many share the pass, or `all`.
     """
     found = {
         path: node for path, node in nnx.iter_graph(model) if any(node is table for table in tables)
@@ -112,7 +116,7 @@ def with_shared_uncertainty(
         return model
     part = train.select(np.arange(0, train.count, -(-train.count * len(used) // WORK)))
     share = part.count / train.count
-    passes, state, data = prepared(model, part)
+    passes, state, data = prepared(model, part, devices)
     most = ROOM // (len(found) * (2 * len(used) + 2))
     kept: dict[Path, np.ndarray] = {
         path: np.zeros(0, np.intp) for path, _ in nnx.to_flat_state(state[1])

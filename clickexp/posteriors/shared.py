@@ -118,6 +118,7 @@ def shared_posterior(
     model: Model,
     data: Data,
     report: Report = no_report,
+    devices: int | str = 1,
 ) -> SharedPosterior | None:
     """Returns how sure the shared parameters of a fitted model are.
 
@@ -138,11 +139,12 @@ def shared_posterior(
         model: The model, as training has left it.
         data: Its training sessions, or batches that can be iterated twice.
         report: Receives how many sessions of a pass are done, and how many there are, 0 if that is not known.
+        devices: How many share the passes, or `all`.
 
     Returns:
         The posterior; None for a model that is no `ClickModel`, or has more than 400 shared numbers or none.
     """
-    informed = _informed(model, data, report)
+    informed = _informed(model, data, report, devices)
     return None if informed is None else _trained(informed, {})
 
 
@@ -173,18 +175,21 @@ class Estimate(NamedTuple):
     trained: SharedPosterior | None = None
 
 
-def shared_estimate(model: Model, data: Data, pull: Mapping[str, float]) -> Estimate | None:
+def shared_estimate(
+    model: Model, data: Data, pull: Mapping[str, float], devices: int | str = 1
+) -> Estimate | None:
     """Returns what a log says of shared parameters, one Newton step from those of a model.
 
     Args:
         model: A model near the optimum for the log, and whatever else training has known.
         data: The sessions of the log.
         pull: By name, the gradient of the negative logarithm of a prior that training had and the log knows nothing of.
+        devices: How many share the passes, or `all`.
 
     Returns:
         The estimate; None where there are no such parameters.
     """
-    informed = _informed(model, data, no_report)
+    informed = _informed(model, data, no_report, devices)
     if informed is None:
         return None
     names, found, share = informed
@@ -210,7 +215,7 @@ class _Informed(NamedTuple):
     share: float
 
 
-def _informed(model: Model, data: Data, report: Report) -> _Informed | None:
+def _informed(model: Model, data: Data, report: Report, devices: int | str) -> _Informed | None:
     model = with_shared_cells(model)
     params = nnx.state(model, nnx.Param)
     names = shared_names(params)
@@ -222,9 +227,9 @@ def _informed(model: Model, data: Data, report: Report) -> _Informed | None:
         first = max(WORK // len(names), 1)
         data, share = data.slice(0, first), first / data.count
     total = data.count if isinstance(data, Sessions) else 0
-    found = information(model, data, lambda done: report(min(done, total), total))
+    found = information(model, data, lambda done: report(min(done, total), total), devices)
     used = found.used[found.used < len(names)]
-    found = _with_priors(found, params, used, share)
+    found = _without_unknown(_with_priors(found, params, used, share))
     return _Informed(tuple(names[place] for place in used), found, share)
 
 
@@ -249,6 +254,26 @@ def _with_priors(
     )
 
 
+def _without_unknown(found: Information) -> Information:
+    """Leaves numbers by themselves that a log says nothing of, with the least information and no step.
+
+    Where a probability is near 1, the log-likelihood may be convex in its logit: a negative curvature of one number is
+    large beside the little that is known of it, and would make all others look sure.
+    """
+    unknown = np.diag(found.complete) < _LEAST
+    is_apart = np.logical_or.outer(unknown, unknown)
+
+    def apart(matrix: np.ndarray) -> np.ndarray:
+        return np.where(is_apart, 0.0, matrix) + np.diag(np.where(unknown, _LEAST, 0.0))
+
+    return found._replace(
+        matrix=apart(found.matrix),
+        first=apart(found.first),
+        complete=apart(found.complete),
+        score=np.where(unknown, 0.0, found.score),
+    )
+
+
 def _covariance(found: Information) -> np.ndarray:
     root = _inverse_root(found.complete, found.complete - found.matrix)
     of_first = _inverse_root(found.complete, found.complete - found.first)
@@ -262,7 +287,7 @@ def _inverse_root(complete: np.ndarray, explained: np.ndarray) -> np.ndarray:
     Both are estimates. Where the difference says less than 1 - `_MOST_EXPLAINED` of the information, or less than none,
     it is not known well enough to be inverted.
     """
-    scale = np.sqrt(np.maximum(np.diag(complete), _LEAST))
+    scale = np.sqrt(np.diag(complete))
     values, vectors = np.linalg.eigh(complete / np.outer(scale, scale))
     # eigenvalues below 0 say how far off estimates are
     whitened = vectors / np.sqrt(np.maximum(values, max(_FLOOR, -values[0]))) / scale[:, None]

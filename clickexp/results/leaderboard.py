@@ -37,7 +37,7 @@ def tables(
     by_file = {f"leaderboard{label}": leaderboard(comparison)}
     if len(comparison.groups) > 1:
         by_file[f"differences{label}"] = differences(comparison)
-    for metric in PER_RANK:
+    for metric in dict.fromkeys([*PER_RANK, *comparison.leading]):
         if ranked := per_rank(comparison, metric, ranks):
             by_file[f"{metric}_per_rank{label}"] = ranked
             files[f"{metric}_per_rank{label}.csv"] = _per_rank_csv(comparison, metric)

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +29,7 @@ from clickexp.models.base import ClickModel, Model
 from clickexp.parameters.layouts import pool_layouts
 from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
+from clickexp.training.spread import ALL, lay_model, placement_on
 from clickexp.training.stopping import EarlyStopping, early_stopping_of
 from clickexp.utils.bounds import BatchSize, PositiveInt, check_numbers
 
@@ -39,6 +41,8 @@ class BaseTrainer:
     A subclass states what a pass does (`learner`); one that has a field `early_stopping` may stop earlier.
 
     Attributes:
+        devices: How many devices share the rows of tables and the sessions of each batch, to the same estimates, in
+            training and evaluation; `all` takes those that JAX sees, of all processes.
         eval_batch_size: Sessions, or lists, per evaluation step.
         steps_per_execution: Batches per dispatch to the device.
         metrics: Click metrics of the validation by name, by default log-likelihood and both perplexities; `loss` and
@@ -53,6 +57,7 @@ class BaseTrainer:
         settings: Names and values of what else makes a training what it is, such as its learning rate.
     """
 
+    devices: PositiveInt | str = 1
     eval_batch_size: BatchSize = 8192
     steps_per_execution: PositiveInt = 16
     metrics: Metrics | None = None
@@ -67,7 +72,8 @@ class BaseTrainer:
         check_numbers(type(self).__init__, vars(self))
         self.metrics = {"ll": LogLikelihood(), **(self.metrics or click_metrics())}
         self.metric_groups = metric_groups({**self.groups, "click": self.metrics})
-        self.evaluator = Evaluator(self.eval_batch_size, self.steps_per_execution, self.logger)
+        lay = functools.partial(lay_model, devices=self.devices)
+        self.evaluator = Evaluator(self.eval_batch_size, self.steps_per_execution, self.logger, lay)
         if self.checkpoint_minutes is None:
             self.checkpoint = None
         if hasattr(self, "early_stopping"):
@@ -108,11 +114,12 @@ class BaseTrainer:
         return getattr(self, "early_stopping", None)
 
     def check_machine(self) -> None:
-        """ConfigError where this machine lacks what the settings ask for, or processes cannot share the work."""
-        if jax.process_count() > 1:
+        """ConfigError where there are fewer devices, or several processes do not use all."""
+        placement = placement_on(self.devices)
+        if jax.process_count() > 1 and placement.devices < jax.device_count():
             raise ConfigError(
-                f"{type(self).__name__} trains in one process, and {jax.process_count()} are connected: use "
-                "trainer=default, or start one"
+                f"trainer.devices={self.devices}: {jax.process_count()} processes train together; set "
+                f"trainer.devices={ALL}"
             )
 
     def learner(self, model: Model) -> Learner:

@@ -1,7 +1,8 @@
 """Trainings over several devices: what lies where, and the programs that run on all of them."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,12 +14,14 @@ from clickexp.data import Superbatch
 from clickexp.data.feed import everywhere, is_table, place_of
 from clickexp.errors import ConfigError
 from clickexp.parameters.table import Rows
-from clickexp.training.sparse import learned_priors, packing
+from clickexp.training.sparse import packing
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.placement import AXIS, ONE_DEVICE, Spread, Whole
-from clickexp.training.step import TrainStep
+from clickexp.utils import hosts
 
 ALL = "all"
+Kind = Callable[[Any], Any]
+"""What an argument of a program is: `by_row`, `by_session` or `on_each`, which return where its arrays lie."""
 _EVERYWHERE = PartitionSpec()
 _BY_ROW = PartitionSpec(AXIS)
 
@@ -32,7 +35,7 @@ def placement_on(devices: int | str) -> Whole:
     Raises:
         ConfigError: JAX sees fewer, or some of those that several processes share.
     """
-    seen = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    seen = sorted(hosts.devices(), key=lambda device: (device.process_index, device.id))
     number = len(seen) if devices == ALL else devices
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise ConfigError(f"trainer.devices={devices}: give a number from 1, or all")
@@ -48,7 +51,12 @@ def placement_on(devices: int | str) -> Whole:
         raise ConfigError(
             f"trainer.devices={number}: processes train together on all devices; set trainer.devices={ALL}"
         )
-    return ONE_DEVICE if number == 1 else Spread(seen[:number])
+    return ONE_DEVICE if number == 1 else _spread(*seen[:number])
+
+
+@functools.cache
+def _spread(*devices: Any) -> Spread:
+    return Spread(devices)
 
 
 class OneDevice:
@@ -82,21 +90,50 @@ class OneDevice:
     def check(self, batch: Superbatch) -> None:
         """ConfigError where devices cannot have equally many sessions of a batch."""
 
-    def step(self, step: TrainStep) -> Callable[..., Any]:
-        """Returns the program of a training step."""
-        return step
+    def mapped(
+        self, function: Callable[..., Any], given: Sequence[Kind], returned: Any
+    ) -> Callable[..., Any]:
+        """Returns a function that each device runs on its own rows and sessions.
 
-    def count(self, step: TrainStep) -> Callable[..., Any]:
-        """Returns the program of `TrainStep.count`."""
-        return step.count
+        Args:
+            function: It has the placement, by which devices exchange what they need of each other.
+            given: What each argument is.
+            returned: What it returns: the place of an argument that lies as this does, or `on_each`.
+        """
+        return function
 
-    def refit_priors(self, tables: nnx.State) -> nnx.State:
-        """Returns the tables with refitted priors; see `learned_priors.refit_priors`."""
-        return learned_priors.refit_priors(tables, self.placement)
+    def adding(self, function: Callable[..., Any], given: Sequence[Kind]) -> Callable[..., Any]:
+        """Returns a function that adds to sums, of which each device has those of its own sessions.
+
+        Args:
+            function: From `own_sums` and other arguments to the sums.
+            given: What each of the others is.
+        """
+        return function
+
+    def own_sums(self, zeros: Any) -> Any:
+        """Returns sums of nothing, for each device."""
+        return zeros
+
+    def total(self, sums: Any) -> Any:
+        """Returns the sums over devices of what each has added up."""
+        return sums
+
+    def in_order(self, tree: Any) -> Any:
+        """Returns rows in the order of ids, in which evaluations look them up."""
+        return tree
 
     def evaluated(self, tables: nnx.State) -> nnx.State:
         """Returns the tables as evaluations look rows up."""
         return tables
+
+    def lay_model(self, state: nnx.State) -> nnx.State:
+        """Returns the state of a whole model as evaluations take it."""
+        return state
+
+    def lay_others(self, state: nnx.State) -> nnx.State:
+        """Returns the state of a model whose rows lie as they should, and all else where it should."""
+        return state
 
 
 class SeveralDevices(OneDevice):
@@ -110,18 +147,30 @@ class SeveralDevices(OneDevice):
 
     def __init__(self, placement: Spread):
         self.placement, self.mesh = placement, placement.mesh
-        self.evaluated = jax.jit(self._evaluated)
+        self.in_order = jax.jit(self._in_order)
+        self._learned = jax.jit(packing.learned)
+        self._total = jax.jit(_over_first_axis, out_shardings=placement.sharding())
 
     def lay(self, tree: Any) -> Any:
         """Returns rows over the devices, and all else on each."""
+        return self._laid(tree, self.placement.laid)
 
+    def lay_model(self, state: nnx.State) -> nnx.State:
+        """Returns rows over the devices in the order of ids, and all else on each."""
+        return self._laid(state, functools.partial(self.placement.laid, in_order=True))
+
+    def lay_others(self, state: nnx.State) -> nnx.State:
+        """Returns the rows as they lie, and all else on each device."""
+        return self._laid(state, lambda values: values)
+
+    def _laid(self, tree: Any, lay_rows: Callable[[Any], jax.Array]) -> Any:
         def laid(leaf: Any) -> Any:
             match leaf:
                 case Rows():
                     others = jax.tree.map(on_each, _others(leaf))
-                    return dataclasses.replace(others, **_by_row(self.placement.laid, leaf))
+                    return dataclasses.replace(others, **_by_row(lay_rows, leaf))
                 case Documents():
-                    return Documents(self.placement.laid(leaf.sums), on_each(leaf.squares))
+                    return Documents(lay_rows(leaf.sums), on_each(leaf.squares))
                 case _:
                     return on_each(leaf)
 
@@ -163,56 +212,79 @@ class SeveralDevices(OneDevice):
                     f"set trainer.batch_size={-(-size // number) * number}, or fewer devices"
                 )
 
-    def step(self, step: TrainStep) -> Callable[..., Any]:
-        """Returns a step that each device runs on its own sessions and rows."""
-
-        def run(state: Any, arrays: Mapping[str, Any], steps: Any) -> Any:
-            places = _places(state)
-            given = places, _places_of_batch(arrays), _EVERYWHERE
-            return self._mapped(step, given, (places, _EVERYWHERE, _EVERYWHERE))(
-                state, arrays, steps
-            )
-
-        return run
-
-    def count(self, step: TrainStep) -> Callable[..., Any]:
-        """Returns a count of the documents of each device's own rows."""
-
-        def run(found: Any, state: Any, arrays: Mapping[str, Any], steps: Any) -> Any:
-            places = _places(found)
-            given = places, _places(state), _places_of_batch(arrays), _EVERYWHERE
-            return self._mapped(step.count, given, places)(found, state, arrays, steps)
-
-        return run
-
-    def refit_priors(self, tables: nnx.State) -> nnx.State:
-        """Returns priors that are refitted to the rows of all devices."""
-        places = _places(tables)
-        return self._mapped(super().refit_priors, (places,), places)(tables)
-
-    def _evaluated(self, tables: nnx.State) -> nnx.State:
-        """Tables whose rows are in the order of ids."""
-        tables = packing.learned(tables)
-        places = _places(tables)
-
-        def in_order(tables: nnx.State) -> nnx.State:
-            return packing.map_values(
-                lambda path, table: self.placement.in_order(table.get_value().values), tables
-            )
-
-        return self._mapped(in_order, (places,), places)(tables)
-
-    def _mapped(
-        self, function: Callable[..., Any], given: Any, returned: Any
+    def mapped(
+        self, function: Callable[..., Any], given: Sequence[Kind], returned: Any
     ) -> Callable[..., Any]:
-        return jax.shard_map(
-            function, mesh=self.mesh, in_specs=given, out_specs=returned, check_vma=False
+        """Returns a function that each device runs on its own rows and sessions; see `OneDevice.mapped`."""
+
+        def run(*arguments: Any) -> Any:
+            places = [kind(each) for kind, each in zip(given, arguments, strict=True)]
+            of_result = jax.tree.map(
+                lambda like: _EVERYWHERE if like is on_each else places[like], returned
+            )
+            return jax.shard_map(
+                function,
+                mesh=self.mesh,
+                in_specs=tuple(places),
+                out_specs=of_result,
+                check_vma=False,
+            )(*arguments)
+
+        return run
+
+    def adding(self, function: Callable[..., Any], given: Sequence[Kind]) -> Callable[..., Any]:
+        """Returns a function that adds to the sums of each device; see `OneDevice.adding`."""
+
+        def on_device(sums: Any, *arguments: Any) -> Any:
+            own = jax.tree.map(lambda each: each[0], sums)
+            return jax.tree.map(lambda each: each[None], function(own, *arguments))
+
+        return self.mapped(on_device, [_of_each, *given], 0)
+
+    def own_sums(self, zeros: Any) -> Any:
+        """Returns sums of nothing, for each device."""
+        number, place = self.placement.devices, self.placement.sharding(AXIS)
+        return jax.tree.map(
+            lambda each: jnp.zeros((number, *each.shape), each.dtype, device=place), zeros
         )
 
+    def total(self, sums: Any) -> Any:
+        """Returns the sums over devices, on each."""
+        return self._total(sums)
 
-def training_on(placement: Whole) -> OneDevice:
-    """Returns the training of a placement."""
+    def evaluated(self, tables: nnx.State) -> nnx.State:
+        """Returns the tables as evaluations look rows up."""
+        return self.in_order(self._learned(tables))
+
+    def _in_order(self, tree: Any) -> Any:
+        def ordered(leaf: Any) -> Any:
+            if not isinstance(leaf, Rows):
+                return leaf
+            return dataclasses.replace(leaf, **_by_row(self.placement.in_order, leaf))
+
+        def all_ordered(tree: Any) -> Any:
+            return jax.tree.map(ordered, tree, is_leaf=_has_rows)
+
+        return self.mapped(all_ordered, [by_row], 0)(tree)
+
+
+def training_on(devices: int | str) -> OneDevice:
+    """Returns what lies where on so many devices; see `placement_on`."""
+    return _training_on(placement_on(devices))
+
+
+@functools.cache
+def _training_on(placement: Whole) -> OneDevice:
     return SeveralDevices(placement) if isinstance(placement, Spread) else OneDevice(placement)
+
+
+def lay_model(state: nnx.State, devices: int | str) -> nnx.State:
+    """Returns the state of a whole model on so many devices, as evaluations take it."""
+    return training_on(devices).lay_model(state)
+
+
+def _over_first_axis(sums: Any) -> Any:
+    return jax.tree.map(lambda each: jnp.sum(each, axis=0), sums)
 
 
 def _has_rows(leaf: Any) -> bool:
@@ -230,8 +302,8 @@ def _others(rows: Rows) -> Rows:
     return dataclasses.replace(rows, values=None, aside=None)
 
 
-def _places(tree: Any) -> Any:
-    """Where each array lies: rows by row, all else everywhere."""
+def by_row(tree: Any) -> Any:
+    """Where arrays of a state lie: rows by row, all else everywhere."""
 
     def place(leaf: Any) -> Any:
         match leaf:
@@ -246,6 +318,16 @@ def _places(tree: Any) -> Any:
     return jax.tree.map(place, tree, is_leaf=_has_rows)
 
 
-def _places_of_batch(arrays: Mapping[str, Any]) -> dict[str, PartitionSpec]:
-    """Sessions over the devices, and all else on each, as `over_devices` lays them."""
+def by_session(arrays: Mapping[str, Any]) -> dict[str, PartitionSpec]:
+    """Where arrays of a superbatch lie: sessions over the devices, all else everywhere, as `over_devices` lays them."""
     return {name: place_of(name, AXIS) for name in arrays}
+
+
+def on_each(tree: Any) -> PartitionSpec:
+    """Where arrays lie that each device has."""
+    return _EVERYWHERE
+
+
+def _of_each(tree: Any) -> PartitionSpec:
+    """Where arrays lie of which each device has its own, along the first axis."""
+    return _BY_ROW

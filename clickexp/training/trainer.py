@@ -14,7 +14,6 @@ from flax import nnx
 from clickexp.data import Sessions, Superbatch
 from clickexp.data.feed import Compiled, Data, feed, resident_on, session_count
 from clickexp.data.loader import resident_bytes
-from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluator import ModelState
 from clickexp.evaluation.inputs import ColumnSelection
 from clickexp.models.base import Model
@@ -27,7 +26,7 @@ from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.packing import Path
-from clickexp.training.spread import ALL, placement_on, training_on
+from clickexp.training.spread import by_row, by_session, on_each, training_on
 from clickexp.training.step import TrainState, TrainStep, decayed, learning_rates, split_model
 from clickexp.training.stopping import EarlyStopping, Stopping
 from clickexp.utils import hosts
@@ -62,8 +61,6 @@ class Trainer(BaseTrainer):
             and none without early stopping.
         shuffle: Whether every epoch has the training sessions in a new order.
         seed: Of that order, which follows from (seed, epoch).
-        devices: How many devices share the rows of tables and the sessions of each batch, to the same estimates; `all`
-            takes those that JAX sees, of all processes.
         earlier: What earlier logs say, where the model is fitted to a log that goes on.
         resident: Whether training sessions stay on the devices, each of which has all, so that of an epoch only their
             order travels; `auto`: on accelerators, where they take less than 40% of the memory that is free.
@@ -78,7 +75,6 @@ class Trainer(BaseTrainer):
     decays: NonNegativeInt = 3
     shuffle: bool = True
     seed: Seed = 0
-    devices: PositiveInt | str = 1
     earlier: EarlierLogs = dataclasses.field(default_factory=EarlierLogs)
     resident: bool | Annotated[str, OneOf(AUTO)] = AUTO
 
@@ -90,15 +86,6 @@ class Trainer(BaseTrainer):
     def stopping(self) -> EarlyStopping:
         """Without early stopping, the rule that keeps the best epoch by its loss and never stops."""
         return super().stopping or EarlyStopping(patience=self.epochs)
-
-    def check_machine(self) -> None:
-        """ConfigError where there are fewer devices, or several processes do not use all."""
-        placement = placement_on(self.devices)
-        if jax.process_count() > 1 and placement.devices < jax.device_count():
-            raise ConfigError(
-                f"trainer.devices={self.devices}: {jax.process_count()} processes train together; set "
-                f"trainer.devices={ALL}"
-            )
 
     def learner(self, model: Model) -> Learner:
         """Gradient descent; see `Learner`."""
@@ -114,8 +101,7 @@ class _GradientDescent(Learner):
         self._trainer = trainer
         self.passes = trainer.epochs
         optimizer = optimizer_of(trainer.optimizer)
-        placement = placement_on(trainer.devices)
-        self._devices = training_on(placement)
+        self._devices = training_on(trainer.devices)
         model.train()
         graphdef, state = split_model(model, optimizer, trainer.seed, trainer.earlier.shared)
         model.eval()
@@ -127,15 +113,21 @@ class _GradientDescent(Learner):
         self._select_columns = ColumnSelection(
             lambda model, batch: model.compute_loss(batch, aggregate=False), structure
         )
-        step = TrainStep(graphdef, optimizer, placement)
-        self._train = Compiled(self._devices.step(step), donate_argnums=0)
-        self._count = Compiled(self._devices.count(step), donate_argnums=0)
+        step = TrainStep(graphdef, optimizer, self._devices.placement)
+        given, mapped = [by_row, by_session, on_each], self._devices.mapped
+        train = mapped(step, given, (0, on_each, on_each))
+        self._train = Compiled(train, donate_argnums=0)
+        self._count = Compiled(mapped(step.count, [by_row, *given], 0), donate_argnums=0)
         self._shares = Compiled(learned_priors.shares, donate_argnums=0)
         self.programs = [self._train, self._count, self._shares]
         self._refit_priors = None
         if packing.priors(self.state.tables):
             self.warmup_passes = _FIXED_PRIOR
-            self._refit_priors = Compiled(self._devices.refit_priors, donate_argnums=0)
+
+            def refit_priors(tables: nnx.State) -> nnx.State:
+                return learned_priors.refit_priors(tables, self._devices.placement)
+
+            self._refit_priors = Compiled(mapped(refit_priors, [by_row], 0), donate_argnums=0)
             self.programs.append(self._refit_priors)
         self._resident: tuple[Data, Mapping[str, jax.Array] | None] | None = None
         seed = trainer.seed if trainer.shuffle else None

@@ -27,7 +27,7 @@ from clickexp.training.checkpoint import read_parameters
 from clickexp.training.earlier import EarlierLogs
 from clickexp.training.optimizers import optimizer_of
 from clickexp.training.sparse.learned_priors import Documents
-from clickexp.updates.change import OfLayouts, changes, is_of, of_layouts, released
+from clickexp.updates.change import OfLayouts, changes, is_of, of_layouts, released, untested
 from clickexp.updates.growth import Places, Sizes, take_over
 from clickexp.updates.moved import moved
 from clickexp.updates.seen import Seen
@@ -173,8 +173,14 @@ class EarlierRun:
             until: Time of the last session of the new log, in microseconds.
 
         Raises:
-            ConfigError: The run is of another model, or what it has learned has no posterior.
+            ConfigError: The run is of another model or has no posterior, or there is no test of a change that is to be
+                an error.
         """
+        if self.settings.on_change == "error" and (roles := untested(model)):
+            raise ConfigError(
+                f"prior.on_change=error: {_no_test(roles)}. Leave it out, or fit a model that reads no last "
+                "click, such as model=pbm."
+            )
         stored = read_parameters(self.folder / MODEL)
         if self.settings.warm:
             take_over(model, stored, self.sizes, None)
@@ -226,6 +232,8 @@ class EarlierRun:
                 f"this log has more than {WORK // count_shared(model):,} training sessions: shared parameters keep the "
                 "noise that training leaves, which smaller logs have taken off"
             )
+        if (roles := untested(model)) and not self.settings.warm:
+            yield f"{_no_test(roles)}: after a change of the page, fit from scratch"
         if self.updates >= _MOST_UPDATES:
             yield (
                 f"update {self.updates} since the last fit from scratch: rows of documents were fitted under the "
@@ -287,7 +295,7 @@ class Continued:
             return self
         return replace(self, before=trainer.evaluate(model, dataset.test).compute())
 
-    def settled(self, model: Model, train: Sessions) -> "Continued":
+    def settled(self, model: Model, train: Sessions, devices: int | str = 1) -> "Continued":
         """Takes off what training has left of noise, or finds that the log contradicts the earlier ones.
 
         Training draws from posteriors, and leaves rows and shared parameters a little off their optimum. Over a chain
@@ -296,6 +304,7 @@ class Continued:
         Args:
             model: The fitted model.
             train: Its training sessions.
+            devices: How many share the passes over these, or `all`.
 
         Returns:
             The same, with what the log says; with changes found, and without a prior that is to be released.
@@ -307,7 +316,7 @@ class Continued:
         if self.run.settings.warm:
             return self
         pull = {} if shared is None else pull_on(model, shared)
-        estimate = shared_estimate(model, train, pull)
+        estimate = shared_estimate(model, train, pull, devices)
         found = [] if estimate is None else changes(model, estimate, shared, self.layouts)
         if found and self.run.settings.on_change == "error":
             raise ConfigError(
@@ -324,7 +333,8 @@ class Continued:
             if estimate.share == 1:  # else of the first sessions alone
                 own = estimate.posterior
                 settled(model, estimate, shared)
-            nnx.update(model, nnx.state(newton_refined(model, row_tables(model), train), Table))
+            refined = newton_refined(model, row_tables(model), train, devices=devices)
+            nnx.update(model, nnx.state(refined, Table))
         return replace(self, changes=[*self.changes, *found], own=own)
 
     def update(
@@ -353,6 +363,10 @@ class Continued:
             backward=dict(backward),
             moved=moved(model, self.stored, dataset.names),
         )
+
+
+def _no_test(roles: Sequence[str]) -> str:
+    return f"no check of change is made of the {listed(roles, _MOST_NAMED)} of layouts by the last click"
 
 
 def _latest(*times: int | None) -> int | None:

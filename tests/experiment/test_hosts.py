@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from places import ROOT
 from processes import Process, read, wait_until
@@ -86,6 +87,26 @@ def test_a_run_ends_with_one_of_its_processes_and_continues(place, killed):
     together, one = place.result("r"), place.result("one")
     assert together["test"]["ll"] == pytest.approx(one["test"]["ll"], abs=1e-6)
     assert together["config_hash"] == one["config_hash"]
+
+
+@nightly
+def test_two_processes_with_two_devices_each_report_as_one(place):
+    """Both test; the first alone computes intervals, with its devices."""
+    words = [*WORDS, "trainer.epochs=2", "shared_intervals=true"]
+    words += "max_sessions=3000", "dataset.sessions=4000"
+    place.environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+    with place.start(0, *words) as first, place.start(1, *words) as second:
+        assert (first.wait(480), second.wait(480)) == (0, 0), place.lines(0) + place.lines(1)
+    alone = [word for word in words if "devices" not in word and "run.dir" not in word]
+    command = [sys.executable, "-m", "clickexp", *alone, "hydra.run.dir=one"]
+    subprocess.run(command, cwd=place.folder, env=place.environment, check=True)
+    together, one = place.result("r"), place.result("one")
+    for part in ("test", "per_rank"):
+        for name, values in one[part].items():
+            np.testing.assert_allclose(together[part][name], values, atol=1e-6, rtol=1e-6)
+    for found, known in zip(together["shared"], one["shared"], strict=True):
+        assert found["value"] == pytest.approx(known["value"], rel=1e-5)
+        assert found["low"] == pytest.approx(known["low"], rel=1e-5)
 
 
 @nightly

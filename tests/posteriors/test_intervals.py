@@ -291,7 +291,7 @@ def inform(monkeypatch, matrix, first, complete, score, used=(1, 2, 3)):
     """Lets a log say this about the examination of PBM; returns the data that are looked at."""
     looked_at = []
 
-    def information(model, data, done):
+    def information(model, data, done, devices):
         looked_at.append(data)
         done(10**9)
         return Information(np.array(used), matrix, first, complete, score)
@@ -354,6 +354,16 @@ def test_estimates_are_as_far_off_as_eigenvalues_are_below_zero(monkeypatch):
     inform(monkeypatch, complete, complete, complete, np.zeros(3))
     found = shared_posterior(built(PositionBasedModel), SESSIONS).covariance
     np.testing.assert_allclose(found, (vectors / np.maximum(values, 0.2)) @ vectors.T, rtol=1e-6)
+
+
+def test_a_number_that_a_log_says_nothing_of_leaves_others_as_sure(monkeypatch):
+    """Its curvature is negative, and large beside the least information of .01; it gets that, and no step."""
+    complete = np.array([[4.0, 0.05, 1.0], [0.05, -0.07, 0.0], [1.0, 0.0, 8.0]])
+    inform(monkeypatch, complete, complete, complete, np.array([0.0, 5.0, 0.0]))
+    found = shared_posterior(built(PositionBasedModel), SESSIONS).covariance
+    others = np.ix_([0, 2], [0, 2])
+    np.testing.assert_allclose(found[others], np.linalg.inv(complete[others]), rtol=1e-6)
+    np.testing.assert_allclose(found[1], [0.0, 100.0, 0.0], atol=1e-6)
 
 
 def test_the_first_sessions_represent_a_log_that_takes_longer(monkeypatch):

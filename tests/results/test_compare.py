@@ -465,6 +465,16 @@ def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
     assert header == "| Model | 2 |"
 
 
+def test_a_metric_that_is_asked_for_has_its_table_by_rank(tmp_path):
+    for model, start in (("UBM", 2.0), ("PBM", 3.0)):
+        vectors = {"click_ppl": [start, start + 1], "sessions": [9, 9]}
+        write_run(tmp_path / model, model, test={"click_ppl": start}, per_rank=vectors)
+    main([str(tmp_path), "--metrics", "click_ppl"])
+    lines = (tmp_path / "tables/click_ppl_per_rank.md").read_text().splitlines()
+    assert lines[0] == "| Model | 1 | 2 |"
+    assert lines[2:4] == ["| PBM | 3.0000 | 4.0000 |", "| UBM | 2.0000 | 3.0000 |"]
+
+
 def test_long_names_leave_room_for_numbers(tmp_path, capsys, monkeypatch, drawn):
     monkeypatch.setenv("COLUMNS", "80")
     settings = [(f"a_long_setting_{place}", f"value_{place}") for place in range(6)]

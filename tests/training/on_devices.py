@@ -2,6 +2,7 @@
 
     python tests/training/on_devices.py CASE DEVICES...   # each of these, from the start
     python tests/training/on_devices.py resumed DEVICES... # the first for an epoch, each other from its checkpoint on
+    python tests/training/on_devices.py intervals CASE DEVICES... # those of a model that one has trained
     python tests/training/on_devices.py program DEVICES    # what a step does on each
     python tests/training/on_devices.py together CASE FILE # one training by the processes that the environment names
 
@@ -30,9 +31,20 @@ from clickexp import models
 from clickexp.data import Features
 from clickexp.loggers import Logger
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig, HashEmbedding
-from clickexp.training import Trainer, lazy_adagrad, natural_gradient
+from clickexp.posteriors import information
+from clickexp.posteriors.exported import row_tables
+from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
+from clickexp.posteriors.shared import shared_posterior
+from clickexp.training import (
+    CountingTrainer,
+    EMTrainer,
+    Trainer,
+    lazy_adagrad,
+    natural_gradient,
+)
 from clickexp.training.checkpoint import read_parameters, save_model
 from clickexp.training.earlier import EarlierLogs, SharedPrior
+from clickexp.training.em import estimation
 from clickexp.updates.growth import Sizes, take_over
 from clickexp.utils import hosts
 
@@ -58,24 +70,39 @@ CASES = {
     ),
 }
 CASES["update"] = CASES["resident"] = CASES["pbm"]
+CASES["em"], CASES["em_dbn"] = CASES["ubm"], CASES["dbn"]
+CASES["counting"] = lambda rngs: models.DependentClickModel(**PLACES, rngs=rngs)
+ESTIMATING = {"em": EMTrainer, "em_dbn": EMTrainer, "counting": CountingTrainer}
+"""Trainers of cases; those of rows lay all roles of more rows than there are positions over devices."""
+estimation._FEW_ROWS = 100
 ADAGRAD = ("points", "adagrad")
 
 
 def trained(case, devices, **settings):
-    """The model and its validation likelihoods after some epochs."""
+    """The model after some epochs, its validation likelihoods, and what it predicts."""
     model = CASES[case](nnx.Rngs(0))
     log = packed(ragged_log(2_000, RANKS, PAIRS), PAIRS)
     if case == "deep":
         rng = np.random.default_rng(1)
         log = log.with_features(Features(rng.normal(size=(PAIRS + 1, 4)).astype(np.float32)))
-    optimizer = lazy_adagrad() if case in ADAGRAD else natural_gradient()
     if case == "update":
         settings = settings | {"earlier": of_earlier_log(model)}
     if case == "resident":
         settings = settings | {"resident": True}
-    options = dict(epochs=EPOCHS, batch_size=96, early_stopping=Last(), seed=0) | settings
-    report = Trainer(optimizer, devices=devices, **options).train(model, log, log)
-    return model, [record["val/loss"] for record in report.history]
+    trainer = trainer_of(case, devices, settings)
+    report = trainer.train(model, log, log)
+    tested = trainer.test_clicks(model, log)
+    return model, [*(record["val/loss"] for record in report.history), *tested.values()]
+
+
+def trainer_of(case, devices, settings):
+    options = dict(devices=devices, batch_size=96, eval_batch_size=512) | settings
+    if case in ESTIMATING:
+        trainer = ESTIMATING[case](**options)
+        trainer.iterations = min(EPOCHS, trainer.iterations)
+        return trainer
+    optimizer = lazy_adagrad() if case in ADAGRAD else natural_gradient()
+    return Trainer(optimizer, **(dict(epochs=EPOCHS, early_stopping=Last(), seed=0) | options))
 
 
 def of_earlier_log(model):
@@ -132,6 +159,36 @@ def resumed(first, *devices):
             yield apart(alone, other, number) | {"messages": logger.messages}
 
 
+def intervals(case, *devices):
+    """Information on shared parameters, and posteriors of rows refined and with errors of shared parameters."""
+    log = packed(ragged_log(5_000, RANKS, PAIRS), PAIRS)
+    model = CASES[case](nnx.Rngs(0))
+    Trainer(epochs=2, batch_size=96).train(model, log, log)
+    information.ROOM = 20_000  # rows are sampled by their documents, which a pass counts
+    alone = judged(model, log, 1)
+    for number in devices:
+        found = judged(model, log, number)
+        pairs = zip(alone, found, strict=True)
+        far = [distance([one], [other]) / size_of(one) for one, other in pairs]
+        print(json.dumps({"devices": number, "apart": max(far)}), flush=True)
+
+
+def size_of(values):
+    return float(np.abs(values[np.isfinite(values)]).max(initial=1e-30))
+
+
+def judged(model, log, devices):
+    known = information.information(model, log, devices=devices)
+    posterior = shared_posterior(model, log, devices=devices)
+    tables = row_tables(model)
+    refined = newton_refined(model, tables, log, devices=devices)
+    surer = with_shared_uncertainty(model, tables, posterior, log, devices=devices)
+    return [
+        *(known.matrix, known.complete, known.score, posterior.covariance),
+        *(row for each in (refined, surer) for row in numbers(each)),
+    ]
+
+
 class Messages(Logger):
     """Keeps messages."""
 
@@ -167,6 +224,9 @@ def together(case, file):
 def main(case, *devices):
     if case == "together":
         together(*devices)
+        return
+    if case == "intervals":
+        intervals(devices[0], *map(int, devices[1:]))
         return
     devices = list(map(int, devices))
     if case == "resumed":

@@ -355,6 +355,10 @@ def test_a_run_of_other_settings_does_not_continue_from_it(killed):
         with refuses(ConfigError, place, f"cannot be used: it is of a training with {named}"):
             run_toy(killed, setting, place)
         assert {file: file.read_bytes() for file in killed.iterdir()} == before, setting
+    (killed / ".hydra").mkdir()
+    (killed / ".hydra/overrides.yaml").write_text("- model=pbm\n")
+    with refuses(ConfigError, "This continues it: clickexp model=pbm ", place):
+        run_toy(killed, "dataset.seed=5", place)
 
 
 def test_continuing_takes_the_checkpoint_of_a_folder_and_nothing_else(

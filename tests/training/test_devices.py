@@ -39,6 +39,10 @@ def lines_of(case, *devices):
     ("case", "devices"),
     [
         ("ubm", [4]),
+        ("em", [4]),
+        pytest.param("em", [2, 8], marks=nightly),
+        pytest.param("em_dbn", [2, 8], marks=nightly),
+        pytest.param("counting", [2, 8], marks=nightly),
         pytest.param("pbm", [2, 3, 8], marks=nightly),
         pytest.param("dbn", [2, 4, 8], marks=nightly),
         pytest.param("ccm", [2, 8], marks=nightly),
@@ -51,7 +55,7 @@ def lines_of(case, *devices):
     ],
 )
 def test_several_devices_train_as_one(case, devices):
-    """Three epochs with validation; lists of different lengths, rows that many documents of a batch share.
+    """Three epochs with validation, and a test; lists of different lengths, rows that many documents of a batch share.
 
     Sums are of another order: the last digit of numbers of about 8 is 1e-6, and posteriors are rounded by chance.
     """
@@ -59,6 +63,21 @@ def test_several_devices_train_as_one(case, devices):
     assert [line["devices"] for line in found] == devices
     for line in found:
         assert line["loss"] < 1e-7 and line["numbers"] < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("case", "devices"),
+    [
+        ("ubm", [4]),
+        pytest.param("ubm", [2, 8], marks=nightly),
+        pytest.param("dbn", [2, 4, 8], marks=nightly),
+    ],
+)
+def test_several_devices_judge_as_one(case, devices):
+    """Information on shared parameters, its inverse, and rows that a pass refines or makes less sure, of their size."""
+    found = lines_of("intervals", case, *devices)
+    assert [line["devices"] for line in found] == devices
+    assert max(line["apart"] for line in found) < 1e-5
 
 
 @nightly

@@ -12,7 +12,7 @@ from places import ROOT
 from refusals import refuses
 
 from clickexp.errors import ConfigError
-from clickexp.training import EMTrainer
+from clickexp.training import CountingTrainer, EMTrainer, Trainer
 from clickexp.utils import hosts
 
 PROGRAM = ROOT / "tests/training/on_devices.py"
@@ -50,7 +50,9 @@ def trained(case, file, processes, devices):
     "case",
     [
         "pbm",
+        "em",
         pytest.param("ubm", marks=nightly),
+        pytest.param("counting", marks=nightly),
         pytest.param("dbn", marks=nightly),
         pytest.param("deep", marks=nightly),
         pytest.param("hash", marks=nightly),
@@ -59,7 +61,7 @@ def trained(case, file, processes, devices):
         pytest.param("update", marks=nightly),
     ],
 )
-def test_two_processes_train_as_one(case, tmp_path):
+def test_two_processes_train_and_test_as_one(case, tmp_path):
     """Losses to 1e-7, and numbers to 1e-6 of the largest: the last digits of float32, in which batches are summed."""
     losses, *numbers = trained(case, tmp_path / "one.npz", 1, 1)
     others, *found = trained(case, tmp_path / "two.npz", 2, 2)
@@ -89,8 +91,10 @@ def test_variables_that_name_no_process_are_an_error(given, monkeypatch):
         hosts.count()
 
 
-def test_a_trainer_of_one_process_refuses_others(monkeypatch):
-    EMTrainer().check_machine()
+@pytest.mark.parametrize("trainer", [Trainer, EMTrainer, CountingTrainer])
+def test_processes_that_do_not_use_all_devices_are_an_error(trainer, monkeypatch):
+    trainer().check_machine()
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with refuses(ConfigError, "EMTrainer", "use trainer=default"):
-        EMTrainer().check_machine()
+    monkeypatch.setattr(jax, "device_count", lambda: 2)
+    with refuses(ConfigError, "trainer.devices=1", "set trainer.devices=all"):
+        trainer().check_machine()

@@ -82,7 +82,7 @@ _STATES = {"click": SPOILS_PAGE}
 """State of a row with a fault in some field, where it is not LEAVES_GAP."""
 
 
-@log_format("impressions", has_features=True, reads_shares=True)
+@log_format("impressions", has_features=True, reads_shares="files")
 def open_impressions(
     source: Path,
     log: LogWriter,

@@ -59,7 +59,7 @@ _ID_COLUMNS = {"query_doc_ids": "document", "query_ids": "query"}
 """The things that the ids of a column name."""
 
 
-@log_format("lists", has_features=True, reads_shares=True)
+@log_format("lists", has_features=True, reads_shares="rows")
 def open_lists(
     source: Path,
     log: LogWriter,

@@ -15,6 +15,7 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 
 from clickexp.results import metric_names
+from clickexp.results.chains import chain_table, chains, lines
 from clickexp.results.colors import COLORS
 from clickexp.results.comparison import Comparison
 from clickexp.results.conclusion import conclusion
@@ -32,7 +33,17 @@ from clickexp.utils.escape import html_text, printable
 from clickexp.utils.statistics.means import SIGNIFICANT, Spread, t_quantile
 from clickexp.utils.tables.numbers import interval, number
 
-_SCRIPTS = ("state", "leaderboard", "plot", "charts", "online", "search", "share", "controls")
+_SCRIPTS = (
+    "state",
+    "leaderboard",
+    "plot",
+    "charts",
+    "chains",
+    "online",
+    "search",
+    "share",
+    "controls",
+)
 _DIGITS, _MOST_DIGITS = 6, 12
 """Significant digits of curves, and of means, which are copied; tables have texts."""
 _MOST_COMMANDS, _COMMIT = 3, 10
@@ -90,6 +101,7 @@ def data(
         "quantiles": _rounded(t_quantile(np.arange(2, 32))),
         "significant": SIGNIFICANT,
         "skipped": [_reason(one, folder) for one in (*skipped, *damaged)],
+        "chains": [_chain(chain) for chain in chains(runs)],
         "online": [_online(one) for one in online],
         "metrics": _metrics(comparisons, runs),
         "keys": _keys(groups),
@@ -172,6 +184,16 @@ def _search(comparison: Comparison) -> dict[str, Any]:
             shares = importances(comparison.groups, metric, comparison.direction(metric))
             return {"optimized": metric, "importances": _rounded(shares)}
     return {"optimized": None, "importances": {}}
+
+
+def _chain(runs: Sequence[Run]) -> dict[str, Any]:
+    """The table of a chain of updates, and what is drawn of it."""
+    table = chain_table(runs)
+    drawn = {
+        label: [[name, *map(_rounded, values)] for name, *values in of_label]
+        for label, of_label in lines(runs).items()
+    }
+    return {"header": table.header, "rows": table.rows, "lines": drawn}
 
 
 def _online(comparison: OnlineComparison) -> dict[str, Any]:

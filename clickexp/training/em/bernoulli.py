@@ -70,14 +70,14 @@ def estimates(totals: _Totals, prior: Float[Array, "2"]) -> Float[Array, " rows"
     return jnp.clip(successes - failures, -_LARGEST_LOGIT, _LARGEST_LOGIT)
 
 
-def add_counts(totals: _Totals, rows: _RowIds, counted: Counts, batch: ByRank) -> _Totals:
-    """The totals with the counts of the documents that were shown."""
+def counts_of_rows(rows: _RowIds, counted: Counts, batch: ByRank) -> _Totals:
+    """The counts of the documents that were shown, of each of `rows`."""
     # summed before they are scattered where documents share a row: in parallel, and more exactly
     shared = tuple(axis for axis in (0, 1) if rows.shape[axis] == 1)
     sums = [
         jnp.sum(jnp.where(batch["mask"], each, 0.0), axis=shared, keepdims=True) for each in counted
     ]
-    return jnp.asarray(totals).at[rows.ravel()].add(jnp.stack(sums, axis=-1).reshape(-1, 2))
+    return jnp.stack(sums, axis=-1).reshape(-1, 2)
 
 
 class _StandIn:
@@ -132,17 +132,23 @@ class BernoulliTowers:
         observed = jnp.where(batch["clicks"], pair.log, pair.complement)
         return jnp.sum(jnp.where(batch["mask"], observed, 0.0))
 
-    def store(self, logits: Mapping[str, Array], unseen: float) -> None:
-        """Gives the model's towers these logits `[rows]`; `unseen` is that of rows the log does not show."""
+    def store(self, logits: Mapping[str, Rows], unseen: float) -> None:
+        """Gives the model's towers these logits, and maybe others behind them.
+
+        Args:
+            logits: One per row, by role.
+            unseen: That of rows the log does not show.
+        """
         for role, tower in self._towers.items():
-            logit: Any = jnp.asarray(logits[role], jnp.float32)
+            logit: Any = jnp.asarray(logits[role].values, jnp.float32)
             if not isinstance(tower, EmbeddingParameter):
-                tower.weight[...] = logit.reshape(tower.weight.shape)
+                weight = logit[: self.sizes[role]].reshape(tower.weight.shape)
+                tower.weight.set_value(weight)
                 continue
             if tower.baseline is not None:
                 tower.baseline[...] = jnp.float32(unseen)
                 logit = logit - jnp.float32(unseen)
-            tower.table.set_value(Rows(logit[:, None], 1))
+            tower.table.set_value(Rows(logit, 1))
 
 
 def _row_count(role: str, tower: Any) -> int:

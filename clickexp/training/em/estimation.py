@@ -8,16 +8,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Float, Integer
+from jaxtyping import Integer
 
 from clickexp.data.batches import Arrays, at_step, with_mask
 from clickexp.data.feed import Compiled, Data, feed, session_count
 from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluator import ModelState
 from clickexp.models.base import ClickModel, Model
+from clickexp.parameters import Rows
 from clickexp.training.base import BaseTrainer
-from clickexp.training.em.bernoulli import BernoulliTowers, Counts, Logit, add_counts, estimates
+from clickexp.training.em.bernoulli import (
+    BernoulliTowers,
+    Counts,
+    Logit,
+    counts_of_rows,
+    estimates,
+)
 from clickexp.training.loop import Learner
+from clickexp.training.spread import by_row, by_session, on_each, training_on
 from clickexp.types import Array, ByRank, Count, Scalar
 from clickexp.utils.bounds import BatchSize, NonNegativeFloat
 
@@ -31,6 +39,10 @@ Expect = Callable[[BernoulliTowers, Mapping[str, Logit], ByRank], Expected]
 """The counts of a batch, given the logits of each role at each document."""
 
 _Entry = TypeVar("_Entry")
+_Logits = dict[str, Rows]
+"""One per row, by role."""
+_Totals = dict[str, Rows]
+"""Successes and failures of each row, by role."""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -115,31 +127,38 @@ class _Sums(NamedTuple):
 class _Counting(Learner):
     """Passes that count; the state is the logit of each row by role."""
 
-    state: dict[str, jax.Array]
+    state: _Logits
 
     def __init__(self, trainer: EstimatingTrainer, model: ClickModel, expect: Expect):
         self._trainer, self._model, self._expect = trainer, model, expect
         self.passes = trainer.iterations
         self._towers = BernoulliTowers(model)
         self._many = [role for role, rows in self._towers.sizes.items() if rows > _FEW_ROWS]
-        self._step = Compiled(self._superbatch, donate_argnums=1)
-        self._estimate = Compiled(estimates)
+        self._devices = training_on(trainer.devices)
+        step = self._devices.mapped(self._superbatch, [by_row, by_row, by_session], (0, on_each))
+        self._step = Compiled(step, donate_argnums=0)
+        self._estimate = Compiled(_estimated)
         self.programs = self._step, self._estimate
         self._prior = np.array([trainer.prior_successes, trainer.prior_failures], np.float32)
         self._unseen = float(estimates(np.zeros((1, 2), np.float32), self._prior)[0])
-        self._initial = self.state = {
-            role: jnp.full(rows, self._unseen, jnp.float32)
+        initial = {
+            role: Rows(jnp.full((rows, 1), self._unseen, jnp.float32), 1)
             for role, rows in self._towers.sizes.items()
         }
+        self._whole = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), initial)
+        self._initial, self.state = initial, self._devices.lay(initial)
         self.settings = {"batch_size": trainer.batch_size, "prior": self._prior.tolist()}
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float | None, int]:
         sizes, trainer = self._towers.sizes, self._trainer
-        many = {role: jnp.zeros((sizes[role], 2)) for role in self._many}
+        nothing = {role: Rows(jnp.zeros((sizes[role], 2)), 2) for role in self._many}
+        many = self._devices.lay(nothing)
         few = {role: np.zeros((rows, 2)) for role, rows in sizes.items() if role not in many}
         loss, documents, done, total, mean = 0.0, 0, 0, session_count(data), None
-        for batch in feed(data, trainer.batch_size, trainer.steps_per_execution):
-            many, sums = self._step(self.state, many, batch.arrays)
+        size, steps, mesh = trainer.batch_size, trainer.steps_per_execution, self._devices.mesh
+        for batch in feed(data, size, steps, mesh=mesh):
+            self._devices.check(batch)
+            many, sums = self._step(many, self.state, batch.arrays)
             for role, totals in sums.few.items():
                 few[role] += np.asarray(totals, np.float64).sum(axis=0)
             done += batch.sessions
@@ -148,55 +167,68 @@ class _Counting(Learner):
                 documents += int(np.asarray(sums.documents).sum())
                 mean = loss / max(documents, 1)
             trainer.logger.progress("train", epoch, done, total, mean)
-        self.state = self._estimates({**many, **few})
+        small = {role: Rows(totals.astype(np.float32), 2) for role, totals in few.items()}
+        totals = {**many, **self._devices.lay(small)}
+        self.state = {role: self._estimate(each, self._prior) for role, each in totals.items()}
         return mean, done
 
     def model_state(self) -> ModelState:
-        self._towers.store(self.state, self._unseen)
-        return (nnx.state(self._model),)
+        self._towers.store(self._devices.in_order(self.state), self._unseen)
+        return (self._devices.lay_others(nnx.state(self._model)),)
 
-    def restore(self, model: Model, best: dict[str, jax.Array] | None) -> None:
+    def restore(self, model: Model, best: _Logits | None) -> None:
         """Without any improvement every row has the estimate of the prior."""
-        self._towers.store(self._initial if best is None else best, self._unseen)
+        logits = self._initial if best is None else self._devices.whole(best, self._whole[1])
+        self._towers.store(logits, self._unseen)
 
-    def _estimates(self, totals: Mapping[str, Array]) -> dict[str, jax.Array]:
-        def on_device(role: str) -> Array:
-            return totals[role] if role in self._many else np.asarray(totals[role], np.float32)
+    @property
+    def like(self) -> tuple[_Logits, _Logits]:
+        return self._whole
 
-        return {role: self._estimate(on_device(role), self._prior) for role in totals}
+    def whole(self, trained: tuple[_Logits, _Logits]) -> tuple[_Logits, _Logits]:
+        return self._devices.whole(trained, self._whole)
 
-    def _superbatch(
-        self, logits: dict[str, Float[Array, " rows"]], many: dict[str, Array], arrays: Arrays
-    ) -> tuple[dict[str, Array], _Sums]:
+    def laid(self, trained: tuple[_Logits, _Logits]) -> tuple[_Logits, _Logits]:
+        return self._devices.lay(trained)
+
+    def _superbatch(self, many: _Totals, logits: _Logits, arrays: Arrays) -> tuple[_Totals, _Sums]:
         """Adds a superbatch to the totals of many rows; the rest for each batch, stacked."""
-        arrays = with_mask(arrays)
+        arrays, placement = with_mask(arrays), self._devices.placement
 
-        def body(
-            many: dict[str, Array], index: Integer[Array, ""]
-        ) -> tuple[dict[str, Array], _Sums]:
+        def body(many: _Totals, index: Integer[Array, ""]) -> tuple[_Totals, _Sums]:
             lists = at_step(arrays, index)
             mask = lists["mask"].astype(bool)
             batch = ByRank({**lists, "mask": mask, "clicks": lists["clicks"] & mask})
             rows = self._towers.rows(batch)
-            taken = {
-                role: jnp.broadcast_to(logits[role][r], batch.shape) for role, r in rows.items()
+            places = {
+                role: placement.places(each, logits[role].values).ravel()
+                for role, each in rows.items()
             }
+            taken = {}
+            for role, each in rows.items():
+                found = placement.take(logits[role].values, places[role], 1)
+                taken[role] = jnp.broadcast_to(found.reshape(each.shape), batch.shape)
             loss, counted = self._expect(self._towers, taken, batch)
-            few = {
-                role: jnp.zeros((size, 2))
-                for role, size in self._towers.sizes.items()
-                if role not in many
-            }
-            many, few = (
-                {
-                    role: add_counts(total, rows[role], counted[role], batch)
-                    for role, total in totals.items()
-                }
-                for totals in (many, few)
-            )
-            return many, _Sums(few, loss, jnp.sum(batch["mask"], dtype=jnp.int32))
+            few, added = {}, {}
+            for role, each in rows.items():
+                of_rows = counts_of_rows(each, counted[role], batch)
+                if role in many:
+                    totals = placement.scattered(
+                        jax.lax.scatter_add, many[role].values, places[role], of_rows
+                    )
+                    added[role] = dataclasses.replace(many[role], values=totals)
+                else:
+                    nothing = jnp.zeros((self._towers.sizes[role], 2))
+                    few[role] = nothing.at[each.ravel()].add(of_rows)
+            return added, _Sums(few, loss, jnp.sum(mask, dtype=jnp.int32))
 
-        return jax.lax.scan(body, many, jnp.arange(len(arrays["mask"])))
+        many, sums = jax.lax.scan(body, many, jnp.arange(len(arrays["mask"])))
+        return many, placement.summed(sums)
+
+
+def _estimated(totals: Rows, prior: Array) -> Rows:
+    """The logit of each row."""
+    return Rows(estimates(totals.values, prior)[:, None], 1)
 
 
 def unsupported(

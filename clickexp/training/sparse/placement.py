@@ -20,14 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Float, Integer, UInt32
+from jaxtyping import Float, Integer, Real, UInt32
 
-from clickexp.types import Array
+from clickexp.types import Array, Count
 
 Places = Integer[Array, "*ids"]
 FlatPlaces = Integer[Array, " rows"]
-Values = Float[jax.Array, "table width"]
-Columns = Float[Array, "rows number"]
+Values = Real[jax.Array, "table width"]
+Columns = Real[Array, "rows number"]
 Some = Float[Array, "some number"]
 Scatter = Callable[..., jax.Array]
 
@@ -99,6 +99,10 @@ class Whole:
     def own_keys(self, other: nnx.State) -> nnx.State:
         """Returns the state with keys of random numbers that no other device has."""
         return other
+
+    def own_step(self, step: Count) -> Count:
+        """Returns the number that a step on the sessions of this device alone has among those of all devices."""
+        return step
 
 
 ONE_DEVICE = Whole()
@@ -189,6 +193,10 @@ class Spread(Whole):
 
         return nnx.map_state(own, other)
 
+    def own_step(self, step: Count) -> Count:
+        """Returns the number of a step on one device whose batches are those that each of these has."""
+        return step * np.uint32(self.devices) + self._device()
+
     def _device(self) -> Array:
         return jax.lax.axis_index(AXIS).astype(jnp.uint32)
 
@@ -206,14 +214,21 @@ class Spread(Whole):
         """Returns how many rows a device has: a multiple of the number of devices, which `in_order` needs."""
         return -(-rows // self.devices**2) * self.devices
 
-    def laid(self, values: Array) -> jax.Array:
-        """Returns a whole table over the mesh, rows of zeros behind it."""
+    def laid(self, values: Array, *, in_order: bool = False) -> jax.Array:
+        """Returns a whole table over the mesh, rows of zeros behind it.
+
+        Args:
+            values: The table.
+            in_order: Whether rows are in the order of ids, as `in_order` returns them.
+        """
         host = np.asarray(values)
         per_device = self.rows_per_device(len(host))
 
         def part(index: tuple[slice, ...] | None) -> np.ndarray:
-            start = index[0].start if index else None
-            own = host[(start or 0) // per_device :: self.devices]
+            start = (index[0].start if index else None) or 0
+            own = host[start : start + per_device]
+            if not in_order:
+                own = host[start // per_device :: self.devices]
             return np.pad(own, ((0, per_device - len(own)), (0, 0)))
 
         shape = (per_device * self.devices, host.shape[1])
@@ -253,7 +268,7 @@ class Spread(Whole):
 def first_columns(values: Values, rows: FlatPlaces, number: int, mode: str) -> Columns:
     """Returns the first columns of rows; behind the end those of the last row (clip) or zeros (fill)."""
     dimensions = jax.lax.GatherDimensionNumbers((1,), (0,), (0,))
-    return jax.lax.gather(values, rows[:, None], dimensions, (1, number), mode=mode, fill_value=0.0)
+    return jax.lax.gather(values, rows[:, None], dimensions, (1, number), mode=mode, fill_value=0)
 
 
 def in_rows(scatter: Scatter, values: Values, rows: FlatPlaces, columns: Columns) -> Values:

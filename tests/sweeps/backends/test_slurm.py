@@ -39,8 +39,10 @@ def cluster_in(folder, nodes):
         pytest.skip("a cluster of this machine alone takes root")
     subprocess.run(["bash", SCRIPT, "start", folder, "2", str(nodes)], check=True)
     path = os.pathsep.join([str(folder / "bin"), os.environ["PATH"]])
-    yield {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PATH": path}
-    subprocess.run(["bash", SCRIPT, "stop", folder], check=True)
+    try:
+        yield {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PATH": path}
+    finally:
+        subprocess.run(["bash", SCRIPT, "stop", folder], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -180,18 +182,22 @@ def test_a_log_is_prepared_by_jobs(cluster, tmp_path):
     check_preparing(tmp_path, cluster, "launcher=slurm", *(f"hydra.launcher.{key}" for key in keys))
 
 
-def test_two_nodes_train_a_run_together(tmp_path):
+def test_two_nodes_train_a_run_together(tmp_path, tmp_path_factory):
     """The job is requeued while it trains, and continues on both."""
     words = [*SLURM, "hydra.launcher.nodes=2", "trainer.devices=all", "hydra.sweep.dir=s"]
     words += ["trainer.early_stopping=null", "trainer.checkpoint_minutes=0", "trainer.epochs=20"]
     command = [sys.executable, "-m", "clickexp", "-m", *words, *SMALL, "model=pbm", "logger=jsonl"]
-    with cluster_in(tmp_path / "slurm", nodes=2) as cluster:
+    folder = tmp_path_factory.mktemp("slurm")  # short: SLURM's sockets lie in it
+    with cluster_in(folder, nodes=2) as cluster:
         env = {**cluster, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
         with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE) as process:
-            wait_until((tmp_path / "s/0/checkpoint.npz").exists, 120)
-            (call,) = (tmp_path / "s/.submitit").glob("*/*_submitted.pkl")
-            subprocess.run(["scontrol", "requeue", call.parent.name], env=cluster, check=True)
-            output, _ = process.communicate(timeout=240)
+            try:
+                wait_until((tmp_path / "s/0/checkpoint.npz").exists, 120)
+                (call,) = (tmp_path / "s/.submitit").glob("*/*_submitted.pkl")
+                subprocess.run(["scontrol", "requeue", call.parent.name], env=cluster, check=True)
+                output, _ = process.communicate(timeout=240)
+            finally:
+                process.kill()
         jobs = subprocess.run(["scontrol", "show", "job"], env=env, capture_output=True, text=True)
     assert process.returncode == 0, output
     assert "Restarts=1" in jobs.stdout and "NumNodes=2" in jobs.stdout
