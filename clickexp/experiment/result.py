@@ -62,7 +62,7 @@ class Settled(NamedTuple):
 
 
 def settle(parts: Parts, fit: FitReport) -> Settled:
-    """Moves examination to the largest marginal likelihood, where the model permits it and no earlier run is the prior."""
+    """Moves examination to the largest marginal likelihood, where the model has one and no earlier run as its prior."""
     model, train = parts.model, parts.dataset.train
     if fit.documents is None:
         return Settled()
