@@ -92,7 +92,9 @@ class SequentialClickModel(ClickModel):
             jax.tree.map(swap_list_and_rank, inputs),
             batch.lists["mask"].astype(bool),
         )
-        pair = jax.lax.map(lambda each: _prefix_tree(step, *each), lists, batch_size=_CHUNK)
+        pair = jax.lax.map(
+            lambda lists_of_one: _prefix_tree(step, *lists_of_one), lists, batch_size=_CHUNK
+        )
         return jax.tree.map(swap_list_and_rank, pair)
 
     def _of_click(
@@ -118,17 +120,17 @@ class SequentialClickModel(ClickModel):
         """Clicks and the pairs of an event, `[rank, batch]`; `choose` makes the click of what the rank holds."""
 
         def along(carry: tuple[State, Array], rank: tuple[Array, Any, Array]) -> tuple[Any, Any]:
-            (state, previous), (each, inputs, mask) = carry, rank
+            (state, previous), (of_rank, inputs, mask) = carry, rank
             following, pair, event = step(state, inputs, previous)
-            click = choose(each, pair)
+            click = choose(of_rank, pair)
             return (chosen(mask, following, state), jnp.where(mask, click, previous)), (
                 click,
                 event,
             )
 
         start = self.start(batch), jnp.zeros(batch.shape[1], bool)
-        each = ranks, inputs, batch["mask"].astype(bool)
-        return jax.lax.scan(along, start, each, unroll=_UNROLLED)[1]
+        by_rank = ranks, inputs, batch["mask"].astype(bool)
+        return jax.lax.scan(along, start, by_rank, unroll=_UNROLLED)[1]
 
 
 def _prefix_tree(
