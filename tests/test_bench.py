@@ -1,4 +1,8 @@
-"""What scripts/bench/gpu.py reads in compiled programs: copies of tables, and loops of unknown length."""
+"""scripts/bench/gpu.py runs, and finds in compiled programs copies of tables and loops of unknown length."""
+
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -49,3 +53,21 @@ def test_loops_of_unknown_length_are_found_and_nothing_else(gpu):
     assert " while(" in known and gpu.unknown_loops(known) == 0
     assert " while(" in unknown and gpu.unknown_loops(unknown) == 1
     assert gpu.kernels(known) > 0 and gpu.kernels(compiled(jnp.sin, table)) == 0
+
+
+SECTIONS = {"memory": 2, "rows": 4, "steps": 12, "around": 3, "feed": 3, "jobs": 5}
+"""Rows of the table of each section."""
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("section", SECTIONS)
+def test_each_section_measures_on_two_devices_of_a_cpu(section, tmp_path):
+    """As it does on GPUs, with small tables."""
+    program = [sys.executable, str(ROOT / "scripts/bench/gpu.py"), "--small", "--sections", section]
+    devices = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    environment = {**os.environ, **devices, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(program, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split("|")[2:-1] for line in done.stdout.splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + SECTIONS[section]
+    assert all(float(cell) >= 0 for row in rows[1:] for cell in row), done.stdout

@@ -1,7 +1,7 @@
 """Which files of a folder are the log: by a pattern, or by the endings of their names."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from clickexp.errors import DataError
@@ -23,10 +23,12 @@ class Share:
     Attributes:
         first: The first file of the log, whose columns the others have.
         files: These files.
+        row_groups: Those to read of Parquet files that other shares have, too.
     """
 
     first: Path
     files: tuple[Path, ...]
+    row_groups: Mapping[Path, range] = field(default_factory=dict)
 
 
 def also_compressed(*endings: str) -> tuple[str, ...]:
@@ -53,15 +55,18 @@ def log_files(source: Path, pattern: str | None = None) -> list[Path]:
         return [source]
     _check_versions(source)
     below = files_below(source)
-    if pattern is None:
-        tables = [file for file in below if file.name.lower().endswith(ENDINGS)]
-        matching = [file for file in tables if len(parts_below(source, file)) == 1] or tables
-    else:
-        paths = _matching(source, pattern)
-        matching = [file for file in below if parts_below(source, file) in paths]
+    paths = [parts_below(source, file) for file in below]
+    wanted = _with_endings(paths) if pattern is None else _matching(source, pattern)
+    matching = [file for file, path in zip(below, paths, strict=True) if path in wanted]
     if not matching:
         raise _no_files(source, pattern, below)
     return matching
+
+
+def _with_endings(paths: Sequence[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    """The paths with one of ENDINGS: of files in the folder itself or, where there are none, of all."""
+    tables = {path for path in paths if path[-1].lower().endswith(ENDINGS)}
+    return {path for path in tables if len(path) == 1} or tables
 
 
 def _no_files(source: Path, pattern: str | None, below: Sequence[Path]) -> DataError:

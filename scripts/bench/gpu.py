@@ -1,18 +1,21 @@
-"""What limits training on an accelerator: memory, rows of large tables, kernels, what is around steps, the feed.
+"""What limits training on an accelerator: memory, rows of tables, kernels, what is around steps, the feed; and jobs.
 
 python scripts/bench/gpu.py                        # made for ten minutes on a GPU; a row is printed once it is measured
 python scripts/bench/gpu.py --sections rows steps
-python scripts/bench/gpu.py --small                # a minute or two on a CPU, to see that it runs
+python scripts/bench/gpu.py --small                # some minutes on a CPU, to see that it runs
 
 Models train as by default: posteriors by natural gradients, with the shares that a count pass leaves.
 """
 
 import argparse
+import contextlib
 import dataclasses
+import io
 import itertools
 import re
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,8 +29,11 @@ from log import CLICK_RATE, POSITIONS, Log, zipf
 from ours import build
 from report import machine
 
+import clickexp
 from clickexp.data import Sessions, Superbatch, superbatches
 from clickexp.data.feed import Compiled, feed, resident_on
+from clickexp.export.export import export
+from clickexp.posteriors.shared import shared_posterior
 from clickexp.training import natural_gradient
 from clickexp.training.accelerators import slow_scatter
 from clickexp.training.memory import peak_memory
@@ -37,7 +43,9 @@ from clickexp.training.step import TrainState, TrainStep, split_model
 MODELS = ("PBM", "UBM", "DBN")
 STEPS = 16
 REPEATS = 5
-SECTIONS = ("memory", "rows", "steps", "around", "feed")
+SECTIONS = ("memory", "rows", "steps", "around", "feed", "jobs")
+JOBS, NEURAL = ("ubm", "dbn", "ncm"), 20
+"""Models besides PBM; of the neural one, as many times fewer sessions."""
 WIDTH = 4
 """Floats of a row: mean and deviation of the posterior, the mean log rank and the prior's share."""
 
@@ -142,7 +150,7 @@ class Case:
         )
         for batch in superbatches(log, 4096, STEPS):
             found = count(found, state, batch.arrays, np.int32(batch.steps))
-        tables = jax.jit(learned_priors.shares, donate_argnums=0)(state.tables, found)
+        tables = jax.jit(learned_priors.shares, donate_argnums=0)(state.tables, found, {})
         per_pass = jnp.float32(max(log.count // 4096, 1))
         self.state = dataclasses.replace(state, tables=tables, steps_per_pass=per_pass)
         self.rows = rows
@@ -240,6 +248,28 @@ def around(case: Case) -> Iterator[tuple[str, float]]:
     yield "table to the host", time.perf_counter() - start
 
 
+def jobs(sessions: int) -> Iterator[tuple[str, float, float, float, float]]:
+    """Of whole runs: seconds, M sessions/s of later epochs, and seconds of intervals and of an export."""
+    several = jax.local_device_count() > 1
+    for model, devices in (("pbm", 1), *[("pbm", "all")] * several, *((m, 1) for m in JOBS)):
+        count = sessions // NEURAL if model == "ncm" else sessions
+        words = [f"dataset.sessions={count}", "trainer.epochs=4", f"trainer.devices={devices}"]
+        options = {"logger": "jsonl", "report": False, "shared_intervals": False, "progress": "off"}
+        with tempfile.TemporaryDirectory() as folder:
+            start = time.perf_counter()
+            with contextlib.redirect_stdout(io.StringIO()):
+                run = clickexp.run(*words, model=model, folder=f"{folder}/run", **options)
+            fitted = time.perf_counter()
+            shared_posterior(run.model, run.dataset.train)
+            sure = time.perf_counter()
+            export(run.folder, report=lambda _: None)
+            exported = time.perf_counter()
+        epoch = statistics.median(run.result.epoch_seconds[1:])
+        name = f"{model}, {count:,} sessions, devices={devices}"
+        rate = run.dataset.train.count / epoch / 1e6
+        yield name, fitted - start, rate, sure - fitted, exported - sure
+
+
 def print_rows(title: str, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table whose rows are printed as they are measured, so that a cut loses none of them."""
     print(f"\n{title}\n\n| {' | '.join(headers)} |\n|{'---|' * len(headers)}", flush=True)
@@ -284,6 +314,9 @@ def main() -> None:
         count, size = (200_000, 4096) if small else (10_000_000, 16_384)
         title = f"PBM, {count:,} sessions, {tables[1]:.0e} rows, batches of {size:,}"
         print_rows(title, ("", "M sessions/s"), epochs(tables[1], count, size))
+    if "jobs" in wanted:
+        headers = ("run", "seconds", "M sessions/s", "intervals, s", "export, s")
+        print_rows("Runs of four epochs", headers, jobs(20_000 if small else 2_000_000))
     peaks = peak_memory()
     print(", ".join(f"{name}: {value:,.0f}" for name, value in peaks.items()))
     print(f"{time.perf_counter() - start:.0f} s")

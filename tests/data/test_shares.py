@@ -211,6 +211,36 @@ def test_faults_of_all_shares_are_named_and_counted_together(workers, tmp_path):
     assert_equal(tmp_path / "one", tmp_path / "several")
 
 
+@pytest.mark.parametrize("workers", WORKERS)
+def test_row_groups_of_a_large_file_are_shared(workers, tmp_path):
+    """Beside a small one, with faults in rows that are counted from the start of the file."""
+    (tmp_path / "log").mkdir()
+    table = pages(90, 1, text=True)
+    table["clicks"][77] = [7] * len(table["clicks"][77])
+    pl.DataFrame(table).write_parquet(tmp_path / "log/0.parquet", row_group_size=8)
+    pl.DataFrame(text(2)).write_parquet(tmp_path / "log/1.parquet")
+    options = {"pair_key": "query_document"}
+    groups = shares._groups(shares.log_files(tmp_path / "log"), workers, splits=True)
+    assert len(groups) == workers
+    assert not workers > 2 or len({group.files for group in groups[:3]}) == 1
+    with pytest.raises(DataError) as one:
+        prepared(tmp_path / "log", tmp_path / "one", **options)
+    with pytest.raises(DataError) as several:
+        prepared(tmp_path / "log", tmp_path / "several", workers, **options)
+    assert str(one.value) == str(several.value) and "row 77" in str(one.value)
+    prepared(tmp_path / "log", tmp_path / "one", invalid="drop", **options)
+    prepared(tmp_path / "log", tmp_path / "several", workers, invalid="drop", **options)
+    assert_equal(tmp_path / "one", tmp_path / "several")
+
+
+def test_pages_of_one_file_are_read_by_one_process(tmp_path):
+    """Where they lie across its row groups."""
+    impressions(0).write_parquet(tmp_path / "log.parquet", row_group_size=3)
+    prepared(tmp_path / "log.parquet", tmp_path / "one", format="impressions")
+    prepared(tmp_path / "log.parquet", tmp_path / "several", 4, format="impressions")
+    assert_equal(tmp_path / "one", tmp_path / "several")
+
+
 def differing_types(number):
     return {**pages(5, number), "mood": [[0.5] * len(c) for c in pages(5, number)["clicks"]]}
 

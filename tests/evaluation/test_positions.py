@@ -105,6 +105,21 @@ def test_metrics_by_rank_are_those_of_documents_at_that_position(kind, ready_mad
     assert reliable.sum(axis=0).tolist() == [(at == rank).sum() for rank in ranks]
 
 
+def test_padding_of_ready_made_batches_may_hold_any_position():
+    """Tables of ranks do not grow by it."""
+    dataset = dataset_of("ads")
+    test, ranks = dataset.test, [1, 2, 3, 4]
+    columns = {name: test.column(name) for name in ("query_doc_ids", "clicks", "positions")}
+    batch = {key: np.pad(values, ((0, 0), (0, 1))) for key, values in columns.items()}
+    batch["positions"][:, 3] = 10**9
+    batch["mask"] = np.arange(4)[None] < np.full((LISTS, 1), 3)
+    model = model_of(dataset)
+    found = [Evaluator(16).clicks(model, data, METRICS) for data in ([batch], test)]
+    padded, packed = (each.compute_per_rank()["ll"] for each in found)
+    assert len(padded) == len(ranks)
+    np.testing.assert_allclose(padded, packed, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_kept_values_come_to_the_same_metric_as_the_sums(kind, tmp_path):
     """Also where a list has two documents at one position, whose values a rank keeps both."""

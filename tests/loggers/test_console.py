@@ -85,6 +85,7 @@ def run_all(logger, epochs=2):
         (999_999, "1.00M"),
         (2e6, "2.00M"),
         (1.5e9, "1.50G"),
+        (1e308, "1.00e+308"),
         (float("inf"), "–"),
     ],
 )
@@ -93,6 +94,7 @@ def test_counts_have_three_figures(value, expected):
 
 
 def test_numbers_have_four_decimals():
+    assert number(1e308) == "1.0000e+308"
     shown = [number(value) for value in (-0.12345, 12.3, None, float("nan"))]
     assert shown == ["-0.1235", "12.3000", "–", "–"]
 

@@ -52,6 +52,8 @@ def test_small_numbers_without_an_uncertainty_show_their_first_digit():
     assert rounded(values, [np.nan] * 4, "+") == [
         ("+0.00003", ""), ("-0.0000002", ""), ("+0.0000", ""), ("+0.1235", ""),
     ]  # fmt: skip
+    assert rounded([1e308, -1e-300], [np.nan, np.nan]) == [("1.0000e+308", ""), ("-1e-300", "")]
+    assert rounded([1e308, 2.0], [1e300, 0.1]) == [("1.00e+308", "1.00e+300"), ("2.00", "0.10")]
     assert rounded([2e-6, 0.25], [np.nan, 0.0012]) == [("0.000002", ""), ("0.2500", "0.0012")]
 
 

@@ -101,4 +101,4 @@ def test_formats_that_one_process_reads_refuse_workers(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["prepare", "yandex", str(tmp_path / "log.txt"), str(tmp_path / "out"), "workers=2"])
     error = capsys.readouterr().err
-    assert "lists" in error and "impressions" in error
+    assert "one process reads it" in error and "lists" in error and "impressions" in error

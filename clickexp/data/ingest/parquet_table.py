@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,37 +14,59 @@ from clickexp.utils.sources import is_remote
 
 
 class ParquetTable(TypedTable):
-    """A parquet file."""
+    """A parquet file, or some row groups of it."""
 
     kind = "parquet"
     suffixes = PARQUET
+    _row_groups: range | None = None
 
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[pq.ParquetFile]:
-        with contextlib.ExitStack() as stack:  # ParquetFile closes no file that it is given open
-            source: Any = self.file
-            if is_remote(source):
-                source = stack.enter_context(source.open("rb"))
-            yield stack.enter_context(pq.ParquetFile(source))
+    def keep(self, row_groups: range) -> None:
+        """Leaves out the other row groups."""
+        with _opened(self.file) as parquet:
+            self._row_groups = row_groups
+            self.size = _rows(parquet, row_groups)
 
     def _open(self) -> tuple[pa.Schema, int]:
-        with self._opened() as parquet:
+        with _opened(self.file) as parquet:
             return parquet.schema_arrow, parquet.metadata.num_rows
 
     def _batches(self, columns: Mapping[str, Leaf]) -> Iterator[Batch]:
         done = 0
         is_wide = any(self.fields[key].kinds == "v" for key in columns)
-        with self._opened() as parquet:
-            stored = _stored(parquet, columns)
-            for batch in parquet.iter_batches(
-                self.vector_rows if is_wide else self.batch_rows, columns=stored
-            ):
-                location, done = self.at(done), done + batch.num_rows
+        size = self.vector_rows if is_wide else self.batch_rows
+        with _opened(self.file) as parquet:
+            groups = self._row_groups or range(parquet.num_row_groups)
+            above = _rows(parquet, range(groups.start))
+            for batch in parquet.iter_batches(size, groups, _stored(parquet, columns)):
+                location, done = self.at(above + done), done + batch.num_rows
                 values = {}
                 for key, leaf in columns.items():
                     read = leaf.of(series_of(batch.column(leaf.column)))
                     values[key] = self._converted(key, read)
                 yield Batch(values, location, done)
+
+
+def row_group_bytes(file: Path) -> list[int]:
+    """Returns the sizes of the row groups of a file; none where it cannot be read, which its reader reports."""
+    try:
+        with _opened(file) as parquet:
+            groups = range(parquet.num_row_groups)
+            return [parquet.metadata.row_group(number).total_byte_size for number in groups]
+    except (pa.ArrowException, OSError):
+        return []
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[pq.ParquetFile]:
+    with contextlib.ExitStack() as stack:  # ParquetFile closes no file that it is given open
+        source: Any = file
+        if is_remote(source):
+            source = stack.enter_context(source.open("rb"))
+        yield stack.enter_context(pq.ParquetFile(source))
+
+
+def _rows(parquet: pq.ParquetFile, groups: range) -> int:
+    return sum(parquet.metadata.row_group(number).num_rows for number in groups)
 
 
 def _stored(parquet: pq.ParquetFile, columns: Mapping[str, Leaf]) -> list[str]:

@@ -57,6 +57,10 @@ def open_tables(
         folders = _folder_columns(source, file) if file != source else {}
         tables.append(_kind_of(file, kinds)(file, *columns, text=text, folders=folders))
     _check_alike(tables)
+    if share is not None:
+        for table in tables[len(leading) :]:
+            if isinstance(table, ParquetTable) and table.file in share.row_groups:
+                table.keep(share.row_groups[table.file])
     return tables[len(leading) :]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,8 @@ from clickexp.data.checksums import joined_checksum
 from clickexp.data.description import NAMES, PartDescription
 from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.pages import PAGES
-from clickexp.data.log_files import Share, log_files
+from clickexp.data.ingest.parquet_table import row_group_bytes
+from clickexp.data.log_files import PARQUET, Share, log_files
 from clickexp.data.log_format import LogFormat
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import read_names
@@ -71,7 +72,7 @@ def sharing(
 
     def read(source: Path, log: LogWriter, **options: Any) -> None:
         files = log_files(source, options.get("files"))
-        groups = _groups(files, _SHARES_PER_WORKER * workers)
+        groups = _groups(files, _SHARES_PER_WORKER * workers, opener.reads_shares == "rows")
         with calls(log.scratch / "calls") as call:
             _Joining(log, call, 3 * len(groups) + workers, workers).read(opener, groups, options)
 
@@ -204,16 +205,48 @@ class _Joining:
         return described.model_copy(update={"crc32": crc32})
 
 
-def _groups(files: Sequence[Path], most: int) -> list[Share]:
-    """Shares of about equal bytes, of files that follow one another."""
-    sizes = np.array([file.stat().st_size for file in files], np.float64)
-    shares, middles = min(most, len(files)), np.cumsum(sizes) - sizes / 2
+class _Piece(NamedTuple):
+    """A file, or a row group of one, and its bytes."""
+
+    file: Path
+    row_group: int | None
+    size: float
+
+
+def _groups(files: Sequence[Path], most: int, splits: bool = False) -> list[Share]:
+    """Shares of about equal bytes, of files that follow one another; of row groups of large ones, where it splits."""
+    pieces = _pieces(files, most, splits)
+    sizes = np.array([piece.size for piece in pieces])
+    shares, middles = min(most, len(pieces)), np.cumsum(sizes) - sizes / 2
     number = np.minimum(middles * shares // max(sizes.sum(), 1), shares - 1)
     groups = [
-        tuple(files[at] for at in np.flatnonzero(number == place).tolist())
-        for place in range(shares)
+        [pieces[at] for at in np.flatnonzero(number == place).tolist()] for place in range(shares)
     ]
-    return [Share(files[0], group) for group in filter(None, groups)]
+    return [_share(files[0], group) for group in groups if group]
+
+
+def _pieces(files: Sequence[Path], most: int, splits: bool) -> list[_Piece]:
+    sizes = [file.stat().st_size for file in files]
+    pieces = []
+    for file, size in zip(files, sizes, strict=True):
+        groups = []
+        if splits and size > sum(sizes) / most and file.name.lower().endswith(PARQUET):
+            groups = row_group_bytes(file)
+        if len(groups) < 2:
+            pieces.append(_Piece(file, None, size))
+            continue
+        for number, group in enumerate(groups):
+            pieces.append(_Piece(file, number, size * group / max(sum(groups), 1)))
+    return pieces
+
+
+def _share(first: Path, pieces: Sequence[_Piece]) -> Share:
+    numbers: dict[Path, list[int]] = {}
+    for piece in pieces:
+        if piece.row_group is not None:
+            numbers.setdefault(piece.file, []).append(piece.row_group)
+    files = tuple(dict.fromkeys(piece.file for piece in pieces))
+    return Share(first, files, {file: range(n[0], n[-1] + 1) for file, n in numbers.items()})
 
 
 def _columns(shares: Sequence[ReadShare], groups: Sequence[Share]) -> dict[str, Column]:

@@ -8,6 +8,8 @@ DECIMALS = 4
 """Decimals of numbers without an uncertainty, and of the ends of intervals at most."""
 FINE = 6
 """Decimals at most of differences, which paired tests tell apart beyond the error of the test set."""
+_LARGE = 1e15
+"""Numbers from here on, and those below its inverse, have an exponent."""
 _END_ERROR = 0.0216
 """Standard error of an end of a 95% interval by 1,000 resamples of a normal quantity, over the interval's width."""
 
@@ -16,7 +18,7 @@ def number(value: float | None, decimals: int = DECIMALS, missing: str = MISSING
     """Returns a number with so many decimals; counts whole; `missing` for None and nan."""
     if value is None or not math.isfinite(value):
         return missing
-    return f"{value:,}" if isinstance(value, int) else f"{value:.{decimals}f}"
+    return f"{value:,}" if isinstance(value, int) else _fixed(value, decimals)
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -34,6 +36,8 @@ def count(value: float) -> str:
     """Returns a count in three digits: 950, 12.3k, 2.00M; a dash for nan and inf."""
     if not math.isfinite(value):
         return MISSING
+    if value >= _LARGE:
+        return f"{value:.2e}"
     mantissa, exponent = f"{value:.2e}".split("e")
     thousands, shift = divmod(max(int(exponent), 0), 3)
     if not thousands:
@@ -68,17 +72,24 @@ def rounded(
     decimals = min(max(places, default=DECIMALS), most)
 
     def text(value: float, is_shown: bool) -> str:
-        digits = f"{value:{sign}.{decimals}f}"
-        if not is_shown and value and not float(digits):
-            return f"{value:{sign}.{-math.floor(math.log10(abs(value)))}f}"
-        return digits
+        digits = _fixed(value, decimals, sign)
+        if is_shown or not value or float(digits):
+            return digits
+        if abs(value) < 1 / _LARGE:
+            return f"{value:{sign}.0e}"
+        return _fixed(value, -math.floor(math.log10(abs(value))), sign)
 
     return [
-        (text(value, is_shown), f"{error:.{decimals}f}" if is_shown else "")
+        (text(value, is_shown), _fixed(error, decimals) if is_shown else "")
         if math.isfinite(value)
         else (MISSING, "")
         for value, error, is_shown in zip(values, uncertainties, shown, strict=True)
     ]
+
+
+def _fixed(value: float, decimals: int, sign: str = "") -> str:
+    kind = "f" if abs(value) < _LARGE else "e"
+    return f"{value:{sign}.{decimals}{kind}}"
 
 
 def _decimals(uncertainty: float) -> int:
