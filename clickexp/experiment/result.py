@@ -129,14 +129,8 @@ def evaluate_run(parts: Parts, fit: FitReport, settled: Settled, evaluation: Eva
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
         _save_names(dataset, parts.folder)
-<<<<<<< HEAD
         if fit.documents is not None:
             Seen.of(fit.documents, settled.queries).save(parts.folder / SEEN)
-    chosen = groupings(dataset.train) if isinstance(model, ClickModel) else []
-    result["click_rates"] = click_rates(dataset.test, chosen)
-=======
-        _save_seen(parts, fit)
->>>>>>> main
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts, settled.examination)
