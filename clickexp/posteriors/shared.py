@@ -229,7 +229,7 @@ def _informed(model: Model, data: Data, report: Report, devices: int | str) -> _
     total = data.count if isinstance(data, Sessions) else 0
     found = information(model, data, lambda done: report(min(done, total), total), devices)
     used = found.used[found.used < len(names)]
-    found = _with_priors(found, params, used, share)
+    found = _without_unknown(_with_priors(found, params, used, share))
     return _Informed(tuple(names[place] for place in used), found, share)
 
 
@@ -254,6 +254,26 @@ def _with_priors(
     )
 
 
+def _without_unknown(found: Information) -> Information:
+    """Leaves numbers by themselves that a log says nothing of, with the least information and no step.
+
+    Where a probability is near 1, the log-likelihood may be convex in its logit: a negative curvature of one number is
+    large beside the little that is known of it, and would make all others look sure.
+    """
+    unknown = np.diag(found.complete) < _LEAST
+    is_apart = np.logical_or.outer(unknown, unknown)
+
+    def apart(matrix: np.ndarray) -> np.ndarray:
+        return np.where(is_apart, 0.0, matrix) + np.diag(np.where(unknown, _LEAST, 0.0))
+
+    return found._replace(
+        matrix=apart(found.matrix),
+        first=apart(found.first),
+        complete=apart(found.complete),
+        score=np.where(unknown, 0.0, found.score),
+    )
+
+
 def _covariance(found: Information) -> np.ndarray:
     root = _inverse_root(found.complete, found.complete - found.matrix)
     of_first = _inverse_root(found.complete, found.complete - found.first)
@@ -267,7 +287,7 @@ def _inverse_root(complete: np.ndarray, explained: np.ndarray) -> np.ndarray:
     Both are estimates. Where the difference says less than 1 - `_MOST_EXPLAINED` of the information, or less than none,
     it is not known well enough to be inverted.
     """
-    scale = np.sqrt(np.maximum(np.diag(complete), _LEAST))
+    scale = np.sqrt(np.diag(complete))
     values, vectors = np.linalg.eigh(complete / np.outer(scale, scale))
     # eigenvalues below 0 say how far off estimates are
     whitened = vectors / np.sqrt(np.maximum(values, max(_FLOOR, -values[0]))) / scale[:, None]

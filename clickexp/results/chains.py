@@ -4,6 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,28 @@ from clickexp.utils.tables.table import Table
 
 _MOST = 366
 """Updates that are followed back."""
+_MOST_POSITIONS = 3
+"""That lines are drawn of."""
 _LL = "ll"
+LIKELIHOOD = "Test log-likelihood"
+
+Values = Sequence[float | None]
+
+
+class Line(NamedTuple):
+    """What is drawn over the runs of a chain.
+
+    Attributes:
+        name: What distinguishes it from others of its axes.
+        values: Of each run.
+        low: Start of their 95% intervals; nothing where they have none.
+        high: End of these.
+    """
+
+    name: str
+    values: Values
+    low: Values = ()
+    high: Values = ()
 
 
 def chain_of(run: Run) -> list[Run]:
@@ -37,14 +59,14 @@ def chains(runs: Sequence[Run]) -> list[list[Run]]:
     folders = {run.folder.resolve() for run in runs}
     earlier = {folder_before(run).resolve() for run in runs if run.update is not None}
     last = [run for run in runs if run.folder.resolve() not in earlier]
-    found = []
+    of_runs = []
     for end in last:
         newest_first = reversed(chain_of(end))
         there = itertools.takewhile(lambda run: run.folder.resolve() in folders, newest_first)
         chain = list(there)[::-1]
         if len(chain) > 1:
-            found.append(chain)
-    return found
+            of_runs.append(chain)
+    return of_runs
 
 
 def examination_by_position(run: Run) -> dict[int, RelativeExamination]:
@@ -72,6 +94,38 @@ def after_next(runs: Sequence[Run]) -> list[float | None]:
     """Returns the test log-likelihood on the log of each run of a chain of the model of the run after it."""
     updates = [run.update for run in runs[1:]]
     return [*(None if update is None else update.backward.get(_LL) for update in updates), None]
+
+
+def lines(runs: Sequence[Run]) -> dict[str, list[Line]]:
+    """Returns the lines of a chain by the label of their axis, the most important first."""
+    drawn = {
+        LIKELIHOOD: [
+            Line("after", [run.test.get(_LL) for run in runs]),
+            Line("before", [before_update(run) for run in runs]),
+            Line("next", after_next(runs)),
+        ],
+        "Relative examination": _examination(runs),
+    }
+    rates = [click_rate(run) for run in runs]
+    if any(rate is not None for rate in rates):
+        drawn["Click rate"] = [Line("", rates)]
+    return {label: of_label for label, of_label in drawn.items() if of_label}
+
+
+def _examination(runs: Sequence[Run]) -> list[Line]:
+    """Examination relative to the first position, at some positions."""
+    curves = [examination_by_position(run) for run in runs]
+    positions = sorted({position for curve in curves for position in curve} - {1})
+    chosen = np.linspace(0, len(positions) - 1, min(_MOST_POSITIONS, len(positions))).astype(int)
+    found = []
+    for position in (positions[at] for at in chosen):
+        points = [curve.get(position) for curve in curves]
+        values, low, high = (
+            [None if point is None else getattr(point, name) for point in points]
+            for name in ("relative", "relative_low", "relative_high")
+        )
+        found.append(Line(f"at {position}", values, low, high))
+    return found
 
 
 def chain_table(runs: Sequence[Run], short: bool = False) -> Table:

@@ -27,7 +27,7 @@ from clickexp.training.checkpoint import read_parameters
 from clickexp.training.earlier import EarlierLogs
 from clickexp.training.optimizers import optimizer_of
 from clickexp.training.sparse.learned_priors import Documents
-from clickexp.updates.change import OfLayouts, changes, is_of, of_layouts, released
+from clickexp.updates.change import OfLayouts, changes, is_of, of_layouts, released, untested
 from clickexp.updates.growth import Places, Sizes, take_over
 from clickexp.updates.moved import moved
 from clickexp.updates.seen import Seen
@@ -173,8 +173,14 @@ class EarlierRun:
             until: Time of the last session of the new log, in microseconds.
 
         Raises:
-            ConfigError: The run is of another model, or what it has learned has no posterior.
+            ConfigError: The run is of another model or has no posterior, or there is no test of a change that is to be
+                an error.
         """
+        if self.settings.on_change == "error" and (roles := untested(model)):
+            raise ConfigError(
+                f"prior.on_change=error: {_no_test(roles)}. Leave it out, or fit a model that reads no last "
+                "click, such as model=pbm."
+            )
         stored = read_parameters(self.folder / MODEL)
         if self.settings.warm:
             take_over(model, stored, self.sizes, None)
@@ -226,6 +232,8 @@ class EarlierRun:
                 f"this log has more than {WORK // count_shared(model):,} training sessions: shared parameters keep the "
                 "noise that training leaves, which smaller logs have taken off"
             )
+        if (roles := untested(model)) and not self.settings.warm:
+            yield f"{_no_test(roles)}: after a change of the page, fit from scratch"
         if self.updates >= _MOST_UPDATES:
             yield (
                 f"update {self.updates} since the last fit from scratch: rows of documents were fitted under the "
@@ -355,6 +363,10 @@ class Continued:
             backward=dict(backward),
             moved=moved(model, self.stored, dataset.names),
         )
+
+
+def _no_test(roles: Sequence[str]) -> str:
+    return f"no check of change is made of the {listed(roles, _MOST_NAMED)} of layouts by the last click"
 
 
 def _latest(*times: int | None) -> int | None:

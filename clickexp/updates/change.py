@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import null_space
 from scipy.stats import chi2
 
 from clickexp.models import Model
-from clickexp.parameters.layouts import with_shared_cells
+from clickexp.parameters.context import in_new_session
+from clickexp.parameters.layouts import LayoutParameter, with_shared_cells
 from clickexp.posteriors.intervals import Curve, components, curves, positions_of, towers
 from clickexp.posteriors.shared import Estimate, SharedPosterior
 from clickexp.posteriors.unlinked import open_directions
@@ -26,6 +26,8 @@ _OPEN = 10.0
 _UNSURE = 0.3
 """Deviation of this log's estimate of a number, from which on it is not compared: so few clicks make none that is
 normal."""
+_UNSURE_LOGIT = 1.0
+"""The same of its logit: near 1, a factor of click rates seems sure whatever the log says."""
 _LEAST_KEPT = 1e-6
 """Share of the information, below which nothing is kept."""
 _FAR = 3.0
@@ -64,6 +66,16 @@ def of_layouts(model: Model, posterior: SharedPosterior, kept: float) -> list[Of
     ]
 
 
+def untested(model: Model) -> list[str]:
+    """Returns roles that no test compares: those that differ between layouts, of models that read the last click."""
+    return [
+        prefix + role
+        for prefix, part in components(model).items()
+        for role, tower in vars(part).items()
+        if isinstance(in_new_session(tower)[1], LayoutParameter) and part.indices()
+    ]
+
+
 def changes(
     model: Model, estimate: Estimate, prior: SharedPrior | None, layouts: Sequence[OfLayouts] = ()
 ) -> list[Change]:
@@ -97,10 +109,12 @@ def _of_roles(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Chan
     # a line through the model: ratios stay ratios where the scale is open, and the step long
     away = phi + slopes * estimate.step[at] - prior.center[before]
     own_covariance = estimate.posterior.covariance[np.ix_(at, at)] * np.outer(slopes, slopes)
+    deviations = np.sqrt(np.maximum(np.diag(own_covariance), 0.0))
+    is_sure = (deviations < _UNSURE) & (deviations < _UNSURE_LOGIT * slopes)
     covariance = own_covariance + prior.covariance()[np.ix_(before, before)]
     found = []
     for role, (of_role, positions) in _by_role(model, both).items():
-        sure = _deviations(own_covariance[np.ix_(of_role, of_role)]) < _UNSURE
+        sure = is_sure[of_role]
         chosen = of_role[sure]
         among = _INFLATED * covariance[np.ix_(chosen, chosen)]
         is_ratio = bool(prior.is_factor[before][of_role].all())
@@ -191,10 +205,10 @@ def _at_this_scale(model: Model, estimate: Estimate) -> Estimate:
     shifts = open_directions(model, posterior.names, scale=True)
     if not len(shifts):
         return estimate
-    ratios = null_space(shifts)
     information = np.linalg.pinv(posterior.covariance, hermitian=True)
-    covariance = ratios @ np.linalg.pinv(ratios.T @ information @ ratios, hermitian=True) @ ratios.T
-    step = covariance @ information @ estimate.step
+    of_scale = shifts.T @ np.linalg.pinv(shifts @ information @ shifts.T, hermitian=True) @ shifts
+    step = estimate.step - of_scale @ information @ estimate.step
+    covariance = posterior.covariance - of_scale
     return Estimate(SharedPosterior(posterior.names, covariance), step, estimate.share)
 
 

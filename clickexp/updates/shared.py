@@ -14,6 +14,8 @@ from clickexp.training.earlier import SharedPrior, shared_names
 
 _FLOOR = 1e-9
 """Eigenvalues in units of the diagonal, below which a direction is open."""
+_FARTHEST = 1.0
+"""That a step moves a number, in logits."""
 
 
 def prior_of(model: Model, posterior: SharedPosterior, kept: float) -> SharedPrior | None:
@@ -72,7 +74,9 @@ def combined(
 
 
 def settled(model: Model, estimate: Estimate, prior: SharedPrior | None) -> None:
-    """Moves shared parameters by the Newton step that training has left, at most a deviation in each direction.
+    """Moves shared parameters by the Newton step that training has left.
+
+    That is at most a deviation in each direction, and 1 of each number: of what is hardly known, a deviation is far.
 
     Args:
         model: The fitted model.
@@ -97,7 +101,7 @@ def settled(model: Model, estimate: Estimate, prior: SharedPrior | None) -> None
         ]
     values, vectors = np.linalg.eigh(_inverse(information))
     root = vectors * np.sqrt(np.maximum(values, 0.0))
-    moved = -root @ np.clip(root.T @ gradient, -1, 1)
+    moved = np.clip(-root @ np.clip(root.T @ gradient, -1, 1), -_FARTHEST, _FARTHEST)
     theta, back = ravel_pytree(nnx.state(model, nnx.Param))
     places = np.array([own.index(name) for name in names])
     nnx.update(model, back(theta.at[places].add(np.float32(moved))))

@@ -37,7 +37,13 @@ from clickexp.runs.store import SHARED
 from clickexp.updates.seen import Seen
 
 MODELS = {"PBM": "pbm", "UBM": "ubm", "DBN": "dbn", "DCTR": "dctr"}
-METHODS = ("refit", "update", "update, half-life 3", "window", "warm start", "today")
+METHODS = (
+    *("refit", "update", "update, half-life 3", "update by half days"),
+    *("window", "warm start", "today"),
+)
+ALONE = "refit", "window", "today"
+"""What needs no fit of the day before."""
+PRIOR = {"update, half-life 3": ["prior.half_life=3"], "warm start": ["prior.warm=true"]}
 DRIFTS = ("none", "jump", "layout")
 CHANGED_ON = 5
 """Day from 0 on which drifts come."""
@@ -124,12 +130,22 @@ def joined(parts: Sequence[Part]) -> Part:
     )
 
 
-def written(folder: Path, days: Sequence[Day], at: int) -> list[str]:
+def halves(day: Day) -> list[Day]:
+    """The day as two, each with half of the training sessions."""
+    middle = len(day.train.ids) // 2
+    parts = slice(middle), slice(middle, None)
+    return [
+        dataclasses.replace(day, train=Part(day.train.ids[part], day.train.clicks[part]))
+        for part in parts
+    ]
+
+
+def written(folder: Path, days: Sequence[Day], at: int, name: str) -> list[str]:
     """Writes the sessions of some days, validated and tested on the last; returns overrides for them."""
     last = days[-1]
     parts = [joined([day.train for day in days]), last.val, last.test]
     whole = joined(parts)
-    file = folder / f"day{at}-{len(days)}.parquet"
+    file = folder / f"{name}.parquet"
     dates = pl.datetime(2026, 1, 1) + pl.duration(days=at)
     table = pl.DataFrame({"query_doc_ids": whole.ids.tolist(), "clicks": whole.clicks.tolist()})
     table.with_columns(time=dates).write_parquet(file)
@@ -152,22 +168,24 @@ def compared(
     for at, day in enumerate(days_of(args, design, drift, seed)):
         days.append(day)
         for method in args.methods:
+            if method in ALONE and at + 1 not in args.show:
+                continue
             shown = {"refit": days, "window": days[-WINDOW:]}.get(method, [day])
-            words = written(folder, shown, at)
-            if at and method.startswith("update"):
-                words += [f"prior={last[method].folder}"]
-                words += ["prior.half_life=3"] if method.endswith("3") else []
-            if at and method == "warm start":
-                words += [f"prior={last[method].folder}", "prior.warm=true"]
-            name = method.replace(", ", "-").replace(" ", "-")
-            run = clickexp.run(
-                *words,
-                f"model={MODELS[user]}",
-                f"seed={seed}",
-                folder=folder / f"{name}-{at}",
-                **QUIET,
-            )
-            last[method] = run
+            by_halves = at and method == "update by half days"
+            logs = [[half] for half in halves(day)] if by_halves else [shown]
+            for part, log in enumerate(logs):
+                name = f"{method.replace(', ', '-').replace(' ', '-')}-{at}-{part}"
+                words = written(folder, log, at, name)
+                if at and method not in ALONE:
+                    words += [f"prior={last[method].folder}", *PRIOR.get(method, ())]
+                run = clickexp.run(
+                    *words,
+                    f"model={MODELS[user]}",
+                    f"seed={seed}",
+                    folder=folder / name,
+                    **QUIET,
+                )
+                last[method] = run
             lines.append(
                 line_of(design, days, run)
                 | dict(method=method, day=at + 1, user=user, drift=drift, seed=seed)
@@ -322,7 +340,11 @@ def main() -> None:
     parser.add_argument("--logs", type=Path, default=Path("outputs/bench"), help="kept for --rows")
     parser.add_argument("--parts", type=int, default=5)
     parser.add_argument(
-        "--show", nargs="+", type=int, default=[2, 5, 6, 10], help="days of the tables"
+        "--show",
+        nargs="+",
+        type=int,
+        default=[2, 5, 6, 10],
+        help="days of the tables; others have no refits",
     )
     args = parser.parse_args()
     print(machine(), flush=True)

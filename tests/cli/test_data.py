@@ -610,8 +610,8 @@ def stored(parquet, tmp_path):
 def test_verify_reads_every_file(stored, capsys):
     capsys.readouterr()
     count, sessions = 3, sum(SIZES[part] for part in ("train", "val", "test"))
-    size = sessions * (5 * 4 + 2 * 4 + 4 + 5 * 4 + 8) / 1e6  # a click is a byte of a number of 4
-    sound = f"{count} files of {size:,.1f} MB agree with their checksums"
+    size = sessions * (5 * 4 + 2 * 4 + 4 + 5 * 4 + 8) / 1024  # a click is a byte of a number of 4
+    sound = f"{count} files of {size:.4g} KiB agree with their checksums"
     assert said(capsys, "verify", stored / "log") == [[str(stored / "log"), sound]]
     assert said(capsys, "verify", stored) == [
         [str(stored / name), sound] for name in ("log", "other")

@@ -356,6 +356,16 @@ def test_estimates_are_as_far_off_as_eigenvalues_are_below_zero(monkeypatch):
     np.testing.assert_allclose(found, (vectors / np.maximum(values, 0.2)) @ vectors.T, rtol=1e-6)
 
 
+def test_a_number_that_a_log_says_nothing_of_leaves_others_as_sure(monkeypatch):
+    """Its curvature is negative, and large beside the least information of .01; it gets that, and no step."""
+    complete = np.array([[4.0, 0.05, 1.0], [0.05, -0.07, 0.0], [1.0, 0.0, 8.0]])
+    inform(monkeypatch, complete, complete, complete, np.array([0.0, 5.0, 0.0]))
+    found = shared_posterior(built(PositionBasedModel), SESSIONS).covariance
+    others = np.ix_([0, 2], [0, 2])
+    np.testing.assert_allclose(found[others], np.linalg.inv(complete[others]), rtol=1e-6)
+    np.testing.assert_allclose(found[1], [0.0, 100.0, 0.0], atol=1e-6)
+
+
 def test_the_first_sessions_represent_a_log_that_takes_longer(monkeypatch):
     """With their share of the covariance; without a finite one there is no posterior."""
     model, matrix = built(PositionBasedModel), np.diag([4.0, 5.0, 8.0])

@@ -2,7 +2,7 @@
 
     python tests/training/on_devices.py CASE DEVICES...   # each of these, from the start
     python tests/training/on_devices.py resumed DEVICES... # the first for an epoch, each other from its checkpoint on
-    python tests/training/on_devices.py intervals CASE DEVICES... # those of a model that one has trained
+    python tests/training/on_devices.py intervals CASE DEVICES... # those of a model before training
     python tests/training/on_devices.py program DEVICES    # what a step does on each
     python tests/training/on_devices.py together CASE FILE # one training by the processes that the environment names
 
@@ -163,30 +163,33 @@ def intervals(case, *devices):
     """Information on shared parameters, and posteriors of rows refined and with errors of shared parameters."""
     log = packed(ragged_log(5_000, RANKS, PAIRS), PAIRS)
     model = CASES[case](nnx.Rngs(0))
-    Trainer(epochs=2, batch_size=96).train(model, log, log)
     information.ROOM = 20_000  # rows are sampled by their documents, which a pass counts
-    alone = judged(model, log, 1)
+    posterior = shared_posterior(model, log)
+    alone = judged(model, log, posterior, 1)
     for number in devices:
-        found = judged(model, log, number)
-        pairs = zip(alone, found, strict=True)
-        far = [distance([one], [other]) / size_of(one) for one, other in pairs]
-        print(json.dumps({"devices": number, "apart": max(far)}), flush=True)
+        found = judged(model, log, posterior, number)
+        apart = {name: far_of(alone[name], values) for name, values in found.items()}
+        print(json.dumps({"devices": number, **apart}), flush=True)
 
 
-def size_of(values):
-    return float(np.abs(values[np.isfinite(values)]).max(initial=1e-30))
+def far_of(some, others):
+    """Largest difference of arrays, of the largest number in each."""
+    sizes = [np.abs(values[np.isfinite(values)]).max(initial=1e-30) for values in some]
+    pairs = zip(some, others, sizes, strict=True)
+    return max(float(distance([one], [other]) / size) for one, other, size in pairs)
 
 
-def judged(model, log, devices):
-    known = information.information(model, log, devices=devices)
-    posterior = shared_posterior(model, log, devices=devices)
-    tables = row_tables(model)
+def judged(model, log, posterior, devices):
+    known, tables = information.information(model, log, devices=devices), row_tables(model)
     refined = newton_refined(model, tables, log, devices=devices)
     surer = with_shared_uncertainty(model, tables, posterior, log, devices=devices)
-    return [
-        *(known.matrix, known.complete, known.score, posterior.covariance),
-        *(row for each in (refined, surer) for row in numbers(each)),
-    ]
+    return {
+        "complete": [known.complete],
+        "explained": [known.complete - known.matrix],
+        "score": [known.score],
+        "refined": numbers(refined),
+        "surer": numbers(surer),
+    }
 
 
 class Messages(Logger):

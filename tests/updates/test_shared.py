@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 from flax import nnx
+from refusals import refuses
 from scipy.special import log_expit
 from small_logs import packed, ragged_log
 from small_runs import write_run
 
 from clickexp.data import Dataset
 from clickexp.data.encoding import EncodedColumn, Encoder, Encoding
-from clickexp.models import PositionBasedModel
-from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.errors import ConfigError
+from clickexp.models import PositionBasedModel, UserBrowsingModel
+from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig
+from clickexp.parameters.layouts import LayoutParameterConfig
 from clickexp.posteriors.shared import Estimate, SharedPosterior
 from clickexp.runs.run import Run
 from clickexp.runs.settings import PriorSettings
@@ -100,7 +103,7 @@ def test_information_of_logs_adds_up(prior):
 
 
 def test_settling_is_the_newton_step_to_the_optimum_of_both():
-    """Of a log-likelihood and a prior that are quadratic, in one step; never farther than a deviation."""
+    """Of a log-likelihood and a prior that are quadratic, in one step; never farther than a deviation, or 1."""
     center, covariance = np.array([0.01, -0.02]), np.array([[0.02, 0.01], [0.01, 0.03]])
     names = NAMES[:2]
     model = model_of([0.5, 0.5, 0.5, 0.5])
@@ -115,6 +118,9 @@ def test_settling_is_the_newton_step_to_the_optimum_of_both():
     model = model_of([0.5, 0.5, 0.5, 0.5])
     settled(model, Estimate(SharedPosterior(names[:1], np.array([[0.01]])), np.array([5.0])), None)
     assert model.examination.weight[...][1] == pytest.approx(0.1, rel=1e-4)
+    vague = SharedPosterior(names[:1], np.array([[100.0]]))
+    settled(model, Estimate(vague, np.array([5.0])), None)
+    assert model.examination.weight[...][1] == pytest.approx(1.1, rel=1e-4)
 
 
 def test_a_change_is_found_where_ratios_differ_and_not_where_the_scale_does(prior):
@@ -127,6 +133,8 @@ def test_a_change_is_found_where_ratios_differ_and_not_where_the_scale_does(prio
     assert found.parameter == "examination" and found.p < 1e-4 and found.positions == [4]
     assert found.largest < -1
     assert released(prior, [found]) is None
+    near_one = SharedPosterior(NAMES, np.diag([2.0, 0.01, 0.01, 0.01]))
+    assert changes(model, Estimate(near_one, np.array([-8.0, 0.0, 0.0, 0.0])), prior) == []
 
 
 def test_what_is_not_contradicted_keeps_its_prior():
@@ -161,6 +169,17 @@ def test_an_update_says_what_it_leaves_as_it_is(tmp_path, monkeypatch):
     categories, old = run.advice(dataset, model)
     assert "brand" in categories and " c " in categories and "a, b" not in categories
     assert "update 31" in old
+    layouts = LayoutParameterConfig(
+        PositionParameterConfig(use_feature="examination_idx"), ["device"]
+    )
+    by_click = UserBrowsingModel(
+        RANKS, PAIRS, columns={"device": 1}, examination=layouts, rngs=nnx.Rngs(0)
+    )
+    no_test = [*run.advice(dataset, by_click)][1]
+    assert "no check of change is made of the examination of layouts" in no_test
+    strict = EarlierRun(tmp_path, run.result, PriorSettings(run="day1", on_change="error"))
+    with refuses(ConfigError, "prior.on_change", "model=pbm"):
+        strict.continued(by_click, None)
     monkeypatch.setattr(chain, "WORK", 64 * (RANKS + 1) - 1)  # with a number of no position
     more = [*run.advice(dataset, model)]
     assert len(more) == 3 and "shared parameters keep the noise" in more[1]

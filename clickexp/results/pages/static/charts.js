@@ -233,7 +233,7 @@ function diff() {
 const charts = {
   ranks: () => perRank("ranks", $("ranks-metric").value, $("ranks-difference").checked),
   examination: () => perRank("examination", "examination", false),
-  learning, cost, reliability, parallel, scatter, search: searched, against, diff, online: onlineResults,
+  learning, cost, reliability, parallel, scatter, search: searched, against, diff, chain: chainResults, online: onlineResults,
 };
 // the element that is watched for each chart
 const watched = { against: "forest", search: "history" };

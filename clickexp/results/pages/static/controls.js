@@ -114,7 +114,7 @@ function listen() {
   });
   for (const [id, name] of [["ranks-metric", "ranks"], ["ranks-difference", "ranks"], ["learning-metric", "learning"], ["learning-over", "learning"],
     ["cost-metric", "cost"], ["cost-over", "cost"], ["reliability-rank", "reliability"], ["scatter-key", "scatter"],
-    ["against-metric", "against"], ["diff-a", "diff"], ["diff-b", "diff"], ["online-pair", "online"], ["online-metric", "online"]]) $(id).onchange = charts[name];
+    ["against-metric", "against"], ["diff-a", "diff"], ["diff-b", "diff"], ["chain-which", "chain"], ["chain-what", "chain"], ["online-pair", "online"], ["online-metric", "online"]]) $(id).onchange = charts[name];
   $("parallel-metric").onchange = () => ["parallel", "scatter"].forEach(refresh);
   for (const name of Object.keys(charts)) watcher.observe($(watched[name] ?? name));
   let shownIn = null;
@@ -168,6 +168,7 @@ async function start() {
     $("skipped").querySelector("summary").textContent = `${D.skipped.length} ${D.skipped.length === 1 ? "folder" : "folders"} skipped`;
     $("skipped").querySelector("ul").innerHTML = D.skipped.map((one) => `<li>${escaped(one)}</li>`).join("");
   }
+  chainChoices();
   onlineChoices();
   $("choices").hidden = false;
   $("loading").remove();

@@ -1,0 +1,39 @@
+// ---- chains of updates ----
+
+function chainResults() {
+  const one = D.chains[Number($("chain-which").value)];
+  if (!one) return;
+  const what = $("chain-what").value;
+  const colors = dark() ? DARK_COLORS : D.colors;
+  const runs = one.rows.map(([run]) => run);
+  const traces = one.lines[what].flatMap(([name, values, low, high], at) => {
+    const [color, symbol] = [colors[at % colors.length], SYMBOLS[at % SYMBOLS.length]];
+    const line = {
+      x: runs, y: values, name: escaped(name), mode: "lines+markers", line: { color, width: 2, dash: DASHES[at % DASHES.length] }, marker: { color, symbol, size: 6 },
+      hovertemplate: `%{x}: %{y:.4f}<extra>${escaped(name)}</extra>`,
+    };
+    const banded = runs.map((run, day) => [run, low[day], high[day]]).filter(([, bottom]) => known(bottom));
+    if (!banded.length) return [line];
+    const back = [...banded].reverse();
+    return [{
+      x: [...banded, ...back].map(([run]) => run), y: [...banded.map(([, , top]) => top), ...back.map(([, bottom]) => bottom)], name: "",
+      fill: "toself", fillcolor: translucent(color), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip",
+    }, line];
+  });
+  const format = layout("Run", what, { xaxis: { type: "category", categoryorder: "array", categoryarray: runs }, uirevision: what });
+  chart("chain", traces, { ...format, showlegend: one.lines[what].length > 1 });
+  const row = ([run, ...texts]) => `<tr><th scope="row">${escaped(run)}</th>${texts.map((text) => `<td class="number">${escaped(text)}</td>`).join("")}</tr>`;
+  $("chain-table").tHead.innerHTML = `<tr>${one.header.map((text, at) => `<th scope="col"${at ? ' class="number"' : ""}>${escaped(text)}</th>`).join("")}</tr>`;
+  $("chain-table").tBodies[0].innerHTML = one.rows.map(row).join("");
+  labelled($("chain-table"));
+}
+
+// fills the choices of the section, which is hidden where no run goes on from another
+function chainChoices() {
+  $("chain-results").hidden = !D.chains.length;
+  if (!D.chains.length) return;
+  options("chain-which", D.chains.map(({ rows }, at) => [at, `${rows[0][0]} to ${rows.at(-1)[0]}`]), 0);
+  $("chain-which").closest("label").hidden = D.chains.length < 2;
+  const labels = [...new Set(D.chains.flatMap(({ lines }) => Object.keys(lines)))];
+  options("chain-what", labels.map((label) => [label, label]), labels[0]);
+}
