@@ -1,15 +1,15 @@
-"""What a command does in a process that is not the first of those that share a run."""
+"""The part of a process that is not the first of those that share a run."""
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.overrides import CommandLine
 from clickexp.utils import hosts
 
 
-def follows(given: CommandLine) -> bool:
+def follows(line: CommandLine) -> bool:
     """Trains with the first process, unless this is the first.
 
     Args:
-        given: The words of the command.
+        line: The words of the command.
 
     Returns:
         Whether it has.
@@ -17,7 +17,7 @@ def follows(given: CommandLine) -> bool:
     Raises:
         ConfigError: The command is a sweep, and there are several processes.
     """
-    if hosts.count() > 1 and given.options.multirun:
+    if hosts.count() > 1 and line.options.multirun:
         raise ConfigError(
             f"{hosts.COUNT}={hosts.count()} and -m: processes share a single run. Launchers start those of a sweep: "
             "launcher=slurm hydra.launcher.nodes=2"
@@ -26,5 +26,5 @@ def follows(given: CommandLine) -> bool:
         return False
     from clickexp.experiment.api import follow  # here, since JAX takes a second to import
 
-    follow(given)
+    follow(line)
     return True

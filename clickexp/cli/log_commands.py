@@ -47,6 +47,7 @@ from clickexp.utils.signatures import (
     parsed_options,
 )
 from clickexp.utils.sources import source_path
+from clickexp.utils.text import byte_size
 
 _WORKERS = ("workers", "launcher")
 """Options of the processes that prepare a log."""
@@ -73,11 +74,9 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
     of_launcher = [word for word in options if word.lstrip("+").startswith("hydra.")]
     settings = parsed_options([word for word in options if word not in of_launcher])
     opener, ids = _opener(format), settings.pop("ids", None)
-    sharing_options = {name: settings.pop(name) for name in _WORKERS if name in settings}
+    of_workers = {name: settings.pop(name) for name in _WORKERS if name in settings}
     _check(opener, settings, [*_names(opener.read), "name", "ids", *_WORKERS], format)
-    read = opener.read
-    if sharing_options or of_launcher:
-        read = _shared_read(opener, sharing_options, of_launcher, settings)
+    read = _reader(opener, of_workers, of_launcher)
     settings["earlier"] = None if ids is None else names_of_ids(ids)
     with Steps(f"reading {Path(source).name}") as progress:
         log = prepare(read, opener.format, source, target, **settings, progress=progress)
@@ -91,21 +90,22 @@ def prepare_log(format: str, source: str, target: str, options: Sequence[str]) -
     )
 
 
-def _shared_read(
+def _reader(
     opener: LogFormat,
-    sharing_options: Mapping[str, Any],
-    overrides: Sequence[str],
-    settings: Mapping[str, Any],
+    of_workers: Mapping[str, Any],
+    of_launcher: Sequence[str],
 ) -> Callable[..., None]:
-    """Returns the reader of a format whose work several processes do."""
+    """Returns the reader of a format, whose work several processes do where there are options of these."""
+    if not of_workers and not of_launcher:
+        return opener.read
     if not opener.reads_shares:
         formats = [name for name in FORMATS if FORMATS[name].reads_shares]
         raise ConfigError(
             f"workers: the rows of {opener.format} cannot be read apart from each other, so that one process reads it. "
             f"Leave out workers and launcher, which {' and '.join(formats)} take."
         )
-    check_arguments(Workers, sharing_options, "")
-    workers = Workers(**sharing_options, overrides=overrides)
+    check_arguments(Workers, of_workers, "")
+    workers = Workers(**of_workers, overrides=of_launcher)
     return sharing(opener, workers.count, workers)
 
 
@@ -139,9 +139,6 @@ def inspect_log(
         output: Where figures/ goes; by default a folder below outputs/inspect for the path of the log.
         json: Print one JSON object instead of tables.
     """
-    # here, since Matplotlib takes as long to load as most logs
-    from clickexp.results.figures.log import write_figures
-
     dataset, layout, split, following = _dataset(source_path(path), parsed_options(options))
     times = spans(dataset)
     counts, links, contexts = (
@@ -156,11 +153,9 @@ def inspect_log(
     if (doubt := future_in_training(dataset, times)) is not None:
         warnings.append(doubt)
     by_group = click_rates(dataset.train, groupings(dataset.train))
-    folder = Path(output) if output else _figures_of(path)
-    try:
-        drawn = display_path(write_figures(report.figures(counts, contexts, by_group), folder))
-    except OSError as error:
-        drawn = f"not written ({reason(error)}); choose another folder with --output"
+    drawn = _drawn(
+        report.figures(counts, contexts, by_group), Path(output) if output else _figures_of(path)
+    )
     if json:
         described = report.as_json(dataset, counts, links, contexts, warnings)
         described["click_rates_by"] = by_group
@@ -194,6 +189,17 @@ def inspect_log(
     )
 
 
+def _drawn(figures: Any, folder: Path) -> str:
+    """Writes figures into a folder, and returns where they are, or why they are not."""
+    # here, since Matplotlib takes as long to load as most logs
+    from clickexp.results.figures.log import write_figures
+
+    try:
+        return display_path(write_figures(figures, folder))
+    except OSError as error:
+        return f"not written ({reason(error)}); choose another folder with --output"
+
+
 def _figures_of(path: str) -> Path:
     """Returns the folder of the figures of a log: its name, and a hash of its path, since other logs are called so."""
     place = Path(path).expanduser().resolve()
@@ -213,29 +219,31 @@ def verify_logs(path: str) -> None:
     """
     folder = Path(path).expanduser()
     folders = [folder] if is_log(folder) else sorted(folder.glob("[!.]*"))
-    logs = [*filter(is_log, folders)]
-    damaged = [
-        f"{other}: not whole: there are arrays, but no log.json with their checksums. {REMEDY}"
-        for other in folders
-        if other not in logs and any(other.rglob("*.npy"))
-    ]
-    if not logs and not damaged:
+    logs = [other for other in folders if is_log(other) or any(other.rglob("*.npy"))]
+    if not logs:
         raise ConfigError(
             f"{path}: no prepared log. Give a folder that clickexp-data prepare wrote, or one of such folders, such as "
             "~/.cache/clickexp."
         )
+    damaged = []
     for log in logs:
         try:
-            with Steps(f"verifying {log.name}") as progress:
-                files = verify_log(log, progress)
+            _verify(log)
         except DataError as error:
             damaged.append(str(error))
-        else:
-            megabytes = sum(stored.size for stored in files) / 1e6
-            count = f"{len(files)} files of {megabytes:,.1f} MB"
-            _show(f"{log}: {count} agree with their checksums")
     if damaged:
         raise DataError(" ".join(damaged))
+
+
+def _verify(log: Path) -> None:
+    """Reads the files of a prepared folder, and prints that they are sound; DataError where they are not."""
+    if not is_log(log):
+        what = "not whole: there are arrays, but no log.json with their checksums"
+        raise DataError(f"{log}: {what}. {REMEDY}")
+    with Steps(f"verifying {log.name}") as progress:
+        files = verify_log(log, progress)
+    size = byte_size(sum(stored.size for stored in files))
+    _show(f"{log}: {len(files)} files of {size} agree with their checksums")
 
 
 def formats() -> str:
@@ -330,7 +338,11 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
 
 def _detected(path: Path, options: Mapping[str, Any]) -> tuple[str, dict[str, Any], str]:
     """The format that the files show, all options, and a line about how it was found."""
-    named = [value for key, value in flat_options(options) if key.startswith("columns.")]
+    named = [
+        key.partition(".")[2] if value.startswith("{") else value
+        for key, value in flat_options(options)
+        if key.startswith("columns.")
+    ]
     features = options.get("features")
     named += features if isinstance(features, list) else []
     written = {name: options[name] for name in TextForm._fields if name in options}

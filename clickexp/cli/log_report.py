@@ -18,6 +18,7 @@ from clickexp.data.sessions import Sessions
 from clickexp.data.time_ranges import TimeRange, shown
 from clickexp.utils.documents import plain
 from clickexp.utils.tables.terminal import MOST_ROWS, console_table, note_on_ranks
+from clickexp.utils.text import byte_size
 
 if TYPE_CHECKING:
     from clickexp.results.figures.drawing import Panel
@@ -251,7 +252,7 @@ def features(dataset: Dataset) -> str | None:
     if dataset.train.features is None:
         return None
     values = dataset.train.features.values
-    return f"features: {values.shape[1]} per document, {values.dtype}, {values.nbytes / 2**20:,.1f} MiB"
+    return f"features: {values.shape[1]} per document, {values.dtype}, {byte_size(values.nbytes)}"
 
 
 def notes(noted: Mapping[str, int | str]) -> str | None:

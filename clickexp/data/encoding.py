@@ -50,12 +50,12 @@ class _Stated(BaseModel):
 
 
 class FeatureSettings(_Stated):
-    """The columns that feature vectors are made of, as a reader was told.
+    """The columns that feature vectors are made of, as a reader states them.
 
     Attributes:
         columns: Names of the columns.
         missing: What stands for values that the log lacks: their mean over the training documents, zero, or that mean
-            with an indicator of its own; None where there are none.
+            with an indicator; None where there are none.
         standardize: Whether numbers get mean 0 and standard deviation 1 over the training documents.
     """
 
@@ -420,7 +420,7 @@ def _encoded(column: Column, encoding: Encoding) -> EncodedColumn:
     if categories is not None and len(categories) > _MOST_INDICATORS:
         raise DataError(
             f"{name} has {len(categories):,} categories in training, too many for features. Leave it out of features, "
-            f"and read it by a tower of its own, such as attraction=embedding attraction.use_feature={name}."
+            f"and read it by another tower, such as attraction=embedding attraction.use_feature={name}."
         )
     return EncodedColumn(name=name, width=column.numbers, categories=categories)
 

@@ -80,8 +80,8 @@ class _Queries(_Clicks):
     """Values of lists: the query of the first document of which the log knows it."""
 
     def chosen(self, lists: SessionLists) -> np.ndarray:
-        known = lists.shown & (_of_ranks(lists, self.names[0]) > 0)
-        return np.arange(known.shape[1]) == known.argmax(axis=1)[:, None]
+        is_candidate = lists.shown & (_of_ranks(lists, self.names[0]) > 0)
+        return np.arange(is_candidate.shape[1]) == is_candidate.argmax(axis=1)[:, None]
 
 
 def _of_ranks(lists: SessionLists, name: str) -> np.ndarray:

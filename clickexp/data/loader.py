@@ -78,27 +78,27 @@ def _filled(
     share: tuple[int, int],
 ) -> Iterator[Superbatch]:
     size, (part, parts) = batch_size * steps, share
-    own = np.arange(size).reshape(steps, parts, -1)[:, part]
+    places = np.arange(size).reshape(steps, parts, -1)[:, part]
     for start in range(0, sessions.count, size):
         stop = min(start + size, sessions.count)
-        rows = start + own[own < stop - start]
+        rows = start + places[places < stop - start]
         if order is not None:
             rows = order.rows(rows)
         elif parts == 1:
             rows = slice(start, stop)
-        numbers = _numbers(rows, own.size, sessions.count) if numbers_alone else None
-        flat = numbers or _read(sessions, rows, own.size)
+        numbers = _numbers(rows, places.size, sessions.count) if numbers_alone else None
+        flat = numbers or _read(sessions, rows, places.size)
         arrays = {
-            name: values.reshape(own.shape + values.shape[1:]) for name, values in flat.items()
+            name: values.reshape(places.shape + values.shape[1:]) for name, values in flat.items()
         }
         yield Superbatch(arrays, -(-(stop - start) // batch_size), stop - start)
 
 
 def _numbers(rows: Rows, size: int, padding: int) -> dict[str, np.ndarray]:
     """The numbers of the rows, and of `size` in all."""
-    given = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    stored = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
     numbers = np.full(size, padding, np.int32)
-    numbers[: len(given)] = given
+    numbers[: len(stored)] = stored
     return {NUMBERS: numbers}
 
 

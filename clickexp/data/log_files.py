@@ -55,15 +55,18 @@ def log_files(source: Path, pattern: str | None = None) -> list[Path]:
         return [source]
     _check_versions(source)
     below = files_below(source)
-    if pattern is None:
-        tables = [file for file in below if file.name.lower().endswith(ENDINGS)]
-        matching = [file for file in tables if len(parts_below(source, file)) == 1] or tables
-    else:
-        paths = _matching(source, pattern)
-        matching = [file for file in below if parts_below(source, file) in paths]
+    paths = [parts_below(source, file) for file in below]
+    wanted = _with_endings(paths) if pattern is None else _matching(source, pattern)
+    matching = [file for file, path in zip(below, paths, strict=True) if path in wanted]
     if not matching:
         raise _no_files(source, pattern, below)
     return matching
+
+
+def _with_endings(paths: Sequence[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    """The paths with one of ENDINGS: of files in the folder itself or, where there are none, of all."""
+    tables = {path for path in paths if path[-1].lower().endswith(ENDINGS)}
+    return {path for path in tables if len(path) == 1} or tables
 
 
 def _no_files(source: Path, pattern: str | None, below: Sequence[Path]) -> DataError:

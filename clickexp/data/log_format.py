@@ -253,14 +253,17 @@ def _reused(folder: Path, source: Path, ids: Numbering | None) -> Log | None:
 
 def _contents(source: Path, options: Mapping[str, Any]) -> list[str]:
     """Hashes of a source, and of the files that its options name and what the runs that they name have learned."""
-    if source.is_dir():
-        pattern = options.get("files")
-        inside = [file for file in source.iterdir() if file.is_file()]
-        with contextlib.suppress(DataError):  # which the reader raises
-            inside += log_files(source, pattern if isinstance(pattern, str) else None)
-        read = content_of_all(sorted(set(inside), key=str), source)
-    else:
-        read = content_of(source)
     named = [Path(value).expanduser() for value in options.values() if isinstance(value, str)]
     learned = [file for path in named if path.is_dir() for file in sorted(path.glob("*/*.npz"))]
-    return [read, content_of_all(file for file in (*named, *learned) if file.is_file())]
+    others = content_of_all(file for file in (*named, *learned) if file.is_file())
+    return [_content(source, options.get("files")), others]
+
+
+def _content(source: Path, pattern: Any) -> str:
+    """The hash of a file, or of those in a folder and of those inside that a pattern names."""
+    if not source.is_dir():
+        return content_of(source)
+    files = {file for file in source.iterdir() if file.is_file()}
+    with contextlib.suppress(DataError):  # which the reader raises
+        files.update(log_files(source, pattern if isinstance(pattern, str) else None))
+    return content_of_all(sorted(files, key=str), source)

@@ -109,8 +109,8 @@ class NamesFile:
     def of(self, ids: np.ndarray) -> pl.DataFrame:
         """Returns the names of some ids, which ascend."""
         block = np.searchsorted(self._ends, ids)
-        found = [self._some(each, ids[block == each]) for each in np.unique(block).tolist()]
-        return pl.concat(found)
+        blocks = [self._some(number, ids[block == number]) for number in np.unique(block).tolist()]
+        return pl.concat(blocks)
 
     def _some(self, block: int, ids: np.ndarray) -> pl.DataFrame:
         if self._block[0] != block:

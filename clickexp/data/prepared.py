@@ -59,28 +59,12 @@ class Log:
         folder = Path(folder).expanduser()
         description = Description.read(folder)
         description.check_sizes(folder)
-        parts = {}
-        for name, part in description.parts.items():
-            columns, records = part.map_columns(folder / name)
-            parts[name] = Sessions(
-                columns,
-                part.query_doc_pairs,
-                part.positions,
-                folder=folder / name,
-                schema=part.columns,
-                checksums=part.crc32,
-                records=records,
-            )
-        pairs = max(part.query_doc_pairs for part in parts.values())
-        features = Features.open(folder / FEATURES) if FEATURES in description.files else None
-        parts = {
-            name: part.with_pairs(pairs).with_features(features) for name, part in parts.items()
-        }
-        names = np.memmap(folder / NAMES, np.uint8, "r") if NAMES in description.files else None
-        if names is not None and ids is not None:
-            parts, names = _renumbered(parts, pairs, names, ids)
-        if names is not None:
-            derived = named_pairs(names, max(part.query_doc_pairs for part in parts.values()))
+        parts, names = _mapped_parts(description, folder), None
+        if NAMES in description.files:
+            names = np.memmap(folder / NAMES, np.uint8, "r")
+            if ids is not None:
+                parts, names = _renumbered(parts, names, ids)
+            derived = named_pairs(names, _most_pairs(parts))
             parts = {name: part.deriving(*derived) for name, part in parts.items()}
         parts = {name: part.with_context() for name, part in parts.items()}
         return cls(
@@ -161,8 +145,31 @@ class Log:
         return replace(dataset, **parts, encoding=encoding)
 
 
+def _mapped_parts(description: Description, folder: Path) -> dict[str, Sessions]:
+    """Returns the parts of a prepared folder, which share ids and feature vectors."""
+    parts = {}
+    for name, part in description.parts.items():
+        columns, records = part.map_columns(folder / name)
+        parts[name] = Sessions(
+            columns,
+            part.query_doc_pairs,
+            part.positions,
+            folder=folder / name,
+            schema=part.columns,
+            checksums=part.crc32,
+            records=records,
+        )
+    pairs = _most_pairs(parts)
+    features = Features.open(folder / FEATURES) if FEATURES in description.files else None
+    return {name: part.with_pairs(pairs).with_features(features) for name, part in parts.items()}
+
+
+def _most_pairs(parts: Mapping[str, Sessions]) -> int:
+    return max(part.query_doc_pairs for part in parts.values())
+
+
 def _renumbered(
-    parts: Mapping[str, Sessions], pairs: int, names: np.ndarray, other: Numbering
+    parts: Mapping[str, Sessions], names: np.ndarray, other: Numbering
 ) -> tuple[dict[str, Sessions], np.ndarray]:
     """Returns parts of a log whose documents have the ids of their names in another log, and the names of these ids."""
     other_names = np.memmap(other.file, np.uint8, "r")
@@ -171,7 +178,7 @@ def _renumbered(
     # Here, because it needs Arrow, which a run that opens a prepared log does without.
     from clickexp.data.names import as_bytes, grown, read_names, renumbering
 
-    names_here, named = read_names(names, pairs), read_names(other_names)
+    names_here, named = read_names(names, _most_pairs(parts)), read_names(other_names)
     if other.grows:
         ids, named = grown(names_here, named)
         if len(named) == len(names_here) and np.array_equal(ids, np.arange(len(ids))):

@@ -247,7 +247,7 @@ class Program:
                 raise ConfigError(f"metric {name}: {error}. Its group has {names}") from error
 
     def _read(self, *inputs: Any) -> Any:
-        """What a batch is read for."""
+        """The statistics of a batch, for which it is read."""
         *models, batch = inputs
         return self.group.statistics(**self._arguments(models, batch, self._positions))
 
@@ -314,12 +314,12 @@ class Program:
         return jax.lax.with_sharding_constraint(sums, NamedSharding(self._mesh, PartitionSpec()))
 
 
-def _positions_so_far(known: Positions | None, arrays: Mapping[str, Array]) -> Positions | None:
+def _positions_so_far(positions: Positions | None, arrays: Mapping[str, Array]) -> Positions | None:
     """The positions of ready-made batches, of those before and of a superbatch."""
     if "positions" not in arrays:
-        return known
+        return positions
     largest = int(np.max(np.where(arrays["mask"], arrays["positions"], 0)))
-    return Positions(largest if known is None else max(known.largest, largest))
+    return Positions(largest if positions is None else max(positions.largest, largest))
 
 
 def _check_conventions(group: MetricGroup, sessions: Sessions) -> None:

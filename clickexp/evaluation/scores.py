@@ -1,4 +1,4 @@
-"""What a model computes of sessions, batch by batch: its ranking scores, or any outputs by name."""
+"""Ranking scores of sessions, or any outputs by name, which a model computes batch by batch."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

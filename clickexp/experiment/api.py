@@ -141,26 +141,33 @@ def run(
     """
     if hosts.index():
         raise ConfigError("clickexp.run is for the first process: start others by the command")
-    if config_dir is not None and not Path(config_dir).is_dir():
-        raise ConfigError(
-            f"config_dir={config_dir}: there is no such folder. Give a folder of options."
-        )
     if others := [word for word in overrides if not isinstance(word, str)]:
         raise ConfigError(
             f"clickexp.run takes overrides as text, such as 'seed=1', and not {others[0]!r}"
         )
     words = [*overrides, *(f"{key}={_text(value)}" for key, value in settings.items())]
-    words += [] if config_dir is None else ["--config-dir", str(config_dir)]
+    options = _options(config_dir)
     try:
-        line = CommandLine(words)
-        if len(line.overrides) + 2 * (config_dir is not None) != len(words):
+        line = CommandLine([*words, *options])
+        if len(line.overrides) != len(words):
             raise ConfigError("clickexp.run takes overrides, such as seed=1, and no options")
         with _composed(line) as cfg:
             return _run_in(cfg, line.overrides, folder)
     except MENDABLE as error:
         if isinstance(error, UserError | OSError) and not isinstance(error, HydraException):
             raise
-        raise ConfigError(format_hydra_error(error, words)) from error
+        raise ConfigError(format_hydra_error(error, [*words, *options])) from error
+
+
+def _options(config_dir: str | Path | None) -> list[str]:
+    """The words that add a folder of options; a ConfigError where there is none of the name."""
+    if config_dir is None:
+        return []
+    if not Path(config_dir).is_dir():
+        raise ConfigError(
+            f"config_dir={config_dir}: there is no such folder. Give a folder of options."
+        )
+    return ["--config-dir", str(config_dir)]
 
 
 def follow(line: CommandLine) -> None:

@@ -65,7 +65,7 @@ class Parts:
         logger: Receives what the run reports.
         origin: What the data are, by content.
         weighting: The propensities that a ranker weighs clicks by, estimated before training.
-        judging: Those that metrics weigh the clicks of the test sessions by, by the name of the metric.
+        metric_weightings: Those by which metrics weigh the clicks of the test sessions, by metric.
         continued: What the model goes on from, where an earlier run gives its prior.
     """
 
@@ -78,12 +78,12 @@ class Parts:
     logger: Logger
     origin: Origin
     weighting: Weighting | None = None
-    judging: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
+    metric_weightings: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
     continued: "Continued | None" = None
 
     @cached_property
     def links(self) -> Identifiability:
-        """What the training sessions tell of positions, or of the cells of layouts, where the model learns them."""
+        """The positions, or cells of layouts, that the training sessions compare."""
         return identifiability(self.dataset.train, ENOUGH_SESSIONS, layouts_of(self.model))
 
 
@@ -109,19 +109,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     earlier = _earlier(settings.continue_from, identified)
     # before reading, so that what changes meanwhile counts as changed
     read = sources(config.values)
-
-    def report(done: int, total: int, where: str = "", /) -> None:
-        logger.progress("read", 0, done, total)
-
-    numberings = {} if run is None or not numbers_ids(config.open_dataset) else run.numberings
-    dataset = config.open_dataset(
-        **accepted(config.open_dataset, {"progress": report}), **numberings
-    )
-    for part in dataset.parts.values():
-        part.check_stored_ids()
-    if (advice := _sparse_ids(dataset)) is not None:
-        logger.warning(advice)
-    dataset = dataset.first(settings.max_sessions)
+    dataset = _read(config, run, logger).first(settings.max_sessions)
     check_click_rate(dataset.click_rate)
     origin = Origin(
         sources=read,
@@ -143,7 +131,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         logger.warning(advice)
     check_lists(model, dataset, config.metrics)
     check_metrics(model, dataset, config.metrics)
-    metrics, judging = _with_propensities(config.metrics, dataset)
+    metrics, metric_weightings = _with_propensities(config.metrics, dataset)
     validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
     trainer = config.trainer.copy_with(
         groups=validated,
@@ -166,9 +154,26 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         logger,
         origin,
         weighting,
-        judging,
+        metric_weightings,
         continued,
     )
+
+
+def _read(config: Config, run: "EarlierRun | None", logger: Logger) -> Dataset:
+    """Reads the dataset, whose documents have the ids of an earlier run where its format can give them."""
+
+    def report(done: int, total: int, where: str = "", /) -> None:
+        logger.progress("read", 0, done, total)
+
+    numberings = {} if run is None or not numbers_ids(config.open_dataset) else run.numberings
+    dataset = config.open_dataset(
+        **accepted(config.open_dataset, {"progress": report}), **numberings
+    )
+    for part in dataset.parts.values():
+        part.check_stored_ids()
+    if (advice := _sparse_ids(dataset)) is not None:
+        logger.warning(advice)
+    return dataset
 
 
 def _earlier_run(config: Config) -> "EarlierRun | None":

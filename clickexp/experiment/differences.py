@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose
+from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from clickexp.experiment.conf import default_options
@@ -19,12 +20,7 @@ _CONTINUE = "continue_from"
 
 def command_of(overrides: Sequence[str]) -> str:
     """Returns the command of a run with these overrides, but for those of how it is launched."""
-    lines = [
-        line_of(override)
-        for override in parsed(overrides)
-        if not override.key_or_group.startswith(LAUNCHING)
-    ]
-    return shlex.join(["clickexp", *lines])
+    return shlex.join(["clickexp", *map(line_of, _of_results(overrides))])
 
 
 def continuing_command(folder: Path, overrides: Sequence[str]) -> str:
@@ -47,9 +43,8 @@ def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]
         overrides: Those of the run.
     """
     options, choices, values = default_options(), [], []
-    for override in parsed(overrides):
-        if not override.key_or_group.startswith(LAUNCHING):
-            (choices if _chooses(override, options) else values).append(override)
+    for override in _of_results(overrides):
+        (choices if _chooses(override, options) else values).append(override)
     for override in choices:
         option, usual = (
             override.get_value_element_as_str(),
@@ -57,14 +52,25 @@ def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]
         )
         if option != usual:
             yield override.get_key_element().lstrip("+"), option, usual
-    defaults = compose("config", [line_of(override) for override in choices]) if values else None
+    if not values:
+        return
+    defaults = compose("config", list(map(line_of, choices)))
     for override in values:
-        default = defaults and OmegaConf.select(defaults, override.key_or_group, default=None)
+        default = OmegaConf.select(defaults, override.key_or_group, default=None)
         if default is None or override.value() != default:
             yield override.key_or_group, override.get_value_element_as_str(), default
 
 
-def _chooses(override: Any, options: dict[str, Any]) -> bool:
+def _of_results(overrides: Sequence[str]) -> list[Override]:
+    """The overrides but for those of how a run is launched."""
+    return [
+        override
+        for override in parsed(overrides)
+        if not override.key_or_group.startswith(LAUNCHING)
+    ]
+
+
+def _chooses(override: Override, options: dict[str, Any]) -> bool:
     """Whether an override chooses an option of a group rather than a value."""
     return override.get_key_element() in options or (
         override.is_add() and "." not in override.key_or_group

@@ -78,11 +78,8 @@ def note(parts: Parts) -> None:
     """Reports the data, doubts about it, what the log identifies, and what weights do, before training."""
     for line in (*parts.config.without_effect, parts.dataset.describe()):
         parts.logger.message(line)
-    for line in doubts(parts.dataset):
+    for line in _doubts(parts):
         parts.logger.warning(f"warning: {line}")
-    if parts.model.separates_examination:
-        for line in examination_doubts(parts.dataset, layouts_of(parts.model)).values():
-            parts.logger.warning(f"warning: {line}")
     _note_identifiability(parts)
     judged = parts.dataset.ranking is not None or parts.metrics.get("counterfactual")
     if isinstance(parts.model, Ranker) and not judged:
@@ -91,11 +88,27 @@ def note(parts: Parts) -> None:
         )
     _note_unseen(parts)
     _note_earlier_run(parts)
-    for line in parts.weighting.describe() if parts.weighting else ():
+    for line in _weights(parts):
         parts.logger.message(line)
-    for name, weighting in parts.judging.items():
-        for line in weighting.describe():
-            parts.logger.message(f"{name}: {line}")
+
+
+def _doubts(parts: Parts) -> list[str]:
+    """Doubts about the data, and about the examination of a model that has one."""
+    lines = list(doubts(parts.dataset))
+    if parts.model.separates_examination:
+        lines += examination_doubts(parts.dataset, layouts_of(parts.model)).values()
+    return lines
+
+
+def _weights(parts: Parts) -> list[str]:
+    """Lines on the weights of clicks in training, and on those of metrics behind the name of each."""
+    of_training = parts.weighting.describe() if parts.weighting else []
+    of_metrics = (
+        f"{name}: {line}"
+        for name, weighting in parts.metric_weightings.items()
+        for line in weighting.describe()
+    )
+    return [*of_training, *of_metrics]
 
 
 def _note_earlier_run(parts: Parts) -> None:

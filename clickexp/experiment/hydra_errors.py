@@ -68,20 +68,35 @@ def format_hydra_error(error: Exception, words: Sequence[str]) -> str:
     text = " ".join((str(error) or str(error.__cause__)).partition("\n    full_key:")[0].split())
     if isinstance(error, UserError):
         return text
-    if several := _AMBIGUOUS.match(text):
-        is_one = "/" in several[1] or " " in several[1]
-        remedy = f"quote it: {shlex.quote(_quoted(several[1]))}" if is_one else "add -m"
-        return f"{several[1]}: values with commas between are those of a sweep; {remedy}"
-    if added := _ADDED.search(text):
-        return f"{added[1].lstrip('+')}: write it with a plus, {added[1]}"
+    return _of_sweep(text) or _without_plus(text) or _unknown(error, words) or text
+
+
+def _of_sweep(text: str) -> str | None:
+    """Of values with commas between, such as those of a sweep; None if the error is another."""
+    several = _AMBIGUOUS.match(text)
+    if several is None:
+        return None
+    is_one = "/" in several[1] or " " in several[1]
+    remedy = f"quote it: {shlex.quote(_quoted(several[1]))}" if is_one else "add -m"
+    return f"{several[1]}: values with commas between are those of a sweep; {remedy}"
+
+
+def _without_plus(text: str) -> str | None:
+    """Of a group that the configuration does not have yet; None if the error is another."""
+    added = _ADDED.search(text)
+    return added and f"{added[1].lstrip('+')}: write it with a plus, {added[1]}"
+
+
+def _unknown(error: Exception, words: Sequence[str]) -> str | None:
+    """Of a key without a value, or of an option or key that there is not; None if the error is another."""
     try:
         line = CommandLine(words)
         if isinstance(error, MissingMandatoryValue) and error.full_key:
             return _unset(error.full_key, line)
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            return _no_such_option(error, line) or _no_such_key(error) or text
+            return _no_such_option(error, line) or _no_such_key(error)
     except (*MENDABLE, ValueError):
-        return text
+        return None
 
 
 def _options(group: str, line: CommandLine) -> list[str]:
@@ -91,13 +106,9 @@ def _options(group: str, line: CommandLine) -> list[str]:
 
 def _no_such_option(error: Exception, line: CommandLine) -> str | None:
     """Of an option that its group does not have; None if the error is another."""
-    parts = str(getattr(error, "missing_cfg_file", "")).split("/")
-    ends = range(len(parts) - 1, 0, -1)
-    end = next((end for end in ends if _options("/".join(parts[:end]), line)), len(parts) - 1)
-    group, name = "/".join(parts[:end]), "/".join(parts[end:])
+    group, name = _group_and_name(str(getattr(error, "missing_cfg_file", "")), line)
     if not group:
         return None
-    options = _options(group, line)
     if group == "dataset" and ("/" in name or "." in name):
         return (
             f"dataset={name}: dataset chooses the format, and dataset.path the file. Write dataset=lists "
@@ -106,9 +117,20 @@ def _no_such_option(error: Exception, line: CommandLine) -> str | None:
         )
     if group == "metric" and (files := metric_options(name.partition("@")[0])):
         return f"there is no group of metrics {name}. It is among those of metric={files[-1]}"
+    options = _options(group, line)
     kind = "tower" if group == TOWERS else group
     meant = did_you_mean(_FORMATS.get(name, name) if group == "dataset" else name, options)
     return f"there is no {kind} {name}.{meant} Options: {', '.join(options)}"
+
+
+def _group_and_name(file: str, line: CommandLine) -> tuple[str, str]:
+    """The longest group that begins the path of a missing file, by default its folder, and the rest of the path."""
+    parts = file.split("/")
+    for end in range(len(parts) - 1, 0, -1):
+        group = "/".join(parts[:end])
+        if _options(group, line):
+            return group, "/".join(parts[end:])
+    return "/".join(parts[:-1]), parts[-1]
 
 
 def _quoted(override: str) -> str:
@@ -129,11 +151,15 @@ def _no_such_key(error: Exception) -> str | None:
             "JAX_PLATFORMS=cpu before the command leaves them out, trainer.devices=all takes several"
         )
     root = node._get_root()
-    places = [name for name, _ in walk(plain(root, resolve=False))]
+    places = dict(walk(plain(root, resolve=False)))
     of_part = [name for name in places if name.startswith("hydra.") == key.startswith("hydra.")]
-    beside = [] if node is root else [name for name in node if not name.startswith("_")]
-    others = f"There are {', '.join(beside)}." if beside else "clickexp --cfg job lists the keys."
-    return f"there is no key {key}.{did_you_mean(key, [*of_part, *presets()]) or f' {others}'}"
+    meant = did_you_mean(key, [*of_part, *presets()])
+    if meant:
+        return f"there is no key {key}.{meant}"
+    beside = [name for name in node if not name.startswith("_")]
+    if node is root or not beside:
+        return f"there is no key {key}. clickexp --cfg job lists the keys."
+    return f"there is no key {key}. There are {', '.join(beside)}."
 
 
 def _unset(key: str, line: CommandLine) -> str:

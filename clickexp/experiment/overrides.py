@@ -68,13 +68,13 @@ class CommandLine:
             raise ConfigError(_advice(unknown[0]))
         _check_alone(options)
         _check_swept_once(options.overrides)
-        given = Counter(options.overrides)
+        counts = Counter(options.overrides)
         flags = []
         for word in reversed(
             words
         ):  # the value of an option comes before the overrides that look like it
-            if given[word]:
-                given[word] -= 1
+            if counts[word]:
+                counts[word] -= 1
             else:
                 flags.insert(0, word)
         self.overrides: list[str] = list(options.overrides)
@@ -231,18 +231,22 @@ def _check(override: Override) -> None:
         raise ConfigError(
             f"{line}: the configuration has a {group}, write it without the plus: {line[1:]}"
         )
-    elif group == TOWERS or group in default_groups():
+    elif group in (TOWERS, *default_groups()):
         for value in values_of(override):
-            if isinstance(value, list):
-                _check_list(value, override, kind.several)
-            if value == [] and required:
-                raise ConfigError(
-                    f"{line}: give at least one, such as {group}=click, or leave it out"
-                )
-            if not isinstance(value, str | list | Glob):
-                raise ConfigError(
-                    f"{line}: choose an option of {group}, see clickexp --help, or leave it out"
-                )
+            _check_choice(value, override, kind.several, required)
+
+
+def _check_choice(value: Any, override: Override, several: bool, required: bool) -> None:
+    """ConfigError for a value that is no option, and for a list that a group does not take."""
+    group, line = override.key_or_group, line_of(override)
+    if isinstance(value, list):
+        _check_list(value, override, several)
+    if value == [] and required:
+        raise ConfigError(f"{line}: give at least one, such as {group}=click, or leave it out")
+    if not isinstance(value, str | list | Glob):
+        raise ConfigError(
+            f"{line}: choose an option of {group}, see clickexp --help, or leave it out"
+        )
 
 
 def _check_list(options: Sequence[Any], override: Override, several: bool) -> None:
@@ -298,8 +302,8 @@ def quoted(text: str) -> str:
 def values_of(override: Override) -> list[Any]:
     """The values of an override, one or those of a sweep over choices."""
     value = override.value()
-    each = value.list if isinstance(value, ChoiceSweep) else [value]
-    return [one.text if isinstance(one, QuotedString) else one for one in each]
+    values = value.list if isinstance(value, ChoiceSweep) else [value]
+    return [one.text if isinstance(one, QuotedString) else one for one in values]
 
 
 def _advice(word: str) -> str:

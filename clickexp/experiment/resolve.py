@@ -141,17 +141,16 @@ def _check_added(composition: Composition, overrides: Sequence[str]) -> None:
     for override in parsed(overrides):
         key = override.key_or_group.partition(".")[0]
         is_added = override.is_add() or override.is_force_add()
-        if not is_added or key in ROOT:
-            continue
-        if key not in unresolved or is_tower(key, unresolved[key]) or _is_read(key, unresolved):
-            continue
-        others = [name for name in places if name.partition(".")[0] != key]
-        meant = did_you_mean(override.key_or_group, [*others, *presets()])
-        raise ConfigError(f"{override.input_line}: nothing reads it.{meant}")
+        if is_added and not _is_read(key, unresolved):
+            others = [name for name in places if name.partition(".")[0] != key]
+            meant = did_you_mean(override.key_or_group, [*others, *presets()])
+            raise ConfigError(f"{override.input_line}: nothing reads it.{meant}")
 
 
 def _is_read(key: str, unresolved: Mapping[str, Any]) -> bool:
-    """Whether an interpolation at another place refers to a key at the root."""
+    """Whether a key at the root is ours, a tower, or one that an interpolation at another place refers to."""
+    if key in ROOT or key not in unresolved or is_tower(key, unresolved[key]):
+        return True
     reference = re.compile(rf"\$\{{.*(?<![\w.]){re.escape(key)}(?!\w)")
     return any(
         isinstance(value, str) and reference.search(value)
@@ -224,12 +223,13 @@ def _reported(config: Config) -> dict[str, list[str]]:
 
 def _without_effect(composition: Composition, overrides: Sequence[str]) -> Iterator[str]:
     """A line for each override of a tower that the model does not take, as in a sweep over several models."""
-    takes = (
-        ", ".join(role for role in composition.unresolved if role in composition.roles) or "none"
-    )
+    towers = {key for key, node in composition.unresolved.items() if is_tower(key, node)}
+    taken = [role for role in composition.unresolved if role in composition.roles]
+    unread = (composition.unresolved.keys() - composition.values.keys()) & {*CHOSEN}
     for override in parsed(overrides):
         role = (override.package or override.key_or_group).partition(".")[0]
-        if is_tower(role, composition.unresolved.get(role)) and role not in composition.roles:
-            yield f"{override.input_line} has no effect: this model takes no tower of {role} (it takes {takes})"
-        elif role in CHOSEN and role in composition.unresolved and role not in composition.values:
+        if role in towers - composition.roles:
+            takes = f"(it takes {', '.join(taken) or 'none'})"
+            yield f"{override.input_line} has no effect: this model takes no tower of {role} {takes}"
+        elif role in unread:
             yield f"{override.input_line} has no effect: this model reads no {role}"

@@ -90,11 +90,7 @@ def evaluate_run(parts: Parts, fit: FitReport, evaluation: Evaluation) -> Run:
         "val": _best_validation(fit),
         "per_rank_val": fit.per_rank,
         **evaluation.result(),
-        **(
-            {"marginals": model.marginal_method(dataset.test.ranks)}
-            if isinstance(model, ClickModel)
-            else {}
-        ),
+        **_of_clicks(model, dataset),
         "train": {**fit.summary(), **peak_memory()},
         "parameters": _count_parameters(model),
         "test_set": dataset.test_set(),
@@ -107,8 +103,6 @@ def evaluate_run(parts: Parts, fit: FitReport, evaluation: Evaluation) -> Run:
         save_model(model, parts.folder / MODEL)
         _save_names(dataset, parts.folder)
         _save_seen(parts, fit)
-    chosen = groupings(dataset.train) if isinstance(model, ClickModel) else []
-    result["click_rates"] = click_rates(dataset.test, chosen)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts)
@@ -118,15 +112,7 @@ def evaluate_run(parts: Parts, fit: FitReport, evaluation: Evaluation) -> Run:
         result["update"] = update.model_dump()
     if settings.report:
         result["references"] = references(model, dataset, trainer.evaluator, _groups(parts))
-    drawn = evaluate_draws(
-        model, dataset, _groups(parts), trainer.evaluator, draws=settings.draws, seed=settings.seed
-    )
-    if drawn:
-        result["test_draws"] = as_result(drawn)
-    elif settings.draws:
-        parts.logger.warning(
-            f"draws={settings.draws} has no effect: no table of the model has posteriors"
-        )
+    result |= _over_draws(parts)
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
     return Run.of(
@@ -136,6 +122,31 @@ def evaluate_run(parts: Parts, fit: FitReport, evaluation: Evaluation) -> Run:
         words=tuple(parts.config.overrides),
         epochs=tuple(plain(fit.history)),
     )
+
+
+def _of_clicks(model: Model, dataset: Dataset) -> _Part:
+    """How a click model sums over other clicks, and click rates of groups of the test sessions; none of a ranker."""
+    if not isinstance(model, ClickModel):
+        return {}
+    return {
+        "marginals": model.marginal_method(dataset.test.ranks),
+        "click_rates": click_rates(dataset.test, groupings(dataset.train)),
+    }
+
+
+def _over_draws(parts: Parts) -> _Part:
+    """The metrics over draws from posteriors, as many as the configuration says."""
+    settings = parts.config.settings
+    evaluator = parts.trainer.evaluator
+    options = {"draws": settings.draws, "seed": settings.seed}
+    drawn = evaluate_draws(parts.model, parts.dataset, _groups(parts), evaluator, **options)
+    if drawn:
+        return {"test_draws": as_result(drawn)}
+    if settings.draws:
+        parts.logger.warning(
+            f"draws={settings.draws} has no effect: no table of the model has posteriors"
+        )
+    return {}
 
 
 def _save_names(dataset: Dataset, folder: Path) -> None:

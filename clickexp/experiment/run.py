@@ -120,13 +120,15 @@ def _continued(parts: Parts, continued: "Continued", fit: FitReport) -> tuple[Pa
     from clickexp.updates.chain import describe_change  # here, since other runs do without
 
     while True:
-        found = continued.settled(parts.model, parts.dataset.train, parts.trainer.devices)
-        for change in found.changes[len(continued.changes) :]:
+        corrected = continued.settled(parts.model, parts.dataset.train, parts.trainer.devices)
+        for change in corrected.changes[len(continued.changes) :]:
             parts.logger.warning(describe_change(change))
-        parts = dataclasses.replace(parts, continued=found, trainer=found.trainer(parts.trainer))
-        if found.logs is continued.logs:
+        parts = dataclasses.replace(
+            parts, continued=corrected, trainer=corrected.trainer(parts.trainer)
+        )
+        if corrected.logs is continued.logs:
             return parts, fit
-        continued = found
+        continued = corrected
         (parts.folder / CHECKPOINT).unlink(missing_ok=True)
         continued.again(parts.model)
         fit = _train(parts)

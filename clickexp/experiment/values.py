@@ -48,16 +48,20 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     read = [str(key) for key in cfg if key not in unread]
     values = plain(OmegaConf.masked_copy(cfg, read) if unread else cfg)
     values = {key: node for key, node in values.items() if not is_tower(key, node)}
-    mixture, roles = values.get("model"), _roles(unresolved)
-    if isinstance(mixture, dict) and "components" in mixture:
-        _check_mixture(mixture, unresolved)
-        components = [
-            _component(component, mixture, overrides) for component in mixture["components"]
-        ]
-        del mixture["components"]
-        mixture["models"] = [component.node for component in components]
-        roles = frozenset(role for component in components for role in component.roles)
+    model, roles = values.get("model"), _roles(unresolved)
+    if isinstance(model, dict) and "components" in model:
+        _check_mixture(model, unresolved)
+        roles = _compose_components(model, overrides)
     return Composition(values, unresolved, roles)
+
+
+def _compose_components(mixture: _Node, overrides: Sequence[str]) -> frozenset[str]:
+    """Puts the nodes of components in the place of their names, and returns the roles that any of them takes."""
+    names = mixture["components"]
+    components = [_component(component, mixture, overrides) for component in names]
+    del mixture["components"]
+    mixture["models"] = [component.node for component in components]
+    return frozenset().union(*(component.roles for component in components))
 
 
 def is_tower(key: str, node: Any) -> bool:

@@ -1,1 +1,1 @@
-"""What a fitted run knows, as tables for other tools: examination, documents, predictions. Nothing here trains."""
+"""The numbers of a fitted run, as tables for other tools: examination, documents, predictions. Nothing here trains."""

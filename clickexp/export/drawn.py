@@ -1,4 +1,4 @@
-"""What `clickexp-export` writes, drawn, and as JSON."""
+"""The files of `clickexp-export` as figures and as JSON."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,17 +63,15 @@ def export_drawn(
     examination, shared = (_table(folder / name) for name in (EXAMINATION_TABLE, SHARED_TABLE))
     figures = dict(_figures(examination, folder / DOCUMENTS_TABLE))
     drawn = display_path(write_figures(figures, folder)) if figures else None
+    rows = [] if shared is None else shared.to_dicts()
     if as_json:
-        content = {
-            "files": [str(file) for file in written],
-            "examination": None if examination is None else examination.to_dicts(),
-            "shared": [] if shared is None else shared.to_dicts(),
-            "figures": drawn,
-        }
+        of_examination = None if examination is None else examination.to_dicts()
+        content = {"files": list(map(str, written)), "examination": of_examination}
+        content |= {"shared": rows, "figures": drawn}
         print(json.dumps(content, indent=2))  # noqa: T201  # the output of the command
         return
-    if shared is not None:
-        _print_shared(shared.to_dicts())
+    if rows:
+        _print_shared(rows)
     if drawn:
         print(f"figures: {drawn}")  # noqa: T201  # the output of the command
 
@@ -123,15 +121,15 @@ def _by_rank(examination: pl.DataFrame, name: str) -> np.ndarray | None:
     if name not in examination.columns:
         return None
     ranks = examination["rank"].to_numpy()
-    found = np.full(ranks.max(), np.nan)
-    found[ranks - 1] = examination[name].cast(pl.Float64).to_numpy()
-    return found
+    values = np.full(ranks.max(), np.nan)
+    values[ranks - 1] = examination[name].cast(pl.Float64).to_numpy()
+    return values
 
 
 def _by_layout(examination: pl.DataFrame, layout: Sequence[str]) -> dict[str, Bars]:
     """Returns ranks and propensities with their bounds of each layout, the one with the most impressions first."""
     names = ("propensity", "propensity_low", "propensity_high")
-    found: dict[str, tuple[int, Bars]] = {}
+    curves: dict[str, tuple[int, Bars]] = {}
     for values, part in examination.group_by(layout, maintain_order=True):
         middle, low, high = (
             np.asarray(part[name].cast(pl.Float64).to_numpy())
@@ -140,8 +138,8 @@ def _by_layout(examination: pl.DataFrame, layout: Sequence[str]) -> dict[str, Ba
             for name in names
         )
         words = layout_name(dict(zip(layout, map(str, values), strict=True)))
-        found[words] = int(part["sessions"].sum()), (part["rank"].to_list(), middle, low, high)
-    ordered = sorted(found.items(), key=lambda each: -each[1][0])
+        curves[words] = int(part["sessions"].sum()), (part["rank"].to_list(), middle, low, high)
+    ordered = sorted(curves.items(), key=lambda item: -item[1][0])
     return {name: bars for name, (_, bars) in ordered}
 
 

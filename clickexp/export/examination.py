@@ -103,8 +103,8 @@ def _rates(
 def _curve(tower: object, cells: int) -> np.ndarray | None:
     """Returns the probabilities of a tower of positions alone, from 0; None of another one."""
     if isinstance(tower, PositionParameter) and tower.config.use_feature == "positions":
-        known = min(cells - 1, tower.weight.shape[0] - 1)
-        return np.pad(tower.probabilities(known), (1, cells - 1 - known))
+        positions = min(cells - 1, tower.weight.shape[0] - 1)
+        return np.pad(tower.probabilities(positions), (1, cells - 1 - positions))
     return None
 
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.derived import DerivedColumn, Rows
-from clickexp.data.encoding import FEATURES, Encoding, FeatureVectors, Recoded
+from clickexp.data.encoding import FEATURES, EncodedColumn, Encoding, FeatureVectors, Recoded
 from clickexp.data.history import history_columns
 from clickexp.data.ingest.columns import NORMALIZED
 from clickexp.data.ingest.layouts import Kind, Layout, guess, guessed_columns
@@ -40,8 +40,44 @@ OPTIONS = ("columns", "files", *ALIKE, "invalid")
 """All that they have."""
 _PIECE = 1 << 16
 """Sessions that are predicted at a time."""
-_OF_ROWS = ("session", "query", "document", "rank", "click")
-_OF_LISTS = ("query_doc_ids", "clicks", "query_id", "positions")
+
+
+class _Keys(NamedTuple):
+    """Keys of the columns of a format.
+
+    Attributes:
+        reader: Its reader.
+        columns: Those that a file is looked through for.
+        query: That of queries.
+        clicks: That of clicks.
+        unread: Those that candidates to rank do without.
+        others: Those that are not read of any file.
+    """
+
+    reader: LogFormat
+    columns: tuple[str, ...]
+    query: str
+    clicks: str
+    unread: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+_OF_ROWS = _Keys(
+    open_impressions,
+    ("session", "query", "document", "rank", "click"),
+    query="query",
+    clicks="click",
+    unread=("click", "rank"),
+    others=("seen", "label"),
+)
+_OF_LISTS = _Keys(
+    open_lists,
+    ("query_doc_ids", "clicks", "query_id", "positions"),
+    query="query_id",
+    clicks="clicks",
+    unread=("clicks", "positions"),
+    others=("seen", "labels"),
+)
 _CONTEXT = ("search_session", "time")
 _MAY_LACK = ("clicks", "click", "rank")
 _IDS = ("query_doc_ids", "document")
@@ -144,7 +180,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read of a file, as the model of a run needs it.
+    """Reads files as the model of a run needs them.
 
     Attributes:
         dataset: That of the run.
@@ -168,13 +204,15 @@ class Reading:
         """Whether the model looks documents up by their ids."""
         derived = self.dataset.train.derived
         by_ids = {
-            name for name, each in derived.items() if not isinstance(each, FeatureVectors | Recoded)
+            name
+            for name, column in derived.items()
+            if not isinstance(column, FeatureVectors | Recoded)
         }
         return "query_doc_ids" in self.read or not by_ids.isdisjoint(self.read)
 
     @cached_property
     def encoding(self) -> Encoding:
-        """What encodes the columns that the model reads."""
+        """The encoding of the columns that the model reads."""
         encoding = self.dataset.encoding or Encoding()
         return encoding if FEATURES in self.read else encoding.model_copy(update={"features": None})
 
@@ -193,13 +231,13 @@ class Reading:
             UserError: The files are no such lists, or ids and positions are beyond those that the model knows.
         """
         check_source(source.path)
-        reader, options = self._options(source)
-        check_arguments(reader, options, "")
+        keys, options = self._options(source)
+        check_arguments(keys.reader, options, "")
         lacking = {*_MAY_LACK} | (set() if self.has_ids else {*_IDS})
         with Steps("reading") as progress:
             writing = {"source": source.path, "durable": False, "may_lack": lacking}
-            log = LogWriter(scratch / "log", "file", reader.format, progress, **writing)
-            notes = written(reader.read, source.path, log, **options).notes
+            log = LogWriter(scratch / "log", "file", keys.reader.format, progress, **writing)
+            notes = written(keys.reader.read, source.path, log, **options).notes
         opened = Log.open(scratch / "log")
         counts = [f"{name.replace('_', ' ')} {count:,}" for name, count in notes.items() if count]
         if counts:
@@ -215,29 +253,30 @@ class Reading:
                 name: sessions.columns[name] for name in sessions.columns if name != "query_ids"
             }
             sessions = replace(sessions, columns=columns)
-        has_clicks = _has_clicks(reader.format, options["columns"], source.kinds)
+        has_clicks = _has_clicks(keys, options["columns"], source.kinds)
         return ShownLists(sessions, named, names, self.has_ids, has_clicks)
 
-    def _options(self, source: Source) -> tuple[LogFormat, dict[str, Any]]:
-        """Returns the reader of files, and its options."""
+    def _options(self, source: Source) -> tuple[_Keys, dict[str, Any]]:
+        """Returns the keys of the format of files, and the options of its reader."""
         kinds = source.kinds
         layout = guess(kinds)
         has_lists = self._has_lists(source, kinds, layout)
-        columns = self._columns(source, kinds, layout, _OF_LISTS if has_lists else _OF_ROWS)
+        keys = _OF_LISTS if has_lists else _OF_ROWS
+        columns = self._columns(source, kinds, layout, keys)
         if not has_lists:
             self._find_pages(source, columns, kinds, layout)
         options = {name: value for name, value in source.options.items() if name in OPTIONS}
         options |= {"columns": columns | self._declared(source, kinds)}
         options |= {"normalize": self.dataset.notes.get(NORMALIZED)}
-        options |= self._numbering(has_lists, columns) | self._features()
-        return (open_lists if has_lists else open_impressions), options
+        options |= self._numbering(keys, columns) | self._features()
+        return keys, options
 
-    def _numbering(self, has_lists: bool, columns: Mapping[str, Any]) -> dict[str, Any]:
+    def _numbering(self, keys: _Keys, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Returns how a reader numbers documents: by the names that the run has, or not at all where it has none."""
-        if has_lists and self.has_ids and self.names is None:
+        if keys is _OF_LISTS and self.has_ids and self.names is None:
             largest = None if self.to_rank else self.dataset.query_doc_pairs
             return {"pair_key": None, "query_doc_pairs": largest}
-        by_query = columns.get("query_id" if has_lists else "query") is not None
+        by_query = columns.get(keys.query) is not None
         if self.has_ids and self.names is not None:
             by_query |= "query" in self.names.columns
         return {"pair_key": "query_document" if by_query else "document"}
@@ -252,9 +291,9 @@ class Reading:
 
     def _has_lists(self, source: Source, kinds: Mapping[str, Kind], layout: Layout | None) -> bool:
         """Returns whether a row is a page: options or names of columns say so, or what the model reads holds lists."""
-        given = source.given.keys()
-        if given & {*_OF_ROWS, *_OF_LISTS}:
-            return not given & {*_OF_ROWS}
+        keys = source.given.keys()
+        if keys & {*_OF_ROWS.columns, *_OF_LISTS.columns}:
+            return not keys & {*_OF_ROWS.columns}
         if layout is not None:
             return layout.format == "lists"
         described = [kinds[name] for name in self._described(source) if name in kinds]
@@ -267,26 +306,21 @@ class Reading:
         source: Source,
         kinds: Mapping[str, Kind],
         layout: Layout | None,
-        keys: Collection[str],
+        keys: _Keys,
     ) -> dict[str, Any]:
         """Returns the names of the columns that readers know, of a file as options, the run or guesses have them."""
-        format = "lists" if "query_doc_ids" in keys else "impressions"
-        guessed = guessed_columns(format, kinds)
-        if layout is not None and layout.format == format:
-            guessed = layout.columns
+        guessed = _guessed(keys.reader.format, kinds, layout)
         named = {key: name for key, name in source.named.items() if name in kinds}
         stated = guessed | named
-        columns = {key: stated[key] for key in keys if key in stated}
+        columns: dict[str, Any] = {key: stated[key] for key in keys.columns if key in stated}
         described = self._described(source)
         columns |= {key: name for key, name in source.given.items() if key not in described}
         if self.to_rank:
-            unread = ("clicks", "positions") if format == "lists" else ("click", "rank")
-            columns |= dict.fromkeys(unread)
+            columns |= dict.fromkeys(keys.unread)
         if FEATURES not in self.read:
             columns[FEATURES] = None
-        seen_and_labels = ("seen", "labels" if format == "lists" else "label")
-        context = self._context(source, kinds, has_clicks=_has_clicks(format, columns, kinds))
-        return columns | dict.fromkeys(seen_and_labels) | context
+        context = self._context(source, kinds, has_clicks=_has_clicks(keys, columns, kinds))
+        return columns | dict.fromkeys(keys.others) | context
 
     def _context(
         self, source: Source, kinds: Mapping[str, Kind], *, has_clicks: bool
@@ -342,9 +376,11 @@ class Reading:
         """Returns what a file calls the columns that describe documents and lists, by their names in the log."""
         train, encoder = self.dataset.train, self.encoding.features
         of_encoder = [] if encoder is None else [column.name for column in encoder.columns]
-        own = train.columns.keys() - COLUMNS.keys()
+        columns = train.columns.keys() - COLUMNS.keys()
         names = source.named | source.given
-        return {name: names.get(name) or name for name in {*own, *of_encoder} if name != FEATURES}
+        return {
+            name: names.get(name) or name for name in {*columns, *of_encoder} if name != FEATURES
+        }
 
     def _declared(self, source: Source, kinds: Mapping[str, Kind]) -> dict[str, dict[str, Any]]:
         """Returns the declarations of these columns: of those that the model reads, and others that are there."""
@@ -355,10 +391,8 @@ class Reading:
             if name not in (*self.read, *encoded) and called not in kinds:
                 continue
             column = self.dataset.train.schema.get(name) or Column(name, np.float32)
-            dtype = CATEGORY if column.is_category else column.batch_type.name
-            if name in encoded:
-                dtype = "float32" if encoded[name].categories is None else CATEGORY
             if not column.shape:
+                dtype = _dtype(column, encoded.get(name))
                 options = {"dtype": dtype, "per": column.per, "fill": column.fill}
                 declared[name] = {**options, "name": called}
         return declared
@@ -368,9 +402,9 @@ class Reading:
         encoder, train = self.encoding.features, self.dataset.train
         if FEATURES in sessions.columns and FEATURES in self.read:
             width = train.feature_lengths[FEATURES] if encoder is None else encoder.width(FEATURES)
-            found = sessions.schema[FEATURES].numbers
-            if found != width:
-                what = f"{FEATURES} has vectors of {found} numbers, and the model reads {width}"
+            numbers = sessions.schema[FEATURES].numbers
+            if numbers != width:
+                what = f"{FEATURES} has vectors of {numbers} numbers, and the model reads {width}"
                 raise UserError(f"{source.path}: {what}. Give those that the run was fitted to.")
         if not self.to_rank and sessions.positions > self.dataset.positions:
             raise UserError(
@@ -397,12 +431,12 @@ class Reading:
     def _numbered(self, sessions: Sessions, names: pl.DataFrame | None, source: Source) -> Sessions:
         """Returns sessions with the ids of the run, and counts the documents that it does not know."""
         if names is not None and self.names is not None:
-            known = sessions.replacing(*_by_name(names, self.names))
+            numbered = sessions.replacing(*_by_name(names, self.names))
         else:
-            known = sessions.replacing(self._by_id(names, source))
-        unknown = known.documents_zero - (sessions.documents_zero if names is None else 0)
+            numbered = sessions.replacing(self._by_id(names, source))
+        unknown = numbered.documents_zero - (sessions.documents_zero if names is None else 0)
         if unknown:
-            what = f"{unknown:,} of the {known.documents:,} documents shown are not in the log of the run"
+            what = f"{unknown:,} of the {numbered.documents:,} documents shown are not in the log of the run"
             if self.names is None and any(p.documents_zero for p in self.dataset.parts.values()):
                 raise UserError(
                     f"{source.path}: {what}, and would have the score of its document 0. Leave them out, or train with "
@@ -410,8 +444,8 @@ class Reading:
                 )
             sys.stderr.write(f"{source.path}: {what}, and have query_doc_ids 0\n")
         if "session_ids" in sessions.columns:  # earlier clicks go by the ids of the run
-            known = known.replacing(*history_columns(SessionOrder(known)))
-        return known
+            numbered = numbered.replacing(*history_columns(SessionOrder(numbered)))
+        return numbered
 
     def _by_id(self, names: pl.DataFrame | None, source: Source) -> "_Numbers":
         """Returns the ids of a run whose log came with them: those of the file, or what it calls its documents."""
@@ -427,11 +461,11 @@ class Reading:
                     f"{source.path}: document holds {ids.max()}, above the largest id of the run, {largest}."
                 )
 
-        def known(rows: np.ndarray) -> np.ndarray:
-            own = rows if ids is None else ids[rows]
-            return np.where(own > largest, 0, own).astype(np.int32)
+        def number(rows: np.ndarray) -> np.ndarray:
+            numbers = rows if ids is None else ids[rows]
+            return np.where(numbers > largest, 0, numbers).astype(np.int32)
 
-        return _Numbers(COLUMNS["query_doc_ids"], known, largest)
+        return _Numbers(COLUMNS["query_doc_ids"], number, largest)
 
     def _alike(self, names: pl.DataFrame, source: Source) -> pl.DataFrame:
         """Returns names of documents and queries in the types that those of the run have.
@@ -442,10 +476,10 @@ class Reading:
         if self.names is None or not self.has_ids:
             return names
         for column in reversed(self.names.columns):
-            own, dtype = names[column], self.names[column].dtype
-            alike = own.cast(dtype, strict=False)
-            wrong = own.filter(alike.is_null()) if dtype.is_integer() else own
-            if dtype.is_integer() != own.dtype.is_integer() and len(wrong):
+            values, dtype = names[column], self.names[column].dtype
+            alike = values.cast(dtype, strict=False)
+            wrong = values.filter(alike.is_null()) if dtype.is_integer() else values
+            if dtype.is_integer() != values.dtype.is_integer() and len(wrong):
                 kind = "numbers" if dtype.is_integer() else "text"
                 raise UserError(
                     f"{source.path}: {_ID_COLUMNS[column]} holds {wrong[0]!r}, and the log of the run has {kind} "
@@ -455,10 +489,23 @@ class Reading:
         return names
 
 
-def _has_clicks(format: str, columns: Mapping[str, Any], kinds: Mapping[str, Kind]) -> bool:
+def _guessed(format: str, kinds: Mapping[str, Kind], layout: Layout | None) -> dict[str, str]:
+    """Returns the likely names of the columns of a format, those of the layout where it is of the format."""
+    if layout is not None and layout.format == format:
+        return layout.columns
+    return guessed_columns(format, kinds)
+
+
+def _dtype(column: Column, encoded: EncodedColumn | None) -> str:
+    """Returns the type that a column is declared with: as its encoding states, else as batches hold it."""
+    if encoded is not None:
+        return "float32" if encoded.categories is None else CATEGORY
+    return CATEGORY if column.is_category else column.batch_type.name
+
+
+def _has_clicks(keys: _Keys, columns: Mapping[str, Any], kinds: Mapping[str, Kind]) -> bool:
     """Returns whether a file has the column that a format reads clicks from."""
-    key = "clicks" if format == "lists" else "click"
-    return columns.get(key, key) in kinds
+    return columns.get(keys.clicks, keys.clicks) in kinds
 
 
 class _Numbers(DerivedColumn):
@@ -484,21 +531,21 @@ class _Numbers(DerivedColumn):
         return 0, self._largest
 
 
-def _by_name(names: pl.DataFrame, known: pl.DataFrame) -> list[_Numbers]:
+def _by_name(names: pl.DataFrame, of_run: pl.DataFrame) -> list[_Numbers]:
     """Returns the ids, and the numbers of documents and queries, that a run has for names."""
-    keys = {COLUMNS["query_doc_ids"]: known.columns, DOCUMENTS: ["document"], QUERIES: ["query"]}
+    keys = {COLUMNS["query_doc_ids"]: of_run.columns, DOCUMENTS: ["document"], QUERIES: ["query"]}
     return [
-        _looked_up(column, names.select(key), known.select(key))
+        _looked_up(column, names.select(key), of_run.select(key))
         for column, key in keys.items()
-        if {*key} <= {*known.columns}
+        if {*key} <= {*of_run.columns}
     ]
 
 
-def _looked_up(column: Column, names: pl.DataFrame, known: pl.DataFrame) -> _Numbers:
+def _looked_up(column: Column, names: pl.DataFrame, of_run: pl.DataFrame) -> _Numbers:
     """Returns the numbers that names have among those known, in the order in which these appear; 0 for others."""
-    numbered = known.unique(maintain_order=True).with_row_index("number", offset=1)
-    found = names.join(numbered, on=names.columns, how="left", maintain_order="left")["number"]
-    table = np.append(0, found.fill_null(0).to_numpy()).astype(np.int32)
+    numbered = of_run.unique(maintain_order=True).with_row_index("number", offset=1)
+    numbers = names.join(numbered, on=names.columns, how="left", maintain_order="left")["number"]
+    table = np.append(0, numbers.fill_null(0).to_numpy()).astype(np.int32)
     return _Numbers(column, table.__getitem__, len(numbered))
 
 

@@ -213,16 +213,16 @@ def _made(kind: type[_Made], make: Callable[[], Any], node: Mapping[str, Any]) -
     """Returns what a part of the configuration makes; a UserError where that is of another kind, or fails."""
     needs = f"a {kind.__name__} is needed. Was the folder written by clickexp?"
     try:
-        made = make()
+        part = make()
     except (UserError, *OF_SYSTEM):
         raise
     except Exception as error:
         raise UserError(
             f"{node.get('_target_')} fails: {type(error).__name__}: {error}; {needs}"
         ) from error
-    if not isinstance(made, kind):
-        raise UserError(f"{node.get('_target_')} makes {type(made).__name__}; {needs}")
-    return made
+    if not isinstance(part, kind):
+        raise UserError(f"{node.get('_target_')} makes {type(part).__name__}; {needs}")
+    return part
 
 
 def configuration(run: Path) -> dict[str, Any]:

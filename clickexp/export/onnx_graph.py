@@ -46,8 +46,10 @@ def onnx_model(ranker: Scorer) -> ModelProto:
     score = graph.steps(ranker.description["steps"], names)
     graph.node("Cast", score, name="scores", to=TensorProto.FLOAT)
     output = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["documents"])
-    made = helper.make_graph(graph.nodes, ranker.name, inputs, [output], graph.constants)
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
+    onnx_graph = helper.make_graph(graph.nodes, ranker.name, inputs, [output], graph.constants)
+    model = helper.make_model(
+        onnx_graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR
+    )
     model.producer_name = "clickexp"
     if ranker.description["columns"]:
         helper.set_model_props(model, {"columns": json.dumps(ranker.description["columns"])})
@@ -77,7 +79,7 @@ class _Graph:
         """Adds the steps of a scorer and their results to the names; returns the name of the last one."""
         result = ""
         for name, operation, read, settings in steps:
-            result = OPERATIONS[operation](self, *[names[each] for each in read], **settings)
+            result = OPERATIONS[operation](self, *[names[key] for key in read], **settings)
             names[name] = result
         return result
 
@@ -112,8 +114,8 @@ def _squeeze(graph: _Graph, x: str) -> str:
 def _row(graph: _Graph, table: str, ids: str) -> str:
     zero, ids = graph.constant(0, np.int64), graph.node("Cast", ids, to=TensorProto.INT64)
     rows = graph.node("Squeeze", graph.node("Shape", table))
-    known = graph.node("And", graph.node("Greater", ids, zero), graph.node("Less", ids, rows))
-    return graph.node("Gather", table, graph.node("Where", known, ids, zero))
+    has_row = graph.node("And", graph.node("Greater", ids, zero), graph.node("Less", ids, rows))
+    return graph.node("Gather", table, graph.node("Where", has_row, ids, zero))
 
 
 def _layer_norm(graph: _Graph, x: str, epsilon: float) -> str:

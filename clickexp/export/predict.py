@@ -1,4 +1,4 @@
-"""What a model predicts for sessions, in compiled batches."""
+"""Predictions of a model for sessions, in compiled batches."""
 
 from collections.abc import Callable, Mapping, Set
 from typing import Any

@@ -169,14 +169,14 @@ def _blocks(rows: int) -> Iterator[np.ndarray]:
 
 
 def _scorer(
-    model: Model, formula: Formula, dataset: Dataset, transform: str, own: Sequence[str] = ()
+    model: Model, formula: Formula, dataset: Dataset, transform: str, names: Sequence[str] = ()
 ) -> Scorer:
-    """Returns the scorer of a formula, which reads columns of its own, or else feature vectors, as features."""
+    """Returns the scorer of a formula, which reads its own columns, or else feature vectors, as features."""
     encoding = Formula("encoding_")
     width, columns = None, []
-    if own:
-        width, transform = len(own), "none"
-        columns = [(name, 1, dataset.categories.get(name)) for name in own]
+    if names:
+        width, transform = len(names), "none"
+        columns = [(name, 1, dataset.categories.get(name)) for name in names]
     elif dataset.features is not None and _reads_features(formula):
         width, columns = _features_read(dataset, dataset.features, encoding)
     description = {
@@ -239,5 +239,5 @@ def transform_of(config: Mapping[str, Any], dataset: Dataset) -> str:
         dataset: Its dataset, whose reader notes it.
     """
     settings = config["dataset"]
-    given = settings.get("transform", "log1p" if settings.get("_target_") == LETOR else "none")
-    return str(dataset.notes.get("transform", given))
+    default = settings.get("transform", "log1p" if settings.get("_target_") == LETOR else "none")
+    return str(dataset.notes.get("transform", default))

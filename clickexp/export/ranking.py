@@ -86,24 +86,24 @@ def _has_tables(source: Path) -> bool:
 def _rows(piece: Piece, scores: np.ndarray, first: int) -> pl.DataFrame:
     sessions = piece.sessions
     lengths = sessions.column("lengths")
-    given = {"list": np.repeat(np.arange(first, first + sessions.count), lengths)}
+    columns = {"list": np.repeat(np.arange(first, first + sessions.count), lengths)}
     if "query" in piece.names:
-        given["query"] = piece.names["query"].to_numpy()[given["list"] - first]
+        columns["query"] = piece.names["query"].to_numpy()[columns["list"] - first]
     elif "query_ids" in sessions.columns:
-        given["query_id"] = np.repeat(sessions.column("query_ids"), lengths)
-    return _ordered(given, piece.names["document"], scores[sessions.chunk().shown])
+        columns["query_id"] = np.repeat(sessions.column("query_ids"), lengths)
+    return _ordered(columns, piece.names["document"], scores[sessions.chunk().shown])
 
 
-def _ordered(given: Mapping[str, np.ndarray], documents: Any, scores: np.ndarray) -> pl.DataFrame:
+def _ordered(columns: Mapping[str, np.ndarray], documents: Any, scores: np.ndarray) -> pl.DataFrame:
     """One row per document, the best of each list first."""
     if np.isnan(scores).any():
         raise UserError(
             "the model scores documents as nan. Train it again with a lower learning rate."
         )
-    table = pl.DataFrame({**given, "document": documents, "score": scores})
+    table = pl.DataFrame({**columns, "document": documents, "score": scores})
     table = table.sort("list", "score", descending=[False, True], maintain_order=True)
     table = table.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32).over("list"))
-    return table.select(*given, "rank", "document", "score")
+    return table.select(*columns, "rank", "document", "score")
 
 
 class _Vectors:
@@ -156,7 +156,7 @@ def _ranked_vectors(
     with Steps("ranking") as progress:
         scores = np.concatenate([*relevance_scores(model, progress)(documents)])[:, 0]
     lengths = np.diff(lists.starts)
-    given = {"list": np.repeat(np.arange(1, len(lengths) + 1), lengths)}
+    columns = {"list": np.repeat(np.arange(1, len(lengths) + 1), lengths)}
     if lists.queries is not None:
-        given["query_id"] = np.repeat(lists.queries, lengths)
-    return _ordered(given, np.arange(1, len(scores) + 1), scores), scores
+        columns["query_id"] = np.repeat(lists.queries, lengths)
+    return _ordered(columns, np.arange(1, len(scores) + 1), scores), scores

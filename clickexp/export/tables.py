@@ -1,4 +1,4 @@
-"""What a fitted model knows, as large tables: documents, and predictions of sessions."""
+"""Large tables of a fitted model: documents, and predictions of sessions."""
 
 import contextlib
 import logging
@@ -125,7 +125,7 @@ def write_documents(
         shown[: len(all_impressions)] |= all_impressions > 0
     ids = np.flatnonzero(shown).astype(np.int32)
     left_open = open_documents(dataset.train, intervals, len(shown), layouts_of(model))
-    known = _known_of_documents(
+    blocks = _known_of_documents(
         model,
         dataset,
         ids,
@@ -137,7 +137,7 @@ def write_documents(
 
     def tables() -> Iterator[pa.Table]:
         done = 0
-        for count, outputs in known:
+        for count, outputs in blocks:
             rows = ids[done : done + count]
             done += count
             columns: dict[str, Any] = {"query_doc_id": rows}

@@ -1,4 +1,4 @@
-"""What the configuration in the folder of a run may call: such a folder may come from anyone."""
+"""Names that the configuration in the folder of a run may call: such a folder may come from anyone."""
 
 import functools
 import inspect
@@ -57,21 +57,24 @@ def _is_ours(name: Any) -> bool:
 
     What the package has imported from elsewhere, as in `clickexp.data.folders.os`, is not.
     """
+    named = _own(name)
+    calls = callable(named) and not inspect.isclass(named)  # functions, and formats of logs
+    kind = inspect.signature(named).return_annotation if calls else named
+    return inspect.isclass(kind) and issubclass(kind, _MADE)
+
+
+def _own(name: Any) -> Any:
+    """The object of clickexp that a dotted path names; None where there is none."""
     parts = name.split(".") if isinstance(name, str) else []
     if parts[:1] != [_PACKAGE] or any(part.startswith("_") for part in parts):
-        return False
+        return None
     try:
-        found = located(name)
-        same = (
-            functools.reduce(getattr, parts[1:], sys.modules[_PACKAGE]) is found
-        )  # as Hydra looks for it
+        named = located(name)
+        as_hydra = functools.reduce(getattr, parts[1:], sys.modules[_PACKAGE])
     except Exception:  # there is nothing of this name, or its import fails
-        return False
-    if not same or not str(getattr(found, "__module__", "")).startswith(f"{_PACKAGE}."):
-        return False
-    calls = callable(found) and not inspect.isclass(found)  # functions, and formats of logs
-    kind = inspect.signature(found).return_annotation if calls else found
-    return inspect.isclass(kind) and issubclass(kind, _MADE)
+        return None
+    is_own = str(getattr(named, "__module__", "")).startswith(f"{_PACKAGE}.")
+    return named if named is as_hydra and is_own else None
 
 
 def _called(node: dict[Any, Any]) -> dict[str, Any]:

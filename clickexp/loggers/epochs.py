@@ -6,6 +6,7 @@ from typing import Any
 from clickexp.utils.tables.numbers import MISSING, number
 
 _WIDTHS = {"epoch": 5, "seconds": 7, "best": 4}
+_LL = "val/ll"
 _NUMBER_WIDTH = len("-0.12345")
 _DECIMALS = 5
 """Of the numbers of an epoch: early stopping takes a smaller change for none, by default."""
@@ -23,15 +24,15 @@ class EpochTable:
     """
 
     def __init__(self, record: Mapping[str, Any], width: int, watched: str = "") -> None:
-        loss = record.get("val/loss")
-        repeats = watched != "val/ll" and loss is not None and record.get("val/ll") == -loss
-        names = [name for name in record if "/" in name and not (repeats and name == "val/ll")]
-        shown = {watched}
+        names = [name for name in record if "/" in name]
+        if watched != _LL and _is_minus_loss(record):
+            names.remove(_LL)
+        self.metrics = [watched] if watched in names else []
         for name in names:
-            self.metrics = [metric for metric in names if metric in {name, *shown}]
-            if len(self.header()) <= width:
-                shown.add(name)
-        self.metrics = [name for name in names if name in shown]
+            before = self.metrics
+            self.metrics = [other for other in names if other in {name, *before}]
+            if len(self.header()) > width:
+                self.metrics = before
 
     def header(self) -> str:
         """The names of the columns."""
@@ -51,3 +52,9 @@ class EpochTable:
     def _line(cells: Mapping[str, str]) -> str:
         widths = {name: _WIDTHS.get(name, max(len(name), _NUMBER_WIDTH)) for name in cells}
         return "  ".join(f"{text:>{widths[name]}}" for name, text in cells.items()).rstrip()
+
+
+def _is_minus_loss(record: Mapping[str, Any]) -> bool:
+    """Whether the log-likelihood of a record is minus its loss."""
+    loss = record.get("val/loss")
+    return loss is not None and record.get(_LL) == -loss

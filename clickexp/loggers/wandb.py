@@ -330,10 +330,8 @@ def _tags(info: RunInfo) -> list[str]:
     """Tags of the run: model, dataset, experiment, and those that the user gave."""
     names = [(info.config.get(part) or {}).get("name") for part in ("model", "dataset")]
     experiment = (info.config.get("overrides") or {}).get("experiment")
-    found = dict.fromkeys(
-        str(tag)[:_LONGEST_TAG] for tag in (*names, experiment, *info.tags) if tag
-    )
-    return list(found)
+    tags = dict.fromkeys(str(tag)[:_LONGEST_TAG] for tag in (*names, experiment, *info.tags) if tag)
+    return list(tags)
 
 
 def _readable(node: Any) -> Any:
@@ -366,25 +364,26 @@ def _reliability(curve: Mapping[str, Any]) -> Sequence[tuple[float, float]]:
 
 def _references(result: Run) -> dict[str, Any]:
     """Returns a chart for each metric that references have: their curves over ranks beside that of the run."""
-    metrics = dict.fromkeys(name for each in result.references.values() for name in each.per_rank)
+    vectors = {name: reference.per_rank for name, reference in result.references.items()}
     charts = {}
-    for metric in metrics:
-        curves = {result.model: result.per_rank.get(metric, [])}
-        for name, reference in result.references.items():
-            curves[name] = reference.per_rank.get(metric, [])
-        points = {
-            name: [(rank, y) for rank, y in enumerate(curve, start=1) if y is not None]
-            for name, curve in curves.items()
-        }
-        known = {name: list(zip(*each, strict=True)) for name, each in points.items() if each}
+    for metric in dict.fromkeys(metric for of_one in vectors.values() for metric in of_one):
+        curves = {}
+        for name, of_one in {result.model: result.per_rank, **vectors}.items():
+            if points := _points(of_one.get(metric, [])):
+                curves[name] = points
         charts[f"references/{metric}"] = wandb.plot.line_series(
-            xs=[ranks for ranks, _ in known.values()],
-            ys=[values for _, values in known.values()],
-            keys=list(known),
+            xs=[list(points) for points in curves.values()],
+            ys=[list(points.values()) for points in curves.values()],
+            keys=list(curves),
             title=f"{metric} by rank",
             xname="rank",
         )
     return charts
+
+
+def _points(vector: Sequence[float | None]) -> dict[int, float]:
+    """Returns the values of a vector that are known, by rank."""
+    return {rank: value for rank, value in enumerate(vector, start=1) if value is not None}
 
 
 def _slug(name: str) -> str:

@@ -223,8 +223,8 @@ def outputs_by_rank(outputs: Mapping[str, Any]) -> dict[str, Any]:
     def by_rank(values: Any) -> Any:
         return ranks_first(np.asarray(values) if isinstance(values, list) else values)
 
-    given = {name: values for name, values in outputs.items() if np.ndim(values)}
-    turned = jax.tree.map(by_rank, given, is_leaf=lambda values: isinstance(values, list))
+    arrays = {name: values for name, values in outputs.items() if np.ndim(values)}
+    turned = jax.tree.map(by_rank, arrays, is_leaf=lambda values: isinstance(values, list))
     return {**outputs, **turned}
 
 

@@ -54,7 +54,9 @@ class ColdStart(ClickMetric):
     @property
     def suffixes(self) -> tuple[str, ...]:
         """Values by range."""
-        return tuple(f"_{value}@{each}" for value in ("ll", "ppl", "share") for each in self.ranges)
+        return tuple(
+            f"_{value}@{bound}" for value in ("ll", "ppl", "share") for bound in self.ranges
+        )
 
     @property
     def higher_is_better(self) -> dict[str, bool | None]:  # pyright: ignore[reportIncompatibleVariableOverride]  # computed

@@ -202,8 +202,8 @@ class MixtureModel(ClickModel):
 
         return Sample(*map(drawn, *samples))._replace(component=component)
 
-    def _expected(self, each: list[_Tree], batch: ByRank) -> _Tree:
-        return _mean(self.log_prior()[:, None, None], _stacked(each, batch))
+    def _expected(self, trees: list[_Tree], batch: ByRank) -> _Tree:
+        return _mean(self.log_prior()[:, None, None], _stacked(trees, batch))
 
 
 def shared_towers(
@@ -237,9 +237,9 @@ def _towers(model: Any, role: str) -> list[Source]:
     """The tower that a component states for a role, or its default; none of a component that has been built."""
     if isinstance(model, ClickModel):
         return []
-    kind, given = _constructor(model)
+    kind, settings = _constructor(model)
     arguments = [name for name, played in getattr(kind, "plays", {}).items() if played == role]
-    return [given.get(name) or kind.roles[name] for name in arguments]
+    return [settings.get(name) or kind.roles[name] for name in arguments]
 
 
 def _constructor(model: Any) -> tuple[Any, Mapping[str, Any]]:
@@ -248,14 +248,14 @@ def _constructor(model: Any) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _settings(tower: Source) -> Any:
-    """What is equal of equal towers; partials that hold the same are not equal themselves."""
+    """A value that is equal of equal towers; partials that hold the same are not equal themselves."""
     return (tower.func, tower.args, tower.keywords) if isinstance(tower, partial) else tower
 
 
-def _stacked(each: list[_Tree], batch: ByRank) -> _Tree:
+def _stacked(trees: list[_Tree], batch: ByRank) -> _Tree:
     """Log-probabilities of each component, [component, rank, batch]."""
     return jax.tree.map(
-        lambda *xs: jnp.stack([jnp.broadcast_to(x, batch.shape) for x in xs]), *each
+        lambda *xs: jnp.stack([jnp.broadcast_to(x, batch.shape) for x in xs]), *trees
     )
 
 

@@ -282,7 +282,7 @@ def no_context_role(
         return ConfigError(
             f"{model} takes no tower that context can be added to; leave it or the context out"
         )
-    known = f"it takes {', '.join(sorted(roles)) or 'none'}"
+    choice = f"it takes {', '.join(sorted(roles)) or 'none'}"
     return ConfigError(
-        f"context.role={context.role}: {model} takes no tower of {context.role} ({known}); choose another"
+        f"context.role={context.role}: {model} takes no tower of {context.role} ({choice}); choose another"
     )

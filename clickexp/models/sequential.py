@@ -92,7 +92,9 @@ class SequentialClickModel(ClickModel):
             jax.tree.map(swap_list_and_rank, inputs),
             batch.lists["mask"].astype(bool),
         )
-        pair = jax.lax.map(lambda each: _prefix_tree(step, *each), lists, batch_size=_CHUNK)
+        pair = jax.lax.map(
+            lambda lists_of_one: _prefix_tree(step, *lists_of_one), lists, batch_size=_CHUNK
+        )
         return jax.tree.map(swap_list_and_rank, pair)
 
     def _of_click(
@@ -118,34 +120,38 @@ class SequentialClickModel(ClickModel):
         """Clicks and the pairs of an event, `[rank, batch]`; `choose` makes the click of what the rank holds."""
 
         def along(carry: tuple[State, Array], rank: tuple[Array, Any, Array]) -> tuple[Any, Any]:
-            (state, previous), (each, inputs, mask) = carry, rank
+            (state, previous), (of_rank, inputs, mask) = carry, rank
             following, pair, event = step(state, inputs, previous)
-            click = choose(each, pair)
+            click = choose(of_rank, pair)
             return (chosen(mask, following, state), jnp.where(mask, click, previous)), (
                 click,
                 event,
             )
 
         start = self.start(batch), jnp.zeros(batch.shape[1], bool)
-        each = ranks, inputs, batch["mask"].astype(bool)
-        return jax.lax.scan(along, start, each, unroll=_UNROLLED)[1]
+        by_rank = ranks, inputs, batch["mask"].astype(bool)
+        return jax.lax.scan(along, start, by_rank, unroll=_UNROLLED)[1]
 
 
 def _prefix_tree(
     step: _EventStep, start: State, inputs: Any, mask: Bool[Array, " rank"]
 ) -> LogPair:
-    """P(event) at each rank of one list; the prefixes of a rank take the place of the batch."""
+    """P(event) at each rank of one list; the prefixes of a rank take the place of the batch.
+
+    Two that differ in the last click alone share the state before it, of which XLA computes once what both need.
+    """
     states = jax.tree.map(lambda x: x[None], start)
-    weights, previous, events = jnp.zeros(1), jnp.zeros(1, bool), []
+    lasts, weights, events = [jnp.zeros(1, bool)], jnp.zeros(1), []
     for rank, shown in enumerate(mask):
-        here = _repeated(jax.tree.map(operator.itemgetter(rank), inputs), len(weights))
-        following, pair, event = step(states, here, previous)
+        here = _repeated(jax.tree.map(operator.itemgetter(rank), inputs), len(lasts[0]))
+        steps = [step(states, here, last) for last in lasts]
+        parts = [(chosen(shown, following, states), *pairs) for following, *pairs in steps]
+        states, pair, event = jax.tree.map(lambda *each: jnp.concatenate(each), *parts)
         events.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x), event))  # noqa: B023  # called here
-        states = _twice(chosen(shown, following, states))
         clicked = jnp.where(shown, weights + pair.log, LOG_ZERO)
         weights = jnp.concatenate([clicked, weights + jnp.where(shown, pair.complement, 0.0)])
-        click = jnp.repeat(jnp.array([True, False]), len(previous))
-        previous = jnp.where(shown, click, _twice(previous))
+        before = jnp.concatenate(lasts)
+        lasts = [jnp.where(shown, click, before) for click in (True, False)]
     return jax.tree.map(lambda *ranks: jnp.stack(ranks), *events)
 
 
@@ -161,7 +167,3 @@ def chosen(mask: Array, new: State, old: State) -> State:
 def _repeated(tree: Any, count: int) -> Any:
     """Returns each array as so many equal rows."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
-
-
-def _twice(tree: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.concatenate([x, x]), tree)

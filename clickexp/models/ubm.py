@@ -94,8 +94,8 @@ class UserBrowsingModel(ClickModel):
             )
 
         draws = uniform(examination_key, batch)
-        each = would_examine, draws, attracted, batch.mask, jnp.arange(ranks)
-        clicks, examined = jax.lax.scan(step, jnp.zeros(sessions, jnp.int32), each)[1]
+        by_rank = would_examine, draws, attracted, batch.mask, jnp.arange(ranks)
+        clicks, examined = jax.lax.scan(step, jnp.zeros(sessions, jnp.int32), by_rank)[1]
         return Sample(clicks, examined, attracted)
 
     def _examination(self, batch: ByRank, last: _IndexByRank) -> LogPair:

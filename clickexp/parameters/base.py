@@ -69,24 +69,24 @@ class Sizes:
             )
         return value
 
-    def width(self, feature: str, given: int | None) -> int:
+    def width(self, feature: str, stated: int | None) -> int:
         """Returns the length of a feature vector, as given or as the data has it; 1 of a column of numbers.
 
         Raises:
             ConfigError: Neither is known, or they differ.
         """
-        known = (self.features or {}).get(feature)
-        if known is None and given is None:
+        length = (self.features or {}).get(feature)
+        if length is None and stated is None:
             have = ", ".join(self.features or {}) or "none"
             raise ConfigError(
                 f"the data has no feature {feature}, which a tower reads (it has {have}): name its columns, as "
                 "dataset.features=[price,age] does, choose a dataset that has it, or another tower"
             )
-        if known is not None and given not in (None, known):
+        if length is not None and stated not in (None, length):
             raise ConfigError(
-                f"features={given}, and {feature} has {known} per document: set features to null"
+                f"features={stated}, and {feature} has {length} per document: set features to null"
             )
-        return known or given or 0
+        return length or stated or 0
 
     def is_scaled(self, feature: str, width: int) -> bool:
         """Returns whether the data has standardised feature vectors, or a norm of each would leave nothing of them."""

@@ -43,9 +43,9 @@ class ContextParameterConfig(ParameterConfig):
         Raises:
             ConfigError: The data has no search sessions, or not this column.
         """
-        known = CONTEXT if sizes.columns is None else sizes.columns
+        columns = CONTEXT if sizes.columns is None else sizes.columns
         for name in self.columns:
-            if name not in known:
+            if name not in columns:
                 raise ConfigError(
                     f"the data has no {name}, which follows from search sessions: name their column by "
                     "dataset.columns.search_session=NAME, choose a dataset that has them, or leave the context out"

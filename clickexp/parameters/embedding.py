@@ -109,9 +109,9 @@ class EmbeddingParameter(PosteriorParameter):
             mean, variance = self.table.take(ids), None
         else:
             log_ranks = batch.get(LOG_RANKS)
-            known = log_ranks is not None and log_ranks.shape == ids.shape
+            has_ranks = log_ranks is not None and log_ranks.shape == ids.shape
             mean, variance = (
-                self.table.take(ids, log_ranks if known else None),
+                self.table.take(ids, log_ranks if has_ranks else None),
                 self.table.variance(ids),
             )
         weights = jnp.ones(1) if self.projection is None else self.projection[...]

@@ -1,4 +1,4 @@
-"""What towers compute, written down as steps that scorers without JAX repeat."""
+"""The computation of towers, written down as steps that scorers without JAX repeat."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -68,11 +68,11 @@ class Formula:
         """
         name = f"{self._prefix}{operation}_{len(self.steps)}"
         names = []
-        for place, given in enumerate(inputs):
-            if not isinstance(given, str):
-                self.arrays[f"{name}/{place}"] = np.asarray(given)
-                given = f"{name}/{place}"
-            names.append(given)
+        for place, value in enumerate(inputs):
+            if not isinstance(value, str):
+                self.arrays[f"{name}/{place}"] = np.asarray(value)
+                value = f"{name}/{place}"
+            names.append(value)
         self.steps.append((name, operation, names, settings))
         return name
 
@@ -105,7 +105,9 @@ class Formula:
             elif layer in _ACTIVATIONS:
                 x = self.step(_ACTIVATIONS[layer], x)
             else:
-                known = ", ".join(dict.fromkeys(_ACTIVATIONS.values()))
+                activations = ", ".join(dict.fromkeys(_ACTIVATIONS.values()))
                 what = getattr(layer, "__name__", type(layer).__name__)
-                raise UserError(f"it has a layer {what}, and known are Linear, LayerNorm, {known}")
+                raise UserError(
+                    f"it has a layer {what}, and known are Linear, LayerNorm, {activations}"
+                )
         return x

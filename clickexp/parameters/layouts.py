@@ -101,7 +101,7 @@ class LayoutParameter(SumParameter):
 
 
 class _Observed(NamedTuple):
-    """What data say of the difference in each cell, `[layout, position]`.
+    """The difference in each cell as data have it, `[layout, position]`.
 
     Attributes:
         values: Observations.

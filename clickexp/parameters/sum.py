@@ -56,16 +56,16 @@ class SumParameter(PosteriorParameter):
         mean: Logits = jnp.zeros((1, 1))
         total: Logits | None = None
         for term in self.terms.values():
-            each, variance = term.posterior(batch)
-            mean = mean + each
+            mean_of_term, variance = term.posterior(batch)
+            mean = mean + mean_of_term
             if variance is not None:
                 total = variance if total is None else total + variance
         return mean, total
 
     def limits(self) -> dict[str, int]:
         """Returns the largest value of each key for which all terms have a row."""
-        found: dict[str, int] = {}
+        limits: dict[str, int] = {}
         for term in self.terms.values():
             for key, largest in term.limits().items():
-                found[key] = min(largest, found.get(key, largest))
-        return found
+                limits[key] = min(largest, limits.get(key, largest))
+        return limits

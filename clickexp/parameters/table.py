@@ -262,7 +262,7 @@ def with_tables(loss: Float[Array, "*shape"], tables: Sequence[Array]) -> Float[
 
 @functools.partial(with_tables.defjvp, symbolic_zeros=True)
 def _jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    fixed = [isinstance(each, SymbolicZero) for each in tangents[1]]
+    fixed = [isinstance(tangent, SymbolicZero) for tangent in tangents[1]]
     if fixed and all(fixed):
         raise ConfigError(
             "the tables of the model get no gradient, so that this loop trains everything but the documents. "

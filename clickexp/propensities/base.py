@@ -51,8 +51,8 @@ class Propensities:
             if curve is not None:
                 numbers = (None if number is None else float(number) for number in curve)
                 object.__setattr__(self, name, tuple(numbers))
-        known = self.by_position(len(self.values))
-        if (known < 0).any() or not (known > 0).any():
+        values = self.by_position(len(self.values))
+        if (values < 0).any() or not (values > 0).any():
             raise ConfigError(
                 f"propensities {list(self.values)}: give one number of at least 0 per position"
             )
@@ -181,7 +181,7 @@ class Weighting:
         """
         sessions = propensities.view(sessions)
         shown, clicked = sessions.by_position
-        known = propensities.by_position(len(shown) - 1)
+        values = propensities.by_position(len(shown) - 1)
         if weights is None:
             weights = propensities.weights(len(shown) - 1, clip)
         weights = np.resize(np.append(weights, np.zeros(len(shown))), len(shown))
@@ -196,8 +196,8 @@ class Weighting:
             clip,
             int(clicked.sum()),
             float(total**2 / squares) if squares else 0.0,
-            tuple(np.flatnonzero((shown > 0) & (known < clip)).tolist()),
-            tuple(np.flatnonzero((shown > 0) & np.isnan(known)).tolist()),
+            tuple(np.flatnonzero((shown > 0) & (values < clip)).tolist()),
+            tuple(np.flatnonzero((shown > 0) & np.isnan(values)).tolist()),
             tuple(
                 range(int(np.flatnonzero(shown).max(initial=0)) + 1, len(propensities.values) + 1)
             ),
@@ -235,8 +235,8 @@ class Weighting:
         values, cells = self.propensities.values, self.propensities.cells
         if cells is None:
             return " ".join("?" if value is None else f"{value:.3g}" for value in values)
-        known = sum(value is not None for value in values)
-        return f"{known} positions within layouts by {', '.join(cells.names)}"
+        count = sum(value is not None for value in values)
+        return f"{count} positions within layouts by {', '.join(cells.names)}"
 
     def _listed(self, places: Sequence[int]) -> str:
         """Names positions, or positions of layouts."""

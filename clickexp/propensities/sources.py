@@ -278,11 +278,11 @@ def _rate_ratios(sessions: Sessions, source: str) -> Propensities:
     if not clicked[:, 0].any():
         raise ConfigError("propensities: the first position has no click to compare others with")
     both = np.maximum(shown + shown[:, :1], 1)
-    own, first = shown[:, :1] / both, shown / both
+    weights, first = shown[:, :1] / both, shown / both
     with np.errstate(divide="ignore", invalid="ignore"):
-        at, at_first = (clicked * own).sum(axis=0), (clicked[:, :1] * first).sum(axis=0)
+        at, at_first = (clicked * weights).sum(axis=0), (clicked[:, :1] * first).sum(axis=0)
         missed = np.nan_to_num(1 - clicked / shown)
-        variance = (clicked * missed * own**2).sum(axis=0) / at**2
+        variance = (clicked * missed * weights**2).sum(axis=0) / at**2
         variance += (clicked[:, :1] * missed[:, :1] * first**2).sum(axis=0) / at_first**2
         ratios = at / at_first
         spread = QUANTILE * np.sqrt(variance)

@@ -59,14 +59,14 @@ def chains(runs: Sequence[Run]) -> list[list[Run]]:
     folders = {run.folder.resolve() for run in runs}
     earlier = {folder_before(run).resolve() for run in runs if run.update is not None}
     last = [run for run in runs if run.folder.resolve() not in earlier]
-    found = []
+    of_runs = []
     for end in last:
         newest_first = reversed(chain_of(end))
         there = itertools.takewhile(lambda run: run.folder.resolve() in folders, newest_first)
         chain = list(there)[::-1]
         if len(chain) > 1:
-            found.append(chain)
-    return found
+            of_runs.append(chain)
+    return of_runs
 
 
 def examination_by_position(run: Run) -> dict[int, RelativeExamination]:

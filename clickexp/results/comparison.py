@@ -85,7 +85,7 @@ class Comparison:
 
     @property
     def meaning(self) -> str:
-        """What cells show beside their values."""
+        """The uncertainty that cells show beside their values."""
         counts = {len(group.runs) for group in self.groups}
         if not self.uncertainty:
             return "values without an uncertainty"
@@ -147,7 +147,7 @@ class Comparison:
 
     @property
     def _per(self) -> str:
-        """The property of runs of which each value has a test set of its own, such as ", one per seed"."""
+        """The property of runs each value of which has another test set, such as ", one per seed"."""
         for part in ("fold", "seed"):
             if len({getattr(run, part) for run in self.runs}) == len(self._test_sets):
                 return f", one per {part}"

@@ -30,18 +30,15 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
     reserve, last = "", None
     for metric in metrics:
         contenders = _contenders(comparison, metric)
-        if not contenders:
+        if contenders is None:
             continue
         best, second = contenders
-        # rankers know no metrics of clicks
-        is_tested_against = best is not baseline and math.isfinite(_mean(baseline, metric))
-        other = baseline if is_tested_against else second
-        named = None if other is last else other.name
-        verdict = _advantage(comparison, baseline, metric, best, other, named, tested)
+        other = _compared(baseline, metric, best, second)
+        verdict = _advantage(comparison, baseline, metric, best, other, last, tested)
         clauses.setdefault(best, []).append(f"{short(metric)} ({verdict})")
         last = other
-        if metric == comparison.leading[0] and second is not other:
-            reserve = _reserve(comparison, metric, best, second)
+        if metric == comparison.leading[0]:
+            reserve = _reserve(comparison, metric, best, second, other)
     if not clauses:
         return ""
     sentences = [f"{group.name} is best in {_listed(parts)}" for group, parts in clauses.items()]
@@ -52,10 +49,16 @@ def _mean(group: Group, metric: str) -> float:
     return float(group.spread(metric).mean)
 
 
-def _reserve(comparison: Comparison, metric: str, best: Group, second: Group) -> str:
-    """A sentence where the best is not significantly better than the second; else empty."""
+def _compared(baseline: Group, metric: str, best: Group, second: Group) -> Group:
+    """The group that the best is compared with: the baseline, unless it is the best, or has no such metric."""
+    has_metric = math.isfinite(_mean(baseline, metric))  # rankers know no metrics of clicks
+    return baseline if has_metric and baseline is not best else second
+
+
+def _reserve(comparison: Comparison, metric: str, best: Group, second: Group, other: Group) -> str:
+    """A sentence where the best is not significantly better than a second that is not the other; else empty."""
     *_, p = comparison.difference(best, second, metric)
-    if not p >= SIGNIFICANT:
+    if second is other or not p >= SIGNIFICANT:
         return ""
     return f" {second.name} is not significantly worse in {short(metric)} ({_p_text(p)})."
 
@@ -76,16 +79,16 @@ def _advantage(
     metric: str,
     best: Group,
     other: Group,
-    name: str | None,
+    last: Group | None,
     tested: bool,
 ) -> str:
-    """Such as "+0.0048 on PBM, p < 0.001"; without a name where the sentence has just given it."""
+    """Such as "+0.0048 on PBM, p < 0.001"; without a name where the sentence has just given it, as that of `last`."""
     _, half, p = comparison.difference(baseline, other if best is baseline else best, metric)
     value = _mean(best, metric) - _mean(other, metric)
     ((text, _),) = rounded([value], [half], "+", most=FINE)
     if float(text) == 0:  # its first digit, rather than +0.0000
         ((text, _),) = rounded([value], [math.nan], "+", most=FINE)
-    on = f" on {name}" if name else ""
+    on = "" if other is last else f" on {other.name}"
     return f"{text}{on}, {_verdict(p)}" if tested else text + on
 
 

@@ -1,7 +1,10 @@
 """Tests of the differences between groups of runs."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +13,9 @@ from clickexp.results.groups import Group
 from clickexp.runs.run import Run
 from clickexp.runs.store import LISTS, SESSIONS
 from clickexp.utils.statistics.means import holm, paired_tests
+
+if TYPE_CHECKING:
+    from clickexp.utils.statistics.bootstrap import Samples
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ def _per_seed(groups: Sequence[Group], metric: str) -> np.ndarray:
 
 def _per_query(groups: Sequence[Group], metric: str) -> tuple[np.ndarray | None, str]:
     """[group, query of some test set], nan where a group has no values, and the unit; None unless two kept theirs."""
-    if sum(any(_has_values(run, metric) for run in group.runs) for group in groups) < 2:
+    if sum(map(partial(_keeps_values, metric=metric), groups)) < 2:
         return None, ""
     columns: list[np.ndarray] = []
     units: list[str] = []
@@ -75,29 +81,49 @@ def _pseudo_values(
     groups: Sequence[Sequence[Run]], metric: str, units: list[str]
 ) -> list[np.ndarray]:
     """One array [group, query] for the groups' runs on one test set, whose unit is noted; none without values."""
+    rows: dict[int, np.ndarray] = {}
+    queries = None
+    for place, runs in enumerate(groups):
+        pooled = _pooled(runs, metric, queries)
+        if pooled is not None:
+            queries, rows[place] = pooled.queries, pooled.pseudo_values()
+            units.append(pooled.unit)
+    if queries is None:
+        return []
+    values = np.full((len(groups), len(queries)), np.nan)
+    for place, row in rows.items():
+        values[place] = row
+    return [values]
+
+
+def _pooled(runs: Sequence[Run], metric: str, queries: np.ndarray | None) -> "Samples | None":
+    """Samples of runs that kept values of these queries, by default of those of the first; None without any."""
+    pooled = None
+    for run in runs:
+        of_run = _samples(run, metric)
+        if of_run is None:
+            continue
+        queries = of_run.queries if queries is None else queries
+        if np.array_equal(queries, of_run.queries):
+            sums = of_run.sums if pooled is None else pooled.sums + of_run.sums
+            pooled = replace(of_run, sums=sums)
+    return pooled
+
+
+def _samples(run: Run, metric: str) -> "Samples | None":
+    """Samples of a metric of the run; None where it kept none that can be read."""
     from clickexp.results.per_query import samples  # here, since it imports polars
 
-    values, queries = None, None
-    for place, runs in enumerate(groups):
-        pooled = None
-        for run in runs:
-            try:
-                of_run = samples(run.folder, metric) if _has_values(run, metric) else None
-            except (UserError, OSError, ValueError, KeyError):
-                continue
-            if of_run is None or (
-                queries is not None and not np.array_equal(queries, of_run.queries)
-            ):
-                continue
-            queries = of_run.queries
-            pooled = of_run if pooled is None else replace(of_run, sums=pooled.sums + of_run.sums)
-        if pooled is not None:
-            values = (
-                np.full((len(groups), len(pooled.queries)), np.nan) if values is None else values
-            )
-            values[place] = pooled.pseudo_values()
-            units.append(pooled.unit)
-    return [] if values is None else [values]
+    if not _has_values(run, metric):
+        return None
+    with contextlib.suppress(UserError, OSError, ValueError, KeyError):
+        return samples(run.folder, metric)
+    return None
+
+
+def _keeps_values(group: Group, metric: str) -> bool:
+    """Whether any run of the group kept values per query."""
+    return any(_has_values(run, metric) for run in group.runs)
 
 
 def _has_values(run: Run, metric: str) -> bool:

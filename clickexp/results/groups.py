@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -107,10 +108,7 @@ class Group:
         where a single run kept their values.
         """
         if metric.startswith(DRAWS):
-            draws = [run.test_draws.get(metric.removeprefix(DRAWS)) for run in self.runs]
-            low = Spread.of([draw and draw.low for draw in draws]).mean
-            high = Spread.of([draw and draw.high for draw in draws]).mean
-            return float(low), float(high), "posterior draws"
+            return (*self._over_draws(metric.removeprefix(DRAWS)), "posterior draws")
         spread = self.spread(metric)
         if spread.count > 1:
             return float(spread.low), float(spread.high), self.repeats
@@ -119,6 +117,13 @@ class Group:
             if low is not None and high is not None:
                 return low, high, "queries"
         return np.nan, np.nan, ""
+
+    def _over_draws(self, metric: str) -> tuple[float, float]:
+        """Means of the bounds of runs over posterior draws; nan without any."""
+        draws = [run.test_draws[metric] for run in self.runs if metric in run.test_draws]
+        bounds = np.array([(draw.low, draw.high) for draw in draws], np.float64).reshape(-1, 2)
+        low, high = Spread.of(bounds).mean
+        return float(low), float(high)
 
     def uncertainty(self, metric: str, over: str) -> float:
         """The one uncertainty that a cell shows; nan without one.
@@ -159,17 +164,24 @@ class Group:
         The bounds of two or three runs, over which a spread says little, are the lowest and the highest value. Those of
         examination of up to three runs are means of the intervals that the log leaves of their ratios to rank 1.
         """
-        vectors = [run.per_rank.get(metric, []) for run in self.runs]
-        ranks = max(map(len, vectors))
-        padded = [[*vector, *[None] * (ranks - len(vector))] for vector in vectors if vector]
-        spread = over_runs(padded) if padded else None
-        if spread is None or metric != "examination" or len(self.runs) > FEW_RUNS:
+        vectors = [run.per_rank[metric] for run in self.runs if run.per_rank.get(metric)]
+        if not vectors:
+            return None
+        by_rank = zip_longest(*vectors)
+        spread = over_runs([*zip(*by_rank, strict=True)])
+        ratios = self._ratios(len(spread.mean)) if metric == "examination" else None
+        if ratios is None:
             return spread
-        bounds = [_relative_bounds(run, ranks) for run in self.runs]
-        if any(of_run is None for of_run in bounds):
-            return spread
-        low, high = np.mean([of_run for of_run in bounds if of_run is not None], axis=0)
+        low, high = ratios
         return replace(spread, low=spread.mean * low, high=spread.mean * high)
+
+    def _ratios(self, ranks: int) -> np.ndarray | None:
+        """Means over the runs of `_relative_bounds`; None of more runs than a few, or where one has none."""
+        of_runs = [_relative_bounds(run, ranks) for run in self.runs]
+        bounds = [of_run for of_run in of_runs if of_run is not None]
+        if len(bounds) < len(self.runs) or len(bounds) > FEW_RUNS:
+            return None
+        return np.mean(bounds, axis=0)
 
     def per_rank_difference(self, baseline: "Group", metric: str) -> Spread | None:
         """Spread of the differences to a baseline at each rank, over pairs of runs with one seed on one test set.
@@ -198,19 +210,16 @@ class Group:
 
     def reliability(self) -> dict[str, np.ndarray] | None:
         """Mean P(click), click rate and documents of all runs together, [bin, rank]; None where no run has them."""
-        of_runs = [run.curves.ece for run in self.runs]
-        curves = [
-            {key: np.array(part, np.float64) for key, part in curve} for curve in of_runs if curve
-        ]
-        if not curves or len({curve["documents"].shape for curve in curves}) > 1:
+        curves = [run.curves.ece for run in self.runs if run.curves.ece]
+        documents = [np.array(curve.documents, np.float64) for curve in curves]
+        if len({of_run.shape for of_run in documents}) != 1:
             return None
-        documents = np.sum([np.nan_to_num(curve["documents"]) for curve in curves], axis=0)
-        pooled = {"documents": documents}
+        total = np.nansum(documents, axis=0)
+        pooled = {"documents": total}
         for key in ("predicted", "observed"):
-            sums = np.sum(
-                [np.nan_to_num(curve[key] * curve["documents"]) for curve in curves], axis=0
-            )
-            pooled[key] = sums / np.where(documents > 0, documents, np.nan)
+            rates = np.array([getattr(curve, key) for curve in curves], np.float64)
+            sums = np.nansum(rates * documents, axis=0)
+            pooled[key] = sums / np.where(total > 0, total, np.nan)
         return pooled
 
 

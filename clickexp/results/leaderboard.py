@@ -1,15 +1,17 @@
 """The tables of a comparison: overall, relative to the baseline, and per rank; for readers and as CSV for programs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from clickexp.results.comparison import Comparison
+from clickexp.results.differences import Tests
 from clickexp.results.groups import Group
 from clickexp.results.metric_names import ARROWS, PER_RANK, name, short
 from clickexp.utils import escape
-from clickexp.utils.statistics.means import SIGNIFICANT
+from clickexp.utils.statistics.means import SIGNIFICANT, Spread
 from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.markdown import markdown
 from clickexp.utils.tables.numbers import FINE, number, rounded, standing
@@ -56,7 +58,7 @@ def leaderboard(comparison: Comparison) -> Table:
     for metric in metrics:
         texts, deviations = zip(*value_texts(comparison, metric), strict=True)
         places = standing(texts, comparison.direction(metric))
-        header.append(short(metric) + ARROWS[comparison.direction(metric)])
+        header.append(_heading(comparison, metric))
         columns.append(
             list(map(Cell, texts, deviations, places, map(_stars, _p_values(comparison, metric))))
         )
@@ -94,30 +96,29 @@ def difference_texts(comparison: Comparison, baseline: Group, metric: str) -> li
 def differences(comparison: Comparison) -> Table:
     """The leading metrics minus those of the baseline, with the 95% interval of each difference."""
     baseline, metrics = comparison.baseline, comparison.leading
-    others = [group for group in comparison.groups if group is not baseline]
-    header = [
-        "Model",
-        *(short(metric) + ARROWS[comparison.direction(metric)] for metric in metrics),
-    ]
-    columns: list[Sequence[str | Cell]] = [[group.title for group in others]]
+    rows = [at for at, group in enumerate(comparison.groups) if group is not baseline]
+    columns: list[Sequence[str | Cell]] = [[comparison.groups[at].title for at in rows]]
     for metric in metrics:
         texts = difference_texts(comparison, baseline, metric)
-        cells = zip(comparison.groups, texts, _p_values(comparison, metric), strict=True)
-        columns.append(
-            [Cell(*pair, stars=_stars(p)) for group, pair, p in cells if group is not baseline]
-        )
-    unit = " or ".join(
-        sorted(
-            {
-                comparison.tests[m].unit
-                for m in metrics
-                if np.isfinite(comparison.tests[m].half).any()
-            }
-        )
-    )
+        stars = [_stars(p) for p in _p_values(comparison, metric)]
+        columns.append([Cell(*texts[at], stars=stars[at]) for at in rows])
     title = f"Difference to {baseline.name} on {comparison.name}"
-    title += f" ± half its 95% interval over {unit} (Student's t)" if unit else ""
+    if units := _units(comparison, lambda tests: tests.half):
+        title += f" ± half its 95% interval over {units} (Student's t)"
+    header = ["Model", *(_heading(comparison, metric) for metric in metrics)]
     return _table([title, significance(comparison)], header, columns)
+
+
+def _heading(comparison: Comparison, metric: str) -> str:
+    """The short name of a metric, with the arrow of its direction."""
+    return short(metric) + ARROWS[comparison.direction(metric)]
+
+
+def _units(comparison: Comparison, numbers: Callable[[Tests], np.ndarray]) -> str:
+    """The units of the tests of leading metrics whose numbers, such as p-values, are known; empty without any."""
+    tests = [comparison.tests[metric] for metric in comparison.leading]
+    units = {of_metric.unit for of_metric in tests if np.isfinite(numbers(of_metric)).any()}
+    return " or ".join(sorted(units))
 
 
 def per_rank(
@@ -130,31 +131,25 @@ def per_rank(
         metric: Its name.
         ranks: From 1; by default all.
     """
-    means = {
-        group.title: spread.mean
-        for group in comparison.groups
-        if (spread := group.per_rank(metric))
-    }
-    longest = max(map(len, means.values()), default=0)
-    shown = [rank for rank in ranks or range(1, longest + 1) if 1 <= rank <= longest]
+    spreads = _by_rank(comparison, metric)
+    means = dict(enumerate(zip_longest(*(spread.mean for spread in spreads.values())), start=1))
+    shown = [rank for rank in ranks or means if rank in means]
     if not shown:
         return None
-    texts = [
-        [number(mean[rank - 1] if rank <= len(mean) else None) for rank in shown]
-        for mean in means.values()
-    ]
-    sign = comparison.direction(metric)
-    columns = [
-        [
-            Cell(text, place=place)
-            for text, place in zip(column, standing(column, sign), strict=True)
-        ]
-        for column in zip(*texts, strict=True)
-    ]
+    columns: list[Sequence[str | Cell]] = [[group.title for group in spreads]]
+    for rank in shown:
+        texts = [number(mean) for mean in means[rank]]
+        places = standing(texts, comparison.direction(metric))
+        cells = zip(texts, places, strict=True)
+        columns.append([Cell(text, place=place) for text, place in cells])
     title = f"{name(metric)} per rank on {comparison.name}"
-    return _table(
-        [title, comparison.choice, _MARKS], ["Model", *map(str, shown)], [list(means), *columns]
-    )
+    return _table([title, comparison.choice, _MARKS], ["Model", *map(str, shown)], columns)
+
+
+def _by_rank(comparison: Comparison, metric: str) -> dict[Group, Spread]:
+    """Spread of a metric by rank of each group that has it."""
+    spreads = {group: group.per_rank(metric) for group in comparison.groups}
+    return {group: spread for group, spread in spreads.items() if spread}
 
 
 def _table(
@@ -166,16 +161,12 @@ def _table(
 
 def significance(comparison: Comparison) -> str:
     """The meaning of stars; empty where nothing is tested."""
-    tested = [
-        tests.unit
-        for m in comparison.leading
-        if np.isfinite((tests := comparison.tests[m]).p).any()
-    ]
-    if not tested:
+    units = _units(comparison, lambda tests: tests.p)
+    if not units:
         return ""
     return (
         f"* p < 0.05, ** p < 0.01 against {comparison.baseline.name}: paired t-test over "
-        f"{' or '.join(sorted(set(tested)))}, corrected by Holm's method"
+        f"{units}, corrected by Holm's method"
     )
 
 
@@ -228,14 +219,11 @@ def _metric_columns(
 
 def _per_rank_csv(comparison: Comparison, metric: str) -> str:
     """The spread of a metric at each rank, unrounded."""
-    spreads = {
-        group.name: spread for group in comparison.groups if (spread := group.per_rank(metric))
-    }
     rows = []
-    for group, spread in spreads.items():
+    for group, spread in _by_rank(comparison, metric).items():
         values = spread.mean, spread.sd, spread.low, spread.high, spread.count
         for rank, row in enumerate(zip(*values, strict=True), start=1):
-            rows.append([group, rank, *row])
+            rows.append([group.name, rank, *row])
     keys = ("name", "rank", metric, "sd", "low", "high", "seeds")
     return escape.csv_text([dict(zip(keys, row, strict=True)) for row in rows])
 

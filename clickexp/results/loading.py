@@ -111,11 +111,7 @@ def _read_runs(
     by_folder: dict[Path, Run] = {}
     trials: dict[Path, list[_Trial]] = defaultdict(list)
     skipped = []
-    roots = [Path(root) for root in folders]
-    for root in roots:
-        if not root.is_dir():
-            raise UserError(f"{root}: there is no such folder")
-    for folder in dict.fromkeys(folder for root in roots for folder in run_folders(root)):
+    for folder in dict.fromkeys(_folders_below(map(Path, folders))):
         try:
             target = _earlier(folder) or folder
             place = target.resolve()
@@ -127,6 +123,16 @@ def _read_runs(
         except (OSError, ValueError) as error:  # such as a path in a record that no file can have
             skipped.append(Skipped(folder, f"it cannot be read ({type(error).__name__}: {error})"))
     return by_folder, trials, skipped
+
+
+def _folders_below(roots: Iterable[Path]) -> list[Path]:
+    """Returns the folders of runs below others; a UserError where one of these is not there."""
+    below = []
+    for root in roots:
+        if not root.is_dir():
+            raise UserError(f"{root}: there is no such folder")
+        below += run_folders(root)
+    return below
 
 
 def _marked(run: Run, trials: Sequence[_Trial]) -> Run:

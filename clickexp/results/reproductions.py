@@ -4,11 +4,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from clickexp.runs.run import Run
+from clickexp.runs.run import DataSizes, Run
 
 SECONDS = "seconds"
 _LOSS_PER_SESSION = "loss_per_session"
@@ -141,10 +141,8 @@ def _rows(
     """Rows of a group of runs; the reason why they have no verdict is added to the texts of the notes."""
     node = runs[0].config["reproduction"]
     figures = [_figures(reference, runs[0]) for reference in node["published"].values()]
-    reason = next((why for run in runs if (why := other_data(run))), None)
-    if reason and reason not in texts:
-        texts.append(reason)
-    number = texts.index(reason) + 1 if reason else None
+    reason = next(filter(None, map(other_data, runs)), None)
+    number = None if reason is None else _noted(reason, texts)
     for metric in metrics or _published_metrics(node):
         ours = tuple(value for run in runs if (value := _measured(run, metric)) is not None)
         published = tuple(reference.get(metric) for reference in figures)
@@ -152,6 +150,13 @@ def _rows(
             row = Row(variant, metric, published, ours, _NOT_COMPARABLE, ())
             sd = figures[0].get("sd", {}).get(metric, 0.0)
             yield _with_verdict(row, node, runs, number, sd)
+
+
+def _noted(text: str, texts: list[str]) -> int:
+    """The number of a text among those of the notes, to which it is added unless it is there."""
+    if text not in texts:
+        texts.append(text)
+    return texts.index(text) + 1
 
 
 def _with_verdict(
@@ -220,18 +225,37 @@ def other_data(run: Run) -> str | None:
     split = node["full"]["splits"].get(f"seed_{run.seed}")
     if split is None:
         return f"other data: no published split of seed {run.seed}"
-    for part, (start, stop) in split.items():
-        count, published = read.sessions.get(part, 0), stop - start
-        may_be_fewer = expected.get("filtered", False) and part != "train"
-        if count != published and not (may_be_fewer and 0 < count <= published):
-            return f"other data: {count:,} sessions in {part}, not {published:,}"
-    published_pairs, published_lists = expected.get("query_doc_pairs"), expected.get("ranking")
-    pairs, lists = read.query_doc_pairs or 0, read.sessions.get("ranking", 0)
-    if published_pairs is not None and abs(pairs - published_pairs) > _ID_SLACK:
-        return f"other data: {pairs:,} pairs, not {published_pairs:,}"
-    if published_lists not in (None, lists):
-        return f"other data: {lists:,} labelled lists, not {published_lists:,}"
+    for size in _sizes(expected, split, read):
+        if not size.fewest <= size.ours <= size.most:
+            return f"other data: {size.ours:,} {size.name}, not {size.published:,}"
     return None
+
+
+class _Size(NamedTuple):
+    """A count of the data of a run, that which was published, and how few and many may be the same data."""
+
+    name: str
+    ours: int
+    published: int
+    fewest: int
+    most: int
+
+
+def _sizes(
+    expected: Mapping[str, Any], split: Mapping[str, tuple[int, int]], read: DataSizes
+) -> Iterator[_Size]:
+    """Yields sessions by part, and pairs and lists where they were published."""
+    for part, (start, stop) in split.items():
+        published = stop - start
+        may_be_fewer = expected.get("filtered", False) and part != "train"
+        fewest = 1 if may_be_fewer else published
+        count = read.sessions.get(part, 0)
+        yield _Size(f"sessions in {part}", count, published, fewest, published)
+    if (pairs := expected.get("query_doc_pairs")) is not None:
+        count = read.query_doc_pairs or 0
+        yield _Size("pairs", count, pairs, pairs - _ID_SLACK, pairs + _ID_SLACK)
+    if (lists := expected.get("ranking")) is not None:
+        yield _Size("labelled lists", read.sessions.get("ranking", 0), lists, lists, lists)
 
 
 def _figures(reference: Mapping[str, Any], run: Run) -> dict[str, Any]:

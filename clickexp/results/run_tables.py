@@ -1,6 +1,6 @@
 """The result of a run as tables, which the terminal and the page of the run draw."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from clickexp.results import metric_names
@@ -57,24 +57,38 @@ def result_tables(result: Run, naming: Naming = str, validation: bool = False) -
         validation: Whether metrics of the validation have a column, and those of which there is nothing but the value
             a table.
     """
-    tables = []
-    for kind, metrics in result.kinds().items():
-        title = _title(kind, result)
-        cutoffs = [name for name in metrics if _AT in name]
-        single = [name for name in metrics if _AT not in name and not _counts_none(result, name)]
-        if cutoffs:
-            tables.append(_cutoffs(title, cutoffs, result, naming))
-            title = f"{kind} without cutoff"
-        alone = [name for name in single if validation and not _has_others(name, result)]
-        beside = [name for name in single if name not in alone]
-        if beside:
-            tables.append(_metrics(title, beside, result, naming, validation))
-            title = f"{kind} alone"
-        if alone:
-            tables.append(_metrics(title, alone, result, naming, validation))
+    tables = [
+        table
+        for kind, metrics in result.kinds().items()
+        for table in _of_kind(kind, metrics, result, naming, validation)
+    ]
     if result.test_draws:
         tables.append(_draws(result, naming))
     return tables
+
+
+def _of_kind(
+    kind: str, metrics: Sequence[str], result: Run, naming: Naming, validation: bool
+) -> Iterator[Table]:
+    """Yields the tables of a kind: by cutoff, of other metrics, and of those that are a value alone."""
+    title = _title(kind, result)
+    cutoffs, others = _parted(metrics, lambda name: _AT in name)
+    single = [name for name in others if not _counts_none(result, name)]
+    beside, alone = _parted(single, lambda name: not validation or _has_others(name, result))
+    if cutoffs:
+        yield _cutoffs(title, cutoffs, result, naming)
+        title = f"{kind} without cutoff"
+    if beside:
+        yield _metrics(title, beside, result, naming, validation)
+        title = f"{kind} alone"
+    if alone:
+        yield _metrics(title, alone, result, naming, validation)
+
+
+def _parted(names: Sequence[str], test: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    """Names that pass a test, and the others."""
+    passed = list(filter(test, names))
+    return passed, [name for name in names if name not in passed]
 
 
 def _counts_none(result: Run, metric: str) -> bool:
@@ -110,17 +124,20 @@ def _metrics(
     names = [_name(naming, metric, metric, result) for metric in metrics]
     bounds = [result.intervals.get(metric, (None, None)) for metric in metrics]
     columns = {
-        result.model: [number(result.test[metric]) for metric in metrics],
+        result.model: _cells(result.test, metrics),
         "95% interval": [interval(*pair) for pair in bounds],
     }
-    others = {name: reference.test for name, reference in result.references.items()}
+    for name, reference in result.references.items():
+        columns[name] = _cells(reference.test, metrics)
     if validation:
-        others["validation"] = result.val
-    for name, values in others.items():
-        columns[name] = [number(values[metric]) if metric in values else "" for metric in metrics]
-    shown = {name: cells for name, cells in columns.items() if name == result.model or any(cells)}
-    rows = list(zip(names, *shown.values(), strict=True))
-    return Table([title, *shown], rows, f"Test metrics: {title}")
+        columns["validation"] = _cells(result.val, metrics)
+    rows = list(zip(names, *columns.values(), strict=True))
+    return Table([title, *columns], rows, f"Test metrics: {title}").without_empty_columns()
+
+
+def _cells(values: Mapping[str, float | None], metrics: Sequence[str]) -> list[str]:
+    """Values of metrics; empty where there is none of the name."""
+    return [number(values[metric]) if metric in values else "" for metric in metrics]
 
 
 def _cutoffs(title: str, metrics: Sequence[str], result: Run, naming: Naming) -> Table:
@@ -130,14 +147,17 @@ def _cutoffs(title: str, metrics: Sequence[str], result: Run, naming: Naming) ->
     rows = []
     for base in dict.fromkeys(base for base, _, _ in parts):
         names = [f"{base}{_AT}{at}" for at in cutoffs]
-        values_of_model = [number(result.test.get(name)) for name in names]
-        rows.append([_name(naming, base, names[0], result), *values_of_model])
+        rows.append([_name(naming, base, names[0], result), *_row(result.test, names)])
         for title_of, reference in result.references.items():
-            if any(name in reference.test for name in names):
-                values = [number(reference.test.get(name)) for name in names]
-                rows.append([f"{naming(base)}, {title_of}", *values])
+            if not reference.test.keys().isdisjoint(names):
+                rows.append([f"{naming(base)}, {title_of}", *_row(reference.test, names)])
     header = [title, *(f"{_AT}{at}" if at.isdecimal() else at for at in cutoffs)]
     return Table(header, rows, f"Test metrics: {title} by cutoff")
+
+
+def _row(values: Mapping[str, float | None], metrics: Sequence[str]) -> list[str]:
+    """Values of metrics; a dash where there is none of the name."""
+    return [number(values.get(metric)) for metric in metrics]
 
 
 def _draws(result: Run, naming: Naming) -> Table:
@@ -157,19 +177,23 @@ def rank_table(result: Run, naming: Naming = str, references: Sequence[str] = ()
         naming: Names metrics.
         references: Metrics that columns of references show, too.
     """
-    vectors_of_model = dict(result.per_rank)
-    sessions = vectors_of_model.pop("sessions", [])
-    columns = {naming(name): vector for name, vector in vectors_of_model.items()}
-    if sessions:
-        columns[naming("sessions")] = [value and round(value) for value in sessions]
+    vectors = dict(result.per_rank)
+    sessions = vectors.pop("sessions", [])
+    vectors["sessions"] = [value and round(value) for value in sessions]
+    columns = {naming(name): vector for name, vector in vectors.items()}
     for title, reference in result.references.items():
-        vectors = {name: reference.per_rank.get(name) for name in references}
-        columns |= {
-            f"{naming(name)}, {title}": vector for name, vector in vectors.items() if vector
-        }
+        for name in references:
+            columns[f"{naming(name)}, {title}"] = reference.per_rank.get(name, [])
+    return _by_rank({name: vector for name, vector in columns.items() if vector}, sessions)
+
+
+def _by_rank(
+    columns: Mapping[str, Sequence[float | None]], sessions: Sequence[float | None]
+) -> Table:
+    """A row per rank that has sessions, if these are known."""
     rows = []
-    for rank, values in enumerate(zip_longest(*columns.values()), start=1):
-        if not sessions or (rank <= len(sessions) and sessions[rank - 1]):
+    for rank, (count, *values) in enumerate(zip_longest(sessions, *columns.values()), start=1):
+        if count or not sessions:
             rows.append([str(rank), *map(number, values)])
     return Table(["rank", *columns], rows, "By rank", "r" * (len(columns) + 1))
 

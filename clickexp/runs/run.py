@@ -541,9 +541,7 @@ class Run(_Document):
         """
         folder = Path(folder)
         if not (folder / RESULT).is_file():
-            status = read_object(folder / RECORD).get("status")
-            status = status or ("did not finish" if (folder / CONFIG).is_file() else "")
-            raise UserError(f"there is no {RESULT}" + (f" ({status})" if status else ""))
+            raise UserError(f"there is no {RESULT}{_status(folder)}")
         files = (RESULT, OVERRIDES, CONFIG)
         content, words, config = (cleaned(read_limited(folder / name)) for name in files)
         texts = [text for text in words if isinstance(text, str)] if isinstance(words, list) else []
@@ -704,3 +702,11 @@ def _target(tower: Any) -> str | None:
         return None
     target = tower.get("_target_")
     return _target(tower.get("embedding_fn")) or (target if isinstance(target, str) else None)
+
+
+def _status(folder: Path) -> str:
+    """Returns in brackets how far a run without a result has come; empty where nothing is known of it."""
+    status = read_object(folder / RECORD).get("status")
+    if status:
+        return f" ({status})"
+    return " (did not finish)" if (folder / CONFIG).is_file() else ""

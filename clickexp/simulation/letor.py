@@ -243,17 +243,22 @@ def _files(folder: Path, names: Mapping[str, str | None], pooled: bool) -> dict[
         if len(matches) == 1 and matches[0].is_file():
             paths[part] = matches[0]
         elif matches or (part != "val" and not pooled):
-            present = [file.name for file in matches] or "none"
-            such = f"={present[0]}" if matches else ""
-            raise DataError(
-                f"{folder}: one file for {part} was looked for, found {present}. Set files.{part}{such}, and those "
-                "of the other parts alike."
-            )
+            raise _no_file(folder, part, matches)
     if not paths:
         raise DataError(
             f"{folder}: there is no file with train, vali, valid or test in its name. Set files.train."
         )
     return paths
+
+
+def _no_file(folder: Path, part: str, matches: Sequence[Path]) -> DataError:
+    """The error about a part of which there is no file, or not one alone."""
+    present = [file.name for file in matches] or "none"
+    such = f"={present[0]}" if matches else ""
+    return DataError(
+        f"{folder}: one file for {part} was looked for, found {present}. Set files.{part}{such}, and those "
+        "of the other parts alike."
+    )
 
 
 def _no_folder(source: Path) -> DataError:

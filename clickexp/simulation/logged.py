@@ -54,33 +54,25 @@ def write_logged(
     Raises:
         DataError: A label of the training file is no click, or a part would be empty.
     """
-    parts, labelled_lists, first, query = {}, None, 1, 0
-    zero_based = [
-        positions_of_file.min(initial=1) == 0
-        for part, file in paths.items()
-        if (positions_of_file := read_positions(file, len(lists[part].labels))) is not None
-    ]
-    for part, file in paths.items():
-        documents = lists[part]
-        columns = _columns(file, documents, first, query, shift=int(any(zero_based)))
-        if part == "train" or np.isin(documents.labels, (0, 1)).all():
-            parts[part] = _as_clicks(columns, file)
+    parts, labelled_lists = {}, None
+    for part, columns in _by_position(paths, lists).items():
+        if part == "train" or np.isin(lists[part].labels, (0, 1)).all():
+            parts[part] = _as_clicks(columns, paths[part])
         elif part == "test":
             labelled_lists = columns
-        first += len(documents.labels)
-        query += len(columns.lengths)
     for part in ("val", "test"):
         if part not in parts:
             parts["train"], parts[part] = _divided(parts["train"], val_queries, rng, paths["train"])
-    kept = {
-        part: columns.head(positions or columns.lengths.max(), log)
-        for part, columns in parts.items()
-    }
-    ranks = max(int(columns.lengths.max()) for columns in kept.values())
+    kept = {part: columns.head(positions, log) for part, columns in parts.items()}
+    ranks = max(map(_longest, kept.values()))
     for part in ("train", "val", "test"):
         _write(log, part, kept[part], ranks)
     if labelled_lists is not None:
-        _write(log, "ranking", labelled_lists, int(labelled_lists.lengths.max()), "labels")
+        _write(log, "ranking", labelled_lists, _longest(labelled_lists), "labels")
+
+
+def _longest(lists: Lists) -> int:
+    return int(lists.lengths.max())
 
 
 def _write(log: LogWriter, part: str, lists: Lists, ranks: int, *further: str) -> None:
@@ -88,12 +80,30 @@ def _write(log: LogWriter, part: str, lists: Lists, ranks: int, *further: str) -
         pack.append(lists.padded(ranks), SourceLocation(str(log.source)))
 
 
-def _columns(file: Path, documents: LabelledLists, first: int, query: int, shift: int) -> Lists:
+def _by_position(paths: Mapping[str, Path], lists: Mapping[str, LabelledLists]) -> dict[str, Lists]:
+    """The lists of each file by position; positions count from 0 in all files if they do in one."""
+    stated = {part: read_positions(file, len(lists[part].labels)) for part, file in paths.items()}
+    first_ranks = [
+        positions.min(initial=1) for positions in stated.values() if positions is not None
+    ]
+    shift = int(0 in first_ranks)
+    columns, first, query = {}, 1, 0
+    for part, positions in stated.items():
+        documents = lists[part]
+        ranks = None if positions is None else positions + shift
+        columns[part] = _columns(documents, ranks, first, query)
+        first += len(documents.labels)
+        query += len(columns[part].lengths)
+    return columns
+
+
+def _columns(
+    documents: LabelledLists, positions: np.ndarray | None, first: int, query: int
+) -> Lists:
     """The lists of a file by position, with its queries; their documents are numbered from `first` on."""
     lengths = np.diff(documents.starts)
-    stated = read_positions(file, len(documents.labels))
-    places = np.concatenate([np.arange(1, length + 1) for length in lengths])
-    positions = places if stated is None else stated + shift
+    if positions is None:
+        positions = np.concatenate([np.arange(1, length + 1) for length in lengths])
     row = np.repeat(np.arange(len(lengths)), lengths)
     order = np.lexsort((positions, row))
     queries = documents.queries

@@ -13,10 +13,11 @@ from typing import NamedTuple, cast
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.extent import outweighs, shown_bytes
+from clickexp.data.ingest.extent import outweighs
 from clickexp.data.ingest.streams import COMPRESSIONS, opened
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
+from clickexp.utils.text import byte_size
 
 _BLOCK = 1 << 24
 """Bytes of text that are parsed at a time."""
@@ -91,7 +92,7 @@ def feature_count(files: Iterable[Path]) -> int:
     if outweighs(documents * width - values, values, size):
         what = f"feature index {largest} makes each of {documents} documents {width} numbers, of {values} in the files"
         remedy = "mend the line, or set features to the number of features if it is right"
-        raise at.error(f"{what}; that takes {shown_bytes(documents * width * size)}", remedy, 0)
+        raise at.error(f"{what}; that takes {byte_size(documents * width * size)}", remedy, 0)
     return width
 
 

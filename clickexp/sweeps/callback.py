@@ -52,8 +52,8 @@ class SweepCallback(Callback):
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Claims the folder of a run; see Hydra's Callback."""
         with current(config), _refusing(config, RUN_DIR):
-            wanted, given = Path(config.hydra.run.dir), config.hydra.overrides.hydra
-            named = any(override.lstrip("+").startswith(f"{RUN_DIR}=") for override in given)
+            wanted, words = Path(config.hydra.run.dir), config.hydra.overrides.hydra
+            named = any(override.lstrip("+").startswith(f"{RUN_DIR}=") for override in words)
             claim = claim_named(wanted, lambda: _resolved(config)) if named else claim_new(wanted)
         SweepCallback.claim = claim
         with read_write(config.hydra):
@@ -101,19 +101,23 @@ def collected() -> Iterator[None]:
     finally:
         config, claim = SweepCallback.config, SweepCallback.claim
         if config is not None and not refused:
-            from clickexp.sweeps.table import collect
-
-            jobs = jobs_folder(config.hydra)
-            folder = Path(config.hydra.sweep.dir)
-            best = collect(folder, jobs, config.optimized_metric)
-            statuses = {record.status for _, record in records(jobs)}
-            if jobs.name.startswith(_REPEAT) and statuses == {KEPT}:
-                shutil.rmtree(jobs, ignore_errors=True)
-            if best is not None and ended and statuses != {KEPT}:
-                _report_best(config, folder, best)
+            _collect(config, ended)
         if claim is not None:
             claim.release()
         SweepCallback.claim = SweepCallback.config = SweepCallback.earlier = None
+
+
+def _collect(config: DictConfig, ended: bool) -> None:
+    """Writes and prints the results of a sweep, and reports the best of those that are new once it has `ended`."""
+    from clickexp.sweeps.table import collect
+
+    jobs, folder = jobs_folder(config.hydra), Path(config.hydra.sweep.dir)
+    best = collect(folder, jobs, config.optimized_metric)
+    if {record.status for _, record in records(jobs)} == {KEPT}:
+        if jobs.name.startswith(_REPEAT):
+            shutil.rmtree(jobs, ignore_errors=True)
+    elif best is not None and ended:
+        _report_best(config, folder, best)
 
 
 def _report_best(config: DictConfig, folder: Path, best: Run) -> None:

@@ -15,7 +15,7 @@ from clickexp.experiment.overrides import parsed
 from clickexp.experiment.values import current, without_hydra
 from clickexp.runs.settings import Settings
 from clickexp.runs.store import finished
-from clickexp.sweeps.job import compose_job, new_record, searched, why_again
+from clickexp.sweeps.job import compose_job, new_record, reason_to_rerun, searched
 from clickexp.sweeps.launcher import runs_elsewhere
 from clickexp.utils.sources import is_there
 
@@ -58,7 +58,7 @@ def _check_data(compose: _Compose, count: int) -> None:
                 return
             record = new_record(without_hydra(composed), hydra)
             folder = finished(*searched(composed, hydra)).get(record.config_hash)
-            if folder is not None and not why_again(record, folder, composed):
+            if folder is not None and not reason_to_rerun(record, folder, composed):
                 return
     if path is not None:
         raise ConfigError(
@@ -84,11 +84,12 @@ def _check_values(compose: _Compose, jobs: Sequence[Sequence[str]]) -> None:
             for override in parsed(overrides)
             if _gives_number(override, settings)
         }
-        others = frozenset(line for line in overrides if line not in numbers)
+        others = frozenset(overrides).difference(numbers)
         if others in composed:
-            for line in [line for line in new if numbers[line].key_or_group in settings]:
+            at_root = {line for line in new if numbers[line].key_or_group in settings}
+            for line in at_root:
                 check_arguments(Settings, {numbers[line].key_or_group: numbers[line].value()}, "")
-                new.remove(line)
+            new -= at_root
         if not new:
             continue
         config = compose(composed.setdefault(others, number))

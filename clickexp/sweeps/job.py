@@ -90,7 +90,7 @@ def searched(cfg: DictConfig, hydra: HydraConf) -> tuple[Path, ...]:
     return (Path(cfg.sweeps_dir), Path(hydra.sweep.dir)) if cfg.resume else (jobs_folder(hydra),)
 
 
-def why_again(record: Record, earlier: Path, cfg: DictConfig) -> str | None:
+def reason_to_rerun(record: Record, earlier: Path, cfg: DictConfig) -> str | None:
     """Returns a line about a job whose earlier result cannot be reused; None where it can."""
     job, place = f"job {record.number}", display_path(earlier)
     if not is_whole(earlier, cfg.save_model):
@@ -121,7 +121,7 @@ def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
         searched(cfg, hydra),
     )
     earlier = finished(*places).get(record.config_hash)
-    again = earlier and why_again(record, earlier, cfg)
+    again = earlier and reason_to_rerun(record, earlier, cfg)
     if earlier is not None and not again:
         record.status, record.result = KEPT, str(earlier)
         record.write(folder)

@@ -27,7 +27,7 @@ from clickexp.runs.store import DONE, KEPT, PRUNED, Record, finished
 from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
 from clickexp.sweeps.callback import all_overrides
-from clickexp.sweeps.job import compose_job, new_record, searched, why_again
+from clickexp.sweeps.job import compose_job, new_record, reason_to_rerun, searched
 from clickexp.sweeps.view import View, describe_overdue, see_log
 from clickexp.utils import hosts
 from clickexp.utils.signatures import accepted, check_arguments, located
@@ -142,7 +142,7 @@ class Queue:
             ):  # another sweep may have it by now
                 self._results = finished(*searched(self._config, HydraConfig.get()))
             earlier = self._results.get(digest)
-            if earlier is not None and (again := why_again(job.record, earlier, composed)):
+            if earlier is not None and (again := reason_to_rerun(job.record, earlier, composed)):
                 self._view.line(again)
                 del self._results[digest]  # the job that runs in its place has another folder
             if digest in self._results:
@@ -201,14 +201,18 @@ class Queue:
             for other in duplicates:
                 self._keep(other, Path(job.record.result))
         else:
-            if ended.overdue:
-                job.record.status, job.record.error = (
-                    "failed",
-                    describe_overdue(job.folder, ended.seconds),
-                )
-            for failed in (job, *duplicates):
-                failed.record.status = PRUNED if pruned else failed.record.status
-                self._fail(failed, job.record.error or ended.end, job.folder / LOG)
+            self._fail_all([job, *duplicates], ended, pruned)
+
+    def _fail_all(self, jobs: Sequence[_Planned], ended: Job, pruned: bool) -> None:
+        """Ends a job without a result, and behind it those that were to have it."""
+        record, log = jobs[0].record, jobs[0].folder / LOG
+        if ended.overdue:
+            record.status, record.error = "failed", describe_overdue(ended.folder, ended.seconds)
+        reason = record.error or ended.end
+        for job in jobs:
+            if pruned:
+                job.record.status = PRUNED
+            self._fail(job, reason, log)
 
     def _keep(self, job: _Planned, earlier: Path) -> None:
         job.record.status, job.record.result = KEPT, str(earlier)

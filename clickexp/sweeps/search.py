@@ -59,17 +59,8 @@ def search(
 def _search(
     context: HydraContext, task: TaskFunction, config: DictConfig, given: Sequence[str]
 ) -> float | None:
-    node = plain(config.search)
-    check_arguments(SearchSettings, node, "search")
-    settings, metric, folder = (
-        SearchSettings(**node),
-        config.optimized_metric,
-        Path(config.hydra.sweep.dir),
-    )
-    if settings.sampler is not None and settings.trials is None:
-        raise ConfigError("search.trials=null is for search=grid; give at least 1")
-    if config.hydra.launcher._target_ != LAUNCHER:
-        raise ConfigError("a search runs on launcher=accelerators (its default), slurm or ray")
+    settings = _settings(config)
+    metric, folder = config.optimized_metric, Path(config.hydra.sweep.dir)
     parts = build_parts(settings, folder)
     check_pool(config)
     fixed, space = read_space(given, context, grid=settings.sampler is None)
@@ -89,14 +80,20 @@ def _search(
             print_plain(f"nothing is left to run in study {settings.study}{more}")
     finally:
         report_best(study, fixed, metric, folder)
-    if trials.failures:
-        failed = (
-            f"{len(trials.failures)} trials failed"
-            if len(trials.failures) > 1
-            else "a trial failed"
-        )
-        raise JobError(f"{failed}; {trials.failures[0]}")
+    trials.check()
     return study.best_value if study.get_trials(states=(TrialState.COMPLETE,)) else None
+
+
+def _settings(config: DictConfig) -> SearchSettings:
+    """Returns the settings of a search; a ConfigError where they do not fit each other or the launcher."""
+    node = plain(config.search)
+    check_arguments(SearchSettings, node, "search")
+    settings = SearchSettings(**node)
+    if settings.sampler is not None and settings.trials is None:
+        raise ConfigError("search.trials=null is for search=grid; give at least 1")
+    if config.hydra.launcher._target_ != LAUNCHER:
+        raise ConfigError("a search runs on launcher=accelerators (its default), slurm or ray")
+    return settings
 
 
 class _Trials:
@@ -130,6 +127,13 @@ class _Trials:
                 self._end(number, returns)
             if self.prunes:
                 self._prune(queue)
+
+    def check(self) -> None:
+        """Raises a JobError where trials failed."""
+        if self.failures:
+            count = len(self.failures)
+            failed = "a trial failed" if count == 1 else f"{count} trials failed"
+            raise JobError(f"{failed}; {self.failures[0]}")
 
     def _start(self, queue: Queue) -> None:
         trial = self.study.ask(self.space)

@@ -61,7 +61,7 @@ def writing_study(folder: Path) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if is_new and not any(each.is_dir() for each in folder.glob("[!.]*")):
+        if is_new and not any(place.is_dir() for place in folder.glob("[!.]*")):
             file.unlink(missing_ok=True)
             if makes_folder:
                 with contextlib.suppress(OSError):  # it may be absent, or another's by now

@@ -82,13 +82,17 @@ def _print_states(
     for job, row in missing:
         reason = f": {row['error']}" if row["error"] else ""
         print_plain(f"job {row['job']} {row['status']}{reason}{see_log(job / LOG)}", console)
-    states = Counter(row["status"] for row in rows)
-    counts = ", ".join(f"{count} {_STATES.get(state, state)}" for state, count in states.items())
-    print_plain(f"{counts}; all in {display_path(folder / 'sweep.csv')}", console)
+    print_plain(f"{_counts(rows)}; all in {display_path(folder / 'sweep.csv')}", console)
     if missing:
         print_plain("the same command again runs what has no result", console)
     elif len(rows) > 1:
         print_plain(f"next: clickexp-compare {display_path(folder)}", console)
+
+
+def _counts(rows: Sequence[_Row]) -> str:
+    """How many jobs have each status."""
+    states = Counter(row["status"] for row in rows)
+    return ", ".join(f"{count} {_STATES.get(state, state)}" for state, count in states.items())
 
 
 def _run(record: Record) -> Run | None:
@@ -151,23 +155,34 @@ def _means(runs: Sequence[Run], order: str | None, console: Console) -> RichTabl
     if order:
         groups = best_first(groups, _in_run(order))
     keys = varying([group.overrides for group in groups])
-    metrics = [order] if order else []
-    metrics += [f"test/{name}" for run in runs for name in run.test]
-    metrics = list(dict.fromkeys(metrics))
-    columns: list[list[str | Cell]] = [
-        [_text(group.overrides.get(key)) for group in groups] for key in keys
+    tested = [f"test/{name}" for run in runs for name in run.test]
+    metrics = list(dict.fromkeys([order, *tested] if order else tested))
+    columns = [_column(groups, metric) for metric in metrics]
+    rows = [
+        [*_settings(group, keys), str(len(group.runs)), *cells]
+        for group, *cells in zip(groups, *columns, strict=True)
     ]
-    columns.append([str(len(group.runs)) for group in groups])
-    columns += [_column(groups, metric) for metric in metrics]
     header = [*short_keys(keys), "runs", *metrics]
     align = "l" * len(keys) + "r" * (1 + len(metrics))
-    table = Table(header, list(zip(*columns, strict=True)), align=align)
-    least = len(keys) + 2
-    drawings = (terminal(table, count) for count in range(len(columns), least, -1))
-    return next((drawn for drawn in drawings if fits(drawn, console)), terminal(table, least))
+    return _as_wide_as(console, Table(header, rows, align=align), least=len(keys) + 2)
 
 
-def _column(groups: Sequence["Group"], metric: str) -> list[str | Cell]:
+def _as_wide_as(console: Console, table: Table, least: int) -> RichTable:
+    """Returns the columns from the left that the console has room for, but at least so many."""
+    for count in range(len(table.header), least, -1):
+        drawn = terminal(table, count)
+        if fits(drawn, console):
+            return drawn
+    return terminal(table, least)
+
+
+def _settings(group: "Group", keys: Sequence[str]) -> list[str]:
+    """The values of these overrides, a dash where a group has none."""
+    values = [group.overrides.get(key) for key in keys]
+    return ["-" if value is None else str(value) for value in values]
+
+
+def _column(groups: Sequence["Group"], metric: str) -> list[Cell]:
     """The mean of each group, with its uncertainty."""
     name = _in_run(metric)
     means = [float(group.spread(name).mean) for group in groups]
@@ -176,10 +191,6 @@ def _column(groups: Sequence["Group"], metric: str) -> list[str | Cell]:
     return [
         Cell(text[0], group.beside(name, *text)) for group, text in zip(groups, texts, strict=True)
     ]
-
-
-def _text(value: Any) -> str:
-    return "-" if value is None else str(value)
 
 
 def _in_run(metric: str) -> str:

@@ -215,8 +215,9 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def _metadata(hint: Any) -> list[Any]:
-    """Metadata that Annotated adds to the members of a union, or to the annotation itself."""
-    return [item for member in _members(hint) for item in getattr(member, "__metadata__", ())]
+    """Metadata that Annotated adds to the members of a union, or to the annotation itself; intervals by their ends."""
+    items = [item for member in _members(hint) for item in getattr(member, "__metadata__", ())]
+    return [end for item in items for end in (item if isinstance(item, Interval) else [item])]
 
 
 def _has_choices(hint: Any) -> bool:
@@ -226,14 +227,13 @@ def _has_choices(hint: Any) -> bool:
 def _expected(hint: Any, error: Mapping[str, Any]) -> str:
     """The values to give instead of one."""
     context = error.get("ctx") or {}
-    if context.keys() & {"gt", "ge", "lt", "le"}:
-        limits = [
-            limit
-            for item in _metadata(hint)
-            for limit in (item if isinstance(item, Interval) else [item])
+    if context.keys() & _BOUNDS.keys():
+        stated = [
+            (words, getattr(end, name, None))
+            for end in _metadata(hint)
+            for name, words in _BOUNDS.items()
         ]
-        return " and ".join(f"{words} {getattr(limit, name)}" for limit in limits for name, words in _BOUNDS.items()
-                            if hasattr(limit, name))  # fmt: skip
+        return " and ".join(f"{words} {limit}" for words, limit in stated if limit is not None)
     if error["type"] == "literal_error" and _has_choices(hint):
         return context["expected"].replace("'", "")
     if error["type"] in _EXPECTED:

@@ -91,7 +91,7 @@ def check_source(source: Path, remedy: str = "Check the path.") -> None:
 def _check_remote(source: Path, remedy: str) -> None:
     try:
         there = source.exists()
-    except Exception as error:  # each protocol has errors of its own
+    except Exception as error:  # each protocol has other errors
         what = f"cannot be reached ({type(error).__name__}: {error})"
         raise DataError(
             f"{source}: {what}. Check the path, and what gives access to it."

@@ -20,3 +20,9 @@ def listed(names: Sequence[str], most: int) -> str:
 def shortened(text: str, most: int) -> str:
     """Returns the text, or of a longer one the beginning and an ellipsis, so many characters in all."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def byte_size(count: int) -> str:
+    """Returns a number of bytes in the unit that suits it, such as "1.5 GiB"."""
+    power = min((max(count, 1).bit_length() - 1) // 10, 4)
+    return f"{count / (1 << 10 * power):.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

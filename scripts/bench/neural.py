@@ -3,6 +3,7 @@
     python scripts/bench/neural.py --peer PEER/bin/python
     python scripts/bench/neural.py                              # ours alone
     python scripts/bench/neural.py --peer PEER/bin/python --sessions 16384 --batch-sizes 1024 --repeats 1
+    python scripts/bench/neural.py --marginals --sessions 2048  # P(click) of lists of ten, ours alone
 
 Both sides train a GRU of 64 units, with vectors of 64 numbers for documents and queries in NCM, on the same batches
 in memory: Adam on all weights, of tables on the rows of a batch. PyTorch also runs with Adam on whole tables, as public
@@ -30,6 +31,7 @@ from report import machine, print_table
 from clickexp.data import Dataset, Superbatch, superbatches
 from clickexp.data.feed import Compiled
 from clickexp.data.history import HISTORY
+from clickexp.evaluation.scores import outputs_by_batch
 from clickexp.experiment.build import build_model
 from clickexp.models import (
     CACMMinusModel,
@@ -106,6 +108,25 @@ def time_ours(args: argparse.Namespace) -> dict[str, float]:
     return {"cpu": seconds[0] / sessions, "wall": seconds[1] / sessions}
 
 
+def time_marginals(args: argparse.Namespace) -> None:
+    """Prints processor seconds of NCM's P(click): of the first call, which compiles, and of a session later."""
+    sizes = dict(queries=args.queries, documents_per_query=DOCUMENTS)
+    dataset = simulate(DynamicBayesianNetwork, sessions=args.sessions * 2, positions=RANKS, **sizes)
+    model, sessions = model_of("ncm", dataset), dataset.train.slice(0, args.sessions)
+    model.eval()
+    predict = outputs_by_batch(model, lambda model, batch: {"click": model.predict_clicks(batch)})
+    seconds = []
+    for _ in range(args.repeats + 1):
+        start = time.process_time()
+        for _ in predict(sessions):
+            pass
+        seconds.append(time.process_time() - start)
+    later = 1e3 * statistics.median(seconds[1:]) / args.sessions
+    print_table(
+        "Marginals", ["", "first call, s", "later, ms a session"], [("ncm", seconds[0], later)]
+    )
+
+
 def batches_of(name: str, dataset: Dataset, size: int, sessions: int) -> list[Superbatch]:
     """Batches of at most `sessions` lists, with the columns that a model reads."""
     found = superbatches(dataset.train.with_batch_columns(READ[name]), size, STEPS)
@@ -176,8 +197,13 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=65_536)
     parser.add_argument("--queries", type=int, default=5_000, help=f"of {DOCUMENTS} documents")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--marginals", action="store_true", help="predictions, not training")
     parser.add_argument("--one", choices=MODELS, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.marginals:
+        print(machine())
+        time_marginals(args)
+        return
     if args.sessions < (least := STEPS * max(args.batch_sizes)):
         parser.error(f"--sessions {args.sessions}: give at least {least}, {STEPS} whole batches")
     if args.one:

@@ -453,6 +453,10 @@ def test_a_messy_log_is_understood_by_the_commands_that_errors_name(tmp_path, ca
         f"clickexp dataset=impressions dataset.path={log} {told} dataset.invalid=drop model=pbm"
     )
     assert next_command(printed) == expected.split()
+    device = "columns.device={dtype: category, per: session}"
+    main(["inspect", str(log), "invalid=drop", device, "--output", str(tmp_path / "drawn")])
+    printed = capsys.readouterr().out
+    assert "not read: ts. To say so" in printed and f"+dataset.{device}" in next_command(printed)
 
     words = ["prepare", "lists", str(log), str(target)]
     for _ in range(2):  # another format, then what is faulty
@@ -610,8 +614,8 @@ def stored(parquet, tmp_path):
 def test_verify_reads_every_file(stored, capsys):
     capsys.readouterr()
     count, sessions = 3, sum(SIZES[part] for part in ("train", "val", "test"))
-    size = sessions * (5 * 4 + 2 * 4 + 4 + 5 * 4 + 8) / 1e6  # a click is a byte of a number of 4
-    sound = f"{count} files of {size:,.1f} MB agree with their checksums"
+    size = sessions * (5 * 4 + 2 * 4 + 4 + 5 * 4 + 8) / 1024  # a click is a byte of a number of 4
+    sound = f"{count} files of {size:.4g} KiB agree with their checksums"
     assert said(capsys, "verify", stored / "log") == [[str(stored / "log"), sound]]
     assert said(capsys, "verify", stored) == [
         [str(stored / name), sound] for name in ("log", "other")

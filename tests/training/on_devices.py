@@ -2,8 +2,8 @@
 
     python tests/training/on_devices.py CASE DEVICES...   # each of these, from the start
     python tests/training/on_devices.py resumed DEVICES... # the first for an epoch, each other from its checkpoint on
-    python tests/training/on_devices.py intervals CASE DEVICES... # those of a model that one has trained
-    python tests/training/on_devices.py program DEVICES    # what a step does on each
+    python tests/training/on_devices.py intervals CASE DEVICES... # those of a model before training
+    python tests/training/on_devices.py program CASE DEVICES # what a step does on each
     python tests/training/on_devices.py together CASE FILE # one training by the processes that the environment names
 
 One line of JSON per number of devices: differences of validation likelihood and of numbers of the model, or how often
@@ -163,30 +163,33 @@ def intervals(case, *devices):
     """Information on shared parameters, and posteriors of rows refined and with errors of shared parameters."""
     log = packed(ragged_log(5_000, RANKS, PAIRS), PAIRS)
     model = CASES[case](nnx.Rngs(0))
-    Trainer(epochs=2, batch_size=96).train(model, log, log)
     information.ROOM = 20_000  # rows are sampled by their documents, which a pass counts
-    alone = judged(model, log, 1)
+    posterior = shared_posterior(model, log)
+    alone = judged(model, log, posterior, 1)
     for number in devices:
-        found = judged(model, log, number)
-        pairs = zip(alone, found, strict=True)
-        far = [distance([one], [other]) / size_of(one) for one, other in pairs]
-        print(json.dumps({"devices": number, "apart": max(far)}), flush=True)
+        found = judged(model, log, posterior, number)
+        apart = {name: far_of(alone[name], values) for name, values in found.items()}
+        print(json.dumps({"devices": number, **apart}), flush=True)
 
 
-def size_of(values):
-    return float(np.abs(values[np.isfinite(values)]).max(initial=1e-30))
+def far_of(some, others):
+    """Largest difference of arrays, of the largest number in each."""
+    sizes = [np.abs(values[np.isfinite(values)]).max(initial=1e-30) for values in some]
+    pairs = zip(some, others, sizes, strict=True)
+    return max(float(distance([one], [other]) / size) for one, other, size in pairs)
 
 
-def judged(model, log, devices):
-    known = information.information(model, log, devices=devices)
-    posterior = shared_posterior(model, log, devices=devices)
-    tables = row_tables(model)
+def judged(model, log, posterior, devices):
+    known, tables = information.information(model, log, devices=devices), row_tables(model)
     refined = newton_refined(model, tables, log, devices=devices)
     surer = with_shared_uncertainty(model, tables, posterior, log, devices=devices)
-    return [
-        *(known.matrix, known.complete, known.score, posterior.covariance),
-        *(row for each in (refined, surer) for row in numbers(each)),
-    ]
+    return {
+        "complete": [known.complete],
+        "explained": [known.complete - known.matrix],
+        "score": [known.score],
+        "refined": numbers(refined),
+        "surer": numbers(surer),
+    }
 
 
 class Messages(Logger):
@@ -199,13 +202,13 @@ class Messages(Logger):
         self.messages.append(text)
 
 
-def program(devices):
+def program(case, devices):
     """Instructions of a step whose result has as many rows as a device."""
-    learner = Trainer(devices=devices, batch_size=96).learner(CASES["ubm"](nnx.Rngs(0)))
+    learner = trainer_of(case, devices, {}).learner(CASES[case](nnx.Rngs(0)))
     log = packed(ragged_log(2_000, RANKS, PAIRS), PAIRS)
     learner.start(log)
     learner.run_pass(log, 1)
-    (compiled,) = learner._train.programs.values()
+    (compiled,) = learner.programs[0].programs.values()
     rows = learner._devices.placement.rows_per_device(PAIRS + 1)
     found = re.findall(rf"= f32\[{rows},\d+\]\S* ([a-z][\w-]*)\(", compiled.as_text())
     return {**collections.Counter(found), "loops": compiled.as_text().count("known_trip_count")}
@@ -228,12 +231,13 @@ def main(case, *devices):
     if case == "intervals":
         intervals(devices[0], *map(int, devices[1:]))
         return
+    if case == "program":
+        print(json.dumps(program(devices[0], int(devices[1]))))
+        return
     devices = list(map(int, devices))
     if case == "resumed":
         for line in resumed(*devices):
             print(json.dumps(line), flush=True)
-    elif case == "program":
-        print(json.dumps(program(*devices)))
     else:
         alone = trained(case, 1)
         for number in devices:

@@ -1,7 +1,7 @@
 """Fields that readers of tables take columns for, and the option `columns`, which names and declares them."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
@@ -129,26 +129,25 @@ def named_columns(
     Raises:
         DataError: A key is unknown or no text, or no column can be declared so, or only with other values in a batch.
     """
-    if wrong := [key for key in columns or {} if not isinstance(key, str)]:
-        raise DataError(f"columns has the key {wrong[0]!r}. Keys are text; write '{wrong[0]}'.")
     names: dict[str, str | None] = {key: key for key in keys}
-    called = dict(columns or {})
-    stated = {key: called.pop(key) for key in [*called] if isinstance(called[key], Mapping)}
+    called, declarations = {}, {}
+    for key, value in (columns or {}).items():
+        if not isinstance(key, str):
+            raise DataError(f"columns has the key {key!r}. Keys are text; write '{key}'.")
+        (declarations if isinstance(value, Mapping) else called)[key] = value
     _check_known(called, names)
     names |= called
-    extra = {}
-    for key, options in stated.items():
-        if key in names or key in COLUMNS:
-            raise DataError(
-                f"columns.{key} is {dict(options)}. Give its name in the file, or another key."
-            )
-        extra[key] = _declared(key, options)
-        names[key] = options.get("name", key)
+    extra = {key: _declared(key, options, names) for key, options in declarations.items()}
+    names |= {key: options.get("name", key) for key, options in declarations.items()}
     return names, extra
 
 
-def _declared(key: str, options: Mapping[str, Any]) -> Column:
-    """The extra column that an option declares."""
+def _declared(key: str, options: Mapping[str, Any], names: Container[str]) -> Column:
+    """The extra column that an option declares, whose key none of the reader's columns may have."""
+    if key in names or key in COLUMNS:
+        raise DataError(
+            f"columns.{key} is {dict(options)}. Give its name in the file, or another key."
+        )
     check_keys(f"columns.{key}", options, _KEYS)
     stated = {name: value for name, value in options.items() if name != "name"}
     column = Column(key, **{"dtype": "float32", **stated})

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from clickexp.data.schema import Column, SourceLocation, declared
+from clickexp.utils.text import byte_size
 
 POSITIONS = "set positions to the ranks to keep; longer lists are cut, and counted"
 _PADDING = 10
@@ -18,12 +19,6 @@ _FLOOR = 1 << 26
 def outweighs(padding: int, data: int, size: int) -> bool:
     """Whether so many numbers of padding, of a size in bytes, are too many for so many of data."""
     return padding * size > _FLOOR and padding > _PADDING * data
-
-
-def shown_bytes(size: int) -> str:
-    """In the unit that suits it."""
-    power = min((max(size, 1).bit_length() - 1) // 10, 4)
-    return f"{size / (1 << 10 * power):.4g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
 class Extent:
@@ -57,8 +52,8 @@ class Extent:
         if outweighs(padded - self.documents, self.documents, size):
             what = (
                 f"the list has {self.longest} documents, lists on average {self.documents / self.lists:.1f}; "
-                f"to pad all {self.lists} to it takes {shown_bytes(padded * size)}, "
-                f"the documents {shown_bytes(self.documents * size)}"
+                f"to pad all {self.lists} to it takes {byte_size(padded * size)}, "
+                f"the documents {byte_size(self.documents * size)}"
             )
             raise self._error(what, remedy)
         return max(self.longest, 1)

@@ -45,8 +45,19 @@ def _vector_width(tables: Sequence[SourceTable], key: str) -> int:
     raise tables[0].source.error(f"{key} has no vectors", "leave the column out with null")
 
 
-def _check_name(name: str) -> None:
+def _check_names(names: Sequence[str], declared: Collection[str], taken: Collection[str]) -> None:
     """DataError for the name of a column that is none of a feature."""
+    for name in names:
+        if name != FEATURES and (name in taken or name in COLUMNS):
+            raise DataError(
+                f"features has {name}, which is no feature: documents to rank do not have it. Leave it out."
+            )
+        if name not in declared:
+            _check_name(name)
+
+
+def _check_name(name: str) -> None:
+    """DataError for a name that is none of letters and digits."""
     if not name.isidentifier():
         key = re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_") or "feature"
         raise DataError(
@@ -81,13 +92,7 @@ class FeatureColumns:
         by_row: bool,
     ):
         names = [] if features is None else list(features)
-        for name in names:
-            if name != FEATURES and (name in taken or name in COLUMNS):
-                raise DataError(
-                    f"features has {name}, which is no feature: documents to rank do not have it. Leave it out."
-                )
-            if name not in declared:
-                _check_name(name)
+        _check_names(names, declared, taken)
         if len({*names}) < len(names) or features == []:
             raise DataError(f"features is {names}. Give names of columns, each of them once.")
         self._given, self._standardize = features, standardize

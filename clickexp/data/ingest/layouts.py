@@ -1,7 +1,7 @@
 """The layout of a table, guessed from the names and kinds of its columns."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 _IDS = ("", "id", "ids", "key", "text", "string")
@@ -74,24 +74,30 @@ class _Pattern(NamedTuple):
         """Returns the names of the columns of a table by key, where there is one likely name."""
         by_key = {}
         for key, names in self.names.items():
-            is_list = key in self.in_lists
-            fitting = {name for name, kind in columns.items() if kind.is_list == is_list}
-            if is_list and self.is_struct:
-                fitting = {name for name in fitting if "." in name}
-            called = {_squeezed(name.rpartition(".")[2]): name for name in sorted(fitting)}
-            called |= {_squeezed(name): name for name in fitting}
-            likely = [called[name] for name in names if name in called]
-            if key in fitting:
-                by_key[key] = key
-            elif likely:
-                by_key[key] = likely[0]
+            fitting = {name for name, kind in columns.items() if self._holds(key, name, kind)}
+            likely = key if key in fitting else _likely_name(fitting, names)
+            if likely is not None:
+                by_key[key] = likely
         if by_key.get("search_session") == by_key.get("session"):
             by_key.pop("search_session", None)
         return by_key
 
+    def _holds(self, key: str, name: str, kind: Kind) -> bool:
+        """Returns whether a column holds lists where those of the key do; of structs, in one of their fields."""
+        is_list = key in self.in_lists
+        is_field = "." in name or not (is_list and self.is_struct)
+        return kind.is_list == is_list and is_field
+
     def fits(self, by_key: Mapping[str, str]) -> bool:
         """Returns whether there are all columns that the format needs."""
         return all(key in by_key for key in self.names if key not in self.optional)
+
+
+def _likely_name(columns: Collection[str], names: Iterable[str]) -> str | None:
+    """Returns the column that has the likeliest of some names, as its name or the last part of it."""
+    called = {_squeezed(name.rpartition(".")[2]): name for name in sorted(columns)}
+    called |= {_squeezed(name): name for name in columns}
+    return next((called[name] for name in names if name in called), None)
 
 
 _OF_ROWS = {"query": _QUERIES, "document": _names(*_DOCUMENTS), "rank": _RANKS, "click": _CLICKS}
@@ -195,7 +201,7 @@ def likeliest(columns: Mapping[str, Kind]) -> dict[str, str]:
 
 def needed(format: str) -> str:
     """Returns the keys of a format, for a message."""
-    pattern = next(each for each in _PATTERNS if each.format == format)
+    pattern = next(other for other in _PATTERNS if other.format == format)
     keys = [key for key in pattern.names if key != "search_session"]
     return ", ".join(f"{key} (optional)" if key in pattern.optional else key for key in keys)
 

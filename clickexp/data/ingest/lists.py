@@ -117,15 +117,26 @@ class Lists:
         lengths = np.bincount(self.rows[kept], minlength=len(self.lengths))
         return Lists(lengths, _filtered(self.documents, kept), self.sessions)
 
-    def without(self, dropped: np.ndarray | None) -> "Lists":
-        """The lists without True in `dropped`; None keeps all."""
-        if dropped is None:
-            return self
+    def without(self, dropped: np.ndarray) -> "Lists":
+        """The lists without True in `dropped`."""
         kept = self.where(~dropped[self.rows])
         return Lists(kept.lengths[~dropped], kept.documents, _filtered(self.sessions, ~dropped))
 
-    def head(self, ranks: int, log: LogWriter | None = None) -> "Lists":
+    def sound(
+        self, location: SourceLocation, log: LogWriter, note: str = "dropped_rows"
+    ) -> tuple["Lists", np.ndarray]:
+        """The lists that their location does not refuse, and their rows; the log counts the others."""
+        rows = np.arange(len(self.lengths))
+        refused = location.refused(len(rows))
+        if refused is None:
+            return self, rows
+        log.note(note, int(refused.sum()))
+        return self.without(refused), rows[~refused]
+
+    def head(self, ranks: int | None, log: LogWriter | None = None) -> "Lists":
         """The first documents of each list, as many as there are ranks; the log counts what is cut."""
+        if ranks is None:
+            return self
         if log is not None:
             log.note("cut_lists", (self.lengths > ranks).sum())
         if self.lengths.max(initial=0) <= ranks:
@@ -207,24 +218,42 @@ def cells(
     if isinstance(field, Column) and field.shape:
         return as_array(values, field, location, lengths)
     is_category = isinstance(field, Column) and field.is_category
-    read, values = values, _parsed(values, field)
-    if values.null_count() and not (is_category and field.missing is not None):
-        is_text = read.dtype in TEXT
-        empty = (read.is_null() | (read == "")) if is_text else read.is_null()
-        gone = values.is_null() & empty
-        remedy = f"fill it or drop the row; {field.rule}"
-        location.reject(gone, read, name, remedy, lengths, f"missing_{name}")
-        wrong = values.is_null() & ~empty
-        large = _is_large(read, field) & wrong
-        location.reject(wrong & ~large, read, name, field.rule, lengths)
-        remedy = f"{field.rule}; one so large is exact as text"
-        location.reject(large, read, name, remedy, lengths)
-        least = field.least if isinstance(field, Column) else None
-        if not values.dtype.is_nested():  # vectors are checked as such
-            values = values.fill_null(_ANY.get(values.dtype, least or 0))
+    parsed = _parsed(values, field)
+    if parsed.null_count() and not (is_category and field.missing is not None):
+        _reject_nulls(name, values, parsed, field, location, lengths)
+        if not parsed.dtype.is_nested():  # vectors are checked as such
+            parsed = parsed.fill_null(_any_value(parsed.dtype, field))
     if isinstance(field, Column) and not is_category:
-        return field.convert(values.to_numpy(), location, lengths)
-    return values
+        return field.convert(parsed.to_numpy(), location, lengths)
+    return parsed
+
+
+def _any_value(dtype: pl.DataType, field: Column | Field) -> str | int:
+    """A valid value in place of one that is refused."""
+    least = field.least if isinstance(field, Column) else None
+    return _ANY.get(dtype, least or 0)
+
+
+def _reject_nulls(
+    name: str,
+    values: pl.Series,
+    parsed: pl.Series,
+    field: Column | Field,
+    location: SourceLocation,
+    lengths: np.ndarray | None,
+) -> None:
+    """Rejects values that are missing, those that do not parse, and those that are too large to be exact."""
+    is_empty = values.is_null()
+    if values.dtype in TEXT:
+        is_empty |= values == ""
+    remedy = f"fill it or drop the row; {field.rule}"
+    gone = parsed.is_null() & is_empty
+    location.reject(gone, values, name, remedy, lengths, f"missing_{name}")
+    wrong = parsed.is_null() & ~is_empty
+    large = _is_large(values, field) & wrong
+    location.reject(wrong & ~large, values, name, field.rule, lengths)
+    remedy = f"{field.rule}; one so large is exact as text"
+    location.reject(large, values, name, remedy, lengths)
 
 
 def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
@@ -233,17 +262,19 @@ def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
         values = values.cast(pl.Int64)
     if isinstance(field, Field) and "t" in field.kinds:
         return field.form.numbers(values)
-    if values.dtype in TEXT:
-        if "U" in field.kinds:
-            return _names(values, field)
-        values = _numbers(values, field)
-    elif field.missing is not None:
-        values = values.fill_null(_fill(field.missing))
-    if _has_fractions(values) and "f" not in field.kinds and "i" in field.kinds:
-        return _whole(values)
+    if values.dtype not in TEXT:
+        filled = values if field.missing is None else values.fill_null(_fill(field.missing))
+        return _of_type(filled, field)
+    return _names(values, field) if "U" in field.kinds else _of_type(_numbers(values, field), field)
+
+
+def _of_type(numbers: pl.Series, field: Column | Field) -> pl.Series:
+    """Numbers as integers where the field has no fractions."""
+    if _has_fractions(numbers) and "f" not in field.kinds and "i" in field.kinds:
+        return _whole(numbers)
     if "U" in field.kinds:
-        return values.cast(pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
-    return values
+        return numbers.cast(pl.UInt64 if numbers.dtype == pl.UInt64 else pl.Int64)
+    return numbers
 
 
 def _truth(field: Column | Field) -> Mapping[str, str]:

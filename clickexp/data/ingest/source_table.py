@@ -1,6 +1,7 @@
 """Files of rows, read under the names that a reader uses as streams of columns; each kind of file is a class."""
 
 import codecs
+import contextlib
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,9 @@ _LISTS = (
     pa.types.is_fixed_size_list,
     pa.types.is_list_view,
     pa.types.is_large_list_view,
+)
+_LISTS_OF_TEXT = (
+    "; lists in cells of text are read in CSV: polars.read_parquet(FILE).write_csv(OTHER)"
 )
 _IDS = ("query_doc_ids", "query_ids")
 """Columns where text is no number, but a name."""
@@ -161,20 +165,16 @@ class SourceTable(ABC):
         folders: Mapping[str, str | None] | None = None,
     ):
         self.file, self.fields, self.source = file, fields, SourceLocation(str(file))
-        self.text, self._names, self._folders = text or TextForm(), names, folders or {}
-        try:
-            schema, self.size = self._open()
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from error
-        self._folders = {k: v for k, v in self._folders.items() if k not in schema.names}
-        self._schema = schema
+        self.text, self._names = text or TextForm(), names
+        with self._reading():
+            self._schema, self.size = self._open()
+        stored = self._schema.names
+        self._folders = {
+            name: value for name, value in (folders or {}).items() if name not in stored
+        }
         self.columns: dict[str, Leaf] = {}
-        missing = [key for key, name in names.items() if not self._add(key, name, key in required)]
-        if missing:
-            raise self._missing({key: names[key] for key in missing}, required)
-        self._unfolds = not any(fields[key].per_document for key in self.columns)
-        self._folded = [key for key, leaf in self.columns.items() if self._is_folded(key, leaf)]
-        self._folded = self._folded if self._unfolds else []
+        self._add_all(names, required)
+        self._folded = self._keys_of_folded()
         self.layout = {key: self._checked(key, leaf.type) for key, leaf in self.columns.items()}
 
     def batches(self, keys: Iterable[str] | None = None) -> Iterator[Batch]:
@@ -183,19 +183,27 @@ class SourceTable(ABC):
         stored = [key for key in self.columns if not self._is_stated(key)]
         counted = self._folded[:1] or stored[:1]
         read = {key: self.columns[key] for key in (*wanted, *counted) if key in stored}
-        try:
+        with self._reading():
             for batch in self._batches(read):
-                rows = next((len(values) for values in batch.columns.values()), 0)
-                for key in filter(self._is_stated, wanted):
-                    batch.columns[key] = self._stated(key, rows)
-                batch = self._unfolded(batch) if self._folded else batch
-                yield batch._replace(columns={key: batch.columns[key] for key in wanted})
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from error
+                yield self._completed(batch, wanted)
+
+    def _completed(self, batch: Batch, wanted: Sequence[str]) -> Batch:
+        """The wanted columns of a batch, with those that folders state, and a row per document."""
+        rows = next(map(len, batch.columns.values()), 0)
+        for key in filter(self._is_stated, wanted):
+            batch.columns[key] = self._stated(key, rows)
+        batch = self._unfolded(batch) if self._folded else batch
+        return batch._replace(columns={key: batch.columns[key] for key in wanted})
 
     def _is_stated(self, key: str) -> bool:
         """Whether the file itself lacks a column, which a folder states, or whose values are missing."""
         return self.columns[key].column in ("", *self._folders)
+
+    def _keys_of_folded(self) -> list[str]:
+        """Keys of columns whose cells hold lists of documents where no field is per document."""
+        if any(self.fields[key].per_document for key in self.columns):
+            return []
+        return [key for key, leaf in self.columns.items() if self._is_folded(key, leaf)]
 
     def _is_folded(self, key: str, leaf: Leaf) -> bool:
         """Whether cells hold lists of documents; of vectors, lists of lists."""
@@ -230,10 +238,8 @@ class SourceTable(ABC):
 
     def kinds(self) -> dict[str, Kind]:
         """The kind of each column by its name; DataError where the file cannot be read."""
-        try:
+        with self._reading():
             return self._kinds()
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from error
 
     def _kinds(self) -> dict[str, Kind]:
         """The same, also of fields of structs and of what folders state."""
@@ -242,6 +248,14 @@ class SourceTable(ABC):
             if (leaf := self._leaf(name, self._schema)) is not None:
                 kinds[name] = _kind_of(leaf.type)
         return kinds
+
+    def _add_all(self, names: Mapping[str, str | None], required: Iterable[str]) -> None:
+        """Adds the columns by their keys; DataError where one is missing."""
+        missing = {
+            key: name for key, name in names.items() if not self._add(key, name, key in required)
+        }
+        if missing:
+            raise self._missing(missing, required)
 
     def _add(self, key: str, name: str | None, required: bool) -> bool:
         """Adds a column; returns whether it is there, or may be missing."""
@@ -264,23 +278,17 @@ class SourceTable(ABC):
             return error
         format = next((name for name, key in _KEY_OF_FORMAT.items() if key in self._names), "")
         layout = guess(kinds)
-        if format and layout is not None and layout.format != format:
+        if layout is not None and format not in ("", layout.format):
             remedy = f"it seems to have {ROWS[layout.format]}, which dataset={layout.format} reads"
             options = {"format": layout.format, **layout.options}
             return DataError(str(self.source.error(what, remedy)), options)
         if (remedy := _remedy(present)) is not None:
             return self.source.error(what, remedy)
         names = self._likely_names(missing, kinds, format)
-        remedies = []
-        for key in missing:
-            meant = f", perhaps to {names[key]!r}" if key in names else " to one of them"
-            optional = "" if key in required else ", or to null"
-            remedies.append(f"set columns.{key}{meant}{optional}")
+        remedy = "; ".join(_set_column(key, names.get(key), key in required) for key in missing)
         options = {f"columns.{key}": name for key, name in names.items()}
-        remedy = "; ".join(remedies)
-        return DataError(
-            str(self.source.error(what, remedy)), options if len(names) == len(missing) else {}
-        )
+        are_known = len(names) == len(missing)
+        return DataError(str(self.source.error(what, remedy)), options if are_known else {})
 
     def _likely_names(
         self, missing: Mapping[str, str | None], kinds: Mapping[str, Kind], format: str
@@ -321,6 +329,14 @@ class SourceTable(ABC):
             columns[key] = columns[key].gather(rows)
         return batch._replace(columns=columns, lengths=lengths)
 
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Makes errors of libraries about the file a DataError."""
+        try:
+            yield
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+
     def _unreadable(self, error: Exception) -> DataError:
         return self.source.error(f"cannot be read as {self.kind} ({error})", self.remedy)
 
@@ -329,25 +345,22 @@ class TypedTable(SourceTable):
     """A file whose columns have types."""
 
     def _checked(self, key: str, kind: pa.DataType) -> str:
-        field, types = self.fields[key], pa.types
+        field = self.fields[key]
+        what = f"{key} has type {kind}"
         if field.per_document and not is_any(kind, _LISTS):
-            rule = f"it must hold one list per row; {field.rule}"
-            if is_any(kind, _TEXT):
-                rule = f"{rule}; lists in cells of text are read in CSV: polars.read_parquet(FILE).write_csv(OTHER)"
-            raise self.source.error(f"{key} has type {kind}", rule)
-        in_list = field.per_document or key in self._folded
-        values = kind.value_type if in_list else kind
-        values = values.value_type if types.is_dictionary(values) else values
-        if types.is_null(values):
+            cast = _LISTS_OF_TEXT if is_any(kind, _TEXT) else ""
+            raise self.source.error(what, f"it must hold one list per row; {field.rule}{cast}")
+        values = _values_of(kind, field.per_document or key in self._folded)
+        if pa.types.is_null(values):
             return "nothing"
-        is_text = is_any(values, _TEXT)
-        if not _is_read(values, field.kinds, is_text, is_parsed=key not in _IDS):
-            cast = ""
-            if "U" in field.kinds and is_any(values, _BINARY):
-                cast = _text_of_bytes(self.columns[key].column, is_any(kind, _LISTS))
-            raise self.source.error(f"{key} has type {kind}", f"{field.rule}{cast}")
+        if not _is_read(values, field.kinds, is_parsed=key not in _IDS):
+            are_names = "U" in field.kinds
+            cast = (
+                _text_of_bytes(self.columns[key]) if are_names and is_any(values, _BINARY) else ""
+            )
+            raise self.source.error(what, f"{field.rule}{cast}")
         # as 64-bit keys, 2^64 - 1 would be -1
-        is_key = "U" in field.kinds and types.is_uint64(values)
+        is_key = "U" in field.kinds and pa.types.is_uint64(values)
         return "unsigned numbers" if is_key else _content(values)
 
     def _converted(self, key: str, values: pl.Series) -> pl.Series:
@@ -370,31 +383,50 @@ def _content(values: pa.DataType) -> str:
     return "text" if is_any(values, _TEXT) else "numbers"
 
 
-def _text_of_bytes(name: str, is_list: bool) -> str:
+def _text_of_bytes(leaf: Leaf) -> str:
     """Returns the command that writes bytes as text, for a message."""
     text = "bin.encode('hex')"
-    text = f"list.eval(polars.element().{text})" if is_list else text
-    table = f"polars.read_parquet(FILE).with_columns(polars.col({name!r}).{text})"
+    if is_any(leaf.type, _LISTS):
+        text = f"list.eval(polars.element().{text})"
+    table = f"polars.read_parquet(FILE).with_columns(polars.col({leaf.column!r}).{text})"
     return f"; bytes become text by {table}.write_parquet(OTHER)"
 
 
-def _is_read(values: pa.DataType, kinds: str, is_text: bool, is_parsed: bool) -> bool:
+def _set_column(key: str, likely: str | None, required: bool) -> str:
+    """Returns how the column of a key is named, for a message."""
+    meant = " to one of them" if likely is None else f", perhaps to {likely!r}"
+    return f"set columns.{key}{meant}{'' if required else ', or to null'}"
+
+
+def _values_of(kind: pa.DataType, in_list: bool) -> pa.DataType:
+    """Returns the type of single values of a column, or of those in its lists."""
+    values = kind.value_type if in_list else kind
+    return values.value_type if pa.types.is_dictionary(values) else values
+
+
+def _is_read(values: pa.DataType, kinds: str, is_parsed: bool) -> bool:
     """Returns whether columns of these kinds are read from a type; numbers also from text, where it `is_parsed`."""
-    types, has_words = pa.types, is_text and is_parsed
-    is_number = types.is_floating(values) or types.is_decimal(values)
-    is_of = {
-        "i": types.is_integer(values) or is_number or has_words,
-        "f": is_number or has_words,
-        "b": types.is_boolean(values) or has_words,
-        "t": is_text or types.is_timestamp(values) or types.is_date(values),
-        "U": is_text,
-        "v": is_any(values, _LISTS) and _is_number(values.value_type),
-    }
-    return any(is_of.get(letter, False) for letter in kinds)
+    if is_parsed and is_any(values, _TEXT) and {*kinds} & {*"ifb"}:
+        return True
+    return is_any(values, [test for letter in kinds for test in _READ_FROM[letter]])
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_floating(kind) or pa.types.is_integer(kind)
+def _is_vector(kind: pa.DataType) -> bool:
+    return is_any(kind, _LISTS) and is_any(kind.value_type, _NUMBERS)
+
+
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating)
+_FRACTIONS = (pa.types.is_floating, pa.types.is_decimal)
+_READ_FROM = {
+    "i": (pa.types.is_integer, *_FRACTIONS),
+    "f": _FRACTIONS,
+    "b": (pa.types.is_boolean,),
+    "t": (pa.types.is_timestamp, pa.types.is_date, *_TEXT),
+    "u": (),
+    "U": _TEXT,
+    "v": (_is_vector,),
+}
+"""Types that columns of a kind are read from."""
 
 
 def is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) -> bool:

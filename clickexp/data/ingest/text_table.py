@@ -65,22 +65,20 @@ class TextTable(SourceTable):
     remedy = "mend it: the first line names the columns, and the text is UTF-8, or that of the option encoding"
 
     def _open(self) -> tuple[pa.Schema, int]:
-        self._encoding, self._skipped = None, 0
+        self._encoding = None
         self.text.check()
-        separator = self.text.separator
-        separator = "\t" if separator == r"\t" else separator
+        separator = "\t" if self.text.separator == r"\t" else self.text.separator
         with opened(self.file) as stream:
             start, size = stream.content.read(_START_BYTES), stream.size
+        text = start.removeprefix(_UTF8_MARK)
         for sign, (what, remedy) in _NO_TABLES.items():
-            if start.removeprefix(_UTF8_MARK).startswith(sign):
+            if text.startswith(sign):
                 raise self.source.error(what, remedy)
         self._encoding = self.text.encoding or _ENCODINGS.get(start[:2])
-        text = start.removeprefix(_UTF8_MARK).decode(self._encoding or "utf-8", "ignore")
-        lines = text.splitlines()[:2]
-        stated = None
-        if lines and lines[0].lower().startswith(_SEPARATOR_LINE):
-            stated, self._skipped, lines = lines[0][len(_SEPARATOR_LINE) :][:1], 1, lines[1:]
-        first = lines[0] if lines else ""
+        lines = text.decode(self._encoding or "utf-8", "ignore").splitlines()
+        stated = _stated_separator(lines)
+        self._skipped = 0 if stated is None else 1
+        first = "".join(lines[self._skipped : self._skipped + 1])
         self.separator = separator or stated or self._found_separator(first)
         self.names = self._header(first)
         return pa.schema([(name, pa.string()) for name in self.names]), size
@@ -232,6 +230,13 @@ class TextTable(SourceTable):
                 strings_can_be_null=False,
             ),
         )
+
+
+def _stated_separator(lines: Sequence[str]) -> str | None:
+    """Returns the separator that a first line such as sep=; states; None where it states none."""
+    if lines and lines[0].lower().startswith(_SEPARATOR_LINE):
+        return lines[0][len(_SEPARATOR_LINE) :][:1]
+    return None
 
 
 def _is_no_json(cell: str) -> bool:

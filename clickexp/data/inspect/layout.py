@@ -82,14 +82,10 @@ def detect(
     Raises:
         DataError: The files do not show it. It names the formats with the columns that each needs.
     """
-    names = [path.name, *(other.name for other in path.iterdir())] if path.is_dir() else [path.name]
-    for name, format in _BY_NAME.items():
-        if name in names:
-            return Detected(format, {}, f"layout: format={format}, since there is {name}")
     line = _first_line(path)
-    for pattern, (format, lines) in _BY_LINE.items():
-        if re.match(pattern, line):
-            return Detected(format, {}, f"layout: format={format}, which has {lines}")
+    detected = _by_name(path) or _by_line(line)
+    if detected is not None:
+        return detected
     _check_convertible(path, line)
     try:
         kinds = open_tables(path, {}, {}, (), files=files, text=text)[0].kinds()
@@ -112,6 +108,23 @@ def detect(
         layout.options,
         layout.describe([name for name in kinds if name not in {*named}]),
     )
+
+
+def _by_name(path: Path) -> Detected | None:
+    """The format that the name of a file shows, or of one in the folder; None where none does."""
+    names = [path.name, *(other.name for other in path.iterdir())] if path.is_dir() else [path.name]
+    for name, format in _BY_NAME.items():
+        if name in names:
+            return Detected(format, {}, f"layout: format={format}, since there is {name}")
+    return None
+
+
+def _by_line(line: str) -> Detected | None:
+    """The format that the first line of a text shows; None where it is of a table."""
+    for pattern, (format, lines) in _BY_LINE.items():
+        if re.match(pattern, line):
+            return Detected(format, {}, f"layout: format={format}, which has {lines}")
+    return None
 
 
 def _check_rows_without_pages(path: Path, kinds: Mapping[str, Kind]) -> None:

@@ -11,7 +11,7 @@ from scipy.special import chdtrc
 from clickexp.data.cells import Cells
 from clickexp.data.dataset import Dataset
 from clickexp.data.encoding import Recoded, numbered_names
-from clickexp.data.schema import COLUMNS
+from clickexp.data.schema import COLUMNS, Column
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
 
@@ -51,18 +51,19 @@ def groupings(sessions: Sessions) -> list[Grouping]:
     Args:
         sessions: The training sessions, whose values and lengths make the groups.
     """
-    ways: list[Grouping | None] = []
     lengths = np.bincount(
         np.concatenate([chunk["lengths"] for chunk in sessions.chunks()]), minlength=2
     )
-    if np.count_nonzero(lengths) > 1:
-        ways.append(_by_length(lengths))
-    for name, column in sessions.schema.items():
-        is_number = np.dtype(column.dtype).kind in "biu" and not column.shape
-        is_own = name in sessions.columns and name not in COLUMNS
-        if is_number and is_own and not column.per_document:
-            ways.append(_by_value(sessions, name))
-    return [grouping for grouping in ways if grouping is not None]
+    by_length = _by_length(lengths) if np.count_nonzero(lengths) > 1 else None
+    declared = [name for name, column in sessions.schema.items() if _may_group(name, column)]
+    by_value = [_by_value(sessions, name) for name in declared if name in sessions.columns]
+    return [grouping for grouping in (by_length, *by_value) if grouping is not None]
+
+
+def _may_group(name: str, column: Column) -> bool:
+    """Whether it is a column of the log's own with a whole number, or true or false, per session."""
+    is_number = np.dtype(column.dtype).kind in "biu" and not column.shape
+    return is_number and not column.per_document and name not in COLUMNS
 
 
 def _by_length(lengths: np.ndarray) -> Grouping:
@@ -256,8 +257,8 @@ def layout_doubts(
     return messages
 
 
-def _doubt(grouping: Grouping, found: Difference, known: Collection[str]) -> str:
-    columns = [*known, grouping.name]
+def _doubt(grouping: Grouping, difference: Difference, others: Collection[str]) -> str:
+    columns = [*others, grouping.name]
     remedy = f"give each its own: examination_by=[{','.join(columns)}]"
     if grouping.name == LENGTH:
         remedy = (
@@ -265,9 +266,10 @@ def _doubt(grouping: Grouping, found: Difference, known: Collection[str]) -> str
             "'+dataset.columns.NAME={dtype: category, per: session}' 'examination_by=[NAME]'"
         )
     return (
-        f"click rates of the same documents at the same rank differ by {grouping.name}: {found.relative:.0%} (root "
-        f"mean square) beyond a factor for each of {', '.join(grouping.values)}; chi-square {found.chi_square:,.0f} on "
-        f"{found.degrees} degrees of freedom. One examination by rank does not fit them: {remedy}"
+        f"click rates of the same documents at the same rank differ by {grouping.name}: "
+        f"{difference.relative:.0%} (root mean square) beyond a factor for each of {', '.join(grouping.values)}; "
+        f"chi-square {difference.chi_square:,.0f} on {difference.degrees} degrees of freedom. "
+        f"One examination by rank does not fit them: {remedy}"
     )
 
 

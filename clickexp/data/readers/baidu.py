@@ -4,7 +4,7 @@ Hager et al. 2024, "Unbiased Learning to Rank Meets Reality: Lessons from Baidu'
 is that of Zou et al. 2022, "A Large Scale Search Dataset for Unbiased Learning to Rank".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,47 +102,61 @@ def open_baidu_ultr_uva(
     names = feature_columns.names(names)
     _check_features(feature_columns, extra)
     fields = {**COLUMNS, **feature_columns.fields(), **extra}
-    tables = {}
-    for part, pattern in {"sessions": files, **_annotations(source, annotations)}.items():
-        keys = (*feature_columns.required, *_PACKED[part])
-        wanted = {key: names[key] for key in keys}
-        tables[part] = open_tables(
-            source, fields, wanted, keys, files=pattern, kinds=[ParquetTable]
-        )
+    patterns = {"sessions": files, **_annotations(source, annotations)}
+    tables = {
+        part: _opened(source, pattern, fields, names, (*feature_columns.required, *_PACKED[part]))
+        for part, pattern in patterns.items()
+    }
     fields |= _declarations(feature_columns, tables["sessions"], features)
-    sizes = {part: sum(table.size for table in opened) for part, opened in tables.items()}
-    total, read = sum(sizes.values()), 0
-    documents, faults, left = _Documents(log), Faults(), 0
+    total = sum(map(_size, tables.values()))
+    documents, faults, left, read = _Documents(log), Faults(), 0, 0
+
+    def progress(done: int, _: int, *where: str) -> None:
+        log.progress(read + done, total, *where)
+
     for part, lowest in zip(tables, (positions, None), strict=False):
-        schema = {name: COLUMNS[name] for name in ("query_doc_ids", "clicks", *_PACKED[part])}
-        ranks = (
-            longest_list(tables[part], _PACKED[part][-1], schema, _REMEDIES[part])
-            if lowest is None
-            else lowest
-        )
+        schema = dict.fromkeys(("query_doc_ids", "clicks", *_PACKED[part]))
+        ranks = lowest
+        if ranks is None:
+            ranks = longest_list(tables[part], _PACKED[part][-1], schema, _REMEDIES[part])
         with log.part(part, ranks, ["lengths", *schema]) as pack:
-            for batch in batches_of(
-                tables[part],
-                lambda done, _, *where, read=read: log.progress(read + done, total, *where),
-                faults=faults,
-            ):
+            for batch in batches_of(tables[part], progress, faults=faults):
                 lists = _sound(batch, fields, lowest, log).down_to(lowest, log)
                 if len(lists.lengths):
                     lists = feature_columns.encoded(lists, log, batch.location)
                     ids = documents.ids(_joined(lists, feature_columns.required))
-                    shown = {
-                        name: values for name, values in lists.documents.items() if name in schema
-                    }
-                    packed = Lists(lists.lengths, {**shown, "query_doc_ids": ids}, {})
+                    packed = _packed(lists, ids, schema)
                     pack.append(packed.padded(ranks), SourceLocation(str(source)))
             left += pack.written
             if not pack.written:
                 faults.end(invalid, log, 0)
-        read += sizes[part]
+        read += _size(tables[part])
     faults.end(invalid, log, left)
     log.note("distinct_documents", len(documents))
     if (features, missing, standardize) != (None, None, False):
         feature_columns.finish(log)
+
+
+def _opened(
+    source: Path,
+    pattern: str,
+    fields: Mapping[str, Column | Field],
+    names: Mapping[str, str | None],
+    keys: Sequence[str],
+) -> list[SourceTable]:
+    """The tables of a part, with the columns of these keys."""
+    columns = {key: names[key] for key in keys}
+    return open_tables(source, fields, columns, keys, files=pattern, kinds=[ParquetTable])
+
+
+def _size(tables: Sequence[SourceTable]) -> int:
+    return sum(table.size for table in tables)
+
+
+def _packed(lists: Lists, ids: np.ndarray, columns: Container[str]) -> Lists:
+    """Lists with these columns of documents and with their ids."""
+    shown = {name: values for name, values in lists.documents.items() if name in columns}
+    return Lists(lists.lengths, {**shown, "query_doc_ids": ids}, {})
 
 
 def _check_features(feature_columns: FeatureColumns, extra: Mapping[str, Column]) -> None:
@@ -196,6 +210,4 @@ def _sound(
         kept = lists.where(np.asarray(lists.documents["positions"]) <= lowest).lengths
         remedy = f"positions from 1 to {lowest} show one document each: mend or drop the row"
         location.reject(kept > lowest, kept, "the number of documents", remedy)
-    refused = location.refused(len(lists.lengths))
-    log.note("dropped_rows", 0 if refused is None else int(refused.sum()))
-    return lists.without(refused)
+    return lists.sound(location, log)[0]

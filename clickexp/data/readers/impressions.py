@@ -158,37 +158,36 @@ def open_impressions(
         "rank", "int32", per="session", least=first_rank, rule=rank_rule("ranks", first_rank)
     )
     fields |= {name: id_field(name, normalize) for name in ("query", "document")}
-    required = (*_REQUIRED, *extra, *feature_columns.required) + ("query",) * (
-        pair_key == "query_document"
-    )
-    required = tuple(key for key in required if key != "session" or names[key] is not None)
-    required += ("time",) * (names["time"] is not None)
-    required = tuple(key for key in required if key not in log.may_lack)
+    needed = [*_REQUIRED, *extra, *feature_columns.required]
+    needed += ["query"] if pair_key == "query_document" else []
+    left_out = {key for key in ("session", "time") if names[key] is None}
+    required = {*needed, "time"} - left_out - log.may_lack
     text = TextForm(separator, header, encoding, decimal)
     tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
-    declarations = feature_columns.declare(tables)
-    packed = [
-        declarations[name] if name in declarations else _PACKED[name]
-        for name in {**dict.fromkeys(("document", "click")), **tables[0].columns}
-        if name not in ("session", "seen")
-    ]
-    schema = declared(["lengths", *packed])
+    schema = _schema(tables[0], feature_columns.declare(tables))
+    arguments = (tables, log, schema, pair_key, first_rank, feature_columns)
     try:
-        spooled = _Reading(tables, log, schema, pair_key, first_rank, feature_columns)
+        spooled = _Reading(*arguments)
         spooled.read(positions, invalid)
     except ApartError:
         log.restart()
-        spooled = _Reading(tables, log, schema, pair_key, first_rank, feature_columns, gather=True)
+        spooled = _Reading(*arguments, gather=True)
         spooled.read(positions, invalid)
     if normalize is not None:
         log.notes[NORMALIZED] = normalize
-    ranks = positions
-    if ranks is None:
-        ranks = spooled.checks.ranks(schema.values())
+    ranks = spooled.checks.ranks(schema.values()) if positions is None else positions
     with log.part("sessions", ranks, schema.values()) as pack:
         for lists in spooled.lists:
             pack.append(lists.padded(ranks, schema), SourceLocation(str(source)))
     feature_columns.finish(log)
+
+
+def _schema(table: SourceTable, declarations: Mapping[str, Column]) -> dict[str, Column]:
+    """Returns the packed columns of a table, and those that rows to predict may lack."""
+    columns = {**_PACKED, **declarations}
+    names = dict.fromkeys(("document", "click", *table.columns))
+    packed = [columns[name] for name in names if name not in ("session", "seen")]
+    return declared(["lengths", *packed])
 
 
 def _by_row(columns: Mapping[str, Column]) -> dict[str, Column]:

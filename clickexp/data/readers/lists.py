@@ -187,15 +187,10 @@ def read_lists(
     largest id allowed. `invalid` says what becomes of rows with faults; `feature_columns` are those of features
     and categories.
     """
-    declarations, ids = (
-        feature_columns.declare(tables),
-        PairIds(pair_key, log.names) if pair_key else None,
-    )
-    lacking = {name: COLUMNS[name] for name in REQUIRED}
-    schema = lacking | packed_columns(tables[0]) | declarations
+    declarations = feature_columns.declare(tables)
+    ids = PairIds(pair_key, log.names) if pair_key else None
+    schema = _schema(tables[0]) | declarations
     fields = {**tables[0].fields, **declarations}
-    if "seen" in tables[0].columns:  # those left keep their places
-        schema["positions"] = COLUMNS["positions"]
     if ids is not None:
         log.tables = ids.tables
     checks, waiting = Checks.new(first_rank, POSITIONS), Spool[Lists](log.scratch / "lists")
@@ -209,16 +204,10 @@ def read_lists(
         if query_doc_pairs is not None and ids is None:
             documents = np.asarray(lists.documents["query_doc_ids"])
             check_ids(documents, query_doc_pairs, location, lists.lengths)
-        rows = np.arange(len(lists.lengths))
-        if (refused := location.refused(len(rows))) is not None:
-            lists, rows = lists.without(refused), rows[~refused]
-            log.note("dropped_rows", int(refused.sum()))
-        seen = seen_alone(lists, log)
-        rows = rows if seen is lists else None
-        lists = seen
-        if positions is not None:
-            lists = lists.head(positions, log)
-        checks.extent.add(lists.lengths, location, rows)
+        sound, rows = lists.sound(location, log)
+        seen = seen_alone(sound, log)
+        lists = seen.head(positions, log)
+        checks.extent.add(lists.lengths, location, rows if seen is sound else None)
         lists = feature_columns.encoded(with_session_keys(lists), log, location)
         waiting.append(lists if ids is None else ids.number(lists))
     checks.end(invalid, log)
@@ -228,6 +217,14 @@ def read_lists(
             pack.append(lists.padded(ranks, schema), SourceLocation(str(log.source)))
         pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
     feature_columns.finish(log)
+
+
+def _schema(table: SourceTable) -> dict[str, Column]:
+    """The packed columns of lists: those of a table, and what lists to predict may lack."""
+    columns = {name: COLUMNS[name] for name in REQUIRED} | packed_columns(table)
+    if "seen" in table.columns:  # those left keep their places
+        columns["positions"] = COLUMNS["positions"]
+    return columns
 
 
 def packed_columns(table: SourceTable) -> dict[str, Column]:

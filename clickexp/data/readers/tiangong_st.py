@@ -69,13 +69,9 @@ def open_tiangong_st(
     parts, left = {}, []
     for part, file in sources.items():
         lists = _parsed(file, part == "ranking", places[part])
-        rows = np.arange(len(lists.lengths))
-        faults.rows += len(rows)
-        if (refused := places[part].refused(len(rows))) is not None:
-            lists, rows = lists.without(refused), rows[~refused]
-            log.note("dropped_lines", int(refused.sum()))
-        extent.add(lists.lengths, places[part], rows)
-        parts[part] = lists
+        faults.rows += len(lists.lengths)
+        parts[part], rows = lists.sound(places[part], log, "dropped_lines")
+        extent.add(parts[part].lengths, places[part], rows)
         left.append(len(rows))
     faults.end(invalid, log, min(left))
     ranks = positions
@@ -92,16 +88,22 @@ def _find_files(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path
     check_keys("files", names, FILES)
     present = {}
     for part, name in names.items():
-        stored = [folder / stored_name for stored_name in also_compressed(name)] if name else []
-        file = next((file for file in stored if file.is_file()), None)
+        file = _stored(folder, name)
         if file is not None:
             present[part] = file
-    for part, name in names.items():
-        if part not in present and (part != "ranking" or name not in (None, FILES[part])):
+        elif part != "ranking" or name not in (None, FILES[part]):
             raise DataError(
                 f"{folder / str(name)}: no such file. Check the path, or set files.{part}."
             )
     return present
+
+
+def _stored(folder: Path, name: str | None) -> Path | None:
+    """The file of a name, which may be compressed; None where there is none."""
+    if not name:
+        return None
+    files = (folder / stored_name for stored_name in also_compressed(name))
+    return next((file for file in files if file.is_file()), None)
 
 
 def _parsed(file: Path, labelled: bool, location: SourceLocation) -> Lists:

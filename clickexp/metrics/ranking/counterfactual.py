@@ -50,7 +50,7 @@ class SelfNormalizedDCG(DCG):
             if not (
                 self.propensity
                 and self.propensity[0] > 0
-                and all(each >= 0 for each in self.propensity)
+                and all(value >= 0 for value in self.propensity)
             ):
                 raise ConfigError(
                     f"propensity={list(self.propensity)}: give numbers of at least 0, the first above 0"

@@ -97,12 +97,12 @@ class ContextAwareClickModel(NetworkClickModel):
 
     @property
     def _vectors(self) -> tuple[TableVectors, TableVectors]:
-        found = self.documents, self.queries
-        if not all(isinstance(each, TableVectors) for each in found):
+        vectors = self.documents, self.queries
+        if not all(isinstance(tower, TableVectors) for tower in vectors):
             raise ConfigError(
                 "model=cacm looks up clicked documents by their ids: choose tables for documents and queries"
             )
-        return cast(tuple[TableVectors, TableVectors], found)
+        return cast(tuple[TableVectors, TableVectors], vectors)
 
     def inputs(self, batch: ByRank) -> _Document:
         """Returns relevance, and what examination reads."""
@@ -212,8 +212,8 @@ def _attended(
 ) -> Array:
     """The states of a network along what a session has, by their weights for a query; zeros where it has nothing."""
 
-    def step(state: State, each: tuple[Array, Array]) -> tuple[State, State]:
-        projected, mask = each
+    def step(state: State, by_step: tuple[Array, Array]) -> tuple[State, State]:
+        projected, mask = by_step
         state = chosen(mask, network.step(state, jnp.asarray(projected))[0], state)
         return state, state
 

@@ -101,14 +101,14 @@ class CACMMinusModel(SequentialClickModel):
                 examined,
             )
 
-        each = (
+        by_rank = (
             documents.position,
             uniform(examination_key, batch),
             attracted,
             batch["mask"].astype(bool),
         )
         start = self.start(batch), jnp.zeros(batch.shape[1], bool)
-        clicks, examined = jax.lax.scan(step, start, each)[1]
+        clicks, examined = jax.lax.scan(step, start, by_rank)[1]
         return Sample(clicks, examined, attracted)
 
     def conditional(self, batch: ByRank) -> LogPair:
@@ -140,7 +140,7 @@ class CACMMinusModel(SequentialClickModel):
             )
             pairs.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x, axis=0), click))  # noqa: B023  # called here
             weights = jnp.concatenate([jnp.maximum(weights + x, LOG_ZERO) for x in click])
-        return jax.tree.map(lambda *each: jnp.stack(each), *pairs)
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *pairs)
 
     def limits(self) -> list[Limit]:
         """Returns the largest id, and the largest position."""
@@ -158,8 +158,8 @@ class CACMMinusModel(SequentialClickModel):
         """Logits of examination at each rank for all clicks above; rank r adds 2^r to the numbers of those without."""
         states, previous, logits = jnp.zeros((1, self.hidden)), jnp.zeros(1, bool), []
         for position in positions:
-            states, each = self._next(states, jnp.broadcast_to(position, previous.shape), previous)
-            logits.append(each)
+            states, logit = self._next(states, jnp.broadcast_to(position, previous.shape), previous)
+            logits.append(logit)
             previous = jnp.repeat(jnp.array([True, False]), len(previous))
             states = jnp.concatenate([states, states])
         return logits

@@ -90,9 +90,9 @@ class NetworkClickModel(SequentialClickModel):
     def limits(self) -> list[Limit]:
         """Returns the largest ids that vectors have rows for."""
         vectors = {name: cast(Vectors, getattr(self, name)) for name in ("documents", "queries")}
-        own = [
+        widths = [
             Limit(key, most, name)
             for name, each in vectors.items()
             for key, most in each.limits().items()
         ]
-        return [*super().limits(), *own]
+        return [*super().limits(), *widths]

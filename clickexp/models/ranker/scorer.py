@@ -21,8 +21,8 @@ def _layer_norm(x, epsilon):
 
 
 def _row(table, ids):
-    known = (ids > 0) & (ids < len(table))
-    return table[np.where(known, ids, 0).astype(np.int64)].astype(np.float64)
+    has_row = (ids > 0) & (ids < len(table))
+    return table[np.where(has_row, ids, 0).astype(np.int64)].astype(np.float64)
 
 
 def _log_sigmoid(x):
@@ -151,6 +151,6 @@ class Scorer:
     def _computed(self, steps, features, ids=None):
         values, result = {**self.arrays, "features": features, "ids": ids}, np.zeros(())
         for name, operation, inputs, settings in steps:
-            result = OPERATIONS[operation](*[values[each] for each in inputs], **settings)
+            result = OPERATIONS[operation](*[values[key] for key in inputs], **settings)
             values[name] = result
         return result

@@ -69,16 +69,7 @@ def compare(
     _check_ranks(compared, ranks or ())
     folder = _folder_beside(Path(folders[0])) if output is None else Path(output)
     console = Console()
-    written = {}
-    for comparison in compared:
-        _print(comparison, console)
-        label = _label(comparison, compared)
-        of_one = tables(comparison, label, ranks, full)
-        written |= {f"tables/{name}": text for name, text in of_one.items()}
-    if len(compared) > 1:
-        say(
-            f"{len(compared)} test sets, one table each: numbers of different test sets cannot be ranked"
-        )
+    written = _tables(compared, ranks, full, console)
     for number, chain in enumerate(chains(runs), 1):
         written |= _chain(chain, f"chain-{number}", console)
     command = [
@@ -97,6 +88,21 @@ def compare(
     return compared
 
 
+def _tables(
+    compared: Sequence[Comparison], ranks: Sequence[int] | None, full: bool, console: Console
+) -> dict[str, str]:
+    """Prints comparisons, and returns the content of their tables by path."""
+    contents = {}
+    for comparison in compared:
+        _print(comparison, console)
+        contents |= tables(comparison, _label(comparison, compared), ranks, full)
+    if len(compared) > 1:
+        say(
+            f"{len(compared)} test sets, one table each: numbers of different test sets cannot be ranked"
+        )
+    return {f"tables/{name}": content for name, content in contents.items()}
+
+
 def _chain(chain: Sequence[Run], name: str, console: Console) -> dict[str, str]:
     """Prints a chain of updates, and returns the content of its tables by path."""
     table = chain_table(chain)
@@ -108,7 +114,7 @@ def _chain(chain: Sequence[Run], name: str, console: Console) -> dict[str, str]:
 
 
 def _folder_beside(first: Path) -> Path:
-    """Returns where a comparison is written, within a run in a folder of its own."""
+    """Returns where a comparison is written, within a run in a separate folder."""
     return first / _FOLDER if next(run_folders(first), None) == first else first
 
 

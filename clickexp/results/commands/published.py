@@ -36,32 +36,45 @@ def compare_published(
     Raises:
         UserError: For an option of a comparison, and where no run is of an experiment with published figures.
     """
-    if chosen := [name for name, value in others.items() if value]:
+    if chosen := next((name for name, value in others.items() if value), None):
         raise UserError(
-            f"--published compares with published figures: leave --{chosen[0].partition('_')[0]} out"
+            f"--published compares with published figures: leave --{chosen.partition('_')[0]} out"
         )
-    runs, skipped = find_runs(folders)
-    damaged = [Skipped(run.folder, reason) for run in runs if (reason := _damage(run))]
-    for one in (*skipped, *damaged):
-        say(f"skipped {one}")
-    left_out = {one.folder for one in damaged}
-    reproduced = reproductions([run for run in runs if run.folder not in left_out], metrics)
+    reproduced = reproductions(_sound(folders), metrics)
     if not reproduced:
         raise UserError(
             "no run is of an experiment with published figures: run one, such as "
             "clickexp -m +experiment=clax2025_yandex_baseline"
         )
-    files = {}
+    files: dict[str, str] = {}
     for reproduction in reproduced:
-        of_experiment, name = table(reproduction), escape.slug(reproduction.name)
-        print(markdown(of_experiment))  # noqa: T201  # the command's result
-        files[f"{name}.md"] = markdown(of_experiment)
-        files[f"{name}.tex"] = latex(of_experiment, f"tab:{name}")
-        files[f"{name}.csv"] = as_csv(reproduction)
+        files |= _printed(reproduction)
     folder = Path(folders[0] if output is None else output) / _FOLDER
     write_files(folder, files)
     say(f"{len(files)} files in {display_path(folder)}")
     return reproduced
+
+
+def _sound(folders: Sequence[str | Path]) -> list[Run]:
+    """The runs of which reproductions can be made; reports those that are left out."""
+    runs, skipped = find_runs(folders)
+    damages = {run.folder: _damage(run) for run in runs}
+    damaged = [Skipped(folder, reason) for folder, reason in damages.items() if reason]
+    for one in (*skipped, *damaged):
+        say(f"skipped {one}")
+    return [run for run in runs if not damages[run.folder]]
+
+
+def _printed(reproduction: Reproduction) -> dict[str, str]:
+    """Prints the table of a reproduction, and returns it as the content of each file."""
+    of_experiment, name = table(reproduction), escape.slug(reproduction.name)
+    text = markdown(of_experiment)
+    print(text)  # noqa: T201  # the command's result
+    return {
+        f"{name}.md": text,
+        f"{name}.tex": latex(of_experiment, f"tab:{name}"),
+        f"{name}.csv": as_csv(reproduction),
+    }
 
 
 def table(reproduction: Reproduction) -> Table:

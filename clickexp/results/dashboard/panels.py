@@ -99,8 +99,7 @@ def _hyperparameters(logged: set[str] | None, runs: Sequence[Run]) -> list:
     keys = [key for key in differing if all(key in run.settings for run in runs)]
     if runs and not keys:
         return []
-    optimized = next((run.optimized for run in runs if run.optimized), "test/ll")
-    target = next(iter(present([optimized, f"test/{optimized}", "test/ll"], logged)), "val/loss")
+    target = _target(logged, runs)
     axes = [ParallelCoordinatesPlotColumn(wr.Config("model.name"))]
     for key in keys or _TUNED:
         log = _is_logarithmic([run.settings[key] for run in runs])
@@ -111,6 +110,12 @@ def _hyperparameters(logged: set[str] | None, runs: Sequence[Run]) -> list:
         wr.ParallelCoordinatesPlot(columns=axes, title=title, layout=Layout(w=24, h=10)),
         wr.ParameterImportancePlot(with_respect_to=target),
     ]
+
+
+def _target(logged: set[str] | None, runs: Sequence[Run]) -> str:
+    """The key of the metric that hyperparameters are chosen by."""
+    optimized = next((run.optimized for run in runs if run.optimized), "test/ll")
+    return next(iter(present([optimized, f"test/{optimized}", "test/ll"], logged)), "val/loss")
 
 
 def _is_logarithmic(values: Sequence[Any]) -> bool | None:

@@ -55,28 +55,36 @@ def dashboard(
     """
     runs = find_runs(folders)[0] if folders else []
     offline = _offline(folders) if sync else []
-    owner = ["--entity", entity] if entity else []
-    upload = [sys.executable, "-m", "wandb", "sync", "--project", project, *owner]
-    upload += map(str, offline)
     views = specification(
         project,
         entity or "",
         title or f"{group or project}: click models compared",
         group=group,
         baseline=baseline,
-        reference=_wandb_id(baseline, runs) if baseline and runs else None,
-        logged=_logged_keys(runs) if runs else None,
+        reference=_wandb_id(baseline, runs),
+        logged=set().union(*map(_logged_keys, runs)) if runs else None,
         runs=runs,
     )
+    if offline:
+        _upload(offline, project, entity, dry_run)
     if dry_run:
-        if offline:
-            print(f"would upload {len(offline)} runs: {' '.join(upload)}", file=sys.stderr)  # noqa: T201  # output
         _print(views)
+    else:
+        _save(views)
+
+
+def _upload(offline: Sequence[Path], project: str, entity: str | None, dry_run: bool) -> None:
+    """Uploads offline runs, or prints the command that would; a UserError where it fails."""
+    owner = ["--entity", entity] if entity else []
+    command = [sys.executable, "-m", "wandb", "sync", "--project", project, *owner]
+    command += map(str, offline)
+    if dry_run:
+        print(f"would upload {len(offline)} runs: {' '.join(command)}", file=sys.stderr)  # noqa: T201  # output
         return
     # the command is ours, its arguments are passed as they are
-    if offline and (code := subprocess.run(upload, stdin=subprocess.DEVNULL).returncode):  # noqa: S603  # fixed words
+    code = subprocess.run(command, stdin=subprocess.DEVNULL).returncode  # noqa: S603  # fixed words
+    if code:
         raise UserError(f"wandb sync ended with code {code}; its output is above")
-    _save(views)
 
 
 def _offline(folders: Sequence[str | Path]) -> list[Path]:
@@ -121,30 +129,32 @@ def offline_runs(folders: Iterable[str | Path]) -> list[Path]:
     return sorted({file.parent.resolve() for file in files}, key=lambda run: run.name)
 
 
-def _wandb_id(model: str, runs: Iterable[Run]) -> str | None:
-    """Id on the dashboard of the first run of this model; UserError where there is no such run."""
-    runs = [run for run in runs if run.model == model]
-    if not runs:
+def _wandb_id(model: str | None, runs: Sequence[Run]) -> str | None:
+    """Id on the dashboard of the first run of this model; UserError where none of the runs is of it."""
+    of_model = [run for run in runs if run.model == model]
+    if model and runs and not of_model:
         raise UserError(f"baseline {model}: there is no run of this model")
-    files = (file for run in runs for file in sorted(run.folder.glob("wandb/*run-*/*.wandb")))
+    files = (file for run in of_model for file in sorted(run.folder.glob("wandb/*run-*/*.wandb")))
     return next((file.stem.removeprefix("run-") for file in files), None)
 
 
-def _logged_keys(runs: Iterable[Run]) -> set[str]:
-    """The keys under which WandbLogger logs these runs."""
-    keys = set()
-    for run in runs:
-        curves = {name for name, curve in run.curves.by_name().items() if "predicted" in curve}
-        names = {"train": run.train.values(), "draws": run.test_draws, "calibration": curves}
-        names |= {"test": run.test, "val": run.val}
-        names |= {f"rank/{part}": vectors for part, vectors in run.vectors().items()}
-        keys |= {f"{part}/{name}" for part, of_part in names.items() for name in of_part}
-        of_epochs = {name for epoch in run.epochs for name in epoch if "/" in name}
-        of_epochs |= {f"val/{name}" for name in run.val}
-        keys |= of_epochs | {f"sessions/{name}" for name in of_epochs}
-        parts = (name.partition("@") for name in run.test)
-        keys |= {f"cutoff/test/{base}" for base, _, cutoff in parts if cutoff.isdecimal()}
-    return keys
+def _logged_keys(run: Run) -> set[str]:
+    """The keys under which WandbLogger logs a run."""
+    curves = {name for name, curve in run.curves.by_name().items() if "predicted" in curve}
+    names = {"train": run.train.values(), "draws": run.test_draws, "calibration": curves}
+    names |= {"test": run.test, "val": run.val}
+    names |= {f"rank/{part}": vectors for part, vectors in run.vectors().items()}
+    keys = {f"{part}/{name}" for part, of_part in names.items() for name in of_part}
+    parts = (name.partition("@") for name in run.test)
+    keys |= {f"cutoff/test/{base}" for base, _, cutoff in parts if cutoff.isdecimal()}
+    return keys | _keys_of_epochs(run)
+
+
+def _keys_of_epochs(run: Run) -> set[str]:
+    """The keys that have a value per epoch, over epochs and over sessions."""
+    keys = {name for epoch in run.epochs for name in epoch if "/" in name}
+    keys |= {f"val/{name}" for name in run.val}
+    return keys | {f"sessions/{name}" for name in keys}
 
 
 def specification(

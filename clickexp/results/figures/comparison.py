@@ -1,6 +1,6 @@
 """Figures for a paper: one set per test set."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -35,16 +35,12 @@ def figures(comparison: Comparison, label: str = "") -> dict[str, bytes]:
 def _panels(comparison: Comparison) -> dict[str, Sequence[Panel]]:
     """Panels of each figure that the results have numbers for."""
     groups = comparison.groups[: len(COLORS)]
-    ranked = [metric for metric in PER_RANK if _by_rank(groups, metric)]
     figures: dict[str, Sequence[Panel]] = {}
     if len(comparison.groups) > 1:
         figures["differences"] = list(_forests(comparison))
-        figures["per_rank"] = [
-            partial(per_rank, groups, metric, baseline=comparison.baseline) for metric in ranked
-        ]
-    figures["per_rank_values"] = [partial(per_rank, groups, metric) for metric in ranked]
-    if _by_rank(groups, "examination"):
-        figures["examination"] = [partial(per_rank, groups, "examination")]
+        figures["per_rank"] = _ranked(groups, PER_RANK, comparison.baseline)
+    figures["per_rank_values"] = _ranked(groups, PER_RANK)
+    figures["examination"] = _ranked(groups, ["examination"])
     tested = [metric for metric in comparison.metrics if not metric.startswith(VALIDATION)]
     first = (tested or comparison.leading)[0]
     figures["learning"] = _learning(comparison, groups, first)
@@ -54,9 +50,13 @@ def _panels(comparison: Comparison) -> dict[str, Sequence[Panel]]:
     return {name: panels for name, panels in figures.items() if panels}
 
 
-def _by_rank(groups: Sequence[Group], metric: str) -> bool:
-    """Whether any of the groups has the metric by rank."""
-    return any(run.per_rank.get(metric) for group in groups for run in group.runs)
+def _ranked(
+    groups: Sequence[Group], metrics: Iterable[str], baseline: Group | None = None
+) -> list[Panel]:
+    """A panel for each of the metrics that any of the groups has by rank."""
+    runs = [run for group in groups for run in group.runs]
+    measured = [metric for metric in metrics if any(run.per_rank.get(metric) for run in runs)]
+    return [partial(per_rank, groups, metric, baseline=baseline) for metric in measured]
 
 
 def _learning(comparison: Comparison, groups: Sequence[Group], metric: str) -> list[Panel]:

@@ -13,6 +13,7 @@ from clickexp.results.figures.fonts import figure_text
 from clickexp.results.groups import Group, over_runs
 from clickexp.results.metric_names import axis, uncapitalised
 from clickexp.runs.run import Run
+from clickexp.utils.statistics.means import Spread
 
 MARKERS = "osD^vP*X"
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)))
@@ -42,38 +43,39 @@ def per_rank(
         group.per_rank_difference(baseline, metric) if baseline else group.per_rank(metric)
         for group in groups
     ]
-    examined = [
-        metric == "examination" and spread is not None and (spread.mean == 1).all()
-        for spread in spreads
-    ]
-    for i, (group, spread) in enumerate(zip(groups, spreads, strict=True)):
-        if spread and (
-            not examined[i] or all(examined)
-        ):  # models without examination would lie over one another
-            ranks = np.arange(1, len(spread.mean) + 1)
-            if metric == "examination":
-                barred(
-                    ranks,
-                    spread.mean,
-                    spread.low,
-                    spread.high,
-                    i,
-                    axes,
-                    label=figure_text(group.name),
-                )
-                continue
-            mark = {"marker": MARKERS[i], "markersize": 3}
-            axes.plot(ranks, spread.mean, label=figure_text(group.name), **mark, **look(i))
-            axes.fill_between(
-                ranks, spread.low, spread.high, color=COLORS[i], alpha=0.15, linewidth=0
-            )
-    ylabel = _lines(figure_text(axis(metric)))
-    axes.set(
-        xlabel="Rank", ylabel=f"Difference in\n{uncapitalised(ylabel)}" if baseline else ylabel
-    )
+    draw = _banded
     if metric == "examination":
+        draw, spreads = _barred, _of_models_with_examination(spreads)
         axes.set_ylim(0, 1.03)
+    for place, (group, spread) in enumerate(zip(groups, spreads, strict=True)):
+        if spread:
+            draw(spread, place, axes, figure_text(group.name))
+    ylabel = _lines(figure_text(axis(metric)))
+    if baseline:
+        ylabel = f"Difference in\n{uncapitalised(ylabel)}"
+    axes.set(xlabel="Rank", ylabel=ylabel)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _of_models_with_examination(spreads: Sequence[Spread | None]) -> Sequence[Spread | None]:
+    """Spreads of examination below 1, since those of 1 would lie over one another; all where there are no others."""
+    below_1 = [
+        spread if spread is not None and (spread.mean != 1).any() else None for spread in spreads
+    ]
+    return below_1 if any(below_1) else spreads
+
+
+def _banded(spread: Spread, place: int, axes: Axes, label: str) -> None:
+    """Draws a curve over ranks, with marks and a band."""
+    ranks, mark = np.arange(1, len(spread.mean) + 1), MARKERS[place]
+    axes.plot(ranks, spread.mean, label=label, marker=mark, markersize=3, **look(place))
+    axes.fill_between(ranks, spread.low, spread.high, color=COLORS[place], alpha=0.15, linewidth=0)
+
+
+def _barred(spread: Spread, place: int, axes: Axes, label: str) -> None:
+    """Draws a curve over ranks with bars."""
+    ranks = np.arange(1, len(spread.mean) + 1)
+    barred(ranks, spread.mean, spread.low, spread.high, place, axes, label)
 
 
 def barred(
@@ -157,8 +159,11 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
     """
     later: list[float] = []
     for i, group in enumerate(groups):
-        runs = [run for run in group.runs if any(metric in epoch for epoch in run.epochs)]
-        curves = [(_along(run, over), by_epoch(run, metric)) for run in runs]
+        curves = [
+            (_along(run, over), by_epoch(run, metric))
+            for run in group.runs
+            if _has_epochs(run, metric)
+        ]
         if curves:
             _learning_curve(curves, i, figure_text(group.name), axes)
         later += [value for _, y in curves for value in y[1:]]
@@ -185,6 +190,11 @@ def _learning_curve(
     for x, y in curves:
         if len(y) > shared:
             axes.plot(x[shared - 1 :], y[shared - 1 :], **thin)
+
+
+def _has_epochs(run: Run, metric: str) -> bool:
+    """Whether any epoch of the run has the metric."""
+    return any(metric in epoch for epoch in run.epochs)
 
 
 def by_epoch(run: Run, metric: str) -> np.ndarray:

@@ -85,33 +85,40 @@ def data(
     command: str = "",
 ) -> dict[str, Any]:
     """The content of the page in the types of JSON; groups and runs are referred to by their places in the lists."""
-    groups = [group for comparison in comparisons for group in comparison.groups]
+    uncertainties = {group: one.uncertainty for one in comparisons for group in one.groups}
+    groups = list(uncertainties)
     runs = [run for group in groups for run in group.runs]
-    group_at = {group: i for i, group in enumerate(groups)}
-    run_at = {id(run): i for i, run in enumerate(runs)}
+    group_at, run_at = _places(groups), _places(runs)
     settings = varying([run.settings for run in runs])
     online, damaged = online_results(runs)
-    default_title = f"{folder.resolve().name}: {len(runs)} run{'s' * (len(runs) > 1)} compared"
     return {
-        "title": printable(title or default_title),
+        "title": printable(_title(title, runs, folder)),
         "about": f"clickexp {version('clickexp')}, {datetime.now():%Y-%m-%d %H:%M}",
-        "commands": [*commands(groups)[:_MOST_COMMANDS], *filter(None, [printable(command)])],
+        "commands": list(filter(None, [*commands(groups)[:_MOST_COMMANDS], printable(command)])),
         "environment": _environments(runs),
         "colors": COLORS,
         "quantiles": _rounded(t_quantile(np.arange(2, 32))),
         "significant": SIGNIFICANT,
         "skipped": [_reason(one, folder) for one in (*skipped, *damaged)],
         "chains": [_chain(chain) for chain in chains(runs)],
-        "online": [_online(one) for one in online],
+        "online": list(map(_online, online)),
         "metrics": _metrics(comparisons, runs),
         "keys": _keys(groups),
         "settings": settings,
         "comparisons": [_comparison(comparison, group_at) for comparison in comparisons],
-        "groups": [
-            _group(group, run_at, one.uncertainty) for one in comparisons for group in one.groups
-        ],
+        "groups": [_group(group, run_at, over) for group, over in uncertainties.items()],
         "runs": [_run_data(run, settings, folder) for run in runs],
     }
+
+
+def _title(title: str | None, runs: Sequence[Run], folder: Path) -> str:
+    """The title, by default such as "users: 15 runs compared"."""
+    return title or f"{folder.resolve().name}: {len(runs)} run{'s' * (len(runs) > 1)} compared"
+
+
+def _places(parts: Sequence[Group] | Sequence[Run]) -> dict[int, int]:
+    """The place of each part in a list by its identity."""
+    return {id(part): place for place, part in enumerate(parts)}
 
 
 def _keys(groups: Sequence[Group]) -> list[str]:
@@ -150,7 +157,7 @@ def _recorded(run: Run) -> dict[str, None]:
     return dict.fromkeys(name for epoch in run.epochs for name in epoch if "/" in name)
 
 
-def _comparison(comparison: Comparison, group_at: dict[Group, int]) -> dict[str, Any]:
+def _comparison(comparison: Comparison, group_at: dict[int, int]) -> dict[str, Any]:
     baselines = [comparison.groups[at] for at in comparison.baselines]
     return {
         **{
@@ -160,20 +167,25 @@ def _comparison(comparison: Comparison, group_at: dict[Group, int]) -> dict[str,
         **_search(comparison),
         "about": comparison.describe(),
         "meaning": comparison.meaning,
-        "conclusions": {group_at[group]: conclusion(comparison, group) for group in baselines},
-        "groups": [group_at[group] for group in comparison.groups],
+        "conclusions": {group_at[id(group)]: conclusion(comparison, group) for group in baselines},
+        "groups": [group_at[id(group)] for group in comparison.groups],
         "texts": {metric: value_texts(comparison, metric) for metric in comparison.metrics},
         "differences": {
             metric: [difference_texts(comparison, baseline, metric) for baseline in baselines]
             for metric in comparison.metrics
         },
-        "baselines": [group_at[group] for group in baselines],
-        "baseline": group_at[comparison.baseline],
-        "tests": {
-            metric: {"unit": test.unit, "p": _rounded(test.p), "half": _rounded(test.half)}
-            for metric, test in comparison.tests.items()
-            if np.isfinite(test.p).any()
-        },
+        "baselines": [group_at[id(group)] for group in baselines],
+        "baseline": group_at[id(comparison.baseline)],
+        "tests": _tests(comparison),
+    }
+
+
+def _tests(comparison: Comparison) -> dict[str, Any]:
+    """Unit, p-values and half intervals of each metric that is tested."""
+    return {
+        metric: {"unit": test.unit, "p": _rounded(test.p), "half": _rounded(test.half)}
+        for metric, test in comparison.tests.items()
+        if np.isfinite(test.p).any()
     }
 
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import ray
@@ -48,36 +48,16 @@ class RayPool(RemotePool):
         job_minutes: PositiveFloat | None,
         init: dict[str, Any],
     ):
-        handler = signal.getsignal(signal.SIGTERM)
-        try:
-            ray.init(address=address, ignore_reinit_error=True, **init)
-        except ConnectionError as error:
-            where = f"hydra.launcher.address={address}" if address else "RAY_ADDRESS"
-            raise UserError(
-                f"launcher=ray: no cluster answers at {where}: start one by 'ray start --head', or take "
-                f"hydra.launcher.address=local, a Ray of the sweep's own. Ray says: {' '.join(str(error).split())}"
-            ) from error
-        except (RuntimeError, ValueError) as error:
-            raise UserError(f"launcher=ray: {' '.join(str(error).split())}") from error
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)  # Ray's own aborts the process
-        there = ray.cluster_resources()
-        gpus = min(there.get("GPU", 0), 1) if num_gpus is None else num_gpus
-        needs = {"CPU": num_cpus, "GPU": gpus, **resources}
-        room = (
-            min(there.get(name, 0) // amount for name, amount in needs.items() if amount) // hosts
-        )
-        if room < 1:
-            has = {name: there.get(name, 0) for name in needs}
-            raise UserError(
-                f"launcher=ray: a job needs {needs} on each of {hosts} hosts, the cluster has {has}; lower "
-                "hydra.launcher.num_gpus, num_cpus or hosts"
-            )
-        super().__init__("ray", int(room), job_minutes)
+        _connect(address, init)
+        resources_of_cluster = ray.cluster_resources()
+        if num_gpus is None:
+            num_gpus = min(resources_of_cluster.get("GPU", 0), 1)
+        needs = {"CPU": num_cpus, "GPU": num_gpus, **resources}
+        super().__init__("ray", _room(needs, hosts, resources_of_cluster), job_minutes)
         self._needs, self._hosts = needs, hosts
         retries = max_retries if hosts == 1 else 0  # one process is of no use to others
         task = ray.remote(
-            num_cpus=num_cpus, num_gpus=gpus, resources=resources, max_retries=retries
+            num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, max_retries=retries
         )
         self.task = task(_call)
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
@@ -91,7 +71,7 @@ class RayPool(RemotePool):
         return [self._started(call) for call in calls]
 
     def _started(self, call: Call) -> _Tasks:
-        """Starts a task, or one on each host of a job, which are told where the first of them is."""
+        """Starts a task, or one on each host of a job, which receive the address of the first."""
         if self._hosts == 1:
             return _Tasks([self.task.remote(call)])
         bundle = {name: amount for name, amount in self._needs.items() if amount}
@@ -151,6 +131,35 @@ class RayPool(RemotePool):
                 return False
             self._heard = time.monotonic()
         return not self._is_lost
+
+
+def _connect(address: str | None, init: dict[str, Any]) -> None:
+    """Connects with a cluster, or starts a Ray on this machine; a UserError where neither is possible."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, ignore_reinit_error=True, **init)
+    except ConnectionError as error:
+        where = f"hydra.launcher.address={address}" if address else "RAY_ADDRESS"
+        raise UserError(
+            f"launcher=ray: no cluster answers at {where}: start one by 'ray start --head', or take "
+            f"hydra.launcher.address=local, a Ray of the sweep's own. Ray says: {' '.join(str(error).split())}"
+        ) from error
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"launcher=ray: {' '.join(str(error).split())}") from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray's own aborts the process
+
+
+def _room(needs: Mapping[str, float], hosts: int, resources: Mapping[str, float]) -> int:
+    """Returns how many jobs run at once on the resources of a cluster; a UserError where none does."""
+    has = {name: resources.get(name, 0) for name in needs}
+    room = min(has[name] // amount for name, amount in needs.items() if amount) // hosts
+    if room < 1:
+        raise UserError(
+            f"launcher=ray: a job needs {needs} on each of {hosts} hosts, the cluster has {has}; lower "
+            "hydra.launcher.num_gpus, num_cpus or hosts"
+        )
+    return int(room)
 
 
 def _call(call: Call, address: str = "", processes: int = 1, number: int = 0) -> Outcome:

@@ -120,10 +120,10 @@ def cpu_slots(cores: list[int], workers: int | None = None) -> list[Slot]:
 
 def this_slot(environment: Mapping[str, str] = os.environ) -> str:
     """Returns the name of the machine and the devices that a scheduler has given to this process."""
-    given = [
+    devices = [
         f"{kind}:{environment[name]}" for kind, name in _VISIBLE.items() if environment.get(name)
     ]
-    return " ".join([socket.gethostname(), *given])
+    return " ".join([socket.gethostname(), *devices])
 
 
 def _devices(environment: Mapping[str, str]) -> tuple[str, int]:

@@ -53,11 +53,13 @@ class _Requeued:
         return DelayedSubmission(self)
 
 
-def _task(given: Mapping[str, str]) -> dict[str, str]:
+def _task(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables by which the tasks of a job find each other, from those of SLURM; the first runs where srun does."""
-    port = _FIRST_PORT + int(given["SLURM_JOB_ID"]) % _PORTS
-    address = f"{given['SLURM_LAUNCH_NODE_IPADDR']}:{port}"
-    return hosts.environment(address, int(given["SLURM_NTASKS"]), int(given["SLURM_PROCID"]))
+    port = _FIRST_PORT + int(environment["SLURM_JOB_ID"]) % _PORTS
+    address = f"{environment['SLURM_LAUNCH_NODE_IPADDR']}:{port}"
+    return hosts.environment(
+        address, int(environment["SLURM_NTASKS"]), int(environment["SLURM_PROCID"])
+    )
 
 
 _FIRST_PORT, _PORTS = 61440, 4096

@@ -40,12 +40,12 @@ class Spread:
     def of(cls, values: Sequence[Any] | np.ndarray) -> "Spread":
         """Sums up values [run, ...], nan or None where there is none."""
         array = np.array(values, np.float64)
-        known = np.isfinite(array)
-        count = np.asarray(known.sum(axis=0))
+        is_known = np.isfinite(array)
+        count = np.asarray(is_known.sum(axis=0))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # nan from no values is what is wanted
-            mean = np.nanmean(array, axis=0, where=known)
-            sd = np.nanstd(array, axis=0, ddof=1, where=known)
+            mean = np.nanmean(array, axis=0, where=is_known)
+            sd = np.nanstd(array, axis=0, ddof=1, where=is_known)
         half = sd if len(array) < 2 else t_quantile(count) * sd / np.sqrt(np.maximum(count, 1))
         return cls(mean, sd, mean - half, mean + half, count)
 

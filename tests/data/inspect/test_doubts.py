@@ -253,5 +253,7 @@ def test_a_run_reports_doubts_before_training(monkeypatch):
         "metrics": {},
     }
     model = SimpleNamespace(separates_examination=False)
-    display.note(SimpleNamespace(**parts, model=model, weighting=None, judging={}, continued=None))
+    display.note(
+        SimpleNamespace(**parts, model=model, weighting=None, metric_weightings={}, continued=None)
+    )
     logger.warning.assert_called_once_with("warning: log is doubtful")

@@ -223,7 +223,13 @@ def test_what_precedes_a_run_warns_where_the_model_cannot_tell_examination(model
     parts = (sessions.slice(*ends) for ends in ((0, 200), (200, 250), (250, 300)))
     dataset = Dataset("log", *parts, sessions.query_doc_pairs, sessions.positions)
     logger, config = Mock(), SimpleNamespace(without_effect=())
-    parts = {"config": config, "dataset": dataset, "logger": logger, "metrics": {}, "judging": {}}
+    parts = {
+        "config": config,
+        "dataset": dataset,
+        "logger": logger,
+        "metrics": {},
+        "metric_weightings": {},
+    }
     parts |= {"links": identifiability(dataset.train), "weighting": None, "continued": None}
     display.note(SimpleNamespace(**parts, model=build_model(model, dataset, 0)))
     warnings = [call.args[0] for call in logger.warning.mock_calls]

@@ -46,7 +46,7 @@ class _Raising:
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         results = self._launcher.launch(job_overrides, initial_job_idx)
-        for failed in (each for each in results if each.status is JobStatus.FAILED):
+        for failed in (job for job in results if job.status is JobStatus.FAILED):
             raise failed._return_value
         return results
 
@@ -97,6 +97,6 @@ class SearchSweeper(Sweeper):
             if error.name != "optuna":
                 raise
             raise UserError(f"search=... needs Optuna: {install('search')}") from error
-        given = [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
+        overrides = [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
         assert self.hydra_context is not None and self.config is not None  # noqa: S101  # after setup
-        return search(self.hydra_context, self.task_function, self.config, given)
+        return search(self.hydra_context, self.task_function, self.config, overrides)
