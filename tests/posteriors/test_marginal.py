@@ -1,6 +1,7 @@
 """Marginal likelihoods against integration in float64, and examination at their maximum against the truth."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit, log_expit, logit, logsumexp
 
 from clickexp.data import Sessions
+from clickexp.experiment.result import settle
 from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors import marginal
@@ -226,3 +228,19 @@ def test_other_models_stay():
     values = rows.values.at[150:, -1].set(jnp.inf)
     few.attraction.table.set_value(dataclasses.replace(rows, values=values))
     assert improved(few, log) is None
+
+
+def test_a_run_ends_with_it_unless_an_earlier_one_is_its_prior():
+    truth, log = log_of(np.random.default_rng(6), PositionBasedModel, 5000)
+    fit = SimpleNamespace(documents={})
+    for continued in (None, SimpleNamespace(seen=SimpleNamespace(queries=None))):
+        model = fitted(PositionBasedModel, truth, log)
+        before = np.asarray(model.examination.weight[...])
+        parts = SimpleNamespace(
+            model=model, dataset=SimpleNamespace(train=log), continued=continued
+        )
+        settled = settle(parts, fit)
+        assert settled.queries.lists.max() > 1
+        moved = np.abs(np.asarray(model.examination.weight[...]) - before).max()
+        assert (settled.examination is None, moved == 0) == (continued is not None,) * 2
+    assert settle(parts, SimpleNamespace(documents=None)) == (None, None)
