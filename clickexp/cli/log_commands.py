@@ -338,7 +338,11 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
 
 def _detected(path: Path, options: Mapping[str, Any]) -> tuple[str, dict[str, Any], str]:
     """The format that the files show, all options, and a line about how it was found."""
-    named = [value for key, value in flat_options(options) if key.startswith("columns.")]
+    named = [
+        key.partition(".")[2] if value.startswith("{") else value
+        for key, value in flat_options(options)
+        if key.startswith("columns.")
+    ]
     features = options.get("features")
     named += features if isinstance(features, list) else []
     written = {name: options[name] for name in TextForm._fields if name in options}

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from flax import nnx
@@ -24,7 +24,8 @@ from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.posteriors.intervals import propensity, shared_examination, shared_intervals
-from clickexp.posteriors.policy_prior import lists_shown
+from clickexp.posteriors.marginal import improve_examination
+from clickexp.posteriors.policy_prior import Queries, lists_shown
 from clickexp.posteriors.shared import SharedPosterior, shared_posterior
 from clickexp.posteriors.unlinked import with_open_factors
 from clickexp.runs.hashing import config_hash
@@ -46,17 +47,43 @@ _Part = dict[str, Any]
 """Keys and values of a `Run`."""
 
 
+class Settled(NamedTuple):
+    """What follows from training before the test.
+
+    Attributes:
+        queries: What training and earlier logs have shown of queries, where documents have posteriors.
+        examination: Its posterior, where examination alone is shared and has moved to the largest marginal likelihood.
+    """
+
+    queries: Queries | None = None
+    examination: SharedPosterior | None = None
+
+
+def settle(parts: Parts, fit: FitReport) -> Settled:
+    """Moves examination to the largest marginal likelihood, where the model has one and no earlier run as its prior."""
+    model, train = parts.model, parts.dataset.train
+    if fit.documents is None:
+        return Settled()
+    if parts.continued is not None:
+        return Settled(lists_shown(model, train, earlier=parts.continued.seen.queries))
+    queries = lists_shown(model, train)
+    if queries is None:
+        return Settled()
+    return Settled(queries, improve_examination(model, train, queries.lists))
+
+
 def evaluate_test_set(parts: Parts) -> Evaluation:
     """Evaluates the trained model on the test sessions, with all processes that there are."""
     return parts.test(parts.trainer.evaluator.state_of(parts.model), "test")
 
 
-def evaluate_run(parts: Parts, fit: FitReport, evaluation: Evaluation) -> Run:
+def evaluate_run(parts: Parts, fit: FitReport, settled: Settled, evaluation: Evaluation) -> Run:
     """Evaluates the trained model, and saves it where the configuration says so; the document is not written yet.
 
     Args:
         parts: From `build`.
         fit: Report of the training.
+        settled: From `settle`.
         evaluation: From `evaluate_test_set`.
 
     Returns:
@@ -90,10 +117,11 @@ def evaluate_run(parts: Parts, fit: FitReport, evaluation: Evaluation) -> Run:
     if settings.save_model:
         save_model(model, parts.folder / MODEL)
         _save_names(dataset, parts.folder)
-        _save_seen(parts, fit)
+        if fit.documents is not None:
+            Seen.of(fit.documents, settled.queries).save(parts.folder / SEEN)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
-    result |= _shared_intervals(parts)
+    result |= _shared_intervals(parts, settled.examination)
     if parts.continued is not None:
         backward = of_last_log(parts, parts.continued.run)
         update = parts.continued.update(model, dataset, parts.origin, backward)
@@ -147,15 +175,6 @@ def _save_names(dataset: Dataset, folder: Path) -> None:
             part.write_text(dataset.encoding.model_dump_json(indent=2) + "\n")
 
 
-def _save_seen(parts: Parts, fit: FitReport) -> None:
-    """Keeps what training has shown, with what earlier logs have, where a run may go on from this one."""
-    if fit.documents is None:
-        return
-    earlier = None if parts.continued is None else parts.continued.seen.queries
-    queries = lists_shown(parts.model, parts.dataset.train, earlier=earlier)
-    Seen.of(fit.documents, queries).save(parts.folder / SEEN)
-
-
 def _lists_seen(dataset: Dataset, ranked: bool) -> _Part:
     """The share of the labelled lists whose documents training has shown together, where rankings are measured."""
     if dataset.ranking is None or not ranked:
@@ -191,12 +210,12 @@ def _examination(model: Model, dataset: Dataset) -> _Part:
     return {"propensity": _dumped(RelativeExamination.known(points))}
 
 
-def _shared_intervals(parts: Parts) -> _Part:
+def _shared_intervals(parts: Parts, posterior: SharedPosterior | None) -> _Part:
     """Intervals of shared parameters; none where there are too many, or the model cannot be differentiated twice."""
     if not parts.config.settings.shared_intervals:
         return {}
     try:
-        posterior = _posterior_of_shared(parts)
+        posterior = _posterior_of_shared(parts, posterior)
         if posterior is None:
             return {}
         if parts.config.settings.save_model:
@@ -213,16 +232,16 @@ def _shared_intervals(parts: Parts) -> _Part:
         return {}
 
 
-def _posterior_of_shared(parts: Parts) -> SharedPosterior | None:
+def _posterior_of_shared(parts: Parts, posterior: SharedPosterior | None) -> SharedPosterior | None:
     """The posterior of shared parameters, by this log and those before."""
     report = partial(parts.logger.progress, "intervals", 0)
     continued = parts.continued
     prior = None if continued is None else continued.logs.shared
-    if continued is None or continued.run.settings.warm:
+    if continued is not None and not continued.run.settings.warm:
+        posterior = continued.own
+    elif posterior is None:
         train, devices = parts.dataset.train, parts.trainer.devices
         posterior = shared_posterior(parts.model, train, report, devices)
-    else:
-        posterior = continued.own
     if posterior is not None and parts.model.separates_examination:
         posterior = with_open_factors(parts.model, posterior, parts.links.groups)
     return posterior if prior is None else combined(parts.model, posterior, prior)

@@ -20,7 +20,7 @@ from clickexp.experiment.build import Parts, build, open_loggers
 from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import note, print_config, run_info
 from clickexp.experiment.resolve import resolve
-from clickexp.experiment.result import evaluate_run, evaluate_test_set
+from clickexp.experiment.result import Settled, evaluate_run, evaluate_test_set, settle
 from clickexp.loggers import Logger
 from clickexp.runs.run import Run
 from clickexp.runs.store import CHECKPOINT, CONFIG
@@ -88,14 +88,15 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     return finished
 
 
-def _tested(parts: Parts) -> tuple[Parts, FitReport, Evaluation]:
+def _tested(parts: Parts) -> tuple[Parts, FitReport, Settled, Evaluation]:
     """Fits the model and tests it, with all processes that there are."""
     fit = _train(parts)
     if parts.continued is not None:
         parts, fit = _continued(parts, parts.continued, fit)
+    settled = settle(parts, fit)
     evaluation = evaluate_test_set(parts)
     hosts.leave()
-    return parts, fit, evaluation
+    return parts, fit, settled, evaluation
 
 
 def _begin(parts: Parts, sweep: Path | None) -> None:

@@ -92,7 +92,7 @@ class PolicyPrior(NamedTuple):
 
     def means(self, shown: Shown) -> Numbers:
         """Returns the means; of documents that no list shows, that by rank alone, for they may be new."""
-        line = self.mean + np.array(self.slopes) @ _regressors(shown, self.center)
+        line = self.mean + np.array(self.slopes) @ regressors(shown, self.center)
         return np.where(shown.lists > 0, line, 0.0)
 
     def variances(self, shown: Shown) -> Numbers:
@@ -101,13 +101,17 @@ class PolicyPrior(NamedTuple):
         return self.constant + self.per_list / np.maximum(shown.lists, 1) + unknown
 
 
-def _log_odds(shown: Shown) -> Numbers:
+def log_odds(shown: Shown) -> Numbers:
+    """Returns the log odds of the share of lists that show each document."""
     return np.log((shown.impressions + 0.5) / (shown.lists - shown.impressions + 0.5))
 
 
-def _regressors(shown: Shown, center: float) -> Float[np.ndarray, "4 documents"]:
-    log_odds, many = _log_odds(shown) - center, shown.lists / (shown.lists + _FEW)
-    return np.stack([many * log_odds, many * shown.x, (1 - many) * log_odds, (1 - many) * shown.x])
+def regressors(shown: Shown, center: float) -> Float[np.ndarray, "4 documents"]:
+    """Returns what a, b, c and d are the slopes of."""
+    of_shares, many = log_odds(shown) - center, shown.lists / (shown.lists + _FEW)
+    return np.stack(
+        [many * of_shares, many * shown.x, (1 - many) * of_shares, (1 - many) * shown.x]
+    )
 
 
 def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
@@ -125,8 +129,8 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
     from scipy.optimize import minimize  # here, since it takes long, and runs do without
 
     precisions, tilts = _clicks(offsets, variances)
-    center = float(_log_odds(shown).mean())
-    lines = np.concatenate([np.ones((1, len(offsets))), _regressors(shown, center)])
+    center = float(log_odds(shown).mean())
+    lines = np.concatenate([np.ones((1, len(offsets))), regressors(shown, center)])
 
     def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
         parts = np.stack([np.full(len(offsets), np.exp(point[0])), np.exp(point[1]) / shown.lists])
@@ -235,7 +239,7 @@ def lists_shown(
     earlier: Queries | None = None,
 ) -> Queries | None:
     """Returns `lists_of_queries` of a model whose documents have the prior of this module; None of others."""
-    rows = _rows(tower_of(model, ROLES["attraction"]))
+    rows = learned_rows(tower_of(model, ROLES["attraction"]))
     return None if rows is None else lists_of_queries(train, len(rows.values), report, earlier)
 
 
@@ -261,7 +265,7 @@ def with_policy_prior(
         Two models; the model itself, twice, where its attraction is no whole table of one number per query-document
         pair with a learned prior by rank, or the log shows few documents.
     """
-    rows, noisy = (_rows(tower_of(each, ROLES["attraction"])) for each in (model, trained))
+    rows, noisy = (learned_rows(tower_of(each, ROLES["attraction"])) for each in (model, trained))
     shown_ids = np.flatnonzero(impressions)
     if rows is None or noisy is None or rows.prior is None or lists is None:
         return model, model
@@ -307,7 +311,7 @@ def _in_units(values: Array, scale: float) -> tuple[Numbers, Numbers]:
     return numbers[:, 0] * scale, np.exp(2 * numbers[:, 1])
 
 
-def _rows(tower: object) -> Rows | None:
+def learned_rows(tower: object) -> Rows | None:
     """Returns the rows of a whole table of pairs, one number each, with a learned prior by rank."""
     table = table_of_documents(tower)
     if table is None or not table.get_metadata().get("learns_prior", True):

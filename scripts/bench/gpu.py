@@ -44,8 +44,10 @@ MODELS = ("PBM", "UBM", "DBN")
 STEPS = 16
 REPEATS = 5
 SECTIONS = ("memory", "rows", "steps", "around", "feed", "jobs")
-JOBS, NEURAL = ("ubm", "dbn", "ncm"), 20
-"""Models besides PBM; of the neural one, as many times fewer sessions."""
+JOBS, SMALL_JOBS = (2_000_000, ("ubm", "dbn", "ncm")), (20_000, ())
+"""Sessions, and models besides PBM."""
+NEURAL = 20
+"""How many times fewer sessions a neural model has."""
 WIDTH = 4
 """Floats of a row: mean and deviation of the posterior, the mean log rank and the prior's share."""
 
@@ -248,10 +250,10 @@ def around(case: Case) -> Iterator[tuple[str, float]]:
     yield "table to the host", time.perf_counter() - start
 
 
-def jobs(sessions: int) -> Iterator[tuple[str, float, float, float, float]]:
+def jobs(sessions: int, models: Sequence[str]) -> Iterator[tuple[str, float, float, float, float]]:
     """Of whole runs: seconds, M sessions/s of later epochs, and seconds of intervals and of an export."""
     several = jax.local_device_count() > 1
-    for model, devices in (("pbm", 1), *[("pbm", "all")] * several, *((m, 1) for m in JOBS)):
+    for model, devices in (("pbm", 1), *[("pbm", "all")] * several, *((m, 1) for m in models)):
         count = sessions // NEURAL if model == "ncm" else sessions
         words = [f"dataset.sessions={count}", "trainer.epochs=4", f"trainer.devices={devices}"]
         options = {"logger": "jsonl", "report": False, "shared_intervals": False, "progress": "off"}
@@ -306,7 +308,8 @@ def main() -> None:
             "table copies",
         )
         title = "Training steps on batches that lie on the device, Zipf ids"
-        print_rows(title, headers, steps_of_models(tables, batch_sizes))
+        sizes = (tables[:1], batch_sizes[:1]) if small else (tables, batch_sizes)
+        print_rows(title, headers, steps_of_models(*sizes))
     if "around" in wanted:
         case = Case("PBM", tables[1], sessions(tables[1], STEPS * batch_sizes[0]))
         print_rows(f"Around steps, PBM, {tables[1]:.0e} rows", ("", "seconds"), around(case))
@@ -316,7 +319,7 @@ def main() -> None:
         print_rows(title, ("", "M sessions/s"), epochs(tables[1], count, size))
     if "jobs" in wanted:
         headers = ("run", "seconds", "M sessions/s", "intervals, s", "export, s")
-        print_rows("Runs of four epochs", headers, jobs(20_000 if small else 2_000_000))
+        print_rows("Runs of four epochs", headers, jobs(*SMALL_JOBS if small else JOBS))
     peaks = peak_memory()
     print(", ".join(f"{name}: {value:,.0f}" for name, value in peaks.items()))
     print(f"{time.perf_counter() - start:.0f} s")

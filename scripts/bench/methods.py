@@ -21,6 +21,8 @@ from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
 from clickexp.parameters.base import Parameter
 from clickexp.posteriors.exported import exported
 from clickexp.posteriors.intervals import shared_intervals
+from clickexp.posteriors.marginal import improve_examination
+from clickexp.posteriors.policy_prior import lists_shown
 from clickexp.posteriors.shared import SharedPosterior, shared_posterior
 from clickexp.training import CountingTrainer, EMTrainer, Trainer, lazy_adagrad
 from clickexp.training.base import BaseTrainer
@@ -174,7 +176,11 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     model = MODELS[user](**sizes, **towers, rngs=nnx.Rngs(seed))
     report = trainer.train(model, parts["train"], parts["val"])
     learned = isinstance(trainer, Trainer)  # the others store a constant
-    known = shared_posterior(model, parts["train"]) if model.has_posteriors else None
+    known = None
+    if (queries := lists_shown(model, parts["train"])) is not None:
+        known = improve_examination(model, parts["train"], queries.lists)
+    if known is None and model.has_posteriors:
+        known = shared_posterior(model, parts["train"])
     return estimates(
         user, model, parts["train"], log, report.training_seconds, known, learned=learned
     )

@@ -453,6 +453,10 @@ def test_a_messy_log_is_understood_by_the_commands_that_errors_name(tmp_path, ca
         f"clickexp dataset=impressions dataset.path={log} {told} dataset.invalid=drop model=pbm"
     )
     assert next_command(printed) == expected.split()
+    device = "columns.device={dtype: category, per: session}"
+    main(["inspect", str(log), "invalid=drop", device, "--output", str(tmp_path / "drawn")])
+    printed = capsys.readouterr().out
+    assert "not read: ts. To say so" in printed and f"+dataset.{device}" in next_command(printed)
 
     words = ["prepare", "lists", str(log), str(target)]
     for _ in range(2):  # another format, then what is faulty

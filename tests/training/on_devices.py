@@ -3,7 +3,7 @@
     python tests/training/on_devices.py CASE DEVICES...   # each of these, from the start
     python tests/training/on_devices.py resumed DEVICES... # the first for an epoch, each other from its checkpoint on
     python tests/training/on_devices.py intervals CASE DEVICES... # those of a model before training
-    python tests/training/on_devices.py program DEVICES    # what a step does on each
+    python tests/training/on_devices.py program CASE DEVICES # what a step does on each
     python tests/training/on_devices.py together CASE FILE # one training by the processes that the environment names
 
 One line of JSON per number of devices: differences of validation likelihood and of numbers of the model, or how often
@@ -202,13 +202,13 @@ class Messages(Logger):
         self.messages.append(text)
 
 
-def program(devices):
+def program(case, devices):
     """Instructions of a step whose result has as many rows as a device."""
-    learner = Trainer(devices=devices, batch_size=96).learner(CASES["ubm"](nnx.Rngs(0)))
+    learner = trainer_of(case, devices, {}).learner(CASES[case](nnx.Rngs(0)))
     log = packed(ragged_log(2_000, RANKS, PAIRS), PAIRS)
     learner.start(log)
     learner.run_pass(log, 1)
-    (compiled,) = learner._train.programs.values()
+    (compiled,) = learner.programs[0].programs.values()
     rows = learner._devices.placement.rows_per_device(PAIRS + 1)
     found = re.findall(rf"= f32\[{rows},\d+\]\S* ([a-z][\w-]*)\(", compiled.as_text())
     return {**collections.Counter(found), "loops": compiled.as_text().count("known_trip_count")}
@@ -231,12 +231,13 @@ def main(case, *devices):
     if case == "intervals":
         intervals(devices[0], *map(int, devices[1:]))
         return
+    if case == "program":
+        print(json.dumps(program(devices[0], int(devices[1]))))
+        return
     devices = list(map(int, devices))
     if case == "resumed":
         for line in resumed(*devices):
             print(json.dumps(line), flush=True)
-    elif case == "program":
-        print(json.dumps(program(*devices)))
     else:
         alone = trained(case, 1)
         for number in devices:

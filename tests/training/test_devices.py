@@ -97,9 +97,10 @@ def test_a_checkpoint_of_eight_devices_continues_on_four_and_on_one():
 
 
 @nightly
-def test_a_step_moves_no_rows_but_those_of_documents():
+@pytest.mark.parametrize("case", ["ubm", "em"])
+def test_a_step_moves_no_rows_but_those_of_documents(case):
     """Of all instructions, one scatter makes rows of a table, in place; the loop runs for a known number of steps."""
-    (found,) = lines_of("program", 8)
+    (found,) = lines_of("program", case, 8)
     assert found.pop("scatter") == 1 and found.pop("loops") == 1
     assert found.keys() <= {"parameter", "get-tuple-element", "fusion", "tuple"}
     assert found.get("fusion", 0) <= 1  # the scatter

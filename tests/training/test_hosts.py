@@ -50,7 +50,7 @@ def trained(case, file, processes, devices):
     "case",
     [
         "pbm",
-        "em",
+        pytest.param("em", marks=nightly),
         pytest.param("ubm", marks=nightly),
         pytest.param("counting", marks=nightly),
         pytest.param("dbn", marks=nightly),

@@ -235,8 +235,8 @@ def _pieces(files: Sequence[Path], most: int, splits: bool) -> list[_Piece]:
         if len(groups) < 2:
             pieces.append(_Piece(file, None, size))
             continue
-        for number, group in enumerate(groups):
-            pieces.append(_Piece(file, number, size * group / max(sum(groups), 1)))
+        scale = size / max(sum(groups), 1)
+        pieces += [_Piece(file, number, scale * group) for number, group in enumerate(groups)]
     return pieces
 
 

@@ -1,0 +1,361 @@
+"""Examination of PBM and UBM at the largest marginal likelihood, with attraction integrated out document by document.
+
+Given the clicks above, P(click) of these models is e_c s(z): e_c the examination of a cell, which is a position, or one
+and that of the last click above, and z the logit of a document. A document with k_c clicks and n_c skips in each cell
+adds the logarithm of
+
+    integral p(z) prod_c (e_c s(z))^k_c (1 - e_c s(z))^n_c dz,
+
+which adaptive Gauss-Hermite quadrature computes, around the posterior that training has found (Liu and Pierce 1994, "A
+note on Gauss-Hermite quadrature"). By Bayes' rule, the prior of a document that lists show at given ranks is
+
+    p(z) proportional to g(z) exp(t z).
+
+The density g of all documents is the exponential of a parabola and five bumps (Efron 2016, "Empirical Bayes
+deconvolution estimates"), and t is a parabola in the mean log rank of the document, and the line of
+`clickexp.posteriors.policy_prior` in the share of lists that show it. Training knows normal densities, and no shares:
+what these leave out of the order of lists biases examination.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Integer
+from scipy.sparse import coo_array, csr_array
+from scipy.special import expit, log_expit, logit
+
+from clickexp.data import Sessions
+from clickexp.data.view import Chunk
+from clickexp.models import Model, PositionBasedModel, UserBrowsingModel
+from clickexp.parameters import EmbeddingParameter, PositionParameter, Rows
+from clickexp.posteriors.documents import ROLES, tower_of
+from clickexp.posteriors.policy_prior import (
+    LEAST_DOCUMENTS,
+    Shown,
+    learned_rows,
+    log_odds,
+    regressors,
+)
+from clickexp.posteriors.shared import SharedPosterior
+from clickexp.utils import hosts
+
+_MOST_DOCUMENTS = 50_000
+"""Documents that are integrated out; of more, as many by chance represent all."""
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
+_LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2
+_SCALE_PRECISION = 4.0
+"""Of the logit of the cell with most clicks, around that of training, since clicks leave the scale open."""
+_PRECISION_OF_BUMPS, _LEAST_PRECISION = 1.0, 1e-3
+"""Of the heights of bumps around 0, and of all other numbers around where they start."""
+_GRID = np.arange(-6.0, 6.01, 0.15)
+"""Logits where priors are summed, in deviations of all documents from their mean."""
+_BUMPS, _WIDTH = np.linspace(-3.0, 3.0, 5), 1.2
+_LARGEST_LOGIT = 14.0
+_STEPS, _LEAST_GAIN = 50, 1e-2
+_DAMPING, _MOST_DAMPING = 1e-2, 1e8
+
+Numbers = Float[np.ndarray, " numbers"]
+Scores = Float[np.ndarray, "documents numbers"]
+
+
+class Documents(NamedTuple):
+    """What a log shows of documents, and what is known of their logits.
+
+    Attributes:
+        clicks: Of each document in each cell.
+        skips: The same.
+        means: Of logits.
+        deviations: Of logits.
+        known: What t is a line in.
+    """
+
+    clicks: csr_array
+    skips: csr_array
+    means: Float[np.ndarray, " documents"]
+    deviations: Float[np.ndarray, " documents"]
+    known: Float[np.ndarray, "documents regressors"]
+
+
+def improve_examination(
+    model: Model, train: Sessions, lists: Float[np.ndarray, " rows"]
+) -> SharedPosterior | None:
+    """Moves examination of a fitted model to the largest marginal likelihood.
+
+    Clicks leave its scale open: the geometric mean over clicks stays. The means of posteriors of documents follow, so
+    that the loss stays near its optimum; the prior that training has learned stays.
+
+    Args:
+        model: PBM or UBM with a number per position, or per position and last click, and whose attraction is a whole
+            table of pairs with a learned prior by rank. Others stay as they are.
+        train: Its training sessions.
+        lists: How many lists the query of each pair has, from `lists_shown`.
+
+    Returns:
+        The posterior of examination; None where it stays as it is.
+    """
+    tower, attraction = getattr(model, "examination", None), tower_of(model, ROLES["attraction"])
+    if not isinstance(tower, PositionParameter) or not isinstance(attraction, EmbeddingParameter):
+        return None
+    feature, cells_of = _CELLS.get(type(model), (None, _positions))
+    rows = learned_rows(attraction)
+    if rows is None or feature != tower.config.use_feature:
+        return None
+    baseline = 0.0 if attraction.baseline is None else float(attraction.baseline[...])
+    log = _Log(train, cells_of, tower.weight.size)
+    posteriors = _Posteriors.of(rows, baseline)
+    documents = _documents(log, posteriors, lists)
+    if documents is None:
+        return None
+    clicks = documents.clicks.sum(axis=0)
+    cells = np.flatnonzero(clicks + documents.skips.sum(axis=0))
+    documents = documents._replace(
+        clicks=documents.clicks[:, cells], skips=documents.skips[:, cells]
+    )
+    before = np.asarray(tower.weight[...], np.float64)[cells]
+    found, covariance = maximum(documents, before)
+    shift = np.average(log_expit(before) - log_expit(found), weights=clicks[cells])
+    moved = np.minimum(logit(np.exp(np.minimum(log_expit(found) + shift, -1e-9))), _LARGEST_LOGIT)
+    moved = np.array(hosts.told(moved.tolist()))  # processors of several hosts round differently
+    # so that those of logarithms of examination stay
+    slopes = expit(-found) / expit(-moved)
+    change = np.zeros(log.size)
+    change[cells] = log_expit(moved) - log_expit(before)
+    offsets = log.moved(posteriors, expit(np.asarray(tower.weight[...], np.float64)), change)
+    values = rows.values.at[:, 0].add(jnp.float32(offsets))
+    attraction.table.set_value(dataclasses.replace(rows, values=values))
+    tower.weight[...] = tower.weight[...].at[cells].set(jnp.float32(moved))
+    names = tuple(f"examination/weight[{cell}]" for cell in cells)
+    return SharedPosterior(names, covariance * np.outer(slopes, slopes))
+
+
+def maximum(
+    documents: Documents, start: Float[np.ndarray, " cells"]
+) -> tuple[Float[np.ndarray, " cells"], Float[np.ndarray, "cells cells"]]:
+    """Returns the logits of examination at the largest marginal likelihood, and their covariance.
+
+    By scoring, where the information is the sum of the squared scores of documents (Berndt et al. 1974, "Estimation and
+    inference in nonlinear structural models").
+
+    Args:
+        documents: What is known of documents.
+        start: The logits to start from.
+    """
+    likelihood = MarginalLikelihood(documents, start)
+    point, damping = likelihood.start, _DAMPING
+    loss, scores = likelihood(point)
+    for _ in range(_STEPS):
+        information = likelihood.information(scores)
+        damped = information + damping * np.diag(np.diag(information))
+        tried = point - np.linalg.solve(damped, likelihood.pull(point) - scores.sum(axis=0))
+        loss_there, scores_there = likelihood(tried)
+        gain = loss - loss_there
+        if gain >= 0:
+            point, loss, scores, damping = tried, loss_there, scores_there, damping / 5
+        else:
+            damping *= 10
+        if 0 <= gain < _LEAST_GAIN or damping > _MOST_DAMPING:
+            break
+    cells = len(start)
+    return point[:cells], np.linalg.inv(likelihood.information(scores))[:cells, :cells]
+
+
+class MarginalLikelihood:
+    """Its negative logarithm, as a function of logits of examination, the logarithm of g, and the line t.
+
+    Args:
+        documents: What is known of documents.
+        start: Logits of examination.
+    """
+
+    def __init__(self, documents: Documents, start: Float[np.ndarray, " cells"]):
+        self.documents = documents
+        nodes = documents.means[:, None] + documents.deviations[:, None] * _NODES
+        clicks = documents.clicks.sum(axis=1)[:, None]
+        weights = _LOG_WEIGHTS + np.log(documents.deviations)[:, None]
+        self._clicked = weights + clicks * log_expit(nodes)
+        self._attraction = expit(nodes)
+        center, variance = documents.means.mean(), np.mean(documents.deviations**2)
+        scale = np.sqrt(documents.means.var() + variance)
+        self._basis, self._basis_of_grid = _basis((nodes - center) / scale), _basis(_GRID)
+        self._log_unit = np.log(scale * (_GRID[1] - _GRID[0]))
+        # the start is a normal prior whose mean is a line
+        standardised = (documents.means - center) / scale
+        line, *_ = np.linalg.lstsq(documents.known, standardised)
+        within = np.var(standardised - documents.known @ line) + variance / scale**2
+        density = np.zeros(len(self._basis_of_grid))
+        density[1] = -0.5
+        self.start = np.concatenate([start, density / within, line / within])
+        self._ends = np.cumsum([len(start), len(density)])
+        self._precisions = np.full(len(self.start), _LEAST_PRECISION)
+        self._precisions[len(start) + 2 : self._ends[1]] = _PRECISION_OF_BUMPS
+        self._precisions[np.argmax(documents.clicks.sum(axis=0))] = _SCALE_PRECISION
+        numbers = np.diff(documents.skips.indptr)
+        self._of_skips = np.repeat(np.arange(len(numbers)), numbers)
+
+    def pull(self, point: Numbers) -> Numbers:
+        """Returns the gradient of what holds numbers near their start."""
+        return self._precisions * (point - self.start)
+
+    def information(self, scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
+        """Returns the information of scores, and of what holds numbers near their start."""
+        return scores.T @ scores + np.diag(self._precisions)
+
+    def __call__(self, point: Numbers) -> tuple[float, Scores]:
+        """Returns the value, and the scores of documents: the gradients of their log-likelihoods."""
+        logits, density, line = np.split(point, self._ends)
+        clicks, skips, examination = self.documents.clicks, self.documents.skips, expit(logits)
+        tilt = (self.documents.known @ line)[:, None]
+        log_prior, before = _normalised(density @ self._basis_of_grid + tilt * _GRID)
+        terms = self._clicked + np.tensordot(density, self._basis, 1) + tilt * self._basis[0]
+        for node in range(len(_NODES)):
+            skipped = skips.data * np.log1p(-self._click(examination, node))
+            terms[:, node] += np.bincount(self._of_skips, skipped, len(terms))
+        log_likelihood, after = _normalised(terms)
+        values = log_likelihood - log_prior - self._log_unit + clicks @ log_expit(logits)
+        odds = np.zeros(len(skips.data))
+        for node in range(len(_NODES)):
+            click = self._click(examination, node)
+            odds += after[self._of_skips, node] * click / (1 - click)
+        by_logits = clicks.toarray()
+        by_logits[self._of_skips, skips.indices] -= skips.data * odds
+        expected = np.sum(after * self._basis, axis=2).T
+        by_density = expected - before @ self._basis_of_grid.T
+        by_line = by_density[:, :1] * self.documents.known
+        scores = np.concatenate([by_logits * (1 - examination), by_density, by_line], axis=1)
+        held = self.pull(point) @ (point - self.start) / 2
+        return float(held - values.sum()), scores
+
+    def _click(self, examination: np.ndarray, node: int) -> Float[np.ndarray, " skips"]:
+        """Returns P(click) where documents were skipped, at a node of each."""
+        cells = self.documents.skips.indices
+        return examination[cells] * self._attraction[self._of_skips, node]
+
+
+def _basis(standardised: np.ndarray) -> np.ndarray:
+    """Returns what the logarithm of g is a sum of, [functions, ...]."""
+    bumps = [np.exp(-(((standardised - center) / _WIDTH) ** 2) / 2) for center in _BUMPS]
+    return np.stack([standardised, standardised**2, *bumps])
+
+
+def _normalised(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the logarithms of the sums of the exponentials of rows, and these in units of the sums."""
+    largest = terms.max(axis=1, keepdims=True)
+    weights = np.exp(terms - largest)
+    total = weights.sum(axis=1, keepdims=True)
+    return (largest + np.log(total))[:, 0], weights / total
+
+
+_Cells = Callable[[Chunk, int], Integer[np.ndarray, "session rank"]]
+
+
+def _positions(chunk: Chunk, _: int) -> Integer[np.ndarray, "session rank"]:
+    return chunk.positions
+
+
+def _after_last_click(chunk: Chunk, size: int) -> Integer[np.ndarray, "session rank"]:
+    """Returns `examination_idx` of UBM, of which there are so many."""
+    positions = chunk.positions.astype(np.int64)
+    ranks = np.arange(1, positions.shape[1] + 1)
+    clicked = np.maximum.accumulate(np.where(chunk["clicks"], ranks, 0), axis=1)
+    above = np.pad(clicked[:, :-1], ((0, 0), (1, 0)))
+    last = np.take_along_axis(np.pad(positions, ((0, 0), (1, 0))), above, axis=1)
+    return positions * round(size**0.5) + last
+
+
+_CELLS: dict[type[Model], tuple[str, _Cells]] = {
+    PositionBasedModel: ("positions", _positions),
+    UserBrowsingModel: ("examination_idx", _after_last_click),
+}
+"""By model, the column of the batch that its tower of examination reads, and what it is in sessions."""
+
+
+class _Posteriors(NamedTuple):
+    """Posteriors of logits, by row.
+
+    Attributes:
+        means: Of the logits.
+        deviations: The same.
+        x: Standardised mean log ranks; infinite where training shows none.
+    """
+
+    means: Float[np.ndarray, " rows"]
+    deviations: Float[np.ndarray, " rows"]
+    x: Float[np.ndarray, " rows"]
+
+    @classmethod
+    def of(cls, rows: Rows, baseline: float) -> "_Posteriors":
+        """Returns those of rows of one number, which are added to a baseline."""
+        means, deviations = rows.means(rows.values)[:, 0], rows.deviations(rows.values)[:, 0]
+        columns = means, deviations, rows.values[:, rows.numbers]
+        means, deviations, x = (np.asarray(each, np.float64) for each in columns)
+        return cls(means + baseline, deviations, x)
+
+
+class _Log(NamedTuple):
+    """Training sessions, and the cells of their documents.
+
+    Attributes:
+        train: The sessions.
+        cells: Of a chunk of them, by the number of cells.
+        size: That number.
+    """
+
+    train: Sessions
+    cells: _Cells
+    size: int
+
+    def counts(
+        self, chosen: Integer[np.ndarray, " documents"], rows: int
+    ) -> tuple[csr_array, csr_array]:
+        """Returns clicks and skips of the chosen rows, by cell."""
+        place = np.full(rows, -1)
+        place[chosen] = np.arange(len(chosen))
+        clicks, skips = (csr_array((len(chosen), self.size)) for _ in range(2))
+        for chunk in self.train.chunks():
+            document = place[chunk["query_doc_ids"]]
+            of_chosen = chunk.shown & (document >= 0)
+            ends = document[of_chosen], self.cells(chunk, self.size)[of_chosen]
+            clicked = chunk["clicks"][of_chosen].astype(np.float64)
+            clicks += coo_array((clicked, ends), clicks.shape).tocsr()
+            skips += coo_array((1 - clicked, ends), skips.shape).tocsr()
+        for counted in (clicks, skips):
+            counted.eliminate_zeros()
+        return clicks, skips
+
+    def moved(
+        self,
+        posteriors: _Posteriors,
+        examination: Float[np.ndarray, " cells"],
+        change: Float[np.ndarray, " cells"],
+    ) -> Float[np.ndarray, " rows"]:
+        """Returns by how much means of posteriors follow changes of the logarithm of examination, to first order."""
+        attraction, crossed = expit(posteriors.means), np.zeros(len(posteriors.means))
+        for chunk in self.train.chunks():
+            # the logarithm of P(click) is a sum, whose terms do not meet
+            skipped = chunk.shown & ~chunk["clicks"].astype(bool)
+            ids = chunk["query_doc_ids"][skipped]
+            cells = self.cells(chunk, self.size)[skipped]
+            click = examination[cells] * attraction[ids]
+            both = change[cells] * click * (1 - attraction[ids]) / (1 - click) ** 2
+            crossed += np.bincount(ids, both, len(crossed))
+        return -(posteriors.deviations**2) * crossed
+
+
+def _documents(
+    log: _Log, posteriors: _Posteriors, lists: Float[np.ndarray, " rows"]
+) -> Documents | None:
+    """Returns what a log shows of documents; None of few."""
+    chosen = np.flatnonzero(np.isfinite(posteriors.x))
+    if len(chosen) < LEAST_DOCUMENTS:
+        return None
+    if len(chosen) > _MOST_DOCUMENTS:
+        chosen = np.random.default_rng(0).choice(chosen, _MOST_DOCUMENTS, replace=False)
+    clicks, skips = log.counts(chosen, len(posteriors.x))
+    impressions = clicks.sum(axis=1) + skips.sum(axis=1)
+    of_chosen = _Posteriors(*(each[chosen] for each in posteriors))
+    shown = Shown(impressions, np.maximum(lists[chosen], impressions), of_chosen.x)
+    known = [shown.x**2 - 1, *regressors(shown, float(log_odds(shown).mean()))]
+    return Documents(clicks, skips, of_chosen.means, of_chosen.deviations, np.stack(known, axis=1))

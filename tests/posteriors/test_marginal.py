@@ -1,0 +1,246 @@
+"""Marginal likelihoods against integration in float64, and examination at their maximum against the truth."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from scipy.sparse import csr_array
+from scipy.special import expit, log_expit, logit, logsumexp
+
+from clickexp.data import Sessions
+from clickexp.experiment.result import settle
+from clickexp.models import PositionBasedModel, UserBrowsingModel
+from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.posteriors import marginal
+from clickexp.posteriors.marginal import Documents, MarginalLikelihood, improve_examination
+from clickexp.posteriors.policy_prior import lists_of_queries
+from clickexp.utils.progress import no_report
+
+RANKS, QUERIES, CANDIDATES = 4, 150, 8
+PAIRS = QUERIES * CANDIDATES
+BY_RANK = np.array([0.0, 0.9, 0.6, 0.4, 0.25])
+AFTER_CLICKS = 0.7
+"""Factor of the examination of UBM below a click."""
+
+
+def documents_of(rng, number=12, cells=3):
+    """Few documents with some clicks, and normal posteriors near those of all clicks."""
+    clicks = rng.poisson(2.0, (number, cells)).astype(float)
+    skips = rng.poisson(9.0, (number, cells)).astype(float)
+    rates = (clicks.sum(1) + 1) / (clicks + skips).sum(1) / 0.6
+    deviations = 1 / np.sqrt(clicks.sum(1) + 2)
+    known = rng.normal(size=(number, 2))
+    return Documents(
+        csr_array(clicks), csr_array(skips), logit(np.minimum(rates, 0.8)), deviations, known
+    )
+
+
+def test_the_value_is_that_of_integration():
+    rng = np.random.default_rng(0)
+    documents = documents_of(rng)
+    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])))
+    point = likelihood.start + rng.normal(0, 0.05, len(likelihood.start))
+    center = documents.means.mean()
+    scale = np.sqrt(documents.means.var() + np.mean(documents.deviations**2))
+    standardised = np.linspace(-6, 6, 4001)
+    z = center + scale * standardised
+    bumps = [np.exp(-(((standardised - at) / 1.2) ** 2) / 2) for at in (-3.0, -1.5, 0.0, 1.5, 3.0)]
+    log_density = point[3:10] @ np.stack([standardised, standardised**2, *bumps])
+    log_priors = log_density + np.outer(documents.known @ point[10:], standardised)
+    log_priors -= logsumexp(log_priors, axis=1, keepdims=True)
+    log_click = log_expit(point[:3])[:, None] + log_expit(z)
+    logs = documents.clicks.toarray() @ log_click
+    logs += documents.skips.toarray() @ np.log1p(-np.exp(log_click))
+    integrals = logsumexp(log_priors + logs, axis=1)
+    value, _ = likelihood(point)
+    held = likelihood.pull(point) @ (point - likelihood.start) / 2
+    assert value == pytest.approx(held - integrals.sum(), abs=2e-3)
+
+
+def test_scores_are_slopes_of_the_value():
+    documents = documents_of(np.random.default_rng(1))
+    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])))
+    point = likelihood.start + 0.1
+    _, scores = likelihood(point)
+    steps = 1e-4 * np.eye(len(point))
+    slopes = [(likelihood(point + step)[0] - likelihood(point - step)[0]) / 2e-4 for step in steps]
+    np.testing.assert_allclose(likelihood.pull(point) - scores.sum(axis=0), slopes, atol=1e-5)
+
+
+def examination_of(kind, last):
+    """Examination by position, below a last click at `last`, 0 for none."""
+    after = np.where(np.asarray(last) > 0, AFTER_CLICKS, 1.0) if kind is UserBrowsingModel else 1.0
+    return BY_RANK * np.asarray(after)
+
+
+def log_of(rng, kind, sessions=20_000):
+    """A log of lists of the best by attraction, a beta distribution, and noise."""
+    truth = rng.beta(1, 3, PAIRS + 1)
+    query = rng.integers(0, QUERIES, sessions)
+    candidates = 1 + query[:, None] * CANDIDATES + np.arange(CANDIDATES)
+    scores = logit(truth[candidates]) + rng.normal(0, 1.5, candidates.shape)
+    ids = np.take_along_axis(candidates, np.argsort(-scores, axis=1)[:, :RANKS], axis=1)
+    clicks, last = np.zeros(ids.shape, bool), np.zeros(sessions, int)
+    for rank in range(RANKS):
+        examined = examination_of(kind, last[:, None])
+        examined = np.broadcast_to(examined, (sessions, RANKS + 1))[:, rank + 1]
+        clicks[:, rank] = rng.random(sessions) < examined * truth[ids[:, rank]]
+        last = np.where(clicks[:, rank], rank + 1, last)
+    log = Sessions.from_arrays(
+        query_doc_ids=ids.astype(np.int32), clicks=clicks, query_doc_pairs=PAIRS
+    )
+    return truth, log
+
+
+def cells_of(kind):
+    """Truth by cell of the tower of examination, 0 where there is none."""
+    if kind is PositionBasedModel:
+        return BY_RANK
+    table = np.stack([examination_of(kind, last) for last in range(RANKS + 1)], axis=1)
+    return np.where(np.arange(RANKS + 1)[:, None] > np.arange(RANKS + 1), table, 0.0).ravel()
+
+
+def fitted(kind, truth, log, **settings):
+    """A model as training may leave it: rows near the truth, and examination of lower ranks a tenth too low."""
+    model = kind(positions=RANKS, query_doc_pairs=PAIRS, rngs=nnx.Rngs(0), **settings)
+    ids, lists = log.column("query_doc_ids"), log.count * RANKS
+    impressions = np.bincount(ids.ravel(), minlength=PAIRS + 1)
+    ranks = np.broadcast_to(np.log(np.arange(1, RANKS + 1)), ids.shape)
+    means = np.bincount(ids.ravel(), ranks.ravel(), PAIRS + 1) / np.maximum(impressions, 1)
+    assert lists == impressions.sum()
+    shown = impressions > 0
+    x = np.where(shown, (means - means[shown].mean()) / means[shown].std(), np.inf)
+    rows = model.attraction.table.get_value()
+    if rows.prior is not None:
+        deviations = 1 / np.sqrt(impressions * 0.5 * truth + 0.5)
+        offsets = logit(truth) - np.asarray(rows.prior.mean)
+        values = jnp.stack(
+            [
+                offsets,
+                np.log(deviations) + float(rows.prior.log_precision) / 2,
+                *[x] * rows.by_rank,
+            ],
+            axis=1,
+        )
+        changed = dataclasses.replace(rows, values=jnp.float32(values))
+        model.attraction.table.set_value(changed)
+    cells = cells_of(kind)
+    lower = np.where(np.arange(len(cells)) // (len(cells) // (RANKS + 1)) > 1, 0.9, 1.0)
+    used = cells > 0
+    weight = np.where(used, logit(np.where(used, cells * lower, 0.5)), 0.0)
+    model.examination.weight[...] = jnp.float32(weight)
+    return model
+
+
+def improved(model, log):
+    return improve_examination(model, log, lists_of_queries(log, PAIRS + 1, no_report).lists)
+
+
+def of_ratios(model, posterior, cells):
+    """Logarithms of examination relative to the first of these cells, and their deviations."""
+    examined = expit(np.asarray(model.examination.weight[...], np.float64))[cells]
+    slopes = np.diag(1 - examined)
+    slopes[:, 0] -= 1 - examined[0]
+    deviations = np.sqrt(np.diag(slopes @ posterior.covariance @ slopes.T))
+    return np.log(examined / examined[0])[1:], deviations[1:]
+
+
+@pytest.mark.parametrize("kind", [PositionBasedModel, UserBrowsingModel])
+def test_examination_comes_near_the_truth(kind):
+    truth, log = log_of(np.random.default_rng(2), kind)
+    model = fitted(kind, truth, log)
+    posterior = improved(model, log)
+    cells = cells_of(kind)
+    used = np.flatnonzero(cells)
+    assert posterior.names == tuple(f"examination/weight[{cell}]" for cell in used)
+    ratios, deviations = of_ratios(model, posterior, used)
+    away = ratios - np.log(cells[used] / cells[used][0])[1:]
+    assert deviations.max() < (0.06 if kind is PositionBasedModel else 0.15)
+    assert (np.abs(away) < 3 * deviations).all()
+    assert np.abs(away).mean() < 0.05
+
+
+def test_the_mean_over_clicks_stays():
+    truth, log = log_of(np.random.default_rng(3), PositionBasedModel, 5000)
+    model = fitted(PositionBasedModel, truth, log)
+    clicks = log.column("clicks").sum(axis=0)
+    before, _ = np.asarray(model.examination.weight[1:]), improved(model, log)
+    after = np.asarray(model.examination.weight[1:])
+    assert np.abs(after - before).max() > 0.02
+    assert clicks @ log_expit(after) == pytest.approx(clicks @ log_expit(before), rel=1e-5)
+
+
+def test_attraction_follows_examination():
+    """By a Newton step of each logit z from its optimum: minus variance times d^2 loss / dz d(log examination)."""
+    truth, log = log_of(np.random.default_rng(3), PositionBasedModel, 5000)
+    model = fitted(PositionBasedModel, truth, log)
+    ids, clicks = log.column("query_doc_ids"), log.column("clicks").astype(float)
+    clicked, shown = (
+        np.stack([np.bincount(ids[:, at], each[:, at], PAIRS + 1) for at in range(RANKS)], axis=1)
+        for each in (clicks, np.ones(ids.shape))
+    )
+
+    def state():
+        rows = model.attraction.table.get_value()
+        examined = log_expit(np.asarray(model.examination.weight[1:], np.float64))
+        return examined, *np.asarray([rows.means(rows.values), rows.deviations(rows.values)])[
+            ..., 0
+        ]
+
+    examined, means, deviations = map(np.float64, state())
+    improved(model, log)
+    examined_now, means_now, _ = map(np.float64, state())
+
+    def loss(step, part):
+        log_click = log_expit(means + step)[:, None] + examined + part * (examined_now - examined)
+        unclicked = (shown - clicked) * np.log1p(-np.exp(log_click))
+        return -np.sum(clicked * log_click + unclicked, axis=1)
+
+    h = 1e-3
+    cross = (loss(h, h) - loss(h, -h) - loss(-h, h) + loss(-h, -h)) / (4 * h * h)
+    assert np.abs(means_now - means).max() > 0.02
+    np.testing.assert_allclose(means_now - means, -(deviations**2) * cross, atol=1e-4)
+
+
+def test_some_documents_represent_many(monkeypatch):
+    truth, log = log_of(np.random.default_rng(4), PositionBasedModel)
+    whole, part = (fitted(PositionBasedModel, truth, log) for _ in range(2))
+    of_whole = improved(whole, log)
+    monkeypatch.setattr(marginal, "_MOST_DOCUMENTS", PAIRS // 4)
+    of_part = improved(part, log)
+    ratios, deviations = of_ratios(whole, of_whole, [*range(1, RANKS + 1)])
+    others, wider = of_ratios(part, of_part, [*range(1, RANKS + 1)])
+    assert wider == pytest.approx(2 * deviations, rel=0.15)
+    assert (np.abs(others - ratios) < 3 * wider).all()
+
+
+def test_other_models_stay():
+    truth, log = log_of(np.random.default_rng(5), PositionBasedModel, 1000)
+    for posterior in ("none", "normal"):
+        attraction = EmbeddingParameterConfig(posterior=posterior)
+        model = fitted(PositionBasedModel, truth, log, attraction=attraction)
+        assert improved(model, log) is None
+    few = fitted(PositionBasedModel, truth, log)
+    rows = few.attraction.table.get_value()
+    values = rows.values.at[150:, -1].set(jnp.inf)
+    few.attraction.table.set_value(dataclasses.replace(rows, values=values))
+    assert improved(few, log) is None
+
+
+def test_a_run_ends_with_it_unless_an_earlier_one_is_its_prior():
+    truth, log = log_of(np.random.default_rng(6), PositionBasedModel, 5000)
+    fit = SimpleNamespace(documents={})
+    for continued in (None, SimpleNamespace(seen=SimpleNamespace(queries=None))):
+        model = fitted(PositionBasedModel, truth, log)
+        before = np.asarray(model.examination.weight[...])
+        parts = SimpleNamespace(
+            model=model, dataset=SimpleNamespace(train=log), continued=continued
+        )
+        settled = settle(parts, fit)
+        assert settled.queries.lists.max() > 1
+        moved = np.abs(np.asarray(model.examination.weight[...]) - before).max()
+        assert (settled.examination is None, moved == 0) == (continued is not None,) * 2
+    assert settle(parts, SimpleNamespace(documents=None)) == (None, None)
