@@ -46,8 +46,8 @@ _MOST_DOCUMENTS = 50_000
 """Documents that are integrated out; of more, as many by chance represent all."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
 _LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2
-_SCALE_PRECISION = 4.0
-"""Of the logit of the cell with most clicks, around that of training, since clicks leave the scale open."""
+_PRECISION_OF_LOGITS = 4.0
+"""Of logits of examination around those of training: clicks leave the scale open, and tell little of rare cells."""
 _PRECISION_OF_BUMPS, _LEAST_PRECISION = 1.0, 1e-3
 """Of the heights of bumps around 0, and of all other numbers around where they start."""
 _GRID = np.arange(-6.0, 6.01, 0.15)
@@ -191,7 +191,7 @@ class MarginalLikelihood:
         self._ends = np.cumsum([len(start), len(density)])
         self._precisions = np.full(len(self.start), _LEAST_PRECISION)
         self._precisions[len(start) + 2 : self._ends[1]] = _PRECISION_OF_BUMPS
-        self._precisions[np.argmax(documents.clicks.sum(axis=0))] = _SCALE_PRECISION
+        self._precisions[: len(start)] = _PRECISION_OF_LOGITS
         numbers = np.diff(documents.skips.indptr)
         self._of_skips = np.repeat(np.arange(len(numbers)), numbers)
 

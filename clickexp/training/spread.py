@@ -27,7 +27,7 @@ _BY_ROW = PartitionSpec(AXIS)
 
 
 def placement_on(devices: int | str) -> Whole:
-    """Returns where rows of tables lie.
+    """Returns where rows of tables lie; on one device, once processes have left each other.
 
     Args:
         devices: How many of those that JAX sees, or `all`.
@@ -35,7 +35,9 @@ def placement_on(devices: int | str) -> Whole:
     Raises:
         ConfigError: JAX sees fewer, or some of those that several processes share.
     """
-    seen = sorted(hosts.devices(), key=lambda device: (device.process_index, device.id))
+    if hosts.have_left():
+        return ONE_DEVICE
+    seen = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     number = len(seen) if devices == ALL else devices
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise ConfigError(f"trainer.devices={devices}: give a number from 1, or all")

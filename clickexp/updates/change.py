@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import null_space
 from scipy.stats import chi2
 
 from clickexp.models import Model
@@ -203,9 +204,11 @@ def _at_this_scale(model: Model, estimate: Estimate) -> Estimate:
     if not len(shifts):
         return estimate
     information = np.linalg.pinv(posterior.covariance, hermitian=True)
-    of_scale = shifts.T @ np.linalg.pinv(shifts @ information @ shifts.T, hermitian=True) @ shifts
-    step = estimate.step - of_scale @ information @ estimate.step
-    covariance = posterior.covariance - of_scale
+    # numbers that the log hardly tells would follow the others along the scale, and seem as sure as these
+    is_told = np.diag(information) * _UNSURE_LOGIT**2 > 1
+    ratios = null_space(np.where(is_told, shifts, 0.0))
+    covariance = ratios @ np.linalg.pinv(ratios.T @ information @ ratios, hermitian=True) @ ratios.T
+    step = covariance @ information @ estimate.step
     return Estimate(SharedPosterior(posterior.names, covariance), step, estimate.share)
 
 

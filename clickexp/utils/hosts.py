@@ -26,8 +26,8 @@ _SILENCE = 30
 """Seconds after which a process that does not answer is given up; JAX's own 100 end without a line for the user."""
 _PULSE = 5
 """Seconds between signs of life."""
-_GRACE = 3
-"""Seconds that others leave to the first process to say what is wrong in all."""
+_GRACE, _NOTICE = 3, 1
+"""Seconds that others leave to the first process to say what is wrong in all, and it to notice that another has ended."""
 _START = 300
 """Seconds that processes wait for each other at the start."""
 _LEAVES, _LIVES = b".", b"+"
@@ -146,11 +146,9 @@ def release() -> None:
             connection.sendall(_LEAVES)
 
 
-def devices() -> list[Any]:
-    """Returns the devices of all processes, or of this one alone once these have left each other."""
-    import jax
-
-    return jax.local_devices() if _alone.is_set() else jax.devices()
+def have_left() -> bool:
+    """Whether the processes have left each other, after which JAX connects no devices."""
+    return _alone.is_set()
 
 
 def told(value: Any) -> Any:
@@ -312,6 +310,5 @@ def _end() -> None:
         return
     if INTERRUPTED.is_set():
         os._exit(STOPPED)
-    if index() > 0:
-        time.sleep(_GRACE)
+    time.sleep(_GRACE if index() > 0 else _NOTICE)  # JAX may lose a process before `_watch` does
     os._exit(1)

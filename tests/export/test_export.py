@@ -981,8 +981,8 @@ def test_tables_are_drawn(pbm):
         ["examination", str(row["position"])] for row in shared
     ]
     row = shared[1]
-    interval = f"{row['relative']:.4f}   {row['relative_low']:.4f} to {row['relative_high']:.4f}"
-    assert any(line.rstrip().endswith(interval) for line in printed)
+    interval = f"{row['relative']:.4f} {row['relative_low']:.4f} to {row['relative_high']:.4f}"
+    assert any(" ".join(line.split()).endswith(interval) for line in printed)
     names = ["attraction.pdf", "attraction.png", "examination.pdf", "examination.png"]
     assert sorted(file.name for file in (folder / "figures").iterdir()) == names
 
