@@ -27,7 +27,7 @@ _SILENCE = 30
 _PULSE = 5
 """Seconds between signs of life."""
 _GRACE, _NOTICE = 3, 1
-"""Seconds that others leave to the first process to say what is wrong in all, and it to notice that another has ended."""
+"""Seconds that others leave to the first process to say what is wrong in all, and it to notice that one has ended."""
 _START = 300
 """Seconds that processes wait for each other at the start."""
 _LEAVES, _LIVES = b".", b"+"
