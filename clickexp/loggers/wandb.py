@@ -217,7 +217,7 @@ class WandbLogger(Logger):
         """Closes the run on W&B, if it was opened; after a run that succeeded, with its artifacts."""
         if self._run is None:
             return
-        if ok:
+        if ok and not self.run.disabled:
             self._use_log()
             if self.model:
                 self._log_model(self._info.folder, self.run.id, ["latest"])

@@ -486,3 +486,10 @@ def test_finish_may_come_without_a_start():
 def test_unknown_mode_is_an_error_that_lists_the_choices():
     with pytest.raises(ValueError, match="mode='dry': choose auto, online, offline or disabled"):
         WandbLogger(mode="dry")
+
+
+def test_a_disabled_run_ends_without_artifacts(tmp_path):
+    logger = WandbLogger(mode="disabled")
+    logger.start(RunInfo(tmp_path, {}, "a run", "tests", fingerprint="of the log"))
+    logger.finish(True)
+    assert not [*tmp_path.rglob("*")]
