@@ -137,7 +137,7 @@ class Export:
 
     @property
     def all_names(self) -> pl.DataFrame | None:
-        """All names of ids, read anew: they take more room than the model."""
+        """All names of ids, read again: they take more room than the model."""
         return None if self.names is None else self.names.all()
 
     def save(self, name: str, write: Write) -> None:

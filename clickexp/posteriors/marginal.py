@@ -118,7 +118,9 @@ def improve_examination(
     found, covariance = maximum(documents, before)
     shift = np.average(log_expit(before) - log_expit(found), weights=clicks[cells])
     moved = np.minimum(logit(np.exp(np.minimum(log_expit(found) + shift, -1e-9))), _LARGEST_LOGIT)
-    moved = np.array(hosts.told(moved.tolist()))  # processors of several hosts round differently
+    moved = np.array(
+        hosts.broadcast(moved.tolist())
+    )  # processors of several hosts round differently
     # so that those of logarithms of examination stay
     slopes = expit(-found) / expit(-moved)
     change = np.zeros(log.size)

@@ -281,7 +281,7 @@ class Loop:
     def _save(self, same: Mapping[str, Any]) -> None:
         """Writes the checkpoint if it is time to; a full disk is no reason to stop."""
         file = self.checkpoint.file
-        if file is None or not hosts.told(self._is_due()):
+        if file is None or not hosts.broadcast(self._is_due()):
             return
         best = self.snapshot(self.learner.state, None) if self.best is None else self.best
         rule = self.stopping and {
@@ -304,7 +304,7 @@ class Loop:
         """Takes up the training that left the checkpoint; False where there is none that fits."""
         file = self.checkpoint.earlier or self.checkpoint.file
         found = self._stored(file, same)
-        if hosts.told(found is not None) != (found is not None):
+        if hosts.broadcast(found is not None) != (found is not None):
             raise UserError(
                 f"{file}: not all processes can read it. Hosts share the folder of a run."
             )

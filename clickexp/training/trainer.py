@@ -240,7 +240,7 @@ class _GradientDescent(Learner):
         if self._resident is None or self._resident[0] is not data:
             tables = None
             stays = isinstance(data, Sessions) and _stays(self._trainer.resident, data)
-            if isinstance(data, Sessions) and hosts.told(
+            if isinstance(data, Sessions) and hosts.broadcast(
                 stays
             ):  # hosts may have more and less memory
                 tables = resident_on(data, self._devices.mesh)

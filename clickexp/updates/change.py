@@ -205,8 +205,8 @@ def _at_this_scale(model: Model, estimate: Estimate) -> Estimate:
         return estimate
     information = np.linalg.pinv(posterior.covariance, hermitian=True)
     # numbers that the log hardly tells would follow the others along the scale, and seem as sure as these
-    is_told = np.diag(information) * _UNSURE_LOGIT**2 > 1
-    ratios = null_space(np.where(is_told, shifts, 0.0))
+    is_known = np.diag(information) * _UNSURE_LOGIT**2 > 1
+    ratios = null_space(np.where(is_known, shifts, 0.0))
     covariance = ratios @ np.linalg.pinv(ratios.T @ information @ ratios, hermitian=True) @ ratios.T
     step = covariance @ information @ estimate.step
     return Estimate(SharedPosterior(posterior.names, covariance), step, estimate.share)

@@ -116,10 +116,10 @@ def join(folder: str) -> str:
     if len({*devices.values()}) > 1:
         numbers = ", ".join(str(devices[number]) for number in range(count()))
         raise UserError(f"processes have {numbers} devices: give each of them equally many")
-    told(None)
+    broadcast(None)
     for connection in _connections:  # no earlier, since loading libraries may hold up all threads
         connection.settimeout(_SILENCE)
-    told(None)
+    broadcast(None)
     _started(_live)
     return folder
 
@@ -130,7 +130,7 @@ def leave() -> None:
         return
     import jax
 
-    told(None)
+    broadcast(None)
     jax.distributed.shutdown()
     _alone.set()
     if index() > 0:
@@ -151,7 +151,7 @@ def have_left() -> bool:
     return _alone.is_set()
 
 
-def told(value: Any) -> Any:
+def broadcast(value: Any) -> Any:
     """Returns what the first process calls this with, which JSON holds; all processes call it in the same order.
 
     The devices exchange it as they do what they compute: the first time, they open connections that later programs use,
@@ -189,7 +189,7 @@ def _of_first(numbers: Any) -> Any:
 
 def check_same(facts: dict[str, str]) -> None:
     """UserError where facts, by name, are others than those of the first process."""
-    first = told(facts)
+    first = broadcast(facts)
     differ = [name for name, value in facts.items() if first[name] != value]
     if differ:
         raise UserError(

@@ -1,5 +1,6 @@
 """How processes that share a run end when one of them stops, is interrupted, or starts again."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -39,11 +40,18 @@ class Pair:
                 stderr=subprocess.STDOUT,
             )
 
+    @contextlib.contextmanager
+    def joined(self):
+        """Both, once they are connected."""
+        with self.start(0) as first, self.start(1) as second:
+            self.wait("0.joined", "1.joined")
+            yield first, second
+
     def wait(self, *names):
         for name in names:
             wait_until((self.folder / name).exists, 120)
 
-    def told(self, index):
+    def lines(self, index):
         """What a process has said of another one."""
         printed = read(self.folder / f"{index}.log").splitlines()
         return [line for line in printed if line.startswith("clickexp: ")]
@@ -53,27 +61,23 @@ class Pair:
 def test_a_process_that_does_not_answer_is_given_up(stopped, tmp_path):
     """With a line for the user, before JAX aborts after 100 seconds."""
     pair = Pair(tmp_path)
-    with pair.start(0) as first, pair.start(1) as second:
-        pair.wait("0.joined", "1.joined")
-        both = [first, second]
+    with pair.joined() as both:
         both[stopped].send_signal(signal.SIGSTOP)
         code = both[1 - stopped].wait(60)
         both[stopped].kill()
     assert code == ENDED
-    (line,) = pair.told(1 - stopped)
+    (line,) = pair.lines(1 - stopped)
     assert "has not answered for 30 seconds" in line and f"hydra.run.dir={tmp_path}" in line
 
 
 @pytest.mark.parametrize("interrupted", [0, 1])
 def test_an_interrupted_process_has_the_exit_code_of_one(interrupted, tmp_path):
     pair = Pair(tmp_path)
-    with pair.start(0) as first, pair.start(1) as second:
-        pair.wait("0.joined", "1.joined")
-        both = [first, second]
+    with pair.joined() as both:
         both[interrupted].send_signal(signal.SIGINT)
         assert both[interrupted].wait(20) == 128 + signal.SIGINT
         assert both[1 - interrupted].wait(20) == ENDED
-    assert "has ended" in pair.told(1 - interrupted)[0]
+    assert "has ended" in pair.lines(1 - interrupted)[0]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
@@ -92,5 +96,5 @@ def test_a_process_that_starts_again_after_the_training_waits_with_the_others(ho
             with pytest.raises(subprocess.TimeoutExpired):
                 again.wait(5)
             (tmp_path / "finished").touch()
-            assert (first.wait(20), again.wait(20)) == (0, 0), pair.told(1)
-    assert not pair.told(0) and not pair.told(1)
+            assert (first.wait(20), again.wait(20)) == (0, 0), pair.lines(1)
+    assert not pair.lines(0) and not pair.lines(1)

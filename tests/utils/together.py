@@ -17,7 +17,7 @@ def together(folder):
     """Writes 0.joined and 1.joined, and after trained is there, 0.left."""
     hosts.join(str(folder))
     (folder / f"{hosts.index()}.joined").touch()
-    while not hosts.told((folder / "trained").exists()):
+    while not hosts.broadcast((folder / "trained").exists()):
         time.sleep(0.01)
     hosts.leave()
     (folder / f"{hosts.index()}.left").touch()
