@@ -1,9 +1,8 @@
 """Chains of updates among runs: which belong together, and what their table, figures and page show."""
 
-import shutil
-
 import numpy as np
 import pytest
+from browsing import shown_page
 from small_runs import write_run
 
 from clickexp.results.chains import chain_of, chain_table, chains, moved_table
@@ -12,9 +11,6 @@ from clickexp.results.comparison import comparisons
 from clickexp.results.figures.chain import chain_panels
 from clickexp.results.loading import find_runs
 from clickexp.results.pages.comparison import data
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 
 
 def update_of(folder, number, before, **more):
@@ -94,19 +90,9 @@ def test_a_comparison_prints_and_draws_the_chain(tmp_path, capsys):
 
 @pytest.mark.nightly
 def test_the_page_draws_a_chain_over_its_runs(tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium: bash scripts/install_tools.sh")
     written(tmp_path)
     compare([tmp_path])
-    wrong = []
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        opened = browser.new_page(viewport={"width": 1280, "height": 900})
-        opened.on("console", lambda message: wrong.append(message.text))
-        opened.on("pageerror", lambda error: wrong.append(str(error)))
-        opened.goto((tmp_path / "comparison.html").as_uri())
-        opened.wait_for_selector("html[data-ready]")
+    with shown_page(tmp_path / "comparison.html") as opened:
         opened.locator("#chain-results").scroll_into_view_if_needed()
         opened.wait_for_function("$('chain').data?.length === 3")
         likelihoods = opened.evaluate("$('chain').data.map(({ x, y }) => [x, y])")
@@ -114,9 +100,8 @@ def test_the_page_draws_a_chain_over_its_runs(tmp_path):
         opened.select_option("#chain-what", "Relative examination")
         opened.wait_for_function("$('chain').data.length === 4")
         at_3 = opened.evaluate("$('chain').data.at(-1).y")
-        browser.close()
     days = ["a", "b", "c"]
-    assert wrong == [] and [x for x, _ in likelihoods] == [days] * 3
+    assert [x for x, _ in likelihoods] == [days] * 3
     assert [y for _, y in likelihoods] == [
         [-0.5, -0.49, -0.48],
         [None, -0.6, -0.55],

@@ -2,9 +2,9 @@
 
 import dataclasses
 import json
-import shutil
 
 import pytest
+from browsing import shown_page
 from small_runs import write_run
 
 from clickexp.results import find_runs
@@ -13,9 +13,6 @@ from clickexp.results.online_results import online_results
 from clickexp.results.pages.comparison import data, page
 from clickexp.utils.documents import plain
 from clickexp.utils.statistics.sequential import estimate as alike
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 
 
 def estimate(value, half):
@@ -108,19 +105,10 @@ def test_what_is_no_comparison_is_skipped(folder):
 
 @pytest.mark.nightly
 def test_the_page_shows_differences_by_day_and_by_metric(folder):
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium: bash scripts/install_tools.sh")
     runs, skipped = find_runs([folder])
-    file, wrong = folder / "comparison.html", []
+    file = folder / "comparison.html"
     file.write_text(page(comparisons(runs), skipped, folder))
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        opened = browser.new_page(viewport={"width": 1280, "height": 900})
-        opened.on("console", lambda message: wrong.append(message.text))
-        opened.on("pageerror", lambda error: wrong.append(str(error)))
-        opened.goto(file.as_uri())
-        opened.wait_for_selector("html[data-ready]")
+    with shown_page(file) as opened:
         opened.locator("#online-results").scroll_into_view_if_needed()
         opened.wait_for_function("$('online').data?.length === 3")
         y = opened.evaluate("$('online').data.at(-1).y")
@@ -132,8 +120,7 @@ def test_the_page_shows_differences_by_day_and_by_metric(folder):
             opened.locator("#online-table td.best").all_inner_texts(),
         )
         hash_ = opened.evaluate("location.hash") or opened.evaluate("(remember(), location.hash)")
-        browser.close()
-    assert wrong == [] and y == [0.02] * 3
+    assert y == [0.02] * 3
     assert (
         rows[0].split("\t")[:4] == ["Click rate", "0.1000", "0.1200", "+0.0200"]
         and "< 0.001" in rows[0]
