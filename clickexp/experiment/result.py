@@ -13,6 +13,7 @@ import jax
 from flax import nnx
 from pydantic import BaseModel
 
+from clickexp import __version__
 from clickexp.data import Dataset
 from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
@@ -41,7 +42,7 @@ from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
 
 log = logging.getLogger(__name__)
-_VERSIONS = ("clickexp", "jax", "flax", "optax", "rax", "hydra-core", "numpy")
+_PACKAGES = ("jax", "flax", "optax", "rax", "hydra-core", "numpy")
 
 _Part = dict[str, Any]
 """Keys and values of a `Run`."""
@@ -284,10 +285,11 @@ def _count_parameters(model: Model) -> int:
 
 def _environment() -> dict[str, str | None]:
     """Versions, device and commit that a result came from."""
-    versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
+    versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
     device = jax.devices()[0].device_kind
     return {
         "python": platform.python_version(),
+        "clickexp": __version__,  # that of the files, which need not be installed
         **versions,
         "device": device,
         "git_commit": _commit(),
