@@ -33,6 +33,7 @@ from clickexp.models import ClickModel, Model
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.documents import EFFECTIVE, ROLES
 from clickexp.posteriors.exported import exported, open_documents
+from clickexp.posteriors.policy_prior import Queries
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
 from clickexp.updates.seen import Seen
@@ -132,7 +133,7 @@ def write_documents(
         impressions if all_impressions is None else all_impressions,
         posterior,
         has_intervals=has_intervals,
-        lists=None if seen is None else seen.lists,
+        queries=None if seen is None else seen.queries,
     )
 
     def tables() -> Iterator[pa.Table]:
@@ -167,7 +168,7 @@ def _known_of_documents(
     posterior: SharedPosterior | None,
     *,
     has_intervals: bool,
-    lists: np.ndarray | None,
+    queries: Queries | None,
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """Yields, some documents at a time, their number and what the model knows of them."""
     documents = single_documents(dataset, ids)
@@ -178,7 +179,7 @@ def _known_of_documents(
         return
     models, outputs = model, document_outputs
     if has_intervals:
-        models = exported(model, dataset.train, impressions, posterior, lists)
+        models = exported(model, dataset.train, impressions, posterior, queries)
         outputs = exported_outputs
     for lengths, values in predicted(models, documents, outputs, "documents"):
         yield len(lengths), {name: column[:, 0] for name, column in values.items()}

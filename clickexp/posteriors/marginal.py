@@ -34,6 +34,7 @@ from clickexp.parameters import EmbeddingParameter, PositionParameter, Rows
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import (
     LEAST_DOCUMENTS,
+    Queries,
     Shown,
     learned_rows,
     log_odds,
@@ -79,9 +80,7 @@ class Documents(NamedTuple):
     known: Float[np.ndarray, "documents regressors"]
 
 
-def improve_examination(
-    model: Model, train: Sessions, lists: Float[np.ndarray, " rows"]
-) -> SharedPosterior | None:
+def improve_examination(model: Model, train: Sessions, queries: Queries) -> SharedPosterior | None:
     """Moves examination of a fitted model to the largest marginal likelihood.
 
     Clicks leave its scale open: the geometric mean over clicks stays. The means of posteriors of documents follow, so
@@ -91,7 +90,7 @@ def improve_examination(
         model: PBM or UBM with a number per position, or per position and last click, and whose attraction is a whole
             table of pairs with a learned prior by rank. Others stay as they are.
         train: Its training sessions.
-        lists: How many lists the query of each pair has, from `lists_shown`.
+        queries: Of pairs, from `lists_shown`.
 
     Returns:
         The posterior of examination; None where it stays as it is.
@@ -106,7 +105,7 @@ def improve_examination(
     baseline = 0.0 if attraction.baseline is None else float(attraction.baseline[...])
     log = _Log(train, cells_of, tower.weight.size)
     posteriors = _Posteriors.of(rows, baseline)
-    documents = _documents(log, posteriors, lists)
+    documents = _documents(log, posteriors, queries)
     if documents is None:
         return None
     clicks = documents.clicks.sum(axis=0)
@@ -346,9 +345,7 @@ class _Log(NamedTuple):
         return -(posteriors.deviations**2) * crossed
 
 
-def _documents(
-    log: _Log, posteriors: _Posteriors, lists: Float[np.ndarray, " rows"]
-) -> Documents | None:
+def _documents(log: _Log, posteriors: _Posteriors, queries: Queries) -> Documents | None:
     """Returns what a log shows of documents; None of few."""
     chosen = np.flatnonzero(np.isfinite(posteriors.x))
     if len(chosen) < LEAST_DOCUMENTS:
@@ -358,6 +355,7 @@ def _documents(
     clicks, skips = log.counts(chosen, len(posteriors.x))
     impressions = clicks.sum(axis=1) + skips.sum(axis=1)
     of_chosen = _Posteriors(*(each[chosen] for each in posteriors))
-    shown = Shown(impressions, np.maximum(lists[chosen], impressions), of_chosen.x)
+    lists = np.maximum(queries.lists[chosen], impressions)
+    shown = Shown(impressions, lists, of_chosen.x, queries.labels[chosen])
     known = [shown.x**2 - 1, *regressors(shown, float(log_odds(shown).mean()))]
     return Documents(clicks, skips, of_chosen.means, of_chosen.deviations, np.stack(known, axis=1))

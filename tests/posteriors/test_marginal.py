@@ -136,7 +136,7 @@ def fitted(kind, truth, log, **settings):
 
 
 def improved(model, log):
-    return improve_examination(model, log, lists_of_queries(log, PAIRS + 1, no_report).lists)
+    return improve_examination(model, log, lists_of_queries(log, PAIRS + 1, no_report))
 
 
 def of_ratios(model, posterior, cells):
@@ -242,5 +242,5 @@ def test_a_run_ends_with_it_unless_an_earlier_one_is_its_prior():
         settled = settle(parts, fit)
         assert settled.queries.lists.max() > 1
         moved = np.abs(np.asarray(model.examination.weight[...]) - before).max()
-        assert (settled.examination is None, moved == 0) == (continued is not None,) * 2
+        assert (settled.shared is None, moved == 0) == (continued is not None,) * 2
     assert settle(parts, SimpleNamespace(documents=None)) == (None, None)
