@@ -61,7 +61,7 @@ class Reference(_Node):
 
 
 class Note(_Node):
-    """What a reader of figures must know.
+    """A note on figures.
 
     Attributes:
         text: The note.
