@@ -156,7 +156,8 @@ def written(folder: Path, days: Sequence[Day], at: int, name: str, pairs: int | 
     whole = joined(parts)
     file = folder / f"{name}.parquet"
     dates = pl.datetime(2026, 1, 1) + pl.duration(days=at)
-    table = pl.DataFrame({"query_doc_ids": whole.ids.tolist(), "clicks": whole.clicks.tolist()})
+    columns = {"query_doc_ids": whole.ids, "clicks": whole.clicks}
+    table = pl.DataFrame({name: pl.Series(each).arr.to_list() for name, each in columns.items()})
     table.with_columns(time=dates).write_parquet(file)
     ends = np.cumsum([0, *(len(part.ids) for part in parts)]).tolist()
     splits = zip(("train", "val", "test"), itertools.pairwise(ends), strict=True)
@@ -197,10 +198,9 @@ def compared(
                     **QUIET,
                 )
                 last[method] = run
-            lines.append(
-                line_of(design, days, run)
-                | dict(method=method, day=at + 1, user=user, drift=drift, seed=seed)
-            )
+            if at + 1 in args.show:
+                case = dict(method=method, day=at + 1, user=user, drift=drift, seed=seed)
+                lines.append(line_of(design, days, run) | case)
     return lines
 
 
