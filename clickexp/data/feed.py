@@ -20,6 +20,7 @@ from clickexp.data.loader import (
     resident_tables,
     superbatches,
 )
+from clickexp.data.numbered import numbered
 from clickexp.data.sessions import Sessions
 from clickexp.types import Array
 
@@ -46,40 +47,53 @@ def feed(
 
     All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty. The thread
     that reads sessions also copies them, over the devices of a mesh or to an accelerator. Of sessions that are
-    `resident`, as `resident_on` has copied them, numbers are read and copied. Processes that share a mesh each read the
-    sessions of their own devices.
+    `resident`, as `resident_on` has copied them, the devices compute the numbers. Processes that share a mesh each
+    read the sessions of their own devices.
     """
     if not isinstance(data, Sessions):
         single = map(_single, data)
         return single if mesh is None else (over_devices(batch, mesh) for batch in single)
-    devices = [] if mesh is None else [*mesh.devices.flat]
+    devices = 1 if mesh is None else mesh.size
     fitting = 1 << max(data.count - 1, 0).bit_length()  # a small log is not padded to a large batch
-    number = max(len(devices), 1)
-    batch_size = min(batch_size, _ceil(fitting, number) * number)
+    batch_size = min(batch_size, _ceil(fitting, devices) * devices)
     batches = _ceil(data.count, batch_size)
     even = _ceil(batches, _ceil(batches, steps))
-    processes = sorted({device.process_index for device in devices})
-    divided = devices and batch_size % number == 0
-    share = (processes.index(jax.process_index()), len(processes)) if divided else (0, 1)
-    read = superbatches(
-        data,
-        batch_size,
-        even,
-        seed=seed,
-        epoch=epoch,
-        prefetch=0,
-        numbers_alone=resident is not None,
-        share=share,
-    )
-    if mesh is not None:
-        read = map(functools.partial(over_devices, mesh=mesh, batch_size=batch_size), read)
-    elif jax.default_backend() != "cpu":  # a CPU computes with these arrays as they lie
-        read = map(_on_device, read)
+
+    def lay(table: Array) -> jax.Array:
+        return everywhere(jnp.asarray(table), mesh)
+
+    if resident is None:
+        read = _read(data, batch_size, even, seed, epoch, mesh)
+    else:
+        read = numbered(data.count, batch_size, even, seed, epoch, mesh, lay)
     tables = dict(resident or {})
     if data.features is not None:
-        tables[FEATURE_TABLE] = everywhere(data.features.on_device, mesh)
+        tables[FEATURE_TABLE] = lay(data.features.on_device)
     packed = ahead(read, _AHEAD, "feed")
     return _with_tables(packed, tables) if tables else packed
+
+
+def _read(
+    sessions: Sessions,
+    batch_size: int,
+    steps: int,
+    seed: int | None,
+    epoch: int,
+    mesh: Mesh | None,
+) -> Iterator[Superbatch]:
+    """Superbatches of what is read of the sessions, on the devices."""
+    share, place = (0, 1), _on_device
+    if mesh is not None:
+        place = functools.partial(over_devices, mesh=mesh, batch_size=batch_size)
+        if batch_size % mesh.size == 0:
+            processes = sorted({device.process_index for device in mesh.devices.flat})
+            share = (processes.index(jax.process_index()), len(processes))
+    read = superbatches(
+        sessions, batch_size, steps, seed=seed, epoch=epoch, prefetch=0, share=share
+    )
+    if mesh is None and jax.default_backend() == "cpu":  # which computes with arrays as they lie
+        return read
+    return map(place, read)
 
 
 def resident_on(sessions: Sessions, mesh: Mesh | None = None) -> dict[str, jax.Array]:

@@ -50,22 +50,20 @@ def superbatches(
     seed: int | None = None,
     epoch: int = 0,
     prefetch: int = 2,
-    numbers_alone: bool = False,
     share: tuple[int, int] = (0, 1),
 ) -> Iterator[Superbatch]:
     """One pass over the sessions, in file order, or in the exact random order of (seed, epoch).
 
     A thread keeps up to `prefetch` superbatches ready (0: none, no thread). It stops when the iterator is
-    closed; its errors are raised by the iterator. Arrays are fresh each time, so JAX may alias them. With
-    `numbers_alone`, they are the sessions' numbers, by which `resident_tables` are looked up. A share (k, n) has the
-    k-th of n equal parts of each batch, and reads no other sessions.
+    closed; its errors are raised by the iterator. Arrays are fresh each time, so JAX may alias them. A share (k, n)
+    has the k-th of n equal parts of each batch, and reads no other sessions.
     """
     if batch_size < 1 or steps < 1 or prefetch < 0:
         raise ValueError(
             f"need batch_size, steps >= 1, prefetch >= 0: got {batch_size, steps, prefetch}"
         )
     order = None if seed is None else ShuffledOrder(sessions.count, seed, epoch)
-    filled = _filled(sessions, batch_size, steps, order, numbers_alone, share)
+    filled = _filled(sessions, batch_size, steps, order, share)
     return ahead(filled, prefetch, "superbatches") if prefetch else filled
 
 
@@ -74,7 +72,6 @@ def _filled(
     batch_size: int,
     steps: int,
     order: ShuffledOrder | None,
-    numbers_alone: bool,
     share: tuple[int, int],
 ) -> Iterator[Superbatch]:
     size, (part, parts) = batch_size * steps, share
@@ -86,20 +83,11 @@ def _filled(
             rows = order.rows(rows)
         elif parts == 1:
             rows = slice(start, stop)
-        numbers = _numbers(rows, places.size, sessions.count) if numbers_alone else None
-        flat = numbers or _read(sessions, rows, places.size)
+        flat = _read(sessions, rows, places.size)
         arrays = {
             name: values.reshape(places.shape + values.shape[1:]) for name, values in flat.items()
         }
         yield Superbatch(arrays, -(-(stop - start) // batch_size), stop - start)
-
-
-def _numbers(rows: Rows, size: int, padding: int) -> dict[str, np.ndarray]:
-    """The numbers of the rows, and of `size` in all."""
-    stored = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-    numbers = np.full(size, padding, np.int32)
-    numbers[: len(stored)] = stored
-    return {NUMBERS: numbers}
 
 
 def resident_tables(sessions: Sessions) -> Iterator[dict[str, np.ndarray]]:

@@ -200,12 +200,11 @@ def test_sizes_are_checked_at_the_call(arguments):
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("numbers_alone", [False, True])
-def test_shares_are_parts_of_each_batch(seed, numbers_alone, tmp_path):
+def test_shares_are_parts_of_each_batch(seed, tmp_path):
     """Of 103 sessions in batches of 12; of the last batch, one share has no session."""
     ids = np.arange(103 * 4).reshape(103, 4)
     log = stored(Sessions.from_arrays(query_doc_ids=ids, clicks=ids % 2), tmp_path / "log")
-    options = {"seed": seed, "epoch": 2, "numbers_alone": numbers_alone}
+    options = {"seed": seed, "epoch": 2}
     whole = [*superbatches(log, 12, 4, **options)]
     shares = [superbatches(log, 12, 4, share=(part, 3), **options) for part in range(3)]
     for one, *parts in zip(whole, *shares, strict=True):
