@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 class FittedRun:
     """A finished run with its model and data.
 
+    A `Run` is what its folder holds, which commands read without JAX. This is what the process that trained has beside.
+
     Attributes:
         result: Its document, as result.json has it, with its folder, configuration and epochs.
         model: The fitted model.

@@ -15,7 +15,7 @@ from clickexp.utils.text import listed
 
 RUN_DIR = "hydra.run.dir"
 _UNUSED = (".hydra", "multirun.yaml", "main.log", LOCK)
-"""What a folder holds before its run or sweep starts; the lines of the log were on the terminal, too."""
+"""Files of a folder before its run or sweep starts; the lines of the log were on the terminal, too."""
 _MOST_NAMED = 3
 
 
