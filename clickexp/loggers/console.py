@@ -12,7 +12,7 @@ from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.epochs import EpochTable
 from clickexp.loggers.live import LiveLine
 from clickexp.results.run_tables import rank_table, result_tables, run_conclusion
-from clickexp.runs.run import Run, Training
+from clickexp.runs.run import Run, Training, seconds_without_compilation
 from clickexp.utils.escape import printable, printable_lines
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.numbers import count, number
@@ -106,7 +106,8 @@ class ConsoleLogger(Logger):
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Prints a line of the table of epochs."""
         self.epochs = record["epoch"]
-        self.seconds += record.get("seconds", 0.0) - (record.get("compile_seconds") or 0.0)
+        if "seconds" in record:
+            self.seconds += seconds_without_compilation(record)
         if record.get("improved") and self.metric in record:
             self.best = f"best {self.metric.removeprefix('val/')} {number(record[self.metric])}"
         if self.mode == "off" or self.job:

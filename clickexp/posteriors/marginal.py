@@ -56,6 +56,8 @@ _GRID = np.arange(-6.0, 6.01, 0.15)
 _BUMPS, _WIDTH = np.linspace(-3.0, 3.0, 5), 1.2
 _LARGEST_LOGIT = 14.0
 _STEPS, _LEAST_GAIN = 50, 1e-2
+_BLOCK = 256
+"""Documents of a product: OpenBLAS gives larger ones to threads, which wait for each other where cores are busy."""
 _DAMPING, _MOST_DAMPING = 1e-2, 1e8
 
 Numbers = Float[np.ndarray, " numbers"]
@@ -202,7 +204,8 @@ class MarginalLikelihood:
 
     def information(self, scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
         """Returns the information of scores, and of what holds numbers near their start."""
-        return scores.T @ scores + np.diag(self._precisions)
+        blocks = np.split(scores, range(_BLOCK, len(scores), _BLOCK))
+        return sum(block.T @ block for block in blocks) + np.diag(self._precisions)
 
     def __call__(self, point: Numbers) -> tuple[float, Scores]:
         """Returns the value, and the scores of documents: the gradients of their log-likelihoods."""

@@ -3,6 +3,7 @@ r"""A log that grows by a day: updates of yesterday's run against refits, a wind
 python scripts/bench/daily.py                                 # PBM, ten days, some minutes
 python scripts/bench/daily.py --users PBM UBM DBN --drifts none jump layout --seeds 0 1
 python scripts/bench/daily.py --policy medium                 # lists in the order of a policy
+python scripts/bench/daily.py --full-tables                   # tables that do not grow, whose programs compile once
 python scripts/bench/daily.py --rows 100000 1000000 10000000  # what a step costs with what earlier logs say
 python scripts/bench/daily.py --log FOLDER                    # real search sessions, dataset=tiangong_st, in five parts
 
@@ -140,14 +141,23 @@ def halves(day: Day) -> list[Day]:
     ]
 
 
-def written(folder: Path, days: Sequence[Day], at: int, name: str) -> list[str]:
-    """Writes the sessions of some days, validated and tested on the last; returns overrides for them."""
+def written(folder: Path, days: Sequence[Day], at: int, name: str, pairs: int | None) -> list[str]:
+    """Writes the sessions of some days, validated and tested on the last; returns overrides for them.
+
+    Args:
+        folder: Where to.
+        days: The days.
+        at: Number of the last one.
+        name: Of the file.
+        pairs: That tables have rows for; None for the largest that the sessions show.
+    """
     last = days[-1]
     parts = [joined([day.train for day in days]), last.val, last.test]
     whole = joined(parts)
     file = folder / f"{name}.parquet"
     dates = pl.datetime(2026, 1, 1) + pl.duration(days=at)
-    table = pl.DataFrame({"query_doc_ids": whole.ids.tolist(), "clicks": whole.clicks.tolist()})
+    columns = {"query_doc_ids": whole.ids, "clicks": whole.clicks}
+    table = pl.DataFrame({name: pl.Series(each).arr.to_list() for name, each in columns.items()})
     table.with_columns(time=dates).write_parquet(file)
     ends = np.cumsum([0, *(len(part.ids) for part in parts)]).tolist()
     splits = zip(("train", "val", "test"), itertools.pairwise(ends), strict=True)
@@ -155,6 +165,7 @@ def written(folder: Path, days: Sequence[Day], at: int, name: str) -> list[str]:
         "dataset=lists",
         f"dataset.path={file}",
         "dataset.columns.time=time",
+        f"dataset.query_doc_pairs={'null' if pairs is None else pairs}",
         *(f"dataset.{name}_sessions=[{start},{stop}]" for name, (start, stop) in splits),
     ]
 
@@ -164,6 +175,7 @@ def compared(
 ) -> list[dict]:
     """A line of figures for each method and day."""
     design = Design(user, args.policy, 0.5, 10, args.queries, args.documents)
+    pairs = design.pairs if args.full_tables else None
     days, last, lines = [], {}, []
     for at, day in enumerate(days_of(args, design, drift, seed)):
         days.append(day)
@@ -175,7 +187,7 @@ def compared(
             logs = [[half] for half in halves(day)] if by_halves else [shown]
             for part, log in enumerate(logs):
                 name = f"{method.replace(', ', '-').replace(' ', '-')}-{at}-{part}"
-                words = written(folder, log, at, name)
+                words = written(folder, log, at, name, pairs)
                 if at and method not in ALONE:
                     words += [f"prior={last[method].folder}", *PRIOR.get(method, ())]
                 run = clickexp.run(
@@ -186,10 +198,9 @@ def compared(
                     **QUIET,
                 )
                 last[method] = run
-            lines.append(
-                line_of(design, days, run)
-                | dict(method=method, day=at + 1, user=user, drift=drift, seed=seed)
-            )
+            if at + 1 in args.show:
+                case = dict(method=method, day=at + 1, user=user, drift=drift, seed=seed)
+                lines.append(line_of(design, days, run) | case)
     return lines
 
 
@@ -335,6 +346,9 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=16_000, help="training sessions a day")
     parser.add_argument("--queries", type=int, default=400)
     parser.add_argument("--documents", type=int, default=15, help="per query")
+    parser.add_argument(
+        "--full-tables", action="store_true", help="tables have rows for all pairs from day 1 on"
+    )
     parser.add_argument("--log", type=Path, help="folder of a log of dataset=tiangong_st")
     parser.add_argument("--rows", nargs="+", type=int, help="of tables whose steps are timed")
     parser.add_argument("--logs", type=Path, default=Path("outputs/bench"), help="kept for --rows")

@@ -84,7 +84,9 @@ def fits(table: RichTable, console: Console) -> bool:
     return wanted <= console.width
 
 
-def fitting(table: Table, console: Console, least: int = 2) -> RichTable:
+def fitting(
+    table: Table, console: Console, least: int = 2, *, deviations: bool = False
+) -> RichTable:
     """Returns a table as wide as the console is: of one that is wider long names have lines of their own.
 
     Where that is not enough, uncertainties are left out, and then columns from the right.
@@ -93,15 +95,21 @@ def fitting(table: Table, console: Console, least: int = 2) -> RichTable:
         table: The table.
         console: Where it is shown.
         least: Columns that are shown in any case.
+        deviations: Whether all uncertainties are shown, and names in one line, so that columns alone are left out.
     """
     every = len(table.header)
-    layouts = [(every, True, None), (every, True, _NAME_WIDTH)]
-    layouts += [(columns, False, _NAME_WIDTH) for columns in range(every, least - 1, -1)]
-    for columns, deviations, names in layouts:
-        drawn = terminal(table, columns, deviations=deviations, names=names)
+    fewer = range(every, least - 1, -1)
+    if deviations:
+        layouts = [(columns, True, None) for columns in fewer]
+    else:
+        layouts = [(every, True, None), (every, True, _NAME_WIDTH)]
+        layouts += [(columns, False, _NAME_WIDTH) for columns in fewer]
+    drawn = terminal(table)
+    for columns, shows_deviations, names in layouts:
+        drawn = terminal(table, columns, deviations=shows_deviations, names=names)
         if fits(drawn, console):
-            return drawn
-    return terminal(table, least, deviations=False, names=_NAME_WIDTH)
+            break
+    return drawn
 
 
 def first_ranks(table: Table, where: str) -> Table:
