@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any, TextIO
 
 from clickexp import __version__
@@ -21,6 +22,10 @@ STOPPED = 128 + signal.SIGINT
 """Exit code after Ctrl-C."""
 INTERRUPTED = threading.Event()
 """Set after Ctrl-C."""
+_DEAF = ("_xla_gc_callback", "cb")
+"""Functions of JAX, and of imports, that Python calls by itself, and whose errors it ignores."""
+_LATER = 0.1
+"""Seconds until Ctrl-C comes again."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
 """Environment variable of Hydra: 1 shows the trace of every error."""
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
@@ -70,7 +75,7 @@ def ending(
         words: Its arguments, by default those of the process.
     """
     try:
-        with _piped():
+        with _interruptible(), _piped():
             yield
     except (UserError, *OF_SYSTEM) as error:
         if SHOW_TRACE:
@@ -85,6 +90,26 @@ def ending(
             complain(command, stopped)
         INTERRUPTED.set()
         sys.exit(STOPPED)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Has Ctrl-C end the block wherever it comes, unless something else handles it."""
+    is_main = threading.current_thread() is threading.main_thread()  # others may handle no signal
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if frame is None or frame.f_code.co_name not in _DEAF:
+        raise KeyboardInterrupt
+    threading.Timer(_LATER, os.kill, (os.getpid(), number)).start()
 
 
 @contextlib.contextmanager

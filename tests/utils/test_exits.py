@@ -39,6 +39,30 @@ def test_the_whole_trace_of_any_command_is_there_for_who_wants_it(error, full, m
     assert capsys.readouterr().err == ("" if full else "x: wrong\n")
 
 
+@pytest.mark.parametrize("name", ["work", "cb", "_xla_gc_callback"])
+def test_an_interrupt_ends_a_command_wherever_it_comes(name):
+    """Python ignores errors of callbacks of the garbage collector; here the callback lets none through."""
+    code = f"""
+import gc, os, signal, time
+from clickexp.utils.exits import ending
+done = []
+def {name}(*_):
+    if not done:
+        done.append(1)
+        signal.raise_signal(signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with ending("x"):
+    if "{name}" == "work":
+        work()
+    gc.callbacks.append({name})
+    gc.collect()
+    time.sleep(20)
+print("goes on")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "x: stopped\n")
+
+
 def test_the_environment_asks_for_the_trace():
     code = "from clickexp.utils import exits; print(exits.SHOW_TRACE)"
     env = {**os.environ, "HYDRA_FULL_ERROR": "1"}
