@@ -211,7 +211,8 @@ def of_log(args: argparse.Namespace, user: str, folder: Path) -> list[list[objec
     searches = list(dict.fromkeys(line.partition("\t")[0] for line in lines))
     part_of = {search: at * args.parts // len(searches) for at, search in enumerate(searches)}
     last, rows = {}, []
-    for part, method in itertools.product(range(args.parts), ("refit", "update", "warm start")):
+    methods_of_parts = [name for name in ("refit", "update", "warm start") if name in args.methods]
+    for part, method in itertools.product(range(args.parts), methods_of_parts):
         days = range(part + 1) if method == "refit" else [part]
         data = folder / f"{part}-{len(days)}"
         data.mkdir(exist_ok=True)
