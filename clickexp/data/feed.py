@@ -18,7 +18,7 @@ from clickexp.data.loader import (
     Superbatch,
     ahead,
     resident_tables,
-    superbatches,
+    superbatch_readers,
 )
 from clickexp.data.numbered import numbered
 from clickexp.data.sessions import Sessions
@@ -28,8 +28,8 @@ Data = Sessions | Iterable[Mapping[str, Array]]
 """Packed sessions, or batches: anything that yields them each time it is iterated, such as a list."""
 
 
-_AHEAD = 2
-"""Superbatches that are ready before they are needed."""
+_FEEDING_THREADS = 4
+"""That read for an accelerator, which trains faster than one reads; the cores of a CPU have other work."""
 FEATURE_TABLE = "feature_table"
 """Key of the table [ids, features] in the arrays of a superbatch, which looks up what a batch needs."""
 
@@ -45,8 +45,8 @@ def feed(
 ) -> Iterator[Superbatch]:
     """Superbatches of the data; batches that come ready-made are dispatched one by one, in their own order.
 
-    All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty. The thread
-    that reads sessions also copies them, over the devices of a mesh or to an accelerator. Of sessions that are
+    All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty. The threads
+    that read sessions also copy them, over the devices of a mesh or to an accelerator. Of sessions that are
     `resident`, as `resident_on` has copied them, the devices compute the numbers. Processes that share a mesh each
     read the sessions of their own devices.
     """
@@ -63,13 +63,12 @@ def feed(
         return everywhere(jnp.asarray(table), mesh)
 
     if resident is None:
-        read = _read(data, batch_size, even, seed, epoch, mesh)
+        packed = _read(data, batch_size, even, seed, epoch, mesh)
     else:
-        read = numbered(data.count, batch_size, even, seed, epoch, mesh, lay)
+        packed = numbered(data.count, batch_size, even, seed, epoch, mesh, lay)
     tables = dict(resident or {})
     if data.features is not None:
         tables[FEATURE_TABLE] = lay(data.features.on_device)
-    packed = ahead(read, _AHEAD, "feed")
     return _with_tables(packed, tables) if tables else packed
 
 
@@ -82,18 +81,21 @@ def _read(
     mesh: Mesh | None,
 ) -> Iterator[Superbatch]:
     """Superbatches of what is read of the sessions, on the devices."""
-    share, place = (0, 1), _on_device
+    share, on_cpu = (0, 1), jax.default_backend() == "cpu"
+    place = _as_it_lies if on_cpu else _on_device
     if mesh is not None:
         place = functools.partial(over_devices, mesh=mesh, batch_size=batch_size)
         if batch_size % mesh.size == 0:
             processes = sorted({device.process_index for device in mesh.devices.flat})
             share = (processes.index(jax.process_index()), len(processes))
-    read = superbatches(
-        sessions, batch_size, steps, seed=seed, epoch=epoch, prefetch=0, share=share
-    )
-    if mesh is None and jax.default_backend() == "cpu":  # which computes with arrays as they lie
-        return read
-    return map(place, read)
+    readers = superbatch_readers(sessions, batch_size, steps, seed=seed, epoch=epoch, share=share)
+
+    def placed(read: Callable[[], Superbatch]) -> Superbatch:
+        return place(read())
+
+    makers = (functools.partial(placed, read) for read in readers)
+    threads = 1 if on_cpu else _FEEDING_THREADS
+    return ahead(makers, threads + 1, "feed", threads)
 
 
 def resident_on(sessions: Sessions, mesh: Mesh | None = None) -> dict[str, jax.Array]:
@@ -136,6 +138,11 @@ def _laid(
     values: np.ndarray, mesh: Mesh, place: PartitionSpec, shape: tuple[int, ...]
 ) -> jax.Array:
     return jax.make_array_from_process_local_data(NamedSharding(mesh, place), values, shape)
+
+
+def _as_it_lies(batch: Superbatch) -> Superbatch:
+    """The superbatch, whose arrays a CPU computes with where they lie."""
+    return batch
 
 
 def _on_device(batch: Superbatch) -> Superbatch:

@@ -1,7 +1,9 @@
 """Superbatches of fixed shape, filled by a background thread."""
 
+import functools
+import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -62,21 +64,25 @@ def superbatches(
         raise ValueError(
             f"need batch_size, steps >= 1, prefetch >= 0: got {batch_size, steps, prefetch}"
         )
-    order = None if seed is None else ShuffledOrder(sessions.count, seed, epoch)
-    filled = _filled(sessions, batch_size, steps, order, share)
-    return ahead(filled, prefetch, "superbatches") if prefetch else filled
+    readers = superbatch_readers(sessions, batch_size, steps, seed=seed, epoch=epoch, share=share)
+    return ahead(readers, prefetch, "superbatches") if prefetch else (read() for read in readers)
 
 
-def _filled(
+def superbatch_readers(
     sessions: Sessions,
     batch_size: int,
     steps: int,
-    order: ShuffledOrder | None,
-    share: tuple[int, int],
-) -> Iterator[Superbatch]:
+    *,
+    seed: int | None = None,
+    epoch: int = 0,
+    share: tuple[int, int] = (0, 1),
+) -> Iterator[Callable[[], Superbatch]]:
+    """What reads each of the `superbatches`, in whatever thread."""
+    order = None if seed is None else ShuffledOrder(sessions.count, seed, epoch)
     size, (part, parts) = batch_size * steps, share
     places = np.arange(size).reshape(steps, parts, -1)[:, part]
-    for start in range(0, sessions.count, size):
+
+    def read(start: int) -> Superbatch:
         stop = min(start + size, sessions.count)
         rows = start + places[places < stop - start]
         if order is not None:
@@ -87,7 +93,9 @@ def _filled(
         arrays = {
             name: values.reshape(places.shape + values.shape[1:]) for name, values in flat.items()
         }
-        yield Superbatch(arrays, -(-(stop - start) // batch_size), stop - start)
+        return Superbatch(arrays, -(-(stop - start) // batch_size), stop - start)
+
+    return (functools.partial(read, start) for start in range(0, sessions.count, size))
 
 
 def resident_tables(sessions: Sessions) -> Iterator[dict[str, np.ndarray]]:
@@ -125,10 +133,13 @@ def _read(sessions: Sessions, rows: Rows, size: int) -> dict[str, np.ndarray]:
     return records | {name: columns[name].in_batch(values) for name, values in flat.items()}
 
 
-def ahead(items: Iterator[_Item], depth: int, thread: str) -> Iterator[_Item]:
-    """The same items, the next `depth` of them made ahead in a thread of this name."""
-    with ThreadPoolExecutor(1, thread) as pool:
-        pending = deque(pool.submit(next, items, None) for _ in range(depth))
-        while (item := pending.popleft().result()) is not None:
-            pending.append(pool.submit(next, items, None))
+def ahead(
+    makers: Iterable[Callable[[], _Item | None]], depth: int, name: str, threads: int = 1
+) -> Iterator[_Item]:
+    """What functions make, up to the first that makes None, the next `depth` made ahead in threads of this name."""
+    rest = iter(makers)
+    with ThreadPoolExecutor(threads, name) as pool:
+        pending = deque(map(pool.submit, itertools.islice(rest, depth)))
+        while pending and (item := pending.popleft().result()) is not None:
+            pending.extend(map(pool.submit, itertools.islice(rest, 1)))
             yield item

@@ -49,7 +49,7 @@ _Part = dict[str, Any]
 
 
 class Settled(NamedTuple):
-    """What follows from training before the test.
+    """Results of training before the test.
 
     Attributes:
         queries: What training and earlier logs have shown of queries, where documents have posteriors.

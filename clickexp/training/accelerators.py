@@ -19,7 +19,7 @@ def is_cuda() -> bool:
 
 
 def slow_scatter() -> str | None:
-    """What is wrong and the remedy, where adding gradients to table rows is hundreds of times slower than it can be."""
+    """Returns fault and remedy, where adding gradients to table rows is hundreds of times slower than it can be."""
     jaxlib = version("jaxlib")
     first, last = map(_version, _SLOW_SCATTER)
     if not (first <= _version(jaxlib) <= last and is_cuda()):

@@ -196,10 +196,10 @@ class ContextAwareClickModel(NetworkClickModel):
         """Returns the largest ids that vectors have rows for."""
         before = [
             Limit(key, most, name)
-            for key, each, name in zip(
+            for key, vectors, name in zip(
                 (self._clicked, QUERIES), self._vectors, ("documents", "queries"), strict=True
             )
-            for most in each.limits().values()
+            for most in vectors.limits().values()
         ]
         of_positions = [
             Limit(key, cast(int, self.positions), "examination") for key in ("positions", POSITIONS)

@@ -76,7 +76,7 @@ class NeuralClickModel(NetworkClickModel):
             return _Document(read, self.offsets(batch))
         of_offset = self.offset.posterior(batch.lists)
         mean, variance = jax.tree.map(
-            lambda each: jnp.broadcast_to(swap_list_and_rank(each), batch.shape), of_offset
+            lambda moment: jnp.broadcast_to(swap_list_and_rank(moment), batch.shape), of_offset
         )
         return _Document(read, self.offsets(batch) + mean, variance)
 

@@ -89,10 +89,10 @@ class NetworkClickModel(SequentialClickModel):
 
     def limits(self) -> list[Limit]:
         """Returns the largest ids that vectors have rows for."""
-        vectors = {name: cast(Vectors, getattr(self, name)) for name in ("documents", "queries")}
+        by_name = {name: cast(Vectors, getattr(self, name)) for name in ("documents", "queries")}
         widths = [
             Limit(key, most, name)
-            for name, each in vectors.items()
-            for key, most in each.limits().items()
+            for name, vectors in by_name.items()
+            for key, most in vectors.limits().items()
         ]
         return [*super().limits(), *widths]
