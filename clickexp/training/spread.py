@@ -13,15 +13,17 @@ from jax.sharding import Mesh, PartitionSpec
 from clickexp.data import Superbatch
 from clickexp.data.feed import everywhere, is_table, place_of
 from clickexp.errors import ConfigError
-from clickexp.parameters.table import Rows
+from clickexp.parameters.table import Rows, Table, path_name
 from clickexp.training.sparse import packing
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.placement import AXIS, ONE_DEVICE, Spread, Whole
 from clickexp.utils import hosts
+from clickexp.utils.text import listed
 
 ALL = "all"
 Kind = Callable[[Any], Any]
 """What an argument of a program is: `by_row`, `by_session` or `on_each`, which return where its arrays lie."""
+_MOST_NAMED = 3
 _EVERYWHERE = PartitionSpec()
 _BY_ROW = PartitionSpec(AXIS)
 
@@ -91,6 +93,14 @@ class OneDevice:
 
     def check(self, batch: Superbatch) -> None:
         """ConfigError where devices cannot have equally many sessions of a batch."""
+
+    def check_model(self, params: nnx.State, other: nnx.State) -> None:
+        """ConfigError where devices cannot train a model to the estimates of one.
+
+        Args:
+            params: What the optimizer changes as a whole.
+            other: All but parameters and tables.
+        """
 
     def mapped(
         self, function: Callable[..., Any], given: Sequence[Kind], returned: Any
@@ -214,6 +224,22 @@ class SeveralDevices(OneDevice):
                     f"set trainer.batch_size={-(-size // number) * number}, or fewer devices"
                 )
 
+    def check_model(self, params: nnx.State, other: nnx.State) -> None:
+        """ConfigError for whole tables, and for numbers that change by all sessions of a batch; see `OneDevice`."""
+        device = f"trainer.devices={self.placement.devices}"
+        tables = _names(params, lambda variable: isinstance(variable, Table))
+        if tables:
+            raise ConfigError(
+                f"{device}: the optimizer changes all rows of {tables} in every step, and devices share tables by "
+                "rows; choose optimizer=natural_gradient or another of rows, or set trainer.devices=1"
+            )
+        moved = _names(other, lambda variable: not isinstance(variable, nnx.RngState))
+        if moved:
+            raise ConfigError(
+                f"{device}: every batch changes {moved} by all of its sessions and without a gradient, and devices "
+                "have a part of them each; set trainer.devices=1"
+            )
+
     def mapped(
         self, function: Callable[..., Any], given: Sequence[Kind], returned: Any
     ) -> Callable[..., Any]:
@@ -283,6 +309,14 @@ def _training_on(placement: Whole) -> OneDevice:
 def lay_model(state: nnx.State, devices: int | str) -> nnx.State:
     """Returns the state of a whole model on so many devices, as evaluations take it."""
     return training_on(devices).lay_model(state)
+
+
+def _names(state: nnx.State, is_meant: Callable[[nnx.Variable], bool]) -> str:
+    """The names of some variables."""
+    variables = nnx.to_flat_state(state)
+    return listed(
+        [path_name(path) for path, variable in variables if is_meant(variable)], _MOST_NAMED
+    )
 
 
 def _over_first_axis(sums: Any) -> Any:

@@ -105,6 +105,7 @@ class _GradientDescent(Learner):
         model.train()
         graphdef, state = split_model(model, optimizer, trainer.seed, trainer.earlier.shared)
         model.eval()
+        self._devices.check_model(state.params, state.other)
         self._whole = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), state)
         self._no_documents = jax.eval_shape(learned_priors.no_documents, state.tables)
         self._found: dict[Path, Documents] | None = None
