@@ -599,10 +599,7 @@ class Run(_Document):
     @property
     def epoch_seconds(self) -> list[float]:
         """Seconds of each epoch without compilation, nan where unknown."""
-        return [
-            _float_or_nan(epoch.get("seconds")) - _float_or_nan(epoch.get("compile_seconds", 0.0))
-            for epoch in self.epochs
-        ]
+        return [seconds_without_compilation(epoch) for epoch in self.epochs]
 
     @property
     def fold(self) -> int | None:
@@ -672,6 +669,12 @@ class Run(_Document):
 
 _BESIDE = {name for name, field in Run.model_fields.items() if field.exclude}
 """Attributes of a run that are not in its document."""
+
+
+def seconds_without_compilation(epoch: Mapping[str, Any]) -> float:
+    """Returns the seconds of the record of an epoch without compilation; nan where they are unknown."""
+    compiling = epoch.get("compile_seconds") or 0.0
+    return _float_or_nan(epoch.get("seconds")) - _float_or_nan(compiling)
 
 
 def _short_hash(content: Any) -> str:

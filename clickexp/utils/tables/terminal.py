@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from clickexp.utils.escape import printable
 from clickexp.utils.tables.table import Cell, Table
 
 MOST_ROWS = 30
@@ -40,10 +41,10 @@ def console_table(
     table = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for place, name in enumerate(header):
         table.add_column(
-            Text(name), justify="left" if place < text_columns else "right", no_wrap=True
+            Text(printable(name)), justify="left" if place < text_columns else "right", no_wrap=True
         )
     for cells in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+        table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells))
     return table
 
 
@@ -62,10 +63,12 @@ def terminal(
     def drawn(cell: str | Cell) -> Text:
         if isinstance(cell, Cell):
             deviation = f" {cell.deviation}" if cell.deviation and deviations else ""
-            return Text.assemble((cell.text, _STYLES[cell.place]), cell.stars, deviation)
+            return Text.assemble((printable(cell.text), _STYLES[cell.place]), cell.stars, deviation)
         if names is None:
-            return Text(cell)
-        lines = textwrap.wrap(cell, names, subsequent_indent="  ", break_on_hyphens=False)
+            return Text(printable(cell))
+        lines = textwrap.wrap(
+            printable(cell), names, subsequent_indent="  ", break_on_hyphens=False
+        )
         return Text("\n".join(lines))
 
     rows = [[drawn(cell) for cell in row[:columns]] for row in table.rows]
