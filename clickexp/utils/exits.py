@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from types import FrameType
 from typing import Any, TextIO
 
 from clickexp import __version__
@@ -22,10 +21,8 @@ STOPPED = 128 + signal.SIGINT
 """Exit code after Ctrl-C."""
 INTERRUPTED = threading.Event()
 """Set after Ctrl-C."""
-_DEAF = ("_xla_gc_callback", "cb")
-"""Functions of JAX, and of imports, that Python calls by itself, and whose errors it ignores."""
 _LATER = 0.1
-"""Seconds until Ctrl-C comes again."""
+"""Seconds until a Ctrl-C that was ignored comes again."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
 """Environment variable of Hydra: 1 shows the trace of every error."""
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
@@ -94,22 +91,20 @@ def ending(
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Has Ctrl-C end the block wherever it comes, unless something else handles it."""
-    is_main = threading.current_thread() is threading.main_thread()  # others may handle no signal
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, _interrupt)
+    """Has Ctrl-C end the block also where Python ignores errors, as in callbacks of the garbage collector."""
+    before = sys.unraisablehook
+
+    def again(ignored: Any) -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            threading.Timer(_LATER, os.kill, (os.getpid(), signal.SIGINT)).start()
+        else:
+            before(ignored)
+
+    sys.unraisablehook = again
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    if frame is None or frame.f_code.co_name not in _DEAF:
-        raise KeyboardInterrupt
-    threading.Timer(_LATER, os.kill, (os.getpid(), number)).start()
+        sys.unraisablehook = before
 
 
 @contextlib.contextmanager
