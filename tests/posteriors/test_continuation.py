@@ -8,9 +8,11 @@ from small_logs import sigmoid
 from clickexp.data import Sessions
 from clickexp.models import ClickChainModel, DynamicBayesianNetwork, PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.posteriors import continuation as module
 from clickexp.posteriors.continuation import improve_continuation
-from clickexp.posteriors.policy_prior import lists_shown
+from clickexp.posteriors.policy_prior import lists_of_queries, lists_shown
 from clickexp.training import Trainer
+from clickexp.utils.progress import no_report
 
 QUERIES, DOCUMENTS, RANKS = 200, 12, 8
 PAIRS = QUERIES * DOCUMENTS
@@ -49,10 +51,28 @@ def test_models_without_such_a_prior_stay_as_they_are():
         assert improve_continuation(model, log, known) is None
 
 
+def test_a_part_of_a_large_log_has_whole_queries(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_SESSIONS", 300)
+    log = log_of(np.random.default_rng(0), 1000)
+    queries = lists_of_queries(log, PAIRS + 1, no_report)
+    part = module._of_some_queries(log, queries)
+    assert 280 < part.count <= 300
+    of_part, of_all = (
+        np.bincount(queries.labels[each.column("query_doc_ids")[:, 0]], minlength=PAIRS + 1)
+        for each in (part, log)
+    )
+    assert ((of_part == 0) | (of_part == of_all)).all()
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("order", [1.0, 0.0], ids=["ordered", "random"])
-def test_continuation_is_nearer_to_the_truth_where_queries_differ(order):
+@pytest.mark.parametrize(
+    ("order", "sessions"),
+    [(1.0, 300_000), (0.0, 300_000), (1.0, 8_000)],
+    ids=["ordered", "random", "ordered, some queries"],
+)
+def test_continuation_is_nearer_to_the_truth_where_queries_differ(order, sessions, monkeypatch):
     """By Gibbs sampling of the ordered log it is .849 with an effect per query, and .826 without one."""
+    monkeypatch.setattr(module, "_MOST_SESSIONS", sessions)
     train = log_of(np.random.default_rng(0), 12_000, order)
     click_rate = float(train.column("clicks").mean())
     model = DynamicBayesianNetwork(query_doc_pairs=PAIRS, click_rate=click_rate, rngs=nnx.Rngs(0))
