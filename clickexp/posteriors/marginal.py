@@ -68,7 +68,7 @@ Scores = Float[np.ndarray, "documents numbers"]
 
 
 class Documents(NamedTuple):
-    """What a log shows of documents, and what is known of their logits.
+    """Clicks and skips of documents, and regressors of their logits.
 
     Attributes:
         clicks: Of each document in each cell.

@@ -22,7 +22,7 @@ from clickexp.utils.text import listed
 
 ALL = "all"
 Kind = Callable[[Any], Any]
-"""What an argument of a program is: `by_row`, `by_session` or `on_each`, which return where its arrays lie."""
+"""The kind of an argument of a program: `by_row`, `by_session` or `on_each`, which return where its arrays lie."""
 _MOST_NAMED = 3
 _EVERYWHERE = PartitionSpec()
 _BY_ROW = PartitionSpec(AXIS)
@@ -227,13 +227,13 @@ class SeveralDevices(OneDevice):
     def check_model(self, params: nnx.State, other: nnx.State) -> None:
         """ConfigError for whole tables, and for numbers that change by all sessions of a batch; see `OneDevice`."""
         device = f"trainer.devices={self.placement.devices}"
-        tables = _names(params, lambda variable: isinstance(variable, Table))
+        tables = _names(params, lambda leaf: isinstance(leaf, Table))
         if tables:
             raise ConfigError(
                 f"{device}: the optimizer changes all rows of {tables} in every step, and devices share tables by "
                 "rows; choose optimizer=natural_gradient or another of rows, or set trainer.devices=1"
             )
-        moved = _names(other, lambda variable: not isinstance(variable, nnx.RngState))
+        moved = _names(other, _has_own_rule)
         if moved:
             raise ConfigError(
                 f"{device}: every batch changes {moved} by all of its sessions and without a gradient, and devices "
@@ -311,12 +311,15 @@ def lay_model(state: nnx.State, devices: int | str) -> nnx.State:
     return training_on(devices).lay_model(state)
 
 
-def _names(state: nnx.State, is_meant: Callable[[nnx.Variable], bool]) -> str:
-    """The names of some variables."""
-    variables = nnx.to_flat_state(state)
-    return listed(
-        [path_name(path) for path, variable in variables if is_meant(variable)], _MOST_NAMED
-    )
+def _names(state: nnx.State, is_meant: Callable[[Any], bool]) -> str:
+    """The names of some leaves."""
+    leaves = nnx.to_flat_state(state)
+    return listed([path_name(path) for path, leaf in leaves if is_meant(leaf)], _MOST_NAMED)
+
+
+def _has_own_rule(leaf: Any) -> bool:
+    """Whether batches may change a leaf of no gradient: arrays that are no variables are constants, and keys stay."""
+    return isinstance(leaf, nnx.Variable) and not isinstance(leaf, nnx.RngState)
 
 
 def _over_first_axis(sums: Any) -> Any:
@@ -328,7 +331,7 @@ def _has_rows(leaf: Any) -> bool:
 
 
 def _by_row(change: Callable[[jax.Array], Any], rows: Rows) -> dict[str, Any]:
-    """What has a row per id, changed."""
+    """Returns arrays with a row per id, changed."""
     aside = None if rows.aside is None else change(rows.aside)
     return {"values": change(rows.values), "aside": aside}
 

@@ -36,7 +36,7 @@ _FAR = 3.0
 
 
 class OfLayouts(NamedTuple):
-    """What earlier logs say of a role in the cells of layouts.
+    """Evidence of earlier logs on a role in the cells of layouts.
 
     Attributes:
         curve: Its cells.
