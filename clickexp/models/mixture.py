@@ -254,9 +254,7 @@ def _settings(tower: Source) -> Any:
 
 def _stacked(trees: list[_Tree], batch: ByRank) -> _Tree:
     """Log-probabilities of each component, [component, rank, batch]."""
-    return jax.tree.map(
-        lambda *xs: jnp.stack([jnp.broadcast_to(x, batch.shape) for x in xs]), *trees
-    )
+    return jax.tree.map(lambda *arrays: jnp.stack(arrays), *map(batch.broadcast, trees))
 
 
 def _mean(log_weights: Array, stacked: _Tree) -> _Tree:

@@ -60,6 +60,13 @@ class SharedPrior:
         variances = np.where(is_informed, 1 / np.where(is_informed, values, 1.0), OPEN_DEVIATION**2)
         return (vectors * variances) @ vectors.T
 
+    def of(self, chosen: Bool[np.ndarray, " numbers"]) -> "SharedPrior":
+        """Returns the prior of the chosen parameters, whatever the others are."""
+        covariance = self.covariance()[np.ix_(chosen, chosen)]
+        names = tuple(np.array(self.names)[chosen].tolist())
+        information = np.linalg.pinv(covariance, hermitian=True)
+        return SharedPrior(names, self.is_factor[chosen], self.center[chosen], information)
+
     def pull(self, params: nnx.State) -> "Pull":
         """Returns what steps need of the prior, before they are counted."""
         arrays = self.is_factor, np.float32(self.center), np.float32(self.information)

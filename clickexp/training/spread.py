@@ -22,7 +22,7 @@ from clickexp.utils.text import listed
 
 ALL = "all"
 Kind = Callable[[Any], Any]
-"""What an argument of a program is: `by_row`, `by_session` or `on_each`, which return where its arrays lie."""
+"""The kind of an argument of a program: `by_row`, `by_session` or `on_each`, which return where its arrays lie."""
 _MOST_NAMED = 3
 _EVERYWHERE = PartitionSpec()
 _BY_ROW = PartitionSpec(AXIS)
@@ -331,7 +331,7 @@ def _has_rows(leaf: Any) -> bool:
 
 
 def _by_row(change: Callable[[jax.Array], Any], rows: Rows) -> dict[str, Any]:
-    """What has a row per id, changed."""
+    """Returns arrays with a row per id, changed."""
     aside = None if rows.aside is None else change(rows.aside)
     return {"values": change(rows.values), "aside": aside}
 

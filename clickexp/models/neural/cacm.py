@@ -113,7 +113,7 @@ class ContextAwareClickModel(NetworkClickModel):
         # what documents of a list share is projected once
         shared = (of_list @ kernel[:width])[:, None] + cast(nnx.Param, self.relevant.bias)[...]
         logits = self.relevant_output(jnp.tanh(shared + documents @ kernel[width:]))[..., 0]
-        position = self.of_position(jnp.broadcast_to(batch["positions"], batch.shape))
+        position = self.of_position(jnp.asarray(batch.positions))
         read = jnp.concatenate(
             [position, jnp.broadcast_to(session, (batch.shape[0], *session.shape))], axis=-1
         )

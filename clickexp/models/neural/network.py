@@ -82,10 +82,9 @@ class NetworkClickModel(SequentialClickModel):
 
     def offsets(self, batch: ByRank) -> Array:
         """Returns the offsets to logits, `[rank, batch]`; 0 without context."""
-        context = self.context
-        return jnp.broadcast_to(
-            context(batch) if isinstance(context, Parameter) else 0.0, batch.shape
-        )
+        if not isinstance(self.context, Parameter):
+            return jnp.zeros(batch.shape)
+        return batch.broadcast(self.context(batch))
 
     def limits(self) -> list[Limit]:
         """Returns the largest ids that vectors have rows for."""
