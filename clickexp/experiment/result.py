@@ -40,6 +40,7 @@ from clickexp.updates.shared import combined
 from clickexp.utils.documents import plain
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
+from clickexp.utils.memory import return_freed_memory
 
 log = logging.getLogger(__name__)
 _PACKAGES = ("jax", "flax", "optax", "rax", "hydra-core", "numpy")
@@ -63,6 +64,7 @@ class Settled(NamedTuple):
 def settle(parts: Parts, fit: FitReport) -> Settled:
     """Moves examination to the largest marginal likelihood, where the model has one and no earlier run as its prior."""
     model, train = parts.model, parts.dataset.train
+    return_freed_memory()
     if fit.documents is None:
         return Settled()
     if parts.continued is not None:
@@ -70,6 +72,7 @@ def settle(parts: Parts, fit: FitReport) -> Settled:
     queries = lists_shown(model, train)
     if queries is None:
         return Settled()
+    return_freed_memory()
     return Settled(queries, improve_examination(model, train, queries.lists))
 
 
