@@ -5,12 +5,15 @@ The tests execute annotations, as pyproject.toml configures pytest; elsewhere th
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Integer, Shaped
+
+_Tree = TypeVar("_Tree")
+"""An array, or several."""
 
 Array = jax.Array | np.ndarray
 """NumPy arrays are welcome wherever those of JAX are."""
@@ -100,6 +103,15 @@ class ByRank(Mapping[str, Array]):
         """Numbers of ranks and of sessions."""
         sessions, ranks = self.lists["mask"].shape
         return ranks, sessions
+
+    def broadcast(self, tree: _Tree) -> _Tree:
+        """Returns an array, or a tree of them, as `[rank, batch]`, of which each may have one rank or one session."""
+        return jax.tree.map(lambda array: jnp.broadcast_to(array, self.shape), tree)
+
+    @property
+    def positions(self) -> Integer[Array, "rank batch"]:
+        """The position of each document."""
+        return self.broadcast(self["positions"])
 
     @property
     def mask(self) -> Bool[Array, "rank batch"] | None:

@@ -1,5 +1,6 @@
-"""Waiting for other processes, which always ends: a test that waits in vain fails."""
+"""Other processes: ports for them, and waiting, which always ends: a test that waits in vain fails."""
 
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,6 +15,11 @@ class Process(subprocess.Popen):
         if failure:
             self.kill()
         super().__exit__(failure, *details)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def wait_until(condition: Callable, seconds: float = 30.0):

@@ -35,7 +35,7 @@ from clickexp.errors import ConfigError, DataError, reason
 from clickexp.experiment.formats import FORMATS
 from clickexp.runs.store import IDS
 from clickexp.sweeps.preparing import Workers
-from clickexp.utils.escape import slug
+from clickexp.utils.escape import printable_lines, slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import (
@@ -268,7 +268,8 @@ def _show(*blocks: Any) -> None:
     for number, block in enumerate(filter(None, blocks)):
         if number:
             console.print()
-        console.print(block, soft_wrap=isinstance(block, str) and not console.is_terminal)
+        text = printable_lines(block) if isinstance(block, str) else block
+        console.print(text, soft_wrap=isinstance(block, str) and not console.is_terminal)
 
 
 def _opener(format: str) -> Any:
@@ -368,9 +369,8 @@ def _split(dataset: Dataset, options: Mapping[str, Any]) -> str:
 def _next(format: str, path: Path, options: Mapping[str, Any]) -> list[str]:
     """The words of the command that fits a model to a log."""
     settings = []
-    for key, value in flat_options(options):
+    for key, value in flat_options({"path": str(path), **options}):
         is_new = key.startswith("columns.") and value.startswith("{")
         declares = "+" if is_new else ""  # a key that configurations lack
         settings += [f"{declares}dataset.{key}={for_hydra(value)}"] if key != "cache" else []
-    place = f"dataset.path={for_hydra(str(path))}"
-    return ["clickexp", f"dataset={format}", place, *settings, "model=pbm"]
+    return ["clickexp", f"dataset={format}", *settings, "model=pbm"]

@@ -1,5 +1,6 @@
 """Feature vectors of documents: stored once per document, looked up where a batch needs them."""
 
+import hashlib
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,11 +9,14 @@ import numpy as np
 
 from clickexp.data.arrays import map_array
 from clickexp.data.schema import SourceLocation
+from clickexp.utils.blocks import blocks
 
 if TYPE_CHECKING:
     import jax
 
 _LOCATION = SourceLocation("features")
+_BLOCK = 1 << 14
+"""Rows that are hashed at a time."""
 
 
 class Features:
@@ -22,6 +26,7 @@ class Features:
         values: `[rows, features]` float16 or float32, in memory or mapped from a file.
         location: Source of the values, for errors.
         is_standardized: Whether they are standardised.
+        crc32: Checksum of the values, if it is known.
 
     Raises:
         DataError: The values have another shape or type.
@@ -32,16 +37,26 @@ class Features:
         values: np.ndarray,
         location: SourceLocation = _LOCATION,
         is_standardized: bool = False,
+        crc32: int | None = None,
     ):
         if values.ndim != 2 or values.dtype not in (np.float16, np.float32):
             what = f"the array is {values.dtype}{list(values.shape)}"
             raise location.error(what, "features are float16 or float32, one row per document")
         self.values, self.location, self.is_standardized = values, location, is_standardized
+        self.crc32 = crc32
 
     @classmethod
-    def open(cls, file: str | Path) -> "Features":
+    def open(cls, file: str | Path, crc32: int | None = None) -> "Features":
         """Maps a .npy file, without reading it."""
-        return cls(map_array(Path(file)), SourceLocation(str(file)))
+        return cls(map_array(Path(file)), SourceLocation(str(file)), crc32=crc32)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """A hash of all values, or of their checksum where it is known."""
+        digest = hashlib.sha256(f"{self.values.dtype}{self.values.shape}{self.crc32}".encode())
+        for part in blocks(0 if self.crc32 is not None else len(self.values), _BLOCK):
+            digest.update(np.ascontiguousarray(self.values[part]).data)
+        return digest.digest()
 
     def check_rows(self, rows: int) -> None:
         """DataError unless there are that many rows."""

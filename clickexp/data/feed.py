@@ -18,8 +18,9 @@ from clickexp.data.loader import (
     Superbatch,
     ahead,
     resident_tables,
-    superbatches,
+    superbatch_readers,
 )
+from clickexp.data.numbered import numbered
 from clickexp.data.sessions import Sessions
 from clickexp.types import Array
 
@@ -27,8 +28,8 @@ Data = Sessions | Iterable[Mapping[str, Array]]
 """Packed sessions, or batches: anything that yields them each time it is iterated, such as a list."""
 
 
-_AHEAD = 2
-"""Superbatches that are ready before they are needed."""
+_FEEDING_THREADS = 4
+"""That read for an accelerator, which trains faster than one reads; the cores of a CPU have other work."""
 FEATURE_TABLE = "feature_table"
 """Key of the table [ids, features] in the arrays of a superbatch, which looks up what a batch needs."""
 
@@ -44,42 +45,57 @@ def feed(
 ) -> Iterator[Superbatch]:
     """Superbatches of the data; batches that come ready-made are dispatched one by one, in their own order.
 
-    All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty. The thread
-    that reads sessions also copies them, over the devices of a mesh or to an accelerator. Of sessions that are
-    `resident`, as `resident_on` has copied them, numbers are read and copied. Processes that share a mesh each read the
-    sessions of their own devices.
+    All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty. The threads
+    that read sessions also copy them, over the devices of a mesh or to an accelerator. Of sessions that are
+    `resident`, as `resident_on` has copied them, the devices compute the numbers. Processes that share a mesh each
+    read the sessions of their own devices.
     """
     if not isinstance(data, Sessions):
         single = map(_single, data)
         return single if mesh is None else (over_devices(batch, mesh) for batch in single)
-    devices = [] if mesh is None else [*mesh.devices.flat]
+    devices = 1 if mesh is None else mesh.size
     fitting = 1 << max(data.count - 1, 0).bit_length()  # a small log is not padded to a large batch
-    number = max(len(devices), 1)
-    batch_size = min(batch_size, _ceil(fitting, number) * number)
+    batch_size = min(batch_size, _ceil(fitting, devices) * devices)
     batches = _ceil(data.count, batch_size)
     even = _ceil(batches, _ceil(batches, steps))
-    processes = sorted({device.process_index for device in devices})
-    divided = devices and batch_size % number == 0
-    share = (processes.index(jax.process_index()), len(processes)) if divided else (0, 1)
-    read = superbatches(
-        data,
-        batch_size,
-        even,
-        seed=seed,
-        epoch=epoch,
-        prefetch=0,
-        numbers_alone=resident is not None,
-        share=share,
-    )
-    if mesh is not None:
-        read = map(functools.partial(over_devices, mesh=mesh, batch_size=batch_size), read)
-    elif jax.default_backend() != "cpu":  # a CPU computes with these arrays as they lie
-        read = map(_on_device, read)
+
+    def lay(table: Array) -> jax.Array:
+        return everywhere(jnp.asarray(table), mesh)
+
+    if resident is None:
+        packed = _read(data, batch_size, even, seed, epoch, mesh)
+    else:
+        packed = numbered(data.count, batch_size, even, seed, epoch, mesh, lay)
     tables = dict(resident or {})
     if data.features is not None:
-        tables[FEATURE_TABLE] = everywhere(data.features.on_device, mesh)
-    packed = ahead(read, _AHEAD, "feed")
+        tables[FEATURE_TABLE] = lay(data.features.on_device)
     return _with_tables(packed, tables) if tables else packed
+
+
+def _read(
+    sessions: Sessions,
+    batch_size: int,
+    steps: int,
+    seed: int | None,
+    epoch: int,
+    mesh: Mesh | None,
+) -> Iterator[Superbatch]:
+    """Superbatches of what is read of the sessions, on the devices."""
+    share, on_cpu = (0, 1), jax.default_backend() == "cpu"
+    place = _as_it_lies if on_cpu else _on_device
+    if mesh is not None:
+        place = functools.partial(over_devices, mesh=mesh, batch_size=batch_size)
+        if batch_size % mesh.size == 0:
+            processes = sorted({device.process_index for device in mesh.devices.flat})
+            share = (processes.index(jax.process_index()), len(processes))
+    readers = superbatch_readers(sessions, batch_size, steps, seed=seed, epoch=epoch, share=share)
+
+    def placed(read: Callable[[], Superbatch]) -> Superbatch:
+        return place(read())
+
+    makers = (functools.partial(placed, read) for read in readers)
+    threads = 1 if on_cpu else _FEEDING_THREADS
+    return ahead(makers, threads + 1, "feed", threads)
 
 
 def resident_on(sessions: Sessions, mesh: Mesh | None = None) -> dict[str, jax.Array]:
@@ -122,6 +138,11 @@ def _laid(
     values: np.ndarray, mesh: Mesh, place: PartitionSpec, shape: tuple[int, ...]
 ) -> jax.Array:
     return jax.make_array_from_process_local_data(NamedSharding(mesh, place), values, shape)
+
+
+def _as_it_lies(batch: Superbatch) -> Superbatch:
+    """The superbatch, whose arrays a CPU computes with where they lie."""
+    return batch
 
 
 def _on_device(batch: Superbatch) -> Superbatch:

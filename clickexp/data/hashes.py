@@ -47,7 +47,5 @@ def fingerprint_of(
             content = np.ascontiguousarray(values).tobytes()
             digest.update(f"{name}{values.dtype}{values.shape}".encode() + content)
     if features is not None:
-        values = features.values
-        digest.update(f"{values.dtype}{values.shape}".encode())
-        digest.update(values[:_SAMPLE].tobytes() + values[-_SAMPLE:].tobytes())
+        digest.update(features.fingerprint)
     return digest.hexdigest()[:16]

@@ -1,7 +1,9 @@
 """Superbatches of fixed shape, filled by a background thread."""
 
+import functools
+import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -50,56 +52,50 @@ def superbatches(
     seed: int | None = None,
     epoch: int = 0,
     prefetch: int = 2,
-    numbers_alone: bool = False,
     share: tuple[int, int] = (0, 1),
 ) -> Iterator[Superbatch]:
     """One pass over the sessions, in file order, or in the exact random order of (seed, epoch).
 
     A thread keeps up to `prefetch` superbatches ready (0: none, no thread). It stops when the iterator is
-    closed; its errors are raised by the iterator. Arrays are fresh each time, so JAX may alias them. With
-    `numbers_alone`, they are the sessions' numbers, by which `resident_tables` are looked up. A share (k, n) has the
-    k-th of n equal parts of each batch, and reads no other sessions.
+    closed; its errors are raised by the iterator. Arrays are fresh each time, so JAX may alias them. A share (k, n)
+    has the k-th of n equal parts of each batch, and reads no other sessions.
     """
     if batch_size < 1 or steps < 1 or prefetch < 0:
         raise ValueError(
             f"need batch_size, steps >= 1, prefetch >= 0: got {batch_size, steps, prefetch}"
         )
-    order = None if seed is None else ShuffledOrder(sessions.count, seed, epoch)
-    filled = _filled(sessions, batch_size, steps, order, numbers_alone, share)
-    return ahead(filled, prefetch, "superbatches") if prefetch else filled
+    readers = superbatch_readers(sessions, batch_size, steps, seed=seed, epoch=epoch, share=share)
+    return ahead(readers, prefetch, "superbatches") if prefetch else (read() for read in readers)
 
 
-def _filled(
+def superbatch_readers(
     sessions: Sessions,
     batch_size: int,
     steps: int,
-    order: ShuffledOrder | None,
-    numbers_alone: bool,
-    share: tuple[int, int],
-) -> Iterator[Superbatch]:
+    *,
+    seed: int | None = None,
+    epoch: int = 0,
+    share: tuple[int, int] = (0, 1),
+) -> Iterator[Callable[[], Superbatch]]:
+    """What reads each of the `superbatches`, in whatever thread."""
+    order = None if seed is None else ShuffledOrder(sessions.count, seed, epoch)
     size, (part, parts) = batch_size * steps, share
     places = np.arange(size).reshape(steps, parts, -1)[:, part]
-    for start in range(0, sessions.count, size):
+
+    def read(start: int) -> Superbatch:
         stop = min(start + size, sessions.count)
         rows = start + places[places < stop - start]
         if order is not None:
             rows = order.rows(rows)
         elif parts == 1:
             rows = slice(start, stop)
-        numbers = _numbers(rows, places.size, sessions.count) if numbers_alone else None
-        flat = numbers or _read(sessions, rows, places.size)
+        flat = _read(sessions, rows, places.size)
         arrays = {
             name: values.reshape(places.shape + values.shape[1:]) for name, values in flat.items()
         }
-        yield Superbatch(arrays, -(-(stop - start) // batch_size), stop - start)
+        return Superbatch(arrays, -(-(stop - start) // batch_size), stop - start)
 
-
-def _numbers(rows: Rows, size: int, padding: int) -> dict[str, np.ndarray]:
-    """The numbers of the rows, and of `size` in all."""
-    stored = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-    numbers = np.full(size, padding, np.int32)
-    numbers[: len(stored)] = stored
-    return {NUMBERS: numbers}
+    return (functools.partial(read, start) for start in range(0, sessions.count, size))
 
 
 def resident_tables(sessions: Sessions) -> Iterator[dict[str, np.ndarray]]:
@@ -137,10 +133,13 @@ def _read(sessions: Sessions, rows: Rows, size: int) -> dict[str, np.ndarray]:
     return records | {name: columns[name].in_batch(values) for name, values in flat.items()}
 
 
-def ahead(items: Iterator[_Item], depth: int, thread: str) -> Iterator[_Item]:
-    """The same items, the next `depth` of them made ahead in a thread of this name."""
-    with ThreadPoolExecutor(1, thread) as pool:
-        pending = deque(pool.submit(next, items, None) for _ in range(depth))
-        while (item := pending.popleft().result()) is not None:
-            pending.append(pool.submit(next, items, None))
+def ahead(
+    makers: Iterable[Callable[[], _Item | None]], depth: int, name: str, threads: int = 1
+) -> Iterator[_Item]:
+    """What functions make, up to the first that makes None, the next `depth` made ahead in threads of this name."""
+    rest = iter(makers)
+    with ThreadPoolExecutor(threads, name) as pool:
+        pending = deque(map(pool.submit, itertools.islice(rest, depth)))
+        while pending and (item := pending.popleft().result()) is not None:
+            pending.extend(map(pool.submit, itertools.islice(rest, 1)))
             yield item

@@ -22,6 +22,7 @@ from clickexp.data.public_logs import how_to_get
 from clickexp.errors import DataError, no_room
 from clickexp.utils.content import content_of, content_of_all
 from clickexp.utils.files import check_source
+from clickexp.utils.signatures import with_flat_options
 from clickexp.utils.sources import source_path
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class LogFormat:
     without a cache, into a temporary folder. A path that is a prepared log is opened as it is.
 
     Args:
-        read: The reader.
+        read: The reader. Arguments that are named tuples hold options that readers share.
         format: Its name.
         comes_split: Whether the source has parts for training, validation and test.
         has_features: Whether logs of the format may come with feature vectors of documents.
@@ -66,10 +67,10 @@ class LogFormat:
         true_user: _TrueUser | None = None,
     ):
         functools.update_wrapper(self, read)
-        self.read, self.format = read, format
+        self.read, self.format = with_flat_options(read), format
         self.has_features, self.true_user = has_features, true_user
         self.reads_shares = reads_shares
-        self._options = list(inspect.signature(read).parameters.values())[2:]
+        self._options = list(inspect.signature(self.read).parameters.values())[2:]
         path, *shared = inspect.signature(open_prepared).parameters.values()
         splits = [
             p

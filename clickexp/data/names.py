@@ -2,6 +2,7 @@
 
 import io
 import mmap
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -209,13 +210,8 @@ def _matching(log: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     Raises:
         DataError: Ids are of other kinds in the two logs.
     """
-    for column in dict.fromkeys([*other.columns, *log.columns]):
-        kinds = [_kind(names, column) for names in (log, other)]
-        if kinds[0] != kinds[1]:
-            raise DataError(
-                f"{column} is {kinds[0]} in this log and {kinds[1]} in the one that the run was fitted to. Write ids "
-                "alike, and read both with the same pair_key."
-            )
+    fitted = "that the run was fitted to. Write ids alike, and read both with the same pair_key"
+    _check_kinds([*other.columns, *log.columns], log, other, fitted)
     return log.with_columns(
         log[name].cast(kind, strict=False) for name, kind in other.schema.items()
     )
@@ -230,19 +226,24 @@ def _ids_in(other: pl.DataFrame, names: pl.DataFrame) -> np.ndarray:
 
 def _alike(names: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
     """Returns names in the types that earlier ones have; DataError where they are of another kind."""
-    for column in names.columns:
-        kinds = [_kind(table, column) for table in (names, earlier)]
-        if kinds[0] != kinds[1]:
-            raise DataError(
-                f"{column} is {kinds[0]} in this log and {kinds[1]} in the one whose ids it takes. Write ids alike, or "
-                "leave out ids=."
-            )
+    taken = "whose ids it takes. Write ids alike, or leave out ids="
+    _check_kinds(names.columns, names, earlier, taken)
     try:
         return names.cast(earlier.schema)
     except pl.exceptions.InvalidOperationError as error:
         raise DataError(
             f"names do not fit the types of the log whose ids they take ({error}). Write ids alike, or leave out ids=."
         ) from error
+
+
+def _check_kinds(
+    columns: Iterable[str], names: pl.DataFrame, other: pl.DataFrame, which: str
+) -> None:
+    """DataError for a column of another kind in the other log; `which` says what log that is, and the remedy."""
+    for column in columns:
+        kind, of_other = _kind(names, column), _kind(other, column)
+        if kind != of_other:
+            raise DataError(f"{column} is {kind} in this log and {of_other} in the one {which}.")
 
 
 def _kind(names: pl.DataFrame, column: str) -> str:

@@ -1,7 +1,12 @@
 """The order of the sessions of an epoch, as a function of (seed, epoch, place)."""
 
+from typing import Any, TypeVar
+
 import numpy as np
 from jaxtyping import Integer
+
+_Numbers = TypeVar("_Numbers", bound=Any)
+"""Unsigned integers of NumPy or JAX."""
 
 _MOST_IN_MEMORY = 1 << 22
 """Sessions of which a permutation is drawn; that of more takes longer than to compute the places that are needed."""
@@ -20,38 +25,48 @@ class ShuffledOrder:
         count: Number of sessions.
         seed: What the order follows from.
         epoch: The same.
+
+    Attributes:
+        permutation: The numbers of the sessions in this order; None of many sessions.
+        bits: b, of many sessions.
+        keys: What each round adds, and what it multiplies by with the lowest bit set, of many sessions.
     """
 
     def __init__(self, count: int, seed: int, epoch: int):
         self._count = count
         rng = np.random.default_rng((seed, epoch))
-        self._permutation = None
+        self.permutation = None
         if count <= _MOST_IN_MEMORY:
             # 64-bit numbers have the same order and take more than twice as long
-            self._permutation = rng.permutation(np.arange(count, dtype=np.int32))
+            self.permutation = rng.permutation(np.arange(count, dtype=np.int32))
             return
-        self._bits = (count - 1).bit_length()
-        self._type = np.dtype(np.uint32 if self._bits <= 32 else np.uint64)
-        self._keys = rng.integers(1 << self._bits, size=(_ROUNDS, 2), dtype=np.uint64)
+        self.bits = (count - 1).bit_length()
+        kind = np.uint32 if self.bits <= 32 else np.uint64
+        self.keys = rng.integers(1 << self.bits, size=(_ROUNDS, 2), dtype=np.uint64).astype(kind)
 
     def rows(self, places: Integer[np.ndarray, " places"]) -> Integer[np.ndarray, " places"]:
         """Returns the numbers of the sessions at some places of the order."""
-        if self._permutation is not None:
-            return self._permutation[places]
-        rows = self._mapped(places.astype(self._type))
+        if self.permutation is not None:
+            return self.permutation[places]
+        rows = mapped(places.astype(self.keys.dtype), self.keys, self.bits)
         while len(beyond := np.flatnonzero(rows >= self._count)):
-            rows[beyond] = self._mapped(rows[beyond])
+            rows[beyond] = mapped(rows[beyond], self.keys, self.bits)
         return rows.astype(np.int64)
 
-    def _mapped(self, numbers: Integer[np.ndarray, " places"]) -> Integer[np.ndarray, " places"]:
-        """Maps the numbers below 2^b one to one, in place."""
-        mask = self._type.type((1 << self._bits) - 1)
-        fold = self._type.type((self._bits + 1) // 2)
-        folded = np.empty_like(numbers)
-        for added, factor in self._keys.astype(self._type):
-            numbers += added
-            numbers *= factor | self._type.type(1)
-            numbers &= mask
-            np.right_shift(numbers, fold, out=folded)
-            numbers ^= folded
-        return numbers
+
+def mapped(numbers: _Numbers, keys: _Numbers, bits: int) -> _Numbers:
+    """Maps numbers below 2^b one to one, those of NumPy in place.
+
+    Args:
+        numbers: Unsigned integers.
+        keys: Two for each round, of the same type.
+        bits: b.
+    """
+    mask = numbers.dtype.type((1 << bits) - 1)
+    fold = numbers.dtype.type((bits + 1) // 2)
+    for added, factor in keys:
+        numbers += added
+        numbers *= factor | numbers.dtype.type(1)
+        numbers &= mask
+        numbers ^= numbers >> fold
+    return numbers

@@ -161,7 +161,10 @@ def _mapped_parts(description: Description, folder: Path) -> dict[str, Sessions]
             records=records,
         )
     pairs = _most_pairs(parts)
-    features = Features.open(folder / FEATURES) if FEATURES in description.files else None
+    features = None
+    if FEATURES in description.files:
+        _, crc32 = description.files[FEATURES]
+        features = Features.open(folder / FEATURES, crc32)
     return {name: part.with_pairs(pairs).with_features(features) for name, part in parts.items()}
 
 

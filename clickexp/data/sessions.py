@@ -198,11 +198,8 @@ class Sessions(ColumnsView):
     def deriving(self, *derived: DerivedColumn) -> "Sessions":
         """The same sessions with further columns, but for those that they have already."""
         present = self.columns.keys() | self.derived.keys()
-        new = {
-            column.column.name: column for column in derived if column.column.name not in present
-        }
-        schema = {**self.schema, **{name: column.column for name, column in new.items()}}
-        return replace(self, derived={**self.derived, **new}, schema=schema)
+        new = (column for column in derived if column.column.name not in present)
+        return self.replacing(*new)
 
     def replacing(self, *derived: DerivedColumn) -> "Sessions":
         """The same sessions with derived columns, in place of any that have their names."""

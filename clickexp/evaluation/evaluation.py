@@ -21,7 +21,7 @@ _MANY = 0.01
 """Share of lists without a relevant document from which they are mentioned."""
 
 _EFFECTS = {"skip": "do not count", "zero": "count as 0"}
-"""What lists without a relevant document do in means, by the setting of ranking metrics."""
+"""The part of lists without a relevant document in means, by the setting of ranking metrics."""
 
 RankVectors = dict[str, list[float] | list[int]]
 """Vectors of one length, rank 1 first: each metric that has one, NaN where unknown, and the number of `sessions`."""

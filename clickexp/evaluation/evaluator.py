@@ -271,8 +271,7 @@ class Program:
         model, *truth = models
         outputs = {**columns, **self.group.outputs(model, by_rank, *truth)}
         if positions is not None:
-            values = jnp.broadcast_to(by_rank["positions"], by_rank.shape)
-            outputs["positions"] = dataclasses.replace(positions, values=values)
+            outputs["positions"] = dataclasses.replace(positions, values=by_rank.positions)
         return outputs
 
     def _sizes_for(self, data: Data) -> tuple[int, int]:

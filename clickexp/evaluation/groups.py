@@ -105,20 +105,16 @@ class ClickMetrics(MetricGroup):
 
     def outputs(self, model: ClickModel, batch: ByRank, truth: Any = None) -> dict[str, Any]:
         """Log-probabilities of clicks and of examination, the clicks, and where documents are shown."""
-
-        def of_documents(log_probs: Any) -> Any:
-            return jax.tree.map(lambda values: jnp.broadcast_to(values, batch.shape), log_probs)
-
         by_rank = ByRank(as_shown(batch.lists))
         pair = model.marginal(by_rank)
-        marginal = conditional = of_documents(pair)
+        marginal = conditional = batch.broadcast(pair)
         if not isinstance(model, IndependentModel):
-            conditional = of_documents(model.conditional(by_rank))
+            conditional = batch.broadcast(model.conditional(by_rank))
         return {
             "conditional_log_probs": conditional,
             "log_probs": marginal,
             # given the marginal: the compiler would run the loop of a recursion a second time
-            "examination_log_probs": of_documents(model.log_examination(by_rank, pair)),
+            "examination_log_probs": batch.broadcast(model.log_examination(by_rank, pair)),
             "clicks": batch["clicks"],
             "where": batch["mask"],
         }
@@ -144,8 +140,8 @@ class CounterfactualMetrics(MetricGroup):
 
     def outputs(self, model: Model, batch: ByRank, truth: Any = None) -> dict[str, Any]:
         """Scores, clicks, positions, and where documents are shown."""
-        positions = jnp.broadcast_to(batch["positions"], batch.shape)
-        return {**_scores(model, batch), "clicks": batch["clicks"], "positions": positions}
+        others = {"clicks": batch["clicks"], "positions": batch.positions}
+        return {**_scores(model, batch), **others}
 
 
 class TruthMetrics(MetricGroup):

@@ -22,10 +22,11 @@ from clickexp.experiment.run import follow as run_followed
 from clickexp.experiment.run import run as run_parts
 from clickexp.experiment.values import current, without_hydra
 from clickexp.models import Model
-from clickexp.runs.claims import claim_named, claim_new
+from clickexp.runs.claims import claim_named, claim_new, is_finished
 from clickexp.runs.run import Run
 from clickexp.runs.store import HYDRA, OVERRIDES, REPORT
 from clickexp.utils import hosts
+from clickexp.utils.exits import complain
 from clickexp.utils.files import whole
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False)
 class FittedRun:
     """A finished run with its model and data.
+
+    A `Run` is what its folder holds, which commands read without JAX. This is what the process that trained has beside.
 
     Attributes:
         result: Its document, as result.json has it, with its folder, configuration and epochs.
@@ -177,6 +180,10 @@ def follow(line: CommandLine) -> None:
         line: The words of the command.
     """
     with _composed(line) as cfg:
+        folder = Path(cfg.hydra.run.dir)
+        if is_finished(folder):  # this process has ended in the meantime, and was started again
+            complain("clickexp", f"{folder}: the run there has finished")
+            return
         run_followed(without_hydra(cfg), line.overrides)
 
 

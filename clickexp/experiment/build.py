@@ -38,6 +38,7 @@ from clickexp.runs.hashing import config_hash, identity
 from clickexp.runs.run import Origin
 from clickexp.runs.sources import sources
 from clickexp.runs.store import CHECKPOINT, OVERRIDES, RESULT, read_document
+from clickexp.training.accelerators import keep_precision
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
 from clickexp.utils import hosts
@@ -122,6 +123,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     identified |= {} if run is None else run.identity()
     share_compilations(Path(settings.cache_dir))
     folder = Path(hosts.join(str(folder)))
+    keep_precision()
     config.trainer.check_machine()
     earlier = _earlier(settings.continue_from, identified)
     # before reading, so that what changes meanwhile counts as changed

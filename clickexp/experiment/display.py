@@ -15,7 +15,7 @@ from clickexp.models import Ranker, TwoTowersModel
 from clickexp.parameters import EmbeddingParameter
 from clickexp.parameters.context import in_new_session
 from clickexp.parameters.layouts import layouts_of
-from clickexp.runs.settings import VARYING
+from clickexp.runs.hashing import distinguishing, flat
 from clickexp.runs.store import values
 from clickexp.utils.text import shortened
 
@@ -35,15 +35,15 @@ def run_info(parts: Parts, sweep: Path | None) -> RunInfo:
     """The record of a run for its loggers.
 
     Besides the configuration, it has `model.name` and `dataset.name` as results have them, the `overrides` by key, and
-    `experiment`: a name in words, the same for runs that differ in their seed only.
+    `experiment`: a name in words, the same for runs that differ in their seed or fold only.
     """
     config, model, dataset = parts.config.values, parts.model.name, parts.dataset.name
     settings, overrides = parts.config.settings, values(parts.config.overrides)
     group = settings.group or (sweep.name if sweep else None)
     named = {
         key: value
-        for key, value in overrides.items()
-        if key.partition(".")[0] not in VARYING and key not in _NAMED_BY_DATA
+        for key, value in distinguishing(overrides, flat(config)).items()
+        if key not in _NAMED_BY_DATA
     }
     return RunInfo(
         folder=parts.folder,
@@ -62,6 +62,9 @@ def run_info(parts: Parts, sweep: Path | None) -> RunInfo:
         job_type="sweep" if sweep else "run",
         tags=tuple(settings.tags),
         notes=settings.notes,
+        model=model,
+        dataset=dataset,
+        experiment=overrides.get("experiment"),
         title=f"{model} · {dataset} · seed {settings.seed}",
         changes=tuple(shortened(change, _LONGEST) for change in _pairs(named)),
         fingerprint=parts.origin.fingerprint,

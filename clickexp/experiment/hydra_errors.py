@@ -21,7 +21,6 @@ from clickexp.experiment.conf import CONF, metric_options, presets
 from clickexp.experiment.overrides import CommandLine, parsed, values_of
 from clickexp.experiment.values import plain, walk
 from clickexp.runs.settings import TOWERS
-from clickexp.utils.escape import printable
 from clickexp.utils.exits import again
 from clickexp.utils.signatures import of_dataset
 from clickexp.utils.suggest import did_you_mean
@@ -49,7 +48,7 @@ def error_text(error: Exception, words: Sequence[str]) -> str:
     """
     lines = [format_hydra_error(error, words)]
     if isinstance(error, FaultyLogError):
-        lines = [printable(line) for line in lines_of(error)]
+        lines = lines_of(error)
     if isinstance(error, DataError) and error.options:
         lines.append(f"next: {again('clickexp', words, of_dataset(error.options))}")
     return "\n".join(lines)

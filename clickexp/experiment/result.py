@@ -50,7 +50,7 @@ _Part = dict[str, Any]
 
 
 class Settled(NamedTuple):
-    """What follows from training before the test.
+    """Results of training before the test.
 
     Attributes:
         queries: What training and earlier logs have shown of queries, where documents have posteriors.
@@ -62,18 +62,20 @@ class Settled(NamedTuple):
 
 
 def settle(parts: Parts, fit: FitReport) -> Settled:
-    """Moves examination to the largest marginal likelihood, where the model has one and no earlier run as its prior."""
-    model, train = parts.model, parts.dataset.train
+    """Moves examination to the largest marginal likelihood, where the model has one."""
+    model, train, continued = parts.model, parts.dataset.train, parts.continued
     return_freed_memory()
     if fit.documents is None:
         return Settled()
-    if parts.continued is not None:
-        return Settled(lists_shown(model, train, earlier=parts.continued.seen.queries))
-    queries = lists_shown(model, train)
+    earlier = None if continued is None else continued.seen.queries
+    queries = lists_shown(model, train, earlier=earlier)
     if queries is None:
         return Settled()
     return_freed_memory()
-    return Settled(queries, improve_examination(model, train, queries.lists))
+    impressions = Seen.of(fit.documents).impressions(model)
+    prior = None if continued is None else continued.logs.shared
+    examination = improve_examination(model, train, queries.lists, impressions, prior)
+    return Settled(queries, examination)
 
 
 def evaluate_test_set(parts: Parts) -> Evaluation:
@@ -241,7 +243,7 @@ def _posterior_of_shared(parts: Parts, posterior: SharedPosterior | None) -> Sha
     report = partial(parts.logger.progress, "intervals", 0)
     continued = parts.continued
     prior = None if continued is None else continued.logs.shared
-    if continued is not None and not continued.run.settings.warm:
+    if posterior is None and continued is not None and not continued.run.settings.warm:
         posterior = continued.own
     elif posterior is None:
         train, devices = parts.dataset.train, parts.trainer.devices

@@ -74,7 +74,7 @@ def export_drawn(
 
 def _table(file: Path) -> pl.DataFrame | None:
     """Returns what an export has written; None where there is no such file."""
-    return pl.read_csv(file) if file.exists() else None
+    return pl.read_csv(file, glob=False) if file.exists() else None
 
 
 def _print_shared(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -33,8 +33,7 @@ from clickexp.utils.files import check_source
 from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import check_arguments
 
-TEXT = ("separator", "header", "encoding", "decimal")
-ALIKE = (*TEXT, "first_rank", "time_format", "time_zone", "null_is_no_click")
+ALIKE = (*TextForm._fields, "first_rank", "time_format", "time_zone", "null_is_no_click")
 """Options of the reader that files to predict or to rank have as the log of the run, where none is given."""
 OPTIONS = ("columns", "files", *ALIKE, "invalid")
 """All that they have."""
@@ -182,7 +181,9 @@ class Source:
     @cached_property
     def kinds(self) -> dict[str, Kind]:
         """The kind of each column of the first file."""
-        text = TextForm(**{name: self.options[name] for name in TEXT if name in self.options})
+        text = TextForm(
+            **{name: self.options[name] for name in TextForm._fields if name in self.options}
+        )
         files = self.options.get("files")
         return open_tables(self.path, {}, {}, (), files=files, text=text)[0].kinds()
 

@@ -29,6 +29,7 @@ from clickexp.runs.store import (
     read_epochs,
     read_limited,
 )
+from clickexp.training.accelerators import keep_precision
 from clickexp.training.checkpoint import load_model
 from clickexp.utils.content import content_of
 from clickexp.utils.progress import Steps
@@ -79,6 +80,7 @@ def fitted(
             another one, and its documents cannot be found in the run.
     """
     share_compilations(Path(default_value("cache_dir")))
+    keep_precision()
     config = configuration(run)
     if not (run / MODEL).is_file():
         raise UserError(_without_model(run))

@@ -24,7 +24,7 @@ def judgments(documents: Path) -> str:
     Raises:
         UserError: It has no relevance, or no names of queries and documents.
     """
-    table = pl.read_parquet(documents)
+    table = pl.read_parquet(documents, glob=False)
     if missing := [
         name for name in ("query", "document", "relevance") if name not in table.columns
     ]:

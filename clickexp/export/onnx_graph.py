@@ -176,4 +176,4 @@ OPERATIONS: dict[str, Callable[..., str]] = {
     "softplus": _softplus,
     "log_sigmoid": _log_sigmoid,
 }
-"""What builds each operation of the scorer, of operators that runtimes have for float64: most lack Elu and Softplus."""
+"""Builders of the scorer's operations, from operators that runtimes have for float64: most lack Elu and Softplus."""

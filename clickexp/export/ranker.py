@@ -28,7 +28,7 @@ _messages = logging.getLogger(__name__)
 _RANKER, _SCORER = Path(RANKER).name, "ranker.py"
 _BLOCK, _IDS = 1 << 16, "query_doc_ids"
 LETOR = "clickexp.simulation.open_letor"
-"""What reads learning-to-rank files, whose features it transforms by default."""
+"""The reader of learning-to-rank files, whose features it transforms by default."""
 
 
 def described(

@@ -21,7 +21,7 @@ _PACKAGE = __name__.split(".")[0]
 _TARGET, _POSITIONAL = "_target_", "_args_"
 _INTERPOLATION = "${"
 _MADE = (Dataset, nnx.Module, ParameterConfig, VectorsConfig, Table, Loss, Debias, PropensitySource)
-"""What the dataset and the model of a run are made of."""
+"""Classes that the dataset and the model of a run are made of."""
 _REMEDY = "If you trust who made the folder, add --trust."
 
 

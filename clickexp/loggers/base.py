@@ -26,6 +26,9 @@ class RunInfo:
         job_type: Kind of run on a dashboard.
         tags: Tags on a dashboard.
         notes: Text on a dashboard.
+        model: Name of the model.
+        dataset: Name of the dataset.
+        experiment: The option of the group `experiment`, where one was chosen.
         title: The run in a few words: model, data and seed.
         changes: Its other overrides, such as optimizer.learning_rate=0.1.
         fingerprint: Of the data.
@@ -41,6 +44,9 @@ class RunInfo:
     job_type: str | None = None
     tags: tuple[str, ...] = ()
     notes: str | None = None
+    model: str = ""
+    dataset: str = ""
+    experiment: str | None = None
     title: str = ""
     changes: tuple[str, ...] = ()
     fingerprint: str = ""

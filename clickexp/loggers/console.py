@@ -12,7 +12,8 @@ from clickexp.loggers.base import Logger, Phase, RunInfo
 from clickexp.loggers.epochs import EpochTable
 from clickexp.loggers.live import LiveLine
 from clickexp.results.run_tables import rank_table, result_tables, run_conclusion
-from clickexp.runs.run import Run, Training
+from clickexp.runs.run import Run, Training, seconds_without_compilation
+from clickexp.utils.escape import printable, printable_lines
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.numbers import count, number
 from clickexp.utils.tables.terminal import (
@@ -75,9 +76,10 @@ class ConsoleLogger(Logger):
 
     def start(self, info: RunInfo) -> None:
         """Prints model, data and seed, and the other overrides."""
-        words = Text(info.title or f"run {info.name} in {display_path(info.folder)}")
+        title = info.title or f"run {info.name} in {display_path(info.folder)}"
+        words = Text(printable(title))
         for change in info.changes:
-            words.append(" · ").append(change, style="bold")
+            words.append(" · ").append(printable(change), style="bold")
         if info.job_type == "sweep" and self.automatic:
             self.folder = info.folder.name
             self.job, self.line.title = f"job {self.folder}: {words.plain}", f"job {self.folder} "
@@ -104,7 +106,8 @@ class ConsoleLogger(Logger):
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Prints a line of the table of epochs."""
         self.epochs = record["epoch"]
-        self.seconds += record.get("seconds", 0.0) - (record.get("compile_seconds") or 0.0)
+        if "seconds" in record:
+            self.seconds += seconds_without_compilation(record)
         if record.get("improved") and self.metric in record:
             self.best = f"best {self.metric.removeprefix('val/')} {number(record[self.metric])}"
         if self.mode == "off" or self.job:
@@ -154,7 +157,8 @@ class ConsoleLogger(Logger):
         return self.seconds / self.epochs * (self.line.passes - epoch + 1 - share)
 
     def _print(self, what: RenderableType, style: str | None = None) -> None:
-        """Prints without markup; off a terminal text stays one line."""
+        """Prints without markup, and text printable; off a terminal it stays one line."""
+        what = printable_lines(what) if isinstance(what, str) else what
         whole = isinstance(what, str | Text) and not is_terminal(self.console)
         self.console.print(what, style=style, markup=False, highlight=False, soft_wrap=whole)
 

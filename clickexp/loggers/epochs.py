@@ -1,8 +1,10 @@
 """The table of epochs, which grows by a line per epoch."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from clickexp.runs.run import seconds_without_compilation
 from clickexp.utils.tables.numbers import MISSING, number
 
 _WIDTHS = {"epoch": 5, "seconds": 7, "best": 4}
@@ -41,8 +43,8 @@ class EpochTable:
     def row(self, record: Mapping[str, Any]) -> str:
         """The numbers of one epoch; its seconds without compilation."""
         metrics = {name: number(record.get(name), _DECIMALS) for name in self.metrics}
-        compiling = record.get("compile_seconds") or 0.0
-        seconds = f"{record['seconds'] - compiling:.1f}" if "seconds" in record else MISSING
+        spent = seconds_without_compilation(record)
+        seconds = f"{spent:.1f}" if math.isfinite(spent) else MISSING
         best = "*" if record.get("improved") else ""
         return self._line(
             {"epoch": str(record["epoch"]), **metrics, "seconds": seconds, "best": best}

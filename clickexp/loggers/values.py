@@ -8,7 +8,7 @@ from typing import Any
 from clickexp.errors import UserError, install
 from clickexp.loggers.base import Vectors
 from clickexp.runs.hashing import flat
-from clickexp.runs.run import Run
+from clickexp.runs.run import Run, seconds_without_compilation
 
 _LEFT_OUT = ("experiment", "overrides")
 """Keys that loggers receive besides the configuration."""
@@ -36,15 +36,9 @@ def numbers(record: Mapping[str, Any]) -> dict[str, float]:
 
 def epoch_metrics(record: Mapping[str, Any]) -> dict[str, float]:
     """Returns train/... and val/... of an epoch, and its seconds without compilation."""
-    metrics = numbers({name: value for name, value in record.items() if "/" in name})
-    if "seconds" in record:
-        metrics["speed/seconds_per_epoch"] = seconds_without_compilation(record)
-    return metrics
-
-
-def seconds_without_compilation(record: Mapping[str, Any]) -> float:
-    """Returns the seconds of the record of an epoch, which has some, without compilation."""
-    return record["seconds"] - record.get("compile_seconds", 0.0)
+    metrics = {name: value for name, value in record.items() if "/" in name}
+    metrics["speed/seconds_per_epoch"] = seconds_without_compilation(record)
+    return numbers(metrics)
 
 
 def rows(vectors: Vectors) -> list[dict[str, float | None]]:

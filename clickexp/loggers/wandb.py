@@ -18,8 +18,8 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # before W&B sets it
 import wandb
 
 from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
-from clickexp.loggers.values import named_values, rows, seconds_without_compilation
-from clickexp.runs.run import Run
+from clickexp.loggers.values import named_values, rows
+from clickexp.runs.run import Run, seconds_without_compilation
 from clickexp.runs.store import CONFIG, DASHBOARD, MODEL, RESULT, read_object
 from clickexp.utils.documents import plain
 from clickexp.utils.paths import display_path
@@ -274,8 +274,8 @@ class WandbLogger(Logger):
         """Names the log as an input of the run; runs on the same data share the version."""
         if not self._info.fingerprint:
             return
-        name = str((self._info.config.get("dataset") or {}).get("name") or "log")
-        artifact = wandb.Artifact(f"log-{_slug(name)}", type="dataset")
+        name = _slug(self._info.dataset or "log")
+        artifact = wandb.Artifact(f"log-{name}", type="dataset")
         with artifact.new_file("fingerprint.txt") as file:
             file.write(self._info.fingerprint)
         # use_artifact, which does the same, refuses runs that are offline
@@ -328,10 +328,8 @@ class WandbLogger(Logger):
 
 def _tags(info: RunInfo) -> list[str]:
     """Tags of the run: model, dataset, experiment, and those that the user gave."""
-    names = [(info.config.get(part) or {}).get("name") for part in ("model", "dataset")]
-    experiment = (info.config.get("overrides") or {}).get("experiment")
-    tags = dict.fromkeys(str(tag)[:_LONGEST_TAG] for tag in (*names, experiment, *info.tags) if tag)
-    return list(tags)
+    named = (info.model, info.dataset, info.experiment, *info.tags)
+    return list(dict.fromkeys(str(tag)[:_LONGEST_TAG] for tag in named if tag))
 
 
 def _readable(node: Any) -> Any:

@@ -237,6 +237,12 @@ def pick(metric: object, outputs: Mapping[str, Any], *names: str) -> Any:
     raise TypeError(f"{metric!r} needs {' or '.join(names)}, and was passed {passed}")
 
 
+def mask_of(outputs: Mapping[str, Any], shape: tuple[int, ...]) -> Array:
+    """The mask of some outputs; every document counts without one."""
+    where = outputs.get("where")
+    return jnp.ones(shape, bool) if where is None else jnp.asarray(where, bool)
+
+
 def or_nan(counts: np.ndarray | np.number) -> np.ndarray:
     """Counts to divide by, nan in place of 0."""
     return np.where(counts > 0, counts, np.nan)

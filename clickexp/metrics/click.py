@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from clickexp.metrics.base import Metric, PerList, Positions, by_position, or_nan, pick
+from clickexp.metrics.base import Metric, PerList, Positions, by_position, mask_of, or_nan, pick
 from clickexp.numerics import LogPair, as_pair
 from clickexp.types import Array, swap_list_and_rank
 from clickexp.utils.batches import check_events
@@ -48,8 +48,7 @@ class ClickMetric(Metric):
         """Log-probabilities, clicks and mask, each [rank, list]."""
         log_probs = pick(self, outputs, *self.reads)
         clicks = jnp.asarray(pick(self, outputs, "clicks"))
-        where = outputs.get("where")
-        where = jnp.ones(clicks.shape, bool) if where is None else jnp.asarray(where, bool)
+        where = mask_of(outputs, clicks.shape)
         shapes = [np.shape(array)[::-1] for array in (*jax.tree.leaves(log_probs), clicks, where)]
         if len(set(shapes)) > 1:
             raise ValueError(

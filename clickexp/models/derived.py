@@ -79,7 +79,7 @@ def draw(conditional: _Conditional, batch: ByRank, key: Array) -> Bool[Array, "r
 
     def add(rank: Array, clicks: jax.Array) -> jax.Array:
         pair = conditional(batch.replace(clicks=clicks))
-        probability = jnp.exp(jnp.broadcast_to(pair.log, batch.shape)[rank])
+        probability = jnp.exp(batch.broadcast(pair.log)[rank])
         return clicks.at[rank].set(mask[rank] & (numbers[rank] < probability))
 
     mask = jnp.asarray(batch["mask"], bool)

@@ -118,13 +118,13 @@ class MixtureModel(ClickModel):
         shared = shared_towers(settings["models"], settings.get("shared", ()))
         models, summed, roles = [], {}, set()
         for model in settings["models"]:
-            kind, given = _constructor(model)
+            kind, arguments = _constructor(model)
             roles.update(kind.plays.values())
             role = kind.context_role(context)
             if role in shared:
                 summed[role] = add_context(shared[role], context)
             elif role is not None or context.role is None:
-                model = partial(kind, **kind.with_context(given, context))
+                model = partial(kind, **kind.with_context(arguments, context))
             models.append(model)
         if context.role is not None and context.role not in roles:
             raise no_context_role(cls.__name__, context, roles)
@@ -220,7 +220,7 @@ def shared_towers(
     """
     if isinstance(shared, Mapping):
         return dict(shared)
-    found = {}
+    by_role = {}
     for role in shared:
         towers = [tower for model in models for tower in _towers(model, role)]
         if any(_settings(tower) != _settings(towers[0]) for tower in towers):
@@ -229,8 +229,8 @@ def shared_towers(
                 f"choose one for all by parameter@{role}=..., or do not share it"
             )
         if towers:
-            found[role] = towers[0]
-    return found
+            by_role[role] = towers[0]
+    return by_role
 
 
 def _towers(model: Any, role: str) -> list[Source]:
@@ -254,9 +254,7 @@ def _settings(tower: Source) -> Any:
 
 def _stacked(trees: list[_Tree], batch: ByRank) -> _Tree:
     """Log-probabilities of each component, [component, rank, batch]."""
-    return jax.tree.map(
-        lambda *xs: jnp.stack([jnp.broadcast_to(x, batch.shape) for x in xs]), *trees
-    )
+    return jax.tree.map(lambda *arrays: jnp.stack(arrays), *map(batch.broadcast, trees))
 
 
 def _mean(log_weights: Array, stacked: _Tree) -> _Tree:

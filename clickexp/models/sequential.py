@@ -146,7 +146,7 @@ def _prefix_tree(
         here = _repeated(jax.tree.map(operator.itemgetter(rank), inputs), len(lasts[0]))
         steps = [step(states, here, last) for last in lasts]
         parts = [(chosen(shown, following, states), *pairs) for following, *pairs in steps]
-        states, pair, event = jax.tree.map(lambda *each: jnp.concatenate(each), *parts)
+        states, pair, event = jax.tree.map(lambda *branches: jnp.concatenate(branches), *parts)
         events.append(jax.tree.map(lambda x: jax.nn.logsumexp(weights + x), event))  # noqa: B023  # called here
         clicked = jnp.where(shown, weights + pair.log, LOG_ZERO)
         weights = jnp.concatenate([clicked, weights + jnp.where(shown, pair.complement, 0.0)])

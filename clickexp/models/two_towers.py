@@ -72,7 +72,7 @@ class TwoTowersModel(IndependentModel):
         """Returns s(b + f)."""
         bias = self.bias(batch)
         if self.drop is not None:
-            bias = self.drop(jnp.broadcast_to(bias, batch.shape))
+            bias = self.drop(batch.broadcast(bias))
         return log_sigmoid_pair(bias + self.attraction(batch))
 
     def log_examination(self, batch: ByRank, marginal: LogPair | None = None) -> LogitsByRank:

@@ -69,9 +69,7 @@ class UserBrowsingModel(ClickModel):
             ), pair
 
         ranks, sessions = batch.shape
-        attraction = jax.tree.map(
-            lambda x: jnp.broadcast_to(x, batch.shape), self.attraction.log_pair(batch)
-        )
+        attraction = batch.broadcast(self.attraction.log_pair(batch))
         start = jnp.full((ranks + 1, sessions), NEVER.log, jnp.float32).at[0].set(0.0)
         by_rank = self._examination_by_last_click(batch), attraction, batch.mask, jnp.arange(ranks)
         return jax.lax.scan(step, start, by_rank)[1]

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -10,8 +11,12 @@ from flax import nnx
 from clickexp.data.cells import Cells
 from clickexp.numerics import LogPair, log_sigmoid_pair
 from clickexp.parameters.base import Parameter, ParameterConfig, Sizes, row_ids
-from clickexp.types import Batch, ByRank, Logits
+from clickexp.types import Array, Batch, ByRank, Logits
 from clickexp.utils.bounds import PositiveInt
+
+_COPIES = 64
+_MANY = 1 << 12
+"""Documents from which on copies are worth while."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,9 +119,21 @@ class PositionParameter(Parameter):
         """Returns (log s(z), log s(-z))."""
         index = row_ids(batch, self.config.use_feature)
         pair = log_sigmoid_pair(self.weight[...])
-        return LogPair(pair.log[index], pair.complement[index])
+        return LogPair(_looked_up(pair.log, index), _looked_up(pair.complement, index))
 
     def probabilities(self, positions: int) -> np.ndarray:
         """Returns s(z) of the positions 1, 2, ..., positions."""
         places = np.arange(1, positions + 1, dtype=np.int32)[None]
         return np.exp(np.asarray(self.log_prob({self.config.use_feature: places}), np.float64))[0]
+
+
+def _looked_up(few: Array, index: Array) -> Array:
+    """A number of few for each document.
+
+    The gradient adds up what documents share. Accelerators add to one number one after the other, so there documents
+    that lie side by side read copies.
+    """
+    if jax.default_backend() == "cpu" or index.size < _MANY:
+        return few[index]
+    copy = jnp.arange(index.size, dtype=jnp.int32).reshape(index.shape) % _COPIES
+    return jnp.tile(few, _COPIES)[index + copy * few.size]

@@ -18,7 +18,7 @@ from clickexp.utils.blocks import blocks
 from clickexp.utils.bounds import NonNegativeFloat, OneOf, PositiveInt, bounded
 
 Posterior = Annotated[str, OneOf("none", "normal", "normal_by_rank")]
-"""What a row keeps of each parameter: one number, or the mean and spread of a normal distribution.
+"""Form in which a row keeps each parameter: one number, or mean and spread of a normal distribution.
 
 The prior of the last has a mean that follows the ranks at which training shows documents; see `Prior`.
 """
@@ -155,7 +155,7 @@ class Rows:
         if self.prior.slopes is None or x is None:
             return offsets + self.prior.mean
         pairs = zip(self._powers_now(log_ranks), (x, x * x - 1), strict=True)
-        line, bend = (jnp.where(jnp.isinf(x), now, known)[..., None] for now, known in pairs)
+        line, bend = (jnp.where(jnp.isinf(x), now, trained)[..., None] for now, trained in pairs)
         return offsets + self.prior.mean + line * self.prior.slopes[0] + bend * self.prior.slopes[1]
 
     def _powers_now(

@@ -63,7 +63,7 @@ class _Kept(NamedTuple):
 
 
 class Information(NamedTuple):
-    """What a log says about shared parameters.
+    """Information of a log on shared parameters.
 
     Attributes:
         used: Those parameters that it says something about, as places in the vector of all of them.

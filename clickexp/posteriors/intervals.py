@@ -29,7 +29,7 @@ _BY_POSITION = ("examination", "slope")
 
 
 class Key(NamedTuple):
-    """What a shared number belongs to.
+    """The place of a shared number.
 
     Attributes:
         position: Position, or cell of a tower of layouts; None for all.

@@ -15,6 +15,9 @@ The density g of all documents is the exponential of a parabola and five bumps (
 deconvolution estimates"), and t is a parabola in the mean log rank of the document, and the line of
 `clickexp.posteriors.policy_prior` in the share of lists that show it. Training knows normal densities, and no shares:
 what these leave out of the order of lists biases examination.
+
+Where the log goes on from earlier ones, p(z) has their factor exp(h z - S z^2 / 2), the site of the row of the
+document, and the logarithms of e_c have the normal prior that these logs give.
 """
 
 import dataclasses
@@ -23,7 +26,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Integer, Real
 from scipy.sparse import coo_array, csr_array
 from scipy.special import expit, log_expit, logit
 
@@ -40,6 +43,7 @@ from clickexp.posteriors.policy_prior import (
     regressors,
 )
 from clickexp.posteriors.shared import SharedPosterior
+from clickexp.training.earlier import SharedPrior
 from clickexp.utils import hosts
 from clickexp.utils.blocks import blocks
 
@@ -58,6 +62,8 @@ _GRID = np.arange(-6.0, 6.01, 0.15)
 _BUMPS, _WIDTH = np.linspace(-3.0, 3.0, 5), 1.2
 _LARGEST_LOGIT = 14.0
 _STEPS, _LEAST_GAIN = 50, 1e-2
+_BLOCK = 256
+"""Documents of a product: OpenBLAS gives larger ones to threads, which wait for each other where cores are busy."""
 _DAMPING, _MOST_DAMPING = 1e-2, 1e8
 
 Numbers = Float[np.ndarray, " numbers"]
@@ -65,7 +71,7 @@ Scores = Float[np.ndarray, "documents numbers"]
 
 
 class Documents(NamedTuple):
-    """What a log shows of documents, and what is known of their logits.
+    """Clicks and skips of documents, and regressors of their logits.
 
     Attributes:
         clicks: Of each document in each cell.
@@ -73,6 +79,8 @@ class Documents(NamedTuple):
         means: Of logits.
         deviations: Of logits.
         known: What t is a line in.
+        precisions: S of the sites of earlier logs; 0 for nothing.
+        tilts: h of the same.
     """
 
     clicks: csr_array
@@ -80,10 +88,86 @@ class Documents(NamedTuple):
     means: Float[np.ndarray, " documents"]
     deviations: Float[np.ndarray, " documents"]
     known: Float[np.ndarray, "documents regressors"]
+    precisions: Float[np.ndarray, " documents"]
+    tilts: Float[np.ndarray, " documents"]
+
+
+class Earlier(NamedTuple):
+    """The normal prior that earlier logs give the logarithms of examination.
+
+    Attributes:
+        center: Of cells.
+        information: The inverse of the covariance; 0 for nothing.
+    """
+
+    center: Float[np.ndarray, " cells"]
+    information: Float[np.ndarray, "cells cells"]
+
+    @classmethod
+    def of(cls, prior: SharedPrior | None, cells: int) -> "Earlier":
+        """Returns that of all cells, whatever the other parameters of a prior are."""
+        earlier = cls(np.zeros(cells), np.zeros((cells, cells)))
+        if prior is not None:
+            names = _names(np.arange(cells))
+            prior = prior.of(np.isin(prior.names, names))
+            at = prior.among(names)
+            earlier.center[at] = prior.center
+            earlier.information[np.ix_(at, at)] = prior.information
+        return earlier
+
+    def some(self, cells: Integer[np.ndarray, " chosen"]) -> "Earlier":
+        """Returns that of the chosen cells."""
+        return Earlier(self.center[cells], self.information[np.ix_(cells, cells)])
+
+
+def _names(cells: Integer[np.ndarray, " cells"]) -> tuple[str, ...]:
+    return tuple(f"examination/weight[{cell}]" for cell in cells)
+
+
+class _Parts(NamedTuple):
+    """What the likelihood is of.
+
+    Attributes:
+        tower: Of examination.
+        attraction: Tower of the documents.
+        rows: Its rows.
+        cells_of: Which cells a chunk of sessions shows.
+    """
+
+    tower: PositionParameter
+    attraction: EmbeddingParameter
+    rows: Rows
+    cells_of: "_Cells"
+
+    @classmethod
+    def of(cls, model: Model) -> "_Parts | None":
+        """Returns those of a model; None where it has another form."""
+        tower, attraction = (
+            getattr(model, "examination", None),
+            tower_of(model, ROLES["attraction"]),
+        )
+        if not isinstance(tower, PositionParameter) or not isinstance(
+            attraction, EmbeddingParameter
+        ):
+            return None
+        feature, cells_of = _CELLS.get(type(model), (None, _positions))
+        rows = learned_rows(attraction)
+        if rows is None or feature != tower.config.use_feature:
+            return None
+        return cls(tower, attraction, rows, cells_of)
+
+
+def has_marginal_likelihood(model: Model) -> bool:
+    """Whether examination of a model can be moved to its largest marginal likelihood."""
+    return _Parts.of(model) is not None
 
 
 def improve_examination(
-    model: Model, train: Sessions, lists: Float[np.ndarray, " rows"]
+    model: Model,
+    train: Sessions,
+    lists: Float[np.ndarray, " rows"],
+    impressions: Real[np.ndarray, " rows"] | None = None,
+    prior: SharedPrior | None = None,
 ) -> SharedPosterior | None:
     """Moves examination of a fitted model to the largest marginal likelihood.
 
@@ -94,31 +178,32 @@ def improve_examination(
         model: PBM or UBM with a number per position, or per position and last click, and whose attraction is a whole
             table of pairs with a learned prior by rank. Others stay as they are.
         train: Its training sessions.
-        lists: How many lists the query of each pair has, from `lists_shown`.
+        lists: How many lists the query of each pair has, in these and in earlier logs, from `lists_shown`.
+        impressions: How many of them show the pair; None for those of the training sessions.
+        prior: What earlier logs say of shared parameters; None for nothing.
 
     Returns:
-        The posterior of examination; None where it stays as it is.
+        What these sessions say of examination; None where it stays as it is.
     """
-    tower, attraction = getattr(model, "examination", None), tower_of(model, ROLES["attraction"])
-    if not isinstance(tower, PositionParameter) or not isinstance(attraction, EmbeddingParameter):
+    parts = _Parts.of(model)
+    if parts is None:
         return None
-    feature, cells_of = _CELLS.get(type(model), (None, _positions))
-    rows = learned_rows(attraction)
-    if rows is None or feature != tower.config.use_feature:
-        return None
+    tower, attraction = parts.tower, parts.attraction
     baseline = 0.0 if attraction.baseline is None else float(attraction.baseline[...])
-    log = _Log(train, cells_of, tower.weight.size)
-    posteriors = _Posteriors.of(rows, baseline)
-    documents = _documents(log, posteriors, lists)
+    log = _Log(train, parts.cells_of, tower.weight.size)
+    posteriors = _Posteriors.of(parts.rows, baseline)
+    documents = _documents(log, posteriors, lists, impressions, parts.rows, baseline)
     if documents is None:
         return None
+    earlier = Earlier.of(prior, log.size)
     clicks = documents.clicks.sum(axis=0)
-    cells = np.flatnonzero(clicks + documents.skips.sum(axis=0))
+    shown = clicks + documents.skips.sum(axis=0)
+    cells = np.flatnonzero(shown + np.diag(earlier.information))
     documents = documents._replace(
         clicks=documents.clicks[:, cells], skips=documents.skips[:, cells]
     )
     before = np.asarray(tower.weight[...], np.float64)[cells]
-    found, covariance = maximum(documents, before)
+    found, covariance = maximum(documents, before, earlier.some(cells))
     shift = np.average(log_expit(before) - log_expit(found), weights=clicks[cells])
     moved = np.minimum(logit(np.exp(np.minimum(log_expit(found) + shift, -1e-9))), _LARGEST_LOGIT)
     moved = np.array(
@@ -129,17 +214,16 @@ def improve_examination(
     change = np.zeros(log.size)
     change[cells] = log_expit(moved) - log_expit(before)
     offsets = log.moved(posteriors, expit(np.asarray(tower.weight[...], np.float64)), change)
-    values = rows.values.at[:, 0].add(jnp.float32(offsets))
-    attraction.table.set_value(dataclasses.replace(rows, values=values))
+    values = parts.rows.values.at[:, 0].add(jnp.float32(offsets))
+    attraction.table.set_value(dataclasses.replace(parts.rows, values=values))
     tower.weight[...] = tower.weight[...].at[cells].set(jnp.float32(moved))
-    names = tuple(f"examination/weight[{cell}]" for cell in cells)
-    return SharedPosterior(names, covariance * np.outer(slopes, slopes))
+    return SharedPosterior(_names(cells), covariance * np.outer(slopes, slopes))
 
 
 def maximum(
-    documents: Documents, start: Float[np.ndarray, " cells"]
+    documents: Documents, start: Float[np.ndarray, " cells"], earlier: Earlier | None = None
 ) -> tuple[Float[np.ndarray, " cells"], Float[np.ndarray, "cells cells"]]:
-    """Returns the logits of examination at the largest marginal likelihood, and their covariance.
+    """Returns the logits of examination at the largest marginal likelihood, and what documents say of them.
 
     By scoring, where the information is the sum of the squared scores of documents (Berndt et al. 1974, "Estimation and
     inference in nonlinear structural models").
@@ -147,12 +231,16 @@ def maximum(
     Args:
         documents: What is known of documents.
         start: The logits to start from.
+        earlier: Their prior; None for nothing.
+
+    Returns:
+        The logits, and the covariance of the estimate without what earlier logs say.
     """
-    likelihood = MarginalLikelihood(documents, start)
+    likelihood = MarginalLikelihood(documents, start, earlier)
     point, damping = likelihood.start, _DAMPING
     loss, scores = likelihood(point)
     for _ in range(_STEPS):
-        information = likelihood.information(scores)
+        information = likelihood.information(scores, point)
         damped = information + damping * np.diag(np.diag(information))
         tried = point - np.linalg.solve(damped, likelihood.pull(point) - scores.sum(axis=0))
         loss_there, scores_there = likelihood(tried)
@@ -164,7 +252,7 @@ def maximum(
         if 0 <= gain < _LEAST_GAIN or damping > _MOST_DAMPING:
             break
     cells = len(start)
-    return point[:cells], np.linalg.inv(likelihood.information(scores))[:cells, :cells]
+    return point[:cells], np.linalg.inv(likelihood.own_information(scores))[:cells, :cells]
 
 
 class MarginalLikelihood:
@@ -173,14 +261,23 @@ class MarginalLikelihood:
     Args:
         documents: What is known of documents.
         start: Logits of examination.
+        earlier: Their prior; None for nothing.
     """
 
-    def __init__(self, documents: Documents, start: Float[np.ndarray, " cells"]):
+    def __init__(
+        self,
+        documents: Documents,
+        start: Float[np.ndarray, " cells"],
+        earlier: Earlier | None = None,
+    ):
         self.documents = documents
+        self._earlier = earlier or Earlier.of(None, len(start))
         nodes = documents.means[:, None] + documents.deviations[:, None] * _NODES
         clicks = documents.clicks.sum(axis=1)[:, None]
         weights = _LOG_WEIGHTS + np.log(documents.deviations)[:, None]
-        self._clicked = weights + clicks * log_expit(nodes)
+        precisions, tilts = documents.precisions[:, None], documents.tilts[:, None]
+        sites = tilts * nodes - precisions * nodes**2 / 2
+        self._clicked = weights + sites + clicks * log_expit(nodes)
         self._attraction = expit(nodes)
         center, variance = documents.means.mean(), np.mean(documents.deviations**2)
         scale = np.sqrt(documents.means.var() + variance)
@@ -200,13 +297,40 @@ class MarginalLikelihood:
         numbers = np.diff(documents.skips.indptr)
         self._of_skips = np.repeat(np.arange(len(numbers)), numbers)
 
-    def pull(self, point: Numbers) -> Numbers:
-        """Returns the gradient of what holds numbers near their start."""
-        return self._precisions * (point - self.start)
+    def held(self, point: Numbers) -> float:
+        """Returns the negative logarithm of what holds numbers near their start, and of the prior of earlier logs."""
+        _, away = self._away(point)
+        near = self._precisions @ (point - self.start) ** 2
+        return float(near + away @ self._earlier.information @ away) / 2
 
-    def information(self, scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
-        """Returns the information of scores, and of what holds numbers near their start."""
-        return scores.T @ scores + np.diag(self._precisions)
+    def pull(self, point: Numbers) -> Numbers:
+        """Returns the gradient of `held`."""
+        slopes, away = self._away(point)
+        pull = self._precisions * (point - self.start)
+        pull[: len(away)] += slopes * (self._earlier.information @ away)
+        return pull
+
+    def information(self, scores: Scores, point: Numbers) -> Float[np.ndarray, "numbers numbers"]:
+        """Returns the information of scores, of what holds numbers near their start, and of the earlier logs."""
+        slopes, away = self._away(point)
+        information = _of_scores(scores) + np.diag(self._precisions)
+        of_earlier = self._earlier.information * np.outer(slopes, slopes)
+        information[: len(away), : len(away)] += of_earlier
+        return information
+
+    def own_information(self, scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
+        """Returns `information` without earlier logs, which hold logits near those of training already."""
+        precisions = self._precisions.copy()
+        if self._earlier.information.any():
+            precisions[: len(self._earlier.center)] = _LEAST_PRECISION
+        return _of_scores(scores) + np.diag(precisions)
+
+    def _away(
+        self, point: Numbers
+    ) -> tuple[Float[np.ndarray, " cells"], Float[np.ndarray, " cells"]]:
+        """Slopes of the logarithms of examination in its logits, and how far they are from their prior."""
+        logits = point[: len(self._earlier.center)]
+        return expit(-logits), log_expit(logits) - self._earlier.center
 
     def __call__(self, point: Numbers) -> tuple[float, Scores]:
         """Returns the value, and the scores of documents: the gradients of their log-likelihoods."""
@@ -232,13 +356,18 @@ class MarginalLikelihood:
         by_density = expected - before @ self._basis_of_grid.T
         by_line = by_density[:, :1] * self.documents.known
         scores = np.concatenate([by_logits * (1 - examination), by_density, by_line], axis=1)
-        held = self.pull(point) @ (point - self.start) / 2
-        return float(held - values.sum()), scores
+        return self.held(point) - float(values.sum()), scores
 
     def _click(self, examination: np.ndarray, node: int) -> Float[np.ndarray, " skips"]:
         """Returns P(click) where documents were skipped, at a node of each."""
         cells = self.documents.skips.indices
         return examination[cells] * self._attraction[self._of_skips, node]
+
+
+def _of_scores(scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
+    """Returns the information of the scores of documents."""
+    blocks = np.split(scores, range(_BLOCK, len(scores), _BLOCK))
+    return np.sum([block.T @ block for block in blocks], axis=0)
 
 
 def _basis(standardised: np.ndarray) -> np.ndarray:
@@ -331,6 +460,13 @@ class _Log(NamedTuple):
     cells: _Cells
     size: int
 
+    def shown(self, rows: int) -> Bool[np.ndarray, " rows"]:
+        """Returns which rows the sessions show."""
+        shown = np.zeros(rows, bool)
+        for chunk in self.train.chunks():
+            shown[chunk["query_doc_ids"][chunk.shown]] = True
+        return shown
+
     def counts(
         self, chosen: Integer[np.ndarray, " documents"], rows: int
     ) -> tuple[csr_array, csr_array]:
@@ -373,17 +509,39 @@ class _Log(NamedTuple):
 
 
 def _documents(
-    log: _Log, posteriors: _Posteriors, lists: Float[np.ndarray, " rows"]
+    log: _Log,
+    posteriors: _Posteriors,
+    lists: Float[np.ndarray, " rows"],
+    impressions: Real[np.ndarray, " rows"] | None,
+    rows: Rows,
+    baseline: float,
 ) -> Documents | None:
     """Returns what a log shows of documents; None of few."""
-    chosen = np.flatnonzero(np.isfinite(posteriors.x))
+    number = len(posteriors.x)
+    chosen = np.flatnonzero(np.isfinite(posteriors.x) & log.shown(number))
     if len(chosen) < LEAST_DOCUMENTS:
         return None
     if len(chosen) > _MOST_DOCUMENTS:
         chosen = np.random.default_rng(0).choice(chosen, _MOST_DOCUMENTS, replace=False)
-    clicks, skips = log.counts(chosen, len(posteriors.x))
-    impressions = clicks.sum(axis=1) + skips.sum(axis=1)
+    clicks, skips = log.counts(chosen, number)
+    of_log = clicks.sum(axis=1) + skips.sum(axis=1)
+    of_all = np.asarray(of_log if impressions is None else impressions[chosen], np.float64)
     of_chosen = posteriors.some(chosen)
-    shown = Shown(impressions, np.maximum(lists[chosen], impressions), of_chosen.x)
+    shown = Shown(of_all, np.maximum(lists[chosen], of_all), of_chosen.x)
     known = [shown.x**2 - 1, *regressors(shown, float(log_odds(shown).mean()))]
-    return Documents(clicks, skips, of_chosen.means, of_chosen.deviations, np.stack(known, axis=1))
+    sites = _sites(rows, chosen, baseline)
+    return Documents(
+        clicks, skips, of_chosen.means, of_chosen.deviations, np.stack(known, axis=1), *sites
+    )
+
+
+def _sites(
+    rows: Rows, chosen: Integer[np.ndarray, " documents"], baseline: float
+) -> tuple[Float[np.ndarray, " documents"], Float[np.ndarray, " documents"]]:
+    """Returns S and h of what earlier logs say of logits, which rows hold without the baseline."""
+    shape = len(chosen), 1
+    precisions, tilts = (
+        np.broadcast_to(np.asarray(each, np.float64), shape)[:, 0]
+        for each in rows.site(rows.values[chosen])
+    )
+    return precisions, tilts + precisions * baseline

@@ -51,7 +51,7 @@ Numbers = Float[np.ndarray, " documents"]
 
 
 class Shown(NamedTuple):
-    """What the training log shows of documents.
+    """Counts of documents in the training log.
 
     Attributes:
         impressions: How many lists show each, n.
@@ -146,7 +146,7 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
 
 
 def _clicks(offsets: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
-    """What clicks say: p and h. Where p is below 0, as noise or skips may leave it, one that bounds h / p."""
+    """The likelihood of clicks: p and h. Where p is below 0, as noise or skips may leave it, one that bounds h / p."""
     precisions, tilts = 1 / variances - 1, offsets / variances
     return np.where(precisions > 0, precisions, np.abs(tilts) / _FARTHEST), tilts
 

@@ -174,7 +174,7 @@ def _trained(informed: "_Informed", pull: Mapping[str, float]) -> SharedPosterio
 
 
 class Estimate(NamedTuple):
-    """What a log alone says of shared parameters.
+    """An estimate of shared parameters from a log alone.
 
     Attributes:
         posterior: The covariance of the estimate.
@@ -216,7 +216,7 @@ def shared_estimate(
 
 
 class _Informed(NamedTuple):
-    """What a log says of shared parameters.
+    """Evidence of a log on shared parameters.
 
     Attributes:
         names: Of those that it moves.

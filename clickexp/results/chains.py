@@ -24,7 +24,7 @@ Values = Sequence[float | None]
 
 
 class Line(NamedTuple):
-    """What is drawn over the runs of a chain.
+    """A series over the runs of a chain.
 
     Attributes:
         name: What distinguishes it from others of its axes.
@@ -117,15 +117,15 @@ def _examination(runs: Sequence[Run]) -> list[Line]:
     curves = [examination_by_position(run) for run in runs]
     positions = sorted({position for curve in curves for position in curve} - {1})
     chosen = np.linspace(0, len(positions) - 1, min(_MOST_POSITIONS, len(positions))).astype(int)
-    found = []
+    lines = []
     for position in (positions[at] for at in chosen):
         points = [curve.get(position) for curve in curves]
         values, low, high = (
             [None if point is None else getattr(point, name) for point in points]
             for name in ("relative", "relative_low", "relative_high")
         )
-        found.append(Line(f"at {position}", values, low, high))
-    return found
+        lines.append(Line(f"at {position}", values, low, high))
+    return lines
 
 
 def chain_table(runs: Sequence[Run], short: bool = False) -> Table:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.runs.run import DRAWS, SEED, Run
-from clickexp.runs.settings import VARYING
+from clickexp.runs.run import DRAWS, Run
 from clickexp.runs.store import short_keys
 from clickexp.utils.statistics.means import Spread
 
@@ -288,9 +287,7 @@ def _distinctions(runs: Sequence[Run]) -> list[list[str]]:
     """Settings by which runs of one name differ, numbered where they do not; nothing for a single run."""
     if len(runs) == 1:
         return [[]]
-    settings = [
-        {key: value for key, value in run.settings.items() if _is_setting(key)} for run in runs
-    ]
+    settings = [run.distinctions for run in runs]
     keys = varying(settings)[:_MOST_KEYS]
     texts = [_key_values(keys, of_run) for of_run in settings]
     return [
@@ -309,8 +306,3 @@ def _key_values(keys: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
     """Such as lr=0.1 for each key that has a value; keys are cut to their last part where that is unique."""
     named = zip(keys, short_keys(keys), strict=True)
     return [f"{name}={settings[key]}" for key, name in named if settings.get(key) is not None]
-
-
-def _is_setting(key: str) -> bool:
-    parts = key.split(".")
-    return parts[0] not in VARYING and parts[-1] != SEED

@@ -111,14 +111,15 @@ def samples(run: str | Path, metric: str) -> Samples:
             f"{run}: no values of single {file.stem[5:]} were kept. Run again with keep_values=true."
         )
     if metric in OBSERVED:
-        frame = pl.read_parquet(file)
+        frame = pl.read_parquet(file, glob=False)
         return _of_sessions(frame, metric, pl.read_parquet_metadata(file)[_CONVENTION])
-    names = [name for name in pl.read_parquet_schema(file) if name != _SEARCH_SESSION]
+    columns = pl.read_parquet(file, n_rows=0, glob=False).columns
+    names = [name for name in columns if name != _SEARCH_SESSION]
     if metric not in names:
         raise UserError(
             f"{file}: there are no values of {metric}; choose from {', '.join([*OBSERVED, *names[1:]])}"
         )
-    frame = pl.read_parquet(file, columns=["query_id", metric]).drop_nulls()
+    frame = pl.read_parquet(file, columns=["query_id", metric], glob=False).drop_nulls()
     values = frame[metric].to_numpy()
     return Samples.of_lists(
         frame["query_id"].to_numpy(), np.stack([values, np.ones(len(values))], axis=1), _mean

@@ -99,7 +99,11 @@ def _counts_none(result: Run, metric: str) -> bool:
 
 def _has_others(metric: str, result: Run) -> bool:
     """Whether there is more of a metric than its value: an interval, or a value of a reference or the validation."""
-    others = (result.intervals, result.val, *(each.test for each in result.references.values()))
+    others = (
+        result.intervals,
+        result.val,
+        *(reference.test for reference in result.references.values()),
+    )
     return any(metric in values for values in others)
 
 

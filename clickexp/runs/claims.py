@@ -15,7 +15,7 @@ from clickexp.utils.text import listed
 
 RUN_DIR = "hydra.run.dir"
 _UNUSED = (".hydra", "multirun.yaml", "main.log", LOCK)
-"""What a folder holds before its run or sweep starts; the lines of the log were on the terminal, too."""
+"""Files of a folder before its run or sweep starts; the lines of the log were on the terminal, too."""
 _MOST_NAMED = 3
 
 
@@ -76,7 +76,7 @@ def claim_named(folder: Path, config: Callable[[], dict[str, Any] | None]) -> Cl
         )
     try:
         earlier = read_object(folder / CONFIG)
-        if is_whole(folder, bool(earlier.get("save_model"))):
+        if is_finished(folder):
             raise ConfigError(
                 f"{RUN_DIR}={folder}: a finished run is there. Delete it or choose another folder."
             )
@@ -86,6 +86,11 @@ def claim_named(folder: Path, config: Callable[[], dict[str, Any] | None]) -> Cl
         claim.release()
         raise
     return claim
+
+
+def is_finished(folder: Path) -> bool:
+    """Returns whether a run has finished in a folder, with the model that its configuration asks for."""
+    return is_whole(folder, bool(read_object(folder / CONFIG).get("save_model")))
 
 
 def is_abandoned(folder: Path, own: Path | None = None) -> bool:

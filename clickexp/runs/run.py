@@ -22,8 +22,7 @@ from pydantic import (
 )
 
 from clickexp.errors import UserError
-from clickexp.runs.hashing import flat
-from clickexp.runs.settings import VARYING
+from clickexp.runs.hashing import distinguishing, flat, fold_of, is_seed
 from clickexp.runs.store import (
     CONFIG,
     OVERRIDES,
@@ -46,8 +45,6 @@ VALIDATION = "val/"
 """How the names of metrics of the best epoch's validation begin."""
 DRAWS = "draws/"
 """How the names of test metrics over posterior draws begin."""
-SEED = "seed"
-_FOLD, _FOLDS = "dataset.fold", "dataset.folds"
 _LONGEST = 80
 """Characters of a wrong format in a message."""
 _MOST_POSITIONS = 1_000_000
@@ -602,25 +599,17 @@ class Run(_Document):
     @property
     def epoch_seconds(self) -> list[float]:
         """Seconds of each epoch without compilation, nan where unknown."""
-        return [
-            _float_or_nan(epoch.get("seconds")) - _float_or_nan(epoch.get("compile_seconds", 0.0))
-            for epoch in self.epochs
-        ]
+        return [seconds_without_compilation(epoch) for epoch in self.epochs]
 
     @property
     def fold(self) -> int | None:
         """The fold of the queries that is the test set; None where they are not in folds."""
-        return self.settings.get(_FOLD) if (self.settings.get(_FOLDS) or 1) > 1 else None
+        return fold_of(self.settings)
 
     @cached_property
     def overrides(self) -> dict[str, Any]:
         """Overrides that distinguish experiments: neither the seed, nor the fold, nor where runs report to."""
-        fold = () if self.fold is None else (_FOLD,)
-        return {
-            key: value
-            for key, value in values(self.words).items()
-            if key.split(".")[0] not in VARYING and key not in fold
-        }
+        return distinguishing(values(self.words), self.settings)
 
     @property
     def description(self) -> str:
@@ -648,18 +637,17 @@ class Run(_Document):
         }
 
     @cached_property
+    def distinctions(self) -> dict[str, Any]:
+        """Settings that distinguish experiments, but for seeds."""
+        settings = distinguishing(self.settings, self.settings)
+        return {name: value for name, value in settings.items() if not is_seed(name)}
+
+    @cached_property
     def experiment(self) -> str:
         """The same for runs that differ in their seed or fold only, and in what follows it."""
-        left_out = ("dataset.cache", *((_FOLD,) if self.fold is not None else ()))
-        settings = {
-            key: value
-            for key, value in self.settings.items()
-            if key.split(".")[0] not in VARYING
-            and key.split(".")[-1] != SEED
-            and key not in left_out
-        }
-        seeds = {key: value for key, value in self.overrides.items() if key.endswith(f".{SEED}")}
-        return _short_hash([self.model, self.dataset, settings or self.overrides, seeds])
+        seeds = {name: value for name, value in self.overrides.items() if is_seed(name)}
+        settings = self.distinctions or self.overrides
+        return _short_hash([self.model, self.dataset, settings, seeds])
 
     @property
     def same(self) -> tuple[str, str, int | None]:
@@ -681,6 +669,12 @@ class Run(_Document):
 
 _BESIDE = {name for name, field in Run.model_fields.items() if field.exclude}
 """Attributes of a run that are not in its document."""
+
+
+def seconds_without_compilation(epoch: Mapping[str, Any]) -> float:
+    """Returns the seconds of the record of an epoch without compilation; nan where they are unknown."""
+    compiling = epoch.get("compile_seconds") or 0.0
+    return _float_or_nan(epoch.get("seconds")) - _float_or_nan(compiling)
 
 
 def _short_hash(content: Any) -> str:

@@ -151,5 +151,3 @@ NOT_HASHED = _settings(_REPORTS) | {name for name, group in GROUPS.items() if gr
 """Keys that the numbers of a run do not depend on."""
 REPEATED = _settings(_REPEATS)
 """Settings in which the runs of one experiment differ."""
-VARYING = NOT_HASHED | REPEATED
-"""Keys in which runs of one experiment may differ."""

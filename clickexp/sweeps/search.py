@@ -36,7 +36,7 @@ _SECONDS_BETWEEN_REPORTS = 0.2
 
 
 def search(
-    context: HydraContext, task: TaskFunction, config: DictConfig, given: Sequence[str]
+    context: HydraContext, task: TaskFunction, config: DictConfig, words: Sequence[str]
 ) -> float | None:
     """Runs the trials that the study does not have yet.
 
@@ -44,7 +44,7 @@ def search(
         context: Hydra's.
         task: The function of a job.
         config: The configuration of the sweep.
-        given: The overrides of the sweep.
+        words: The overrides of the sweep.
 
     Returns:
         The best value, if any trial is complete.
@@ -53,17 +53,17 @@ def search(
         JobError: Trials failed. It comes after all others have ended.
     """
     with writing_study(Path(config.hydra.sweep.dir)):
-        return _search(context, task, config, given)
+        return _search(context, task, config, words)
 
 
 def _search(
-    context: HydraContext, task: TaskFunction, config: DictConfig, given: Sequence[str]
+    context: HydraContext, task: TaskFunction, config: DictConfig, words: Sequence[str]
 ) -> float | None:
     settings = _settings(config)
     metric, folder = config.optimized_metric, Path(config.hydra.sweep.dir)
     parts = build_parts(settings, folder)
     check_pool(config)
-    fixed, space = read_space(given, context, grid=settings.sampler is None)
+    fixed, space = read_space(words, context, grid=settings.sampler is None)
     jobs = [[*fixed, *overrides(point)] for point in ends(space)]
     check_jobs(context, config, jobs, data=not any(name.startswith("dataset") for name in space))
     common = plain(without_hydra(context.config_loader.load_sweep_config(config, fixed)))

@@ -19,11 +19,11 @@ Space = dict[str, BaseDistribution]
 """Distributions by the key of their override."""
 
 
-def read_space(given: Sequence[str], context: HydraContext, grid: bool) -> tuple[list[str], Space]:
+def read_space(words: Sequence[str], context: HydraContext, grid: bool) -> tuple[list[str], Space]:
     """Separates overrides that all trials have from those to search over.
 
     Args:
-        given: The overrides of a sweep; of those with one key the last counts.
+        words: The overrides of a sweep; of those with one key the last counts.
         context: Hydra's.
         grid: Take every value as it is written.
 
@@ -31,7 +31,7 @@ def read_space(given: Sequence[str], context: HydraContext, grid: bool) -> tuple
         ConfigError: There is nothing to search over, or nothing that Optuna can.
     """
     parsed = OverridesParser.create(config_loader=context.config_loader).parse_overrides(
-        list(given)
+        list(words)
     )
     last = {override.get_key_element().lstrip("+~"): override for override in parsed}.values()
     fixed = [str(override.input_line) for override in last if not override.is_sweep_override()]

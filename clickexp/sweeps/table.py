@@ -29,7 +29,7 @@ from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.numbers import rounded
 from clickexp.utils.tables.table import Cell, Table
-from clickexp.utils.tables.terminal import fits, terminal
+from clickexp.utils.tables.terminal import fitting
 
 if TYPE_CHECKING:
     from clickexp.results.groups import Group
@@ -164,16 +164,8 @@ def _means(runs: Sequence[Run], order: str | None, console: Console) -> RichTabl
     ]
     header = [*short_keys(keys), "runs", *metrics]
     align = "l" * len(keys) + "r" * (1 + len(metrics))
-    return _as_wide_as(console, Table(header, rows, align=align), least=len(keys) + 2)
-
-
-def _as_wide_as(console: Console, table: Table, least: int) -> RichTable:
-    """Returns the columns from the left that the console has room for, but at least so many."""
-    for count in range(len(table.header), least, -1):
-        drawn = terminal(table, count)
-        if fits(drawn, console):
-            return drawn
-    return terminal(table, least)
+    table = Table(header, rows, align=align)
+    return fitting(table, console, len(keys) + 2, deviations=True)
 
 
 def _settings(group: "Group", keys: Sequence[str]) -> list[str]:

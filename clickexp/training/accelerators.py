@@ -1,4 +1,4 @@
-"""Known faults of accelerators' software that a training should not start with unnoticed."""
+"""What accelerators do otherwise than CPUs: their precision, and known faults of their software."""
 
 import functools
 import warnings
@@ -19,7 +19,7 @@ def is_cuda() -> bool:
 
 
 def slow_scatter() -> str | None:
-    """What is wrong and the remedy, where adding gradients to table rows is hundreds of times slower than it can be."""
+    """Returns fault and remedy, where adding gradients to table rows is hundreds of times slower than it can be."""
     jaxlib = version("jaxlib")
     first, last = map(_version, _SLOW_SCATTER)
     if not (first <= _version(jaxlib) <= last and is_cuda()):
@@ -29,6 +29,13 @@ def slow_scatter() -> str | None:
         "use Python 3.12 or later with jax 0.11.2 or later: PYTHON=python3.12 bash scripts/run.sh, or "
         "pip install -U 'jax[cuda12]>=0.11.2'"
     )
+
+
+def keep_precision() -> None:
+    """Multiplies matrices in float32, which JAX has accelerators round to fewer bits unless one has chosen."""
+    chosen = jax.config.values["jax_default_matmul_precision"]
+    if chosen is None and jax.default_backend() != "cpu":
+        jax.config.update("jax_default_matmul_precision", "float32")
 
 
 @functools.cache

@@ -120,7 +120,7 @@ def _by_rank(model: Model) -> dict[str, int]:
     """The column of x in tables that have one: `NEVER_SHOWN` in rows without documents in the training log."""
     tables = {path: node for path, node in nnx.iter_graph(model) if isinstance(node, Table)}
     rows = {path_name(path): node.get_value() for path, node in tables.items()}
-    return {name: each.numbers for name, each in rows.items() if each.by_rank}
+    return {name: of_table.numbers for name, of_table in rows.items() if of_table.by_rank}
 
 
 def _fits(stored: np.ndarray, leaf: jax.Array) -> bool:

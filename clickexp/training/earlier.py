@@ -1,4 +1,4 @@
-"""What earlier logs say of a model that is trained on a new one."""
+"""Evidence of earlier logs on a model that is trained on a new one."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ _LEAST_INFORMATION = 1 / OPEN_DEVIATION**2
 
 def shared_names(params: nnx.State) -> list[str]:
     """Returns the names of shared parameters in the order in which they are ravelled, such as examination/weight[3]."""
-    found = []
+    names = []
     for path, variable in nnx.to_flat_state(params):
         name, value = path_name(path), variable.get_value()
         indices = range(np.size(value))
-        found += [f"{name}[{index}]" for index in indices] if np.shape(value) else [name]
-    return found
+        names += [f"{name}[{index}]" for index in indices] if np.shape(value) else [name]
+    return names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +56,16 @@ class SharedPrior:
     def covariance(self) -> Float[np.ndarray, "numbers numbers"]:
         """Returns that of phi, with a deviation of 100 in directions that the logs leave open."""
         values, vectors = np.linalg.eigh(self.information)
-        known = values > _LEAST_INFORMATION
-        variances = np.where(known, 1 / np.where(known, values, 1.0), OPEN_DEVIATION**2)
+        is_informed = values > _LEAST_INFORMATION
+        variances = np.where(is_informed, 1 / np.where(is_informed, values, 1.0), OPEN_DEVIATION**2)
         return (vectors * variances) @ vectors.T
+
+    def of(self, chosen: Bool[np.ndarray, " numbers"]) -> "SharedPrior":
+        """Returns the prior of the chosen parameters, whatever the others are."""
+        covariance = self.covariance()[np.ix_(chosen, chosen)]
+        names = tuple(np.array(self.names)[chosen].tolist())
+        information = np.linalg.pinv(covariance, hermitian=True)
+        return SharedPrior(names, self.is_factor[chosen], self.center[chosen], information)
 
     def pull(self, params: nnx.State) -> "Pull":
         """Returns what steps need of the prior, before they are counted."""
@@ -99,7 +106,7 @@ class Pull:
 
 @dataclasses.dataclass(frozen=True)
 class EarlierLogs:
-    """What earlier logs say, besides the sites in the rows of tables.
+    """Evidence of earlier logs, besides the sites in the rows of tables.
 
     Attributes:
         documents: How many documents each row has served there, and at which ranks.

@@ -303,14 +303,14 @@ class Loop:
     def _continues(self, same: Mapping[str, Any]) -> bool:
         """Takes up the training that left the checkpoint; False where there is none that fits."""
         file = self.checkpoint.earlier or self.checkpoint.file
-        found = self._stored(file, same)
-        if hosts.broadcast(found is not None) != (found is not None):
+        stored = self._stored(file, same)
+        if hosts.broadcast(stored is not None) != (stored is not None):
             raise UserError(
                 f"{file}: not all processes can read it. Hosts share the folder of a run."
             )
-        if found is None:
+        if stored is None:
             return False
-        trained, facts = found
+        trained, facts = stored
         state, best = self.learner.laid(trained)
         self.learner.resume(state)
         vars(self).update({name: facts[name] for name in (*_COURSE, "earlier")})

@@ -20,7 +20,7 @@ from clickexp.utils.bounds import Decay, NonNegativeFloat, PositiveFloat, bounde
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """What trains a model.
+    """The rules that train a model.
 
     Attributes:
         dense: Optax's rule for every parameter, or for all but table rows if `rows` is given.
@@ -31,22 +31,22 @@ class Optimizer:
     rows: RowOptimizer | None = None
 
 
-def optimizer_of(given: object) -> Optimizer:
+def optimizer_of(optimizer: object) -> Optimizer:
     """An optimizer from what a trainer takes.
 
     Args:
-        given: An `Optimizer`, a transformation of Optax for every parameter, or None for `natural_gradient()`.
+        optimizer: An `Optimizer`, a transformation of Optax for every parameter, or None for `natural_gradient()`.
 
     Raises:
         ConfigError: It is something else.
     """
-    if given is None:
+    if optimizer is None:
         return natural_gradient()
-    if isinstance(given, Optimizer):
-        return given
-    if hasattr(given, "init") and hasattr(given, "update"):
-        return Optimizer(cast(optax.GradientTransformation, given))
-    raise ConfigError(f"optimizer={given!r}: give an Optimizer or a transformation of Optax")
+    if isinstance(optimizer, Optimizer):
+        return optimizer
+    if hasattr(optimizer, "init") and hasattr(optimizer, "update"):
+        return Optimizer(cast(optax.GradientTransformation, optimizer))
+    raise ConfigError(f"optimizer={optimizer!r}: give an Optimizer or a transformation of Optax")
 
 
 def with_rate(

@@ -13,15 +13,17 @@ from jax.sharding import Mesh, PartitionSpec
 from clickexp.data import Superbatch
 from clickexp.data.feed import everywhere, is_table, place_of
 from clickexp.errors import ConfigError
-from clickexp.parameters.table import Rows
+from clickexp.parameters.table import Rows, Table, path_name
 from clickexp.training.sparse import packing
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.placement import AXIS, ONE_DEVICE, Spread, Whole
 from clickexp.utils import hosts
+from clickexp.utils.text import listed
 
 ALL = "all"
 Kind = Callable[[Any], Any]
-"""What an argument of a program is: `by_row`, `by_session` or `on_each`, which return where its arrays lie."""
+"""The kind of an argument of a program: `by_row`, `by_session` or `on_each`, which return where its arrays lie."""
+_MOST_NAMED = 3
 _EVERYWHERE = PartitionSpec()
 _BY_ROW = PartitionSpec(AXIS)
 
@@ -91,6 +93,14 @@ class OneDevice:
 
     def check(self, batch: Superbatch) -> None:
         """ConfigError where devices cannot have equally many sessions of a batch."""
+
+    def check_model(self, params: nnx.State, other: nnx.State) -> None:
+        """ConfigError where devices cannot train a model to the estimates of one.
+
+        Args:
+            params: What the optimizer changes as a whole.
+            other: All but parameters and tables.
+        """
 
     def mapped(
         self, function: Callable[..., Any], given: Sequence[Kind], returned: Any
@@ -214,6 +224,22 @@ class SeveralDevices(OneDevice):
                     f"set trainer.batch_size={-(-size // number) * number}, or fewer devices"
                 )
 
+    def check_model(self, params: nnx.State, other: nnx.State) -> None:
+        """ConfigError for whole tables, and for numbers that change by all sessions of a batch; see `OneDevice`."""
+        device = f"trainer.devices={self.placement.devices}"
+        tables = _names(params, lambda leaf: isinstance(leaf, Table))
+        if tables:
+            raise ConfigError(
+                f"{device}: the optimizer changes all rows of {tables} in every step, and devices share tables by "
+                "rows; choose optimizer=natural_gradient or another of rows, or set trainer.devices=1"
+            )
+        moved = _names(other, _has_own_rule)
+        if moved:
+            raise ConfigError(
+                f"{device}: every batch changes {moved} by all of its sessions and without a gradient, and devices "
+                "have a part of them each; set trainer.devices=1"
+            )
+
     def mapped(
         self, function: Callable[..., Any], given: Sequence[Kind], returned: Any
     ) -> Callable[..., Any]:
@@ -285,6 +311,17 @@ def lay_model(state: nnx.State, devices: int | str) -> nnx.State:
     return training_on(devices).lay_model(state)
 
 
+def _names(state: nnx.State, is_meant: Callable[[Any], bool]) -> str:
+    """The names of some leaves."""
+    leaves = nnx.to_flat_state(state)
+    return listed([path_name(path) for path, leaf in leaves if is_meant(leaf)], _MOST_NAMED)
+
+
+def _has_own_rule(leaf: Any) -> bool:
+    """Whether batches may change a leaf of no gradient: arrays that are no variables are constants, and keys stay."""
+    return isinstance(leaf, nnx.Variable) and not isinstance(leaf, nnx.RngState)
+
+
 def _over_first_axis(sums: Any) -> Any:
     return jax.tree.map(lambda each: jnp.sum(each, axis=0), sums)
 
@@ -294,7 +331,7 @@ def _has_rows(leaf: Any) -> bool:
 
 
 def _by_row(change: Callable[[jax.Array], Any], rows: Rows) -> dict[str, Any]:
-    """What has a row per id, changed."""
+    """Returns arrays with a row per id, changed."""
     aside = None if rows.aside is None else change(rows.aside)
     return {"values": change(rows.values), "aside": aside}
 

@@ -107,7 +107,7 @@ def decayed(state: TrainState, factor: float) -> TrainState:
     optimizer = state.optimizer
     for path, rate in _dense_rates(state).items():
         optimizer = optax.tree_utils.tree_set(
-            optimizer, lambda found, _, path=path: found == path, learning_rate=rate * factor
+            optimizer, lambda place, _, path=path: place == path, learning_rate=rate * factor
         )
     row_rates = {name: rate * factor for name, rate in state.row_rates.items()}
     return dataclasses.replace(
@@ -156,18 +156,18 @@ class TrainStep:
         return state, loss, self.placement.summed(documents)
 
     def count(
-        self, found: dict[Path, Documents], state: TrainState, arrays: Arrays, steps: Count
+        self, documents: dict[Path, Documents], state: TrainState, arrays: Arrays, steps: Count
     ) -> dict[Path, Documents]:
         """The documents of rows found so far, with those of the superbatch."""
         arrays = with_mask(arrays)
 
-        def body(index: Count, found: dict[Path, Documents]) -> dict[Path, Documents]:
+        def body(index: Count, documents: dict[Path, Documents]) -> dict[Path, Documents]:
             batch = at_step(arrays, index)
             ids, axes = self._ids(state, batch, index < steps)
             log_ranks = tbl.log_ranks(ids, batch["mask"])
-            return learned_priors.count(found, ids, axes, log_ranks, self.placement)
+            return learned_priors.count(documents, ids, axes, log_ranks, self.placement)
 
-        return jax.lax.fori_loop(0, len(arrays["mask"]), body, found)
+        return jax.lax.fori_loop(0, len(arrays["mask"]), body, documents)
 
     def _loss(
         self, taken: nnx.State, params: nnx.State, other: nnx.State, batch: Batch

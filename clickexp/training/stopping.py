@@ -84,25 +84,25 @@ class EarlyStopping:
 
 
 Stopping = EarlyStopping | flax_stopping.EarlyStopping | None
-"""What trainers take: see `early_stopping_of`."""
+"""Rules that trainers take: see `early_stopping_of`."""
 
 
-def early_stopping_of(given: object) -> EarlyStopping | None:
+def early_stopping_of(rule: object) -> EarlyStopping | None:
     """The rule that a trainer follows, from ours, Flax's, or None for no early stopping.
 
     Args:
-        given: `flax.training.early_stopping.EarlyStopping` means the same min_delta and patience on the validation
+        rule: `flax.training.early_stopping.EarlyStopping` means the same min_delta and patience on the validation
             loss. The count starts from zero, whatever the instance has seen.
 
     Raises:
         ConfigError: It is anything else.
     """
-    match given:
+    match rule:
         case None | EarlyStopping():
-            return given
+            return rule
         case flax_stopping.EarlyStopping():
-            return EarlyStopping(patience=given.patience, min_delta=float(given.min_delta))
+            return EarlyStopping(patience=rule.patience, min_delta=float(rule.min_delta))
     raise ConfigError(
-        f"early_stopping={given!r}: give clickexp.EarlyStopping(...), "
+        f"early_stopping={rule!r}: give clickexp.EarlyStopping(...), "
         "flax.training.early_stopping.EarlyStopping(...), or None to train all epochs"
     )

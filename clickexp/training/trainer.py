@@ -62,8 +62,8 @@ class Trainer(BaseTrainer):
         shuffle: Whether every epoch has the training sessions in a new order.
         seed: Of that order, which follows from (seed, epoch).
         earlier: What earlier logs say, where the model is fitted to a log that goes on.
-        resident: Whether training sessions stay on the devices, each of which has all, so that of an epoch only their
-            order travels; `auto`: on accelerators, where they take less than 40% of the memory that is free.
+        resident: Whether training sessions stay on the devices, each of which has all and computes the order of epochs;
+            `auto`: on accelerators, where they take less than 40% of the memory that is free.
     """
 
     optimizer: Optimizer | optax.GradientTransformation | None = None
@@ -105,6 +105,7 @@ class _GradientDescent(Learner):
         model.train()
         graphdef, state = split_model(model, optimizer, trainer.seed, trainer.earlier.shared)
         model.eval()
+        self._devices.check_model(state.params, state.other)
         self._whole = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), state)
         self._no_documents = jax.eval_shape(learned_priors.no_documents, state.tables)
         self._found: dict[Path, Documents] | None = None
@@ -114,10 +115,10 @@ class _GradientDescent(Learner):
             lambda model, batch: model.compute_loss(batch, aggregate=False), structure
         )
         step = TrainStep(graphdef, optimizer, self._devices.placement)
-        given, mapped = [by_row, by_session, on_each], self._devices.mapped
-        train = mapped(step, given, (0, on_each, on_each))
+        kinds, mapped = [by_row, by_session, on_each], self._devices.mapped
+        train = mapped(step, kinds, (0, on_each, on_each))
         self._train = Compiled(train, donate_argnums=0)
-        self._count = Compiled(mapped(step.count, [by_row, *given], 0), donate_argnums=0)
+        self._count = Compiled(mapped(step.count, [by_row, *kinds], 0), donate_argnums=0)
         self._shares = Compiled(learned_priors.shares, donate_argnums=0)
         self.programs = [self._train, self._count, self._shares]
         self._refit_priors = None
@@ -136,12 +137,12 @@ class _GradientDescent(Learner):
 
     def start(self, data: Data) -> None:
         """Shares the prior of each row among its training documents, which one pass over the data counts."""
-        found, steps = self._counted(data)
+        documents, steps = self._counted(data)
         if not steps:
             return
         earlier = self._devices.lay(dict(self._trainer.earlier.documents))
-        tables = self._shares(self.state.tables, found, earlier)
-        self._found = self._devices.whole(found, self._no_documents)
+        tables = self._shares(self.state.tables, documents, earlier)
+        self._found = self._devices.whole(documents, self._no_documents)
         # unless data are shuffled, one batch may have all documents of a row
         random = isinstance(data, Sessions) and self.settings["seed"] is not None
         steps_per_pass = self._devices.lay(jnp.float32(steps if random else 1))
@@ -153,26 +154,26 @@ class _GradientDescent(Learner):
 
     def _counted(self, data: Data) -> tuple[dict[Path, Documents], int]:
         """The documents of this log by table, and in how many steps a pass sees them; 0 where nobody asks."""
-        found, steps = self._no_documents, 0
-        if not found and self.state.pull is None:
-            return found, steps
-        found = self._devices.lay(jax.tree.map(lambda sums: jnp.zeros(sums.shape), found))
-        for sums in jax.tree.leaves(found):
+        documents, steps = self._no_documents, 0
+        if not documents and self.state.pull is None:
+            return documents, steps
+        documents = self._devices.lay(jax.tree.map(lambda sums: jnp.zeros(sums.shape), documents))
+        for sums in jax.tree.leaves(documents):
             use_huge_pages(sums)
         for batch in self._feed(data):
-            found = self._count(found, self.state, batch.arrays, np.int32(batch.steps))
+            documents = self._count(documents, self.state, batch.arrays, np.int32(batch.steps))
             steps += batch.steps
-        return found, steps
+        return documents, steps
 
     def documents(self, data: Data) -> dict[Path, Documents] | None:
         if optimizer_of(self._trainer.optimizer).rows is None:
             return None
-        found, earlier = self._found, self._trainer.earlier.documents
-        if found is None:  # training has continued
-            found = self._devices.whole(self._counted(data)[0], self._no_documents)
+        counted, earlier = self._found, self._trainer.earlier.documents
+        if counted is None:  # training has continued
+            counted = self._devices.whole(self._counted(data)[0], self._no_documents)
         return {
-            path: jax.tree.map(np.add, each, earlier[path]) if path in earlier else each
-            for path, each in found.items()
+            path: jax.tree.map(np.add, sums, earlier[path]) if path in earlier else sums
+            for path, sums in counted.items()
         }
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float, int]:

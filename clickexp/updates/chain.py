@@ -15,6 +15,7 @@ from clickexp.models import ClickModel, Model
 from clickexp.parameters import Table
 from clickexp.parameters.table import path_name
 from clickexp.posteriors.exported import row_tables
+from clickexp.posteriors.marginal import has_marginal_likelihood
 from clickexp.posteriors.rows import newton_refined
 from clickexp.posteriors.shared import WORK, SharedPosterior, count_shared, shared_estimate
 from clickexp.results.chains import folder_before
@@ -227,7 +228,9 @@ class EarlierRun:
                 f"the model starts with the parameters of {self.folder} and knows nothing else of its logs: it forgets "
                 "what this log does not show"
             )
-        elif dataset.train.count * count_shared(model) > WORK:
+        elif dataset.train.count * count_shared(model) > WORK and not has_marginal_likelihood(
+            model
+        ):
             yield (
                 f"this log has more than {WORK // count_shared(model):,} training sessions: shared parameters keep the "
                 "noise that training leaves, which smaller logs have taken off"

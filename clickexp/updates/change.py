@@ -36,7 +36,7 @@ _FAR = 3.0
 
 
 class OfLayouts(NamedTuple):
-    """What earlier logs say of a role in the cells of layouts.
+    """Evidence of earlier logs on a role in the cells of layouts.
 
     Attributes:
         curve: Its cells.
@@ -158,12 +158,7 @@ def _cells(curve: Curve) -> np.ndarray:
 def released(prior: SharedPrior, found: Collection[Change]) -> SharedPrior | None:
     """Returns the prior without the roles that a log contradicts, as if nothing was known of these."""
     kept = np.array([not is_of(name, found) for name in prior.names])
-    if not kept.any():
-        return None
-    covariance = prior.covariance()[np.ix_(kept, kept)]
-    names = tuple(np.array(prior.names)[kept].tolist())
-    information = np.linalg.pinv(covariance, hermitian=True)
-    return SharedPrior(names, prior.is_factor[kept], prior.center[kept], information)
+    return prior.of(kept) if kept.any() else None
 
 
 def is_of(name: str, found: Iterable[Change]) -> bool:

@@ -33,7 +33,7 @@ Places = Integer[np.ndarray, " numbers"]
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """What a model has taken over.
+    """Parameters that a model has taken over.
 
     Attributes:
         places: The new place of each number of a parameter whose shape has changed, by the name of the parameter.
@@ -144,7 +144,7 @@ def _places_of_rows(
 
 
 def _indices(model: Model) -> dict[str, Index]:
-    """What the model, or components of a mixture, add to batches by position and another number."""
+    """Columns that the model, or components of a mixture, add to batches by position and another number."""
     return {
         key: each for part in components(model).values() for key, each in part.indices().items()
     }

@@ -1,4 +1,4 @@
-"""What training has shown so far, over all logs of a chain of runs: documents by row, and lists of queries."""
+"""Counts of training so far, over all logs of a chain of runs: documents by row, and lists of queries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ _LISTS, _LABELS = "lists", "queries"
 
 @dataclass(frozen=True)
 class Seen:
-    """What training has shown.
+    """Counts of training.
 
     Attributes:
         documents: How many documents each row of a table has served, and at which ranks, by the name of the table.

@@ -45,6 +45,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda sign: " " if sign[0].isspace() else _REPLACED, text)
 
 
+def printable_lines(text: str) -> str:
+    """Returns text in the lines that it has, each printable."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def cleaned(node: Any) -> Any:
     """Returns what JSON or YAML holds, all of its text printable, keys included."""
     if isinstance(node, str):

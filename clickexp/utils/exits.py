@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from clickexp import __version__
 from clickexp.errors import OF_SYSTEM, DataError, UserError, lines_of
-from clickexp.utils.escape import printable
+from clickexp.utils.escape import printable_lines
 
 VERSION = f"clickexp {__version__}"
 
@@ -36,9 +36,9 @@ def parser(command: str, description: str) -> argparse.ArgumentParser:
 
 
 def complain(command: str, text: str) -> None:
-    """Writes a message of a command to standard error."""
+    """Writes a message of a command to standard error, its lines printable."""
     if sys.stderr is not None:
-        sys.stderr.write(f"{command}: {text}\n")
+        sys.stderr.write(printable_lines(f"{command}: {text}") + "\n")
 
 
 def again(command: str, words: Sequence[str], options: Mapping[str, str]) -> str:
@@ -75,7 +75,7 @@ def ending(
     except (UserError, *OF_SYSTEM) as error:
         if SHOW_TRACE:
             raise
-        lines = [printable(line) for line in lines_of(error)]
+        lines = lines_of(error)
         if isinstance(error, DataError) and error.options:
             lines.append(f"next: {again(command, words or sys.argv[1:], error.options)}")
         complain(command, "\n".join(lines))

@@ -1,5 +1,6 @@
 """Constructors and their arguments: which ones they take, and whether values of a configuration or command fit them."""
 
+import functools
 import inspect
 import pkgutil
 import re
@@ -115,6 +116,36 @@ def function_of(constructor: Callable[..., Any]) -> Callable[..., Any]:
     constructor = getattr(constructor, "func", constructor)
     # Flax and dataclasses hide the arguments of a class behind its metaclass
     return constructor.__init__ if inspect.isclass(constructor) else constructor
+
+
+def with_flat_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function with the fields of its arguments that are named tuples as keywords in their place.
+
+    Args:
+        function: Such an argument is one whose annotation is a subclass of NamedTuple.
+    """
+    signature = inspect.signature(function)
+    parameters = signature.parameters.values()
+    sets = {p.name: p.annotation for p in parameters if hasattr(p.annotation, "_fields")}
+
+    @functools.wraps(function)
+    def flat(*args: Any, **options: Any) -> Any:
+        for name, kind in sets.items():
+            fields = options.keys() & {*kind._fields}
+            options[name] = kind(**{field: options.pop(field) for field in fields})
+        return function(*args, **options)
+
+    flat_parameters = [field for parameter in parameters for field in _fields_of(parameter)]
+    flat.__signature__ = signature.replace(parameters=flat_parameters)  # pyright: ignore[reportAttributeAccessIssue]  # read by inspect
+    return flat
+
+
+def _fields_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """The fields of a named tuple as keywords; of another parameter itself."""
+    if not hasattr(parameter.annotation, "_fields"):
+        return [parameter]
+    fields = inspect.signature(parameter.annotation).parameters.values()
+    return [field.replace(kind=parameter.KEYWORD_ONLY) for field in fields]
 
 
 def parsed_options(words: Iterable[str]) -> dict[str, Any]:

@@ -36,9 +36,8 @@ CONSTANTS = {
     "step_us": Constant(0.65, "CPU us of PBM's step per session, 1e7 rows (findings of 2026)"),
     "step_large_us": Constant(1.0, "the same in its slower half, taken for more than 1e7 rows"),
     "two_cores": Constant(2.2, "M sessions/s of an epoch on two cores, 1e7 rows, in a slow hour"),
-    "fed": Constant(17.9, "M sessions/s of the feeding thread, shuffled (`loader.py`)"),
-    "resident": Constant(58.7, "the same where sessions are resident (`loader.py`)"),
-    "gpu": Constant(70, "M sessions/s of PBM's step on an H100, batches of 4,096: a model"),
+    "fed": Constant(10.4, "M sessions/s of PBM's epoch on an H100, fed by one thread (`gpu.py`)"),
+    "gpu": Constant(106.4, "the same where sessions are resident; several GPUs: a model"),
     "row_bytes": Constant(40, "of a row in training: 16 packed, 12 in the model, 12 of the best"),
     "document_bytes": Constant(28, "that devices send each other per document and table"),
     "link": Constant(450, "GB/s between the GPUs of a machine: a data sheet"),
@@ -102,9 +101,8 @@ class Paper:
         return self.carried < self.resident_share * (self.gpu_memory - self.table)
 
     def gpu_epoch(self, gpus: int) -> float:
-        """Seconds of an epoch: the slower of steps and of the thread that feeds them all."""
-        fed = self.resident if self.stays else self.fed
-        return self.sessions / 1e6 / min(self.gpu * gpus, fed)
+        """Seconds of an epoch: the GPUs share the steps, and one thread feeds them all where sessions do not stay."""
+        return self.sessions / 1e6 / (self.gpu * gpus if self.stays else self.fed)
 
     @property
     def sent(self) -> float:

@@ -4,6 +4,7 @@ import argparse
 import collections
 import os
 import shlex
+import signal
 import sys
 import tempfile
 import time
@@ -27,6 +28,8 @@ def main() -> None:
     place = Path(chosen.folder or tempfile.mkdtemp(prefix="campaign-")).resolve()
     os.environ.update(_ENVIRONMENT, CLICKEXP_CACHE=str(place / "cache"))
     os.environ.pop("HYDRA_FULL_ERROR", None)
+    # shells have programs in the background ignore Ctrl-C, and what these start, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     areas = chosen.areas or [*AREAS]
     spent = dict.fromkeys(areas, 0.0)
     found, done = [], collections.Counter()

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from refusals import refuses
 
 from clickexp.cli import log_commands as commands
@@ -26,6 +27,7 @@ from clickexp.errors import DataError
 from clickexp.experiment.formats import FORMATS
 from clickexp.export.ranker import transform_of
 from clickexp.results.figures import log as drawn
+from clickexp.utils.escape import printable
 
 SIZES = {"train": 40, "val": 7, "test": 11, "ranking": 6}
 SPLITS = ["train_sessions=[0,40]", "val_sessions=[40,47]", "test_sessions=[47,58]"]
@@ -719,3 +721,18 @@ def test_click_rates_that_are_all_the_same_are_drawn(tmp_path, capsys):
     main(["inspect", str(tmp_path / "log.csv"), "--output", str(tmp_path)])
     assert (tmp_path / "figures/click_rate_by_length_of_list.pdf").is_file()
     assert "next: clickexp dataset=impressions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["a: [b", "[1]*", "2014", "a\x1b[31m"])
+def test_the_command_that_fits_has_the_path_of_a_log_as_it_is(tmp_path, monkeypatch, capsys, name):
+    """Names may be mappings or lists in YAML, and are none."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / name
+    folder.mkdir()
+    log = pl.DataFrame({"query_doc_ids": [[1, 2]] * 9, "clicks": [[1, 0]] * 9})
+    log.write_parquet(folder / "log.parquet")
+    [line] = [cells for cells in said(capsys, "inspect", name) if cells[0] == "next"]
+    words = next_command(": ".join(line))
+    [place] = [word for word in words if word.startswith("dataset.path=")]
+    value = OverridesParser.create().parse_override(place).value()
+    assert getattr(value, "text", value) == printable(name)

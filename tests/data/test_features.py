@@ -1,6 +1,7 @@
 """Feature vectors that a dataset makes of columns: against vectors made by hand, from every layout of files."""
 
 import json
+import zlib
 
 import numpy as np
 import polars as pl
@@ -8,9 +9,19 @@ import pytest
 from flax import nnx
 from refusals import refuses
 
-from clickexp.data import Sessions, open_impressions, open_lists, open_prepared, prepare
+from clickexp.data import (
+    Log,
+    LogWriter,
+    Sessions,
+    SourceLocation,
+    open_impressions,
+    open_lists,
+    open_prepared,
+    prepare,
+)
 from clickexp.data.description import Numbering
 from clickexp.data.encoding import Encoding
+from clickexp.data.features import Features
 from clickexp.errors import ConfigError, DataError
 from clickexp.parameters import EmbeddingParameterConfig, LinearParameterConfig, Sizes
 
@@ -272,3 +283,28 @@ def test_batches_carry_what_the_dataset_made(tmp_path):
     (batch,) = feed(view, 64, 1)
     vectors = at_step(with_mask(batch.arrays), 0)[FEATURES][:TRAIN]
     np.testing.assert_allclose(vectors, dataset.train.column(FEATURES), rtol=1e-6)
+
+
+def test_fingerprints_know_every_vector():
+    """Also those in the middle of many; of a stored array they have its checksum, which is not read."""
+    vectors = np.zeros((120_001, 1), np.float32)
+    changed = vectors.copy()
+    changed[60_000] = 1.0
+    log = Sessions.from_arrays(
+        query_doc_ids=np.ones((2, 1), int), clicks=np.zeros((2, 1), bool), query_doc_pairs=120_000
+    )
+    features = [Features(vectors), Features(changed), *(Features(vectors, crc32=k) for k in (1, 2))]
+    assert len({log.with_features(each).fingerprint for each in features}) == 4
+
+
+def test_stored_vectors_have_a_checksum(tmp_path):
+    log = Sessions.from_arrays(query_doc_ids=[[1, 2]], clicks=[[True, False]], query_doc_pairs=2)
+    vectors = np.array([[0.5], [2.0]], np.float16)
+    with LogWriter(tmp_path / "log", "log", "none") as writer:
+        writer.add_features(vectors)
+        with writer.part("sessions", 2, [log.schema[name] for name in log.columns]) as pack:
+            for chunk in log.chunks():
+                pack.append(dict(chunk), SourceLocation("log"))
+    stored = Log.open(tmp_path / "log").parts["sessions"].features
+    np.testing.assert_array_equal(stored.values[1:], vectors)
+    assert stored.crc32 == zlib.crc32(np.ascontiguousarray(stored.values).data)

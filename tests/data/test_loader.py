@@ -1,6 +1,7 @@
 """Superbatches: every session once, fixed shapes, deterministic order, a thread that ends."""
 
 import threading
+import time
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from stored_logs import stored
 
 from clickexp.data import Sessions, superbatches
+from clickexp.data import feed as feed_module
 from clickexp.data import order as order_of_epoch
 from clickexp.data.batches import unpacked
 from clickexp.data.feed import feed
@@ -62,6 +64,20 @@ def test_a_small_log_is_not_padded_to_a_large_batch(batch_size):
         1,
         5,
     )
+
+
+def test_threads_that_feed_an_accelerator_keep_the_order(monkeypatch):
+    """Of some superbatches for each thread; the slower ones come first."""
+    sessions = numbered(5000)
+    expected = [part.arrays["query_doc_ids"] for part in superbatches(sessions, 16, 4, seed=3)]
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    waits = iter(np.linspace(0.02, 0.0, len(expected)))
+    place = feed_module._on_device
+    monkeypatch.setattr(
+        feed_module, "_on_device", lambda batch: (time.sleep(next(waits)), place(batch))[1]
+    )
+    found = [part.arrays["query_doc_ids"] for part in feed(sessions, 16, 4, seed=3)]
+    assert all(map(np.array_equal, found, expected)) and len(found) == len(expected)
 
 
 def test_optional_columns_come_along():
@@ -200,12 +216,11 @@ def test_sizes_are_checked_at_the_call(arguments):
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("numbers_alone", [False, True])
-def test_shares_are_parts_of_each_batch(seed, numbers_alone, tmp_path):
+def test_shares_are_parts_of_each_batch(seed, tmp_path):
     """Of 103 sessions in batches of 12; of the last batch, one share has no session."""
     ids = np.arange(103 * 4).reshape(103, 4)
     log = stored(Sessions.from_arrays(query_doc_ids=ids, clicks=ids % 2), tmp_path / "log")
-    options = {"seed": seed, "epoch": 2, "numbers_alone": numbers_alone}
+    options = {"seed": seed, "epoch": 2}
     whole = [*superbatches(log, 12, 4, **options)]
     shares = [superbatches(log, 12, 4, share=(part, 3), **options) for part in range(3)]
     for one, *parts in zip(whole, *shares, strict=True):

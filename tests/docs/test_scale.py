@@ -26,9 +26,9 @@ def test_a_log_on_paper_by_hand(scale):
     assert log.table == pytest.approx(4.0) and log.carried == pytest.approx(11.2) and log.stays
     assert log.preparing(1) == pytest.approx(240) and log.core_epoch == pytest.approx(200)
     assert log.preparing(10) == pytest.approx(2e8 * 1.9e-6 / 10 + 1e8 * 0.25e-6)
-    assert log.gpu_epoch(1) == pytest.approx(200 / 58.7) == log.gpu_epoch(8)
+    assert log.gpu_epoch(1) == pytest.approx(200 / 106.4) == 8 * log.gpu_epoch(8)
     (large,) = scale.papers("2e9:1e8", 10)
-    assert not large.stays and large.gpu_epoch(8) == pytest.approx(2000 / 17.9)
+    assert not large.stays and large.gpu_epoch(8) == pytest.approx(2000 / 10.4)
     assert large.sent == pytest.approx(2e9 * 10 * 28 / 450e9)
 
 
@@ -55,7 +55,7 @@ def test_constants_are_those_of_other_pages(scale):
     constants = {name: each.value for name, each in scale.CONSTANTS.items()}
     benchmarks = " ".join((ROOT / "scripts/bench/README.md").read_text().split())
     design = " ".join((ROOT / "docs/design.md").read_text().split())
-    for rate in ("fed", "resident"):
+    for rate in ("fed", "gpu"):
         assert f"{constants[rate]:g}" in benchmarks
     assert f"{constants['document_bytes']:g} bytes per document" in design
     assert f"{constants['two_cores']:g} M sessions per second" in design

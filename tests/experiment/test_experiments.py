@@ -23,7 +23,8 @@ from clickexp.experiment.instantiate import build_optimizer, constructor
 from clickexp.experiment.values import plain
 from clickexp.loggers import Logger
 from clickexp.results.commands.published import as_csv, compare_published, table
-from clickexp.results.reproductions import other_data, reproductions
+from clickexp.results.publication import Publication
+from clickexp.results.reproductions import reproductions
 from clickexp.runs.hashing import config_hash
 from clickexp.utils.signatures import accepted
 from clickexp.utils.tables.latex import latex
@@ -509,7 +510,7 @@ def test_other_data_has_no_verdict(change, why):
     (run,) = runs_of("clax2025_yandex_baseline", [{"ppl": 1.3088}], **change)
     moved = run.data.model_copy(update=pairs)
     run = run.model_copy(update={"data": moved})
-    assert other_data(run).startswith(why)
+    assert Publication.of(run).other_data(run).startswith(why)
     rows, found = rows_of([run])
     assert rows["ppl"].verdict == rows["seconds"].verdict == "other data" and np.isnan(
         rows["ppl"].difference
@@ -521,11 +522,11 @@ def test_sessions_that_a_filter_leaves_are_the_published_data():
     (run,) = runs_of(
         "clax2025_yandex_baseline", [{"ppl": 1.3088}], data={"val": 3_000_000, "test": 3_000_000}
     )
-    assert other_data(run) is None
+    assert Publication.of(run).other_data(run) is None
     (run,) = runs_of("clax2025_compression", [{"ppl": 1.3389}], data={"test": 3_000_000})
-    assert other_data(run).startswith("other data: 3,000,000 sessions in test")
+    assert Publication.of(run).other_data(run).startswith("other data: 3,000,000 sessions in test")
     (run,) = runs_of("clax2025_baidu_uva", [{"ppl": 1.2280}], data={"ranking": 7_007})
-    assert other_data(run) == "other data: 7,007 labelled lists, not 7,008"
+    assert Publication.of(run).other_data(run) == "other data: 7,007 labelled lists, not 7,008"
 
 
 def test_where_conventions_differ_there_is_no_verdict():

@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 from places import ROOT
-from processes import Process, read, wait_until
+from processes import Process, free_port, read, wait_until
 
 from clickexp.cli.main import main
 from clickexp.utils import hosts
@@ -33,8 +32,7 @@ class Hosts:
 
     def __init__(self, folder, environment):
         self.folder, self.environment = folder, environment
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            self.address = f"127.0.0.1:{server.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
 
     def start(self, index, *words):
         """One of two processes."""
@@ -117,10 +115,33 @@ def test_processes_of_different_runs_end(place):
     assert "has ended, and so does this one" in place.lines(0)[-1]
 
 
-def test_a_sweep_is_for_one_process(monkeypatch, capsys):
-    names = {hosts.ADDRESS: "node1:29500", hosts.COUNT: "2", hosts.INDEX: "1"}
+@pytest.fixture
+def second(monkeypatch):
+    """This process is the second of two, whose first one does not answer."""
+    address = f"127.0.0.1:{free_port()}"
+    names = {hosts.ADDRESS: address, hosts.COUNT: "2", hosts.INDEX: "1"}
     for name, value in names.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(hosts, "_START", 0)
+
+
+def test_a_process_that_starts_again_after_the_end_of_the_run_ends(
+    second, tmp_path, monkeypatch, capsys
+):
+    """As a pod does that was stopped while the first one wrote the report: nobody would answer it."""
+    command = ["clickexp", "debug=fast", f"hydra.run.dir={tmp_path}"]
+    monkeypatch.setattr(sys, "argv", [*command])
+    (tmp_path / "config.yaml").write_text("save_model: false")
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert f"start it, with {hosts.INDEX}=0" in capsys.readouterr().err
+    (tmp_path / "result.json").write_text("{}")
+    monkeypatch.setattr(sys, "argv", [*command])
+    main()
+    assert capsys.readouterr().err == f"clickexp: {tmp_path}: the run there has finished\n"
+
+
+def test_a_sweep_is_for_one_process(second, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["clickexp", "-m", "seed=1,2"])
     with pytest.raises(SystemExit):
         main()

@@ -936,6 +936,20 @@ def test_a_link_to_figures_leads_nothing_elsewhere(tmp_path, monkeypatch, output
         write_figures({}, folder)
 
 
+def test_an_export_is_drawn_from_a_folder_of_any_name(tmp_path, monkeypatch, capsys):
+    """Signs of patterns are no patterns."""
+
+    def write(run, output, **options):
+        pl.DataFrame({"parameter": ["continuation"]}).write_csv(output / "shared.csv")
+
+    monkeypatch.setattr(drawn, "export", write)
+    monkeypatch.setattr(drawn, "_figures", lambda *_: {})
+    folder = tmp_path / "seed=[1]*"
+    folder.mkdir()
+    drawn.export_drawn(tmp_path, folder, as_json=True)
+    assert json.loads(capsys.readouterr().out)["shared"] == [{"parameter": "continuation"}]
+
+
 def test_a_folder_does_not_choose_where_export_writes(pbm, tmp_path):
     run, mine = copied(pbm[0], tmp_path), tmp_path / "mine"
     config = yaml.safe_load((run / "config.yaml").read_text())

@@ -15,8 +15,10 @@ JUDGMENT = re.compile(r"^(\d)\s+qid:(\d+)\s+#\s+(\S+).*")
 
 
 def written(tmp_path, **columns):
-    pl.DataFrame(columns).write_parquet(tmp_path / "documents.parquet")
-    return judgments(tmp_path / "documents.parquet")
+    folder = tmp_path / "run[1]*"  # signs of patterns are names here
+    folder.mkdir()
+    pl.DataFrame(columns).write_parquet(folder / "documents.parquet")
+    return judgments(folder / "documents.parquet")
 
 
 def test_grades_are_shares_of_the_largest_relevance_that_training_has_shown(tmp_path):

@@ -179,6 +179,16 @@ def test_a_long_table_by_rank_has_the_first_ranks_and_where_all_are(ranks, shown
     )
 
 
+def test_names_in_lines_and_tables_steer_no_terminal():
+    stream = io.StringIO()
+    logger = ConsoleLogger(stream=stream)
+    logger.start(RunInfo(Path("runs"), {}, "\x1b[31m", "tests", changes=("\x9b1m",)))
+    logger.message("\u202e\nb")
+    logger.console.print(console_table(["\x1b[1m"], [["\x1b[2m"]]))
+    assert not {"\x1b", "\x9b", "\u202e"} & set(stream.getvalue())
+    assert "�\nb\n" in stream.getvalue()
+
+
 def test_pipe_gets_plain_lines():
     stream = io.StringIO()
     run_all(ConsoleLogger(stream=stream))

@@ -68,7 +68,8 @@ def experiment(folder, break_at):
     fan = FanOut([ConsoleLogger(progress="plain"), JsonlLogger(), backend])
     fan.start(RunInfo(
         folder=Path(folder), config={CONFIG}, name=folder, project="tests",
-        group="a group", job_type="train", tags=("first", "second"), notes="some notes", fingerprint="f00d",
+        model="PBM", dataset="clicks", experiment="first", group="a group",
+        job_type="train", tags=("first", "second"), notes="some notes", fingerprint="f00d",
         sweep=Path("jobs"),
     ))
     for epoch in (1, 2):

@@ -107,6 +107,28 @@ def test_position(batch, rows):
     close(np.exp(pair.complement), sigmoid(-expected))
 
 
+def test_copies_of_positions_that_accelerators_read_have_the_same_pair_and_slope(monkeypatch):
+    tower, rng = built(PositionParameterConfig()), np.random.default_rng(2)
+    positions = rng.integers(0, 7, (700, 6)).astype(np.int32)
+    weights = rng.normal(size=(2, 700, 6)).astype(np.float32)
+
+    def weighted(tower):
+        pair = tower.log_pair({"positions": positions})
+        return jnp.sum(weights[0] * pair.log + weights[1] * pair.complement)
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    value, slopes = nnx.value_and_grad(weighted)(tower)
+    logits = f64(tower.weight)
+    sums = np.array(
+        [[w[positions == place].sum(dtype=np.float64) for place in range(7)] for w in weights]
+    )
+    np.testing.assert_allclose(
+        value, (sums * np.log([sigmoid(logits), sigmoid(-logits)])).sum(), rtol=1e-5
+    )
+    slope = sums[0] * sigmoid(-logits) - sums[1] * sigmoid(logits)
+    np.testing.assert_allclose(slopes.weight[...], slope, rtol=1e-4, atol=1e-3)
+
+
 def test_probabilities_of_positions_start_at_the_first():
     tower = built(PositionParameterConfig())
     weights = f64(tower.weight)

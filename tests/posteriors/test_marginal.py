@@ -15,8 +15,15 @@ from clickexp.experiment.result import settle
 from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors import marginal
-from clickexp.posteriors.marginal import Documents, MarginalLikelihood, improve_examination
+from clickexp.posteriors.marginal import (
+    Documents,
+    Earlier,
+    MarginalLikelihood,
+    improve_examination,
+)
 from clickexp.posteriors.policy_prior import lists_of_queries
+from clickexp.posteriors.shared import SharedPosterior
+from clickexp.updates.shared import combined, prior_of
 from clickexp.utils.progress import no_report
 
 RANKS, QUERIES, CANDIDATES = 4, 150, 8
@@ -33,15 +40,23 @@ def documents_of(rng, number=12, cells=3):
     rates = (clicks.sum(1) + 1) / (clicks + skips).sum(1) / 0.6
     deviations = 1 / np.sqrt(clicks.sum(1) + 2)
     known = rng.normal(size=(number, 2))
-    return Documents(
-        csr_array(clicks), csr_array(skips), logit(np.minimum(rates, 0.8)), deviations, known
-    )
+    precisions = rng.gamma(2.0, 1.0, number)
+    tilts = precisions * rng.normal(-1, 1, number)
+    means = logit(np.minimum(rates, 0.8))
+    means = (means / deviations**2 + tilts) / (1 / deviations**2 + precisions)
+    deviations = (1 / deviations**2 + precisions) ** -0.5
+    counts = csr_array(clicks), csr_array(skips)
+    return Documents(*counts, means, deviations, known, precisions, tilts)
+
+
+EARLIER = Earlier(np.log([0.6, 0.5, 0.2]), np.array([[30.0, -9, 2], [-9, 20, 0], [2, 0, 10]]))
 
 
 def test_the_value_is_that_of_integration():
+    """With sites of documents, and a prior of examination, of earlier logs."""
     rng = np.random.default_rng(0)
     documents = documents_of(rng)
-    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])))
+    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])), EARLIER)
     point = likelihood.start + rng.normal(0, 0.05, len(likelihood.start))
     center = documents.means.mean()
     scale = np.sqrt(documents.means.var() + np.mean(documents.deviations**2))
@@ -54,15 +69,18 @@ def test_the_value_is_that_of_integration():
     log_click = log_expit(point[:3])[:, None] + log_expit(z)
     logs = documents.clicks.toarray() @ log_click
     logs += documents.skips.toarray() @ np.log1p(-np.exp(log_click))
+    logs += np.outer(documents.tilts, z) - np.outer(documents.precisions, z**2 / 2)
     integrals = logsumexp(log_priors + logs, axis=1)
     value, _ = likelihood(point)
-    held = likelihood.pull(point) @ (point - likelihood.start) / 2
-    assert value == pytest.approx(held - integrals.sum(), abs=2e-3)
+    precisions = np.array([4.0] * 3 + [1e-3] * 2 + [1.0] * 5 + [1e-3] * 2)
+    away = log_expit(point[:3]) - EARLIER.center
+    held = precisions @ (point - likelihood.start) ** 2 + away @ EARLIER.information @ away
+    assert value == pytest.approx(held / 2 - integrals.sum(), abs=2e-3)
 
 
 def test_scores_are_slopes_of_the_value():
     documents = documents_of(np.random.default_rng(1))
-    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])))
+    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])), EARLIER)
     point = likelihood.start + 0.1
     _, scores = likelihood(point)
     steps = 1e-4 * np.eye(len(point))
@@ -76,12 +94,12 @@ def examination_of(kind, last):
     return BY_RANK * np.asarray(after)
 
 
-def log_of(rng, kind, sessions=20_000):
+def log_of(rng, kind, sessions=20_000, noise=1.5):
     """A log of lists of the best by attraction, a beta distribution, and noise."""
     truth = rng.beta(1, 3, PAIRS + 1)
     query = rng.integers(0, QUERIES, sessions)
     candidates = 1 + query[:, None] * CANDIDATES + np.arange(CANDIDATES)
-    scores = logit(truth[candidates]) + rng.normal(0, 1.5, candidates.shape)
+    scores = logit(truth[candidates]) + rng.normal(0, noise, candidates.shape)
     ids = np.take_along_axis(candidates, np.argsort(-scores, axis=1)[:, :RANKS], axis=1)
     clicks, last = np.zeros(ids.shape, bool), np.zeros(sessions, int)
     for rank in range(RANKS):
@@ -230,17 +248,59 @@ def test_other_models_stay():
     assert improved(few, log) is None
 
 
-def test_a_run_ends_with_it_unless_an_earlier_one_is_its_prior():
+def test_earlier_logs_count_as_their_clicks_would():
+    """Two halves of a log in random order, one after the other, tell as much of examination as the whole."""
+    truth, log = log_of(np.random.default_rng(7), PositionBasedModel, noise=100.0)
+    half = log.count // 2
+    parts = log.slice(0, half), log.slice(half, log.count)
+    cells = [*range(1, RANKS + 1)]
+    whole, first, second = (fitted(PositionBasedModel, truth, log) for _ in range(3))
+    of_whole, of_first = improved(whole, log), improved(first, parts[0])
+    lists = lists_of_queries(log, PAIRS + 1, no_report).lists
+    impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=PAIRS + 1)
+    give_sites(second, parts[0])
+    prior = prior_of(first, of_first, 1.0)
+    own = improve_examination(second, parts[1], lists, impressions, prior)
+    both = combined(second, own, prior)
+    places = [both.names.index(name) for name in of_whole.names]
+    both = SharedPosterior(of_whole.names, both.covariance[np.ix_(places, places)])
+    expected, deviations = of_ratios(whole, of_whole, cells)
+    found, of_both = of_ratios(second, both, cells)
+    assert (np.abs(found - expected) < 0.5 * deviations).all()  # that of a half is 1 away
+    np.testing.assert_allclose(of_both, deviations, rtol=0.1)
+    _, wider = of_ratios(second, own, cells)
+    assert (wider > 1.2 * deviations).all()
+
+
+def give_sites(model, log):
+    """Gives documents what clicks of a log say of them, to second order around their means."""
+    rows = model.attraction.table.get_value()
+    z = np.asarray(rows.means(rows.values), np.float64)[:, 0]
+    ids, clicks = log.column("query_doc_ids"), log.column("clicks").astype(bool)
+    click = BY_RANK[1:] * expit(z)[ids]
+    slope = np.where(clicks, expit(-z)[ids], -click * expit(-z)[ids] / (1 - click))
+    of_skips = click * expit(-z)[ids] * (1 - expit(z)[ids] - click + click * expit(z)[ids])
+    curvature = np.where(clicks, expit(z)[ids] * expit(-z)[ids], of_skips / (1 - click) ** 2)
+    precision, slopes = (
+        np.bincount(ids.ravel(), each.ravel(), PAIRS + 1) for each in (curvature, slope)
+    )
+    rows = rows.with_sites()
+    sites = np.stack([precision, slopes + precision * z], axis=1)
+    values = rows.values.at[:, -2:].set(jnp.float32(sites))
+    model.attraction.table.set_value(dataclasses.replace(rows, values=values))
+
+
+def test_a_run_and_an_update_end_with_it():
     truth, log = log_of(np.random.default_rng(6), PositionBasedModel, 5000)
     fit = SimpleNamespace(documents={})
-    for continued in (None, SimpleNamespace(seen=SimpleNamespace(queries=None))):
+    earlier = SimpleNamespace(seen=SimpleNamespace(queries=None), logs=SimpleNamespace(shared=None))
+    for continued in (None, earlier):
         model = fitted(PositionBasedModel, truth, log)
         before = np.asarray(model.examination.weight[...])
         parts = SimpleNamespace(
             model=model, dataset=SimpleNamespace(train=log), continued=continued
         )
         settled = settle(parts, fit)
-        assert settled.queries.lists.max() > 1
-        moved = np.abs(np.asarray(model.examination.weight[...]) - before).max()
-        assert (settled.examination is None, moved == 0) == (continued is not None,) * 2
+        assert settled.queries.lists.max() > 1 and settled.examination is not None
+        assert np.abs(np.asarray(model.examination.weight[...]) - before).max() > 0
     assert settle(parts, SimpleNamespace(documents=None)) == (None, None)

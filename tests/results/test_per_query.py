@@ -1,6 +1,7 @@
 """Kept values of single sessions and lists, from a run to intervals and paired tests."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import polars as pl
@@ -119,6 +120,13 @@ def test_the_convention_of_pyclick_is_kept_with_the_values(runs, tmp_path):
     for name in kinds:
         value = evaluation.result()["test"][name]
         assert samples(tmp_path, name).total() == pytest.approx(value, rel=1e-5)
+
+
+def test_a_folder_may_have_signs_of_patterns_in_its_name(runs, tmp_path):
+    folder, copy = runs[1]["pbm"][0], tmp_path / "seed=[1]*"
+    shutil.copytree(folder, copy)
+    for metric in ("ll", "ndcg@5"):
+        assert samples(copy, metric).total() == samples(folder, metric).total()
 
 
 def test_lists_of_a_search_session_are_one_unit(runs, tmp_path):

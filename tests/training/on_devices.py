@@ -1,9 +1,11 @@
 """Trains models on several devices that XLA makes of the CPU, and prints how far they are from those of one device.
 
     python tests/training/on_devices.py CASE DEVICES...   # each of these, from the start
+    python tests/training/on_devices.py whole CASE DEVICES... # until training ends, on each of these
     python tests/training/on_devices.py resumed DEVICES... # the first for an epoch, each other from its checkpoint on
     python tests/training/on_devices.py intervals CASE DEVICES... # those of a model before training
     python tests/training/on_devices.py program CASE DEVICES # what a step does on each
+    python tests/training/on_devices.py lowered CASE DEVICES # the same for NVIDIA GPUs, before XLA
     python tests/training/on_devices.py together CASE FILE # one training by the processes that the environment names
 
 One line of JSON per number of devices: differences of validation likelihood and of numbers of the model, or how often
@@ -24,20 +26,30 @@ os.environ["XLA_FLAGS"] = (
 
 import jax
 import numpy as np
+import optax
 from flax import nnx
 from small_logs import Last, packed, ragged_log
 
 from clickexp import models
-from clickexp.data import Features
+from clickexp.data import Column, Features, Sessions
 from clickexp.loggers import Logger
-from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig, HashEmbedding
+from clickexp.models.ranker.learned import DualLearning
+from clickexp.parameters import (
+    DeepCrossParameterConfig,
+    DeepParameterConfig,
+    EmbeddingParameterConfig,
+    HashEmbedding,
+    TableVectorsConfig,
+)
 from clickexp.posteriors import information
 from clickexp.posteriors.exported import row_tables
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
 from clickexp.posteriors.shared import shared_posterior
 from clickexp.training import (
     CountingTrainer,
+    EarlyStopping,
     EMTrainer,
+    Optimizer,
     Trainer,
     lazy_adagrad,
     natural_gradient,
@@ -48,9 +60,17 @@ from clickexp.training.em import estimation
 from clickexp.updates.growth import Sizes, take_over
 from clickexp.utils import hosts
 
-PAIRS, RANKS, EPOCHS = 1001, 6, 3
+PAIRS, RANKS, QUERIES = 1001, 6, 50
+EPOCHS, STOPPING = 3, Last()
 POINTS = EmbeddingParameterConfig(posterior="none")
 HASHED = EmbeddingParameterConfig(embedding_fn=HashEmbedding, compression_ratio=2)
+VECTORS = TableVectorsConfig("query_doc_ids", PAIRS, dim=4)
+OF_QUERIES = TableVectorsConfig("query_numbers", QUERIES, dim=4)
+COLUMNS = {
+    "clicked_query_doc_ids": PAIRS,
+    "query_numbers": QUERIES,
+    "earlier_query_numbers": QUERIES,
+}
 SIZES = {"query_doc_pairs": PAIRS, "click_rate": 0.3}
 PLACES = {**SIZES, "positions": RANKS}
 
@@ -68,6 +88,20 @@ CASES = {
     "deep": lambda rngs: models.PositionBasedModel(
         **PLACES, attraction=DeepParameterConfig(features=4), rngs=rngs
     ),
+    "deep_cross": lambda rngs: models.PositionBasedModel(
+        **PLACES, attraction=DeepCrossParameterConfig(features=4), rngs=rngs
+    ),
+    "ncm": lambda rngs: models.NeuralClickModel(
+        **PLACES, documents=VECTORS, queries=OF_QUERIES, hidden=8, columns=COLUMNS, rngs=rngs
+    ),
+    "cacm": lambda rngs: models.ContextAwareClickModel(
+        **PLACES, documents=VECTORS, queries=OF_QUERIES, hidden=8, columns=COLUMNS, rngs=rngs
+    ),
+    "cacm_minus": lambda rngs: models.CACMMinusModel(**PLACES, hidden=8, rngs=rngs),
+    "mixture": lambda rngs: models.MixtureModel(
+        [models.PositionBasedModel, models.DynamicBayesianNetwork], **PLACES, rngs=rngs
+    ),
+    "ranker": lambda rngs: models.Ranker(debias=DualLearning(), **PLACES, rngs=rngs),
 }
 CASES["update"] = CASES["resident"] = CASES["pbm"]
 CASES["em"], CASES["em_dbn"] = CASES["ubm"], CASES["dbn"]
@@ -75,14 +109,23 @@ CASES["counting"] = lambda rngs: models.DependentClickModel(**PLACES, rngs=rngs)
 ESTIMATING = {"em": EMTrainer, "em_dbn": EMTrainer, "counting": CountingTrainer}
 """Trainers of cases; those of rows lay all roles of more rows than there are positions over devices."""
 estimation._FEW_ROWS = 100
-ADAGRAD = ("points", "adagrad")
+PLAIN = Optimizer(optax.sgd(0.1), natural_gradient().rows)
+"""Adam divides by the size of a gradient: its last digits show where it is near 0, or 0 as of a ranker's baseline."""
+OPTIMIZERS = {
+    "points": lazy_adagrad(),
+    "adagrad": lazy_adagrad(),
+    "deep_cross": PLAIN,
+    "ranker": PLAIN,
+}
+NEURAL = ("ncm", "cacm", "cacm_minus")
+LOG = packed(ragged_log(2_000, RANKS, PAIRS), PAIRS)
 
 
 def trained(case, devices, **settings):
     """The model after some epochs, its validation likelihoods, and what it predicts."""
     model = CASES[case](nnx.Rngs(0))
-    log = packed(ragged_log(2_000, RANKS, PAIRS), PAIRS)
-    if case == "deep":
+    log = log_of_sessions() if case in NEURAL else LOG
+    if case in ("deep", "deep_cross"):
         rng = np.random.default_rng(1)
         log = log.with_features(Features(rng.normal(size=(PAIRS + 1, 4)).astype(np.float32)))
     if case == "update":
@@ -91,8 +134,18 @@ def trained(case, devices, **settings):
         settings = settings | {"resident": True}
     trainer = trainer_of(case, devices, settings)
     report = trainer.train(model, log, log)
-    tested = trainer.test_clicks(model, log)
+    tested = trainer.test_clicks(model, log) if isinstance(model, models.ClickModel) else {}
     return model, [*(record["val/loss"] for record in report.history), *tested.values()]
+
+
+def log_of_sessions():
+    """Four lists per search session, each with a query."""
+    columns = ragged_log(2_000, RANKS, PAIRS)
+    ids = columns["query_doc_ids"]
+    queries = np.where(ids > 0, 1 + ids[:, :1] % QUERIES, 0)
+    columns["session_ids"] = np.arange(len(ids)) // 4
+    extra = {Column("query_numbers", "int32"): queries}
+    return Sessions.from_arrays(**columns, extra=extra).with_pairs(PAIRS)
 
 
 def trainer_of(case, devices, settings):
@@ -101,8 +154,8 @@ def trainer_of(case, devices, settings):
         trainer = ESTIMATING[case](**options)
         trainer.iterations = min(EPOCHS, trainer.iterations)
         return trainer
-    optimizer = lazy_adagrad() if case in ADAGRAD else natural_gradient()
-    return Trainer(optimizer, **(dict(epochs=EPOCHS, early_stopping=Last(), seed=0) | options))
+    optimizer = OPTIMIZERS.get(case, natural_gradient())
+    return Trainer(optimizer, **(dict(epochs=EPOCHS, early_stopping=STOPPING, seed=0) | options))
 
 
 def of_earlier_log(model):
@@ -141,8 +194,15 @@ def apart(alone, other, number):
     return {
         "devices": number,
         "loss": float(np.abs(np.subtract(losses, others)).max()),
-        "numbers": distance(numbers(model), numbers(another)),
+        "numbers": far_of(numbers(model), numbers(another), 1.0),
     }
+
+
+def compared(case, *devices):
+    """Trainings on some devices, and on one."""
+    alone = trained(case, 1)
+    for number in devices:
+        yield apart(alone, trained(case, number), number)
 
 
 def resumed(first, *devices):
@@ -172,9 +232,9 @@ def intervals(case, *devices):
         print(json.dumps({"devices": number, **apart}), flush=True)
 
 
-def far_of(some, others):
-    """Largest difference of arrays, of the largest number in each."""
-    sizes = [np.abs(values[np.isfinite(values)]).max(initial=1e-30) for values in some]
+def far_of(some, others, least=1e-30):
+    """Largest difference of arrays, of the largest number in each, or of `least`."""
+    sizes = [np.abs(values[np.isfinite(values)]).max(initial=least) for values in some]
     pairs = zip(some, others, sizes, strict=True)
     return max(float(distance([one], [other]) / size) for one, other, size in pairs)
 
@@ -205,13 +265,29 @@ class Messages(Logger):
 def program(case, devices):
     """Instructions of a step whose result has as many rows as a device."""
     learner = trainer_of(case, devices, {}).learner(CASES[case](nnx.Rngs(0)))
-    log = packed(ragged_log(2_000, RANKS, PAIRS), PAIRS)
-    learner.start(log)
-    learner.run_pass(log, 1)
+    learner.start(LOG)
+    learner.run_pass(LOG, 1)
     (compiled,) = learner.programs[0].programs.values()
-    rows = learner._devices.placement.rows_per_device(PAIRS + 1)
-    found = re.findall(rf"= f32\[{rows},\d+\]\S* ([a-z][\w-]*)\(", compiled.as_text())
+    found = re.findall(rf"= f32\[{rows_of(learner)},\d+\]\S* ([a-z][\w-]*)\(", compiled.as_text())
     return {**collections.Counter(found), "loops": compiled.as_text().count("known_trip_count")}
+
+
+def lowered(case, devices):
+    """Operations of a step as it is lowered for NVIDIA GPUs, and types of those that make as many rows as a device."""
+    learner = trainer_of(case, devices, {}).learner(CASES[case](nnx.Rngs(0)))
+    batch = next(learner._feed(LOG))
+    step = learner._train.jitted.trace(learner.state, batch.arrays, np.int32(batch.steps))
+    text = step.lower(lowering_platforms=("cuda",)).as_text()
+    by_rows = rf" : (.*tensor<{rows_of(learner)}x\d+xf32>)$"
+    return {
+        "operations": sorted({*re.findall(r"stablehlo\.(\w+)", text)}),
+        "by_rows": re.findall(by_rows, text, re.MULTILINE),
+    }
+
+
+def rows_of(learner):
+    """How many rows a device has."""
+    return learner._devices.placement.rows_per_device(PAIRS + 1)
 
 
 def together(case, file):
@@ -231,17 +307,19 @@ def main(case, *devices):
     if case == "intervals":
         intervals(devices[0], *map(int, devices[1:]))
         return
-    if case == "program":
-        print(json.dumps(program(devices[0], int(devices[1]))))
+    if case in (of_step := {"program": program, "lowered": lowered}):
+        print(json.dumps(of_step[case](devices[0], int(devices[1]))))
         return
-    devices = list(map(int, devices))
     if case == "resumed":
-        for line in resumed(*devices):
-            print(json.dumps(line), flush=True)
+        lines = resumed(*map(int, devices))
+    elif case == "whole":
+        global EPOCHS, STOPPING
+        EPOCHS, STOPPING = 50, EarlyStopping()
+        lines = compared(devices[0], *map(int, devices[1:]))
     else:
-        alone = trained(case, 1)
-        for number in devices:
-            print(json.dumps(apart(alone, trained(case, number), number)), flush=True)
+        lines = compared(case, *map(int, devices))
+    for line in lines:
+        print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

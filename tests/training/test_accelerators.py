@@ -4,6 +4,7 @@ import types
 import warnings
 
 import jax
+import pytest
 from flax import nnx
 from refusals import refuses
 from small_logs import packed, ragged_log
@@ -14,6 +15,7 @@ from clickexp.training import CountingTrainer, Trainer, accelerators
 
 LOG = packed(ragged_log(32, 3, 20), 20)
 CUDA, ROCM, CPU = ("gpu", "cuda 12090"), ("gpu", "rocm 60000"), ("cpu", "cpu")
+PRECISION = "jax_default_matmul_precision"
 
 
 SLOW = [
@@ -36,6 +38,20 @@ def test_the_versions_that_scatter_slowly_are_those_of_cuda(monkeypatch):
         monkeypatch.setattr(jax, "default_backend", lambda: backend[0])
         monkeypatch.setattr(jax, "devices", lambda: devices)
         assert (accelerators.slow_scatter() is not None) == slow, (version, backend)
+
+
+@pytest.mark.parametrize(
+    ("backend", "chosen", "kept"),
+    [("gpu", None, "float32"), ("gpu", "tensorfloat32", "tensorfloat32"), ("cpu", None, None)],
+)
+def test_accelerators_multiply_in_float32_unless_told(backend, chosen, kept, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    jax.config.update(PRECISION, chosen)
+    try:
+        accelerators.keep_precision()
+        assert jax.config.values[PRECISION] == kept
+    finally:
+        jax.config.update(PRECISION, None)
 
 
 def test_a_training_warns_once_and_names_the_remedy(monkeypatch):

@@ -1,7 +1,6 @@
 """Trainings by two processes, which JAX connects over this machine's loopback, against those of one."""
 
 import os
-import socket
 import subprocess
 import sys
 
@@ -9,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from places import ROOT
+from processes import free_port
 from refusals import refuses
 
 from clickexp.errors import ConfigError
@@ -17,11 +17,6 @@ from clickexp.utils import hosts
 
 PROGRAM = ROOT / "tests/training/on_devices.py"
 nightly = pytest.mark.nightly
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def trained(case, file, processes, devices):

@@ -12,6 +12,8 @@ from clickexp.data import Column, Features
 from clickexp.data.batches import with_mask
 from clickexp.data.feed import feed, resident_on
 from clickexp.data.loader import resident_bytes
+from clickexp.data.numbered import numbered
+from clickexp.data.order import ShuffledOrder
 from clickexp.errors import ConfigError
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import DeepParameterConfig, EmbeddingParameterConfig
@@ -76,12 +78,24 @@ def test_batches_are_those_that_are_fed(is_packed, seed, tmp_path, monkeypatch):
     ways = [feed(sessions, 16, 3, seed, 1, resident=way) for way in (None, tables)]
     for fed, resident in zip(*ways, strict=True):
         assert (fed.steps, fed.sessions) == (resident.steps, resident.sessions)
-        assert resident.arrays["numbers"].nbytes == 4 * 48
         one, other = (with_mask(batch.arrays) for batch in (fed, resident))
         assert {*one} == {*other}
         for name in one:
             assert one[name].dtype == other[name].dtype
             np.testing.assert_array_equal(one[name], other[name])
+
+
+@pytest.mark.parametrize("count", [1, 1000, 1024, 5003])
+@pytest.mark.parametrize("most_in_memory", [0, 1 << 22])
+def test_devices_compute_the_order_of_the_host(count, most_in_memory, monkeypatch):
+    """Of permutations and of orders that are computed, whose last superbatch is filled up."""
+    monkeypatch.setattr("clickexp.data.order._MOST_IN_MEMORY", most_in_memory)
+    expected = ShuffledOrder(count, 3, 2).rows(np.arange(count))
+    found = [*numbered(count, 8, 32, seed=3, epoch=2)]
+    numbers = np.concatenate([batch.arrays["numbers"].ravel() for batch in found])
+    assert np.array_equal(numbers[:count], expected) and (numbers[count:] == count).all()
+    assert sum(batch.sessions for batch in found) == count
+    assert sum(batch.steps for batch in found) == -(-count // 8)
 
 
 @pytest.mark.parametrize(

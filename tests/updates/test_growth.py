@@ -36,10 +36,18 @@ def trained(model):
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory):
+def first(tmp_path_factory):
+    """Parameters of a run, and the documents that it has counted."""
     file = tmp_path_factory.mktemp("run") / "model.npz"
-    save_model(trained(PositionBasedModel(RANKS, PAIRS, attraction=WIDE, rngs=nnx.Rngs(0))), file)
-    return read_parameters(file)
+    model = PositionBasedModel(RANKS, PAIRS, attraction=WIDE, rngs=nnx.Rngs(0))
+    report = Trainer(epochs=5, seed=0).train(model, LOG, LOG)
+    save_model(model, file)
+    return read_parameters(file), report.documents
+
+
+@pytest.fixture(scope="module")
+def stored(first):
+    return first[0]
 
 
 def moments(rows):
@@ -57,8 +65,18 @@ def moments(rows):
     return center + offsets, tau * np.exp(-2 * spreads), center, tau
 
 
-def test_an_update_without_clicks_is_the_posterior_of_the_run(stored):
+def without_documents(tables, documents):
+    """Tables as training starts with those that this log has no documents of."""
+    found = {
+        path: learned_priors.Documents(jnp.zeros_like(each.sums), jnp.zeros(()))
+        for path, each in documents.items()
+    }
+    return learned_priors.shares(tables, found, documents)
+
+
+def test_an_update_without_clicks_is_the_posterior_of_the_run(first):
     """Prior times site gives back what each row knew, also in a larger table."""
+    stored, documents = first
     model = PositionBasedModel(RANKS, MORE, attraction=WIDE, rngs=nnx.Rngs(1))
     before = PositionBasedModel(RANKS, PAIRS, attraction=WIDE, rngs=nnx.Rngs(1))
     take_over(before, stored, Sizes(RANKS), None)
@@ -77,6 +95,15 @@ def test_an_update_without_clicks_is_the_posterior_of_the_run(stored):
     np.testing.assert_allclose(trained_mean, mean, atol=1e-6)
     np.testing.assert_allclose(trained_precision, precision, rtol=1e-6)
     np.testing.assert_array_equal(laid.values[:, rows.numbers :], rows.values[:, rows.numbers :])
+    grown = {
+        path: dataclasses.replace(each, sums=np.pad(each.sums, ((0, MORE - PAIRS), (0, 0))))
+        for path, each in documents.items()
+    }
+    tables = packing.learned(without_documents(tables, grown))
+    started = moments(tables["attraction"]["table"].get_value())
+    shown = slice(1, PAIRS - 1)
+    np.testing.assert_allclose(started[0][shown], expected_mean[shown], atol=1e-6)
+    np.testing.assert_allclose(started[1][shown], expected_precision[shown], rtol=1e-6)
     assert np.abs(tilt[1 : PAIRS - 1]).min() > 0 and not tilt[PAIRS - 1 :].any()
     np.testing.assert_array_equal(precision[PAIRS + 1 :], tau)
 

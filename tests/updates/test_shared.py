@@ -11,10 +11,10 @@ from small_runs import write_run
 from clickexp.data import Dataset
 from clickexp.data.encoding import EncodedColumn, Encoder, Encoding
 from clickexp.errors import ConfigError
-from clickexp.models import PositionBasedModel, UserBrowsingModel
+from clickexp.models import DependentClickModel, PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameterConfig, PositionParameterConfig
 from clickexp.parameters.layouts import LayoutParameterConfig
-from clickexp.posteriors.shared import Estimate, SharedPosterior
+from clickexp.posteriors.shared import Estimate, SharedPosterior, count_shared
 from clickexp.runs.run import Run
 from clickexp.runs.settings import PriorSettings
 from clickexp.training.earlier import SharedPrior, shared_names
@@ -180,6 +180,8 @@ def test_an_update_says_what_it_leaves_as_it_is(tmp_path, monkeypatch):
     strict = EarlierRun(tmp_path, run.result, PriorSettings(run="day1", on_change="error"))
     with refuses(ConfigError, "prior.on_change", "model=pbm"):
         strict.continued(by_click, None)
-    monkeypatch.setattr(chain, "WORK", 64 * (RANKS + 1) - 1)  # with a number of no position
-    more = [*run.advice(dataset, model)]
+    of_chain = DependentClickModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
+    monkeypatch.setattr(chain, "WORK", 64 * count_shared(of_chain) - 1)
+    more = [*run.advice(dataset, of_chain)]
     assert len(more) == 3 and "shared parameters keep the noise" in more[1]
+    assert len([*run.advice(dataset, model)]) == 2  # whose examination moves afterwards

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matplotlib import mathtext
 from matplotlib.figure import Figure
 
-from clickexp.errors import UserError
+from clickexp.errors import DataError, UserError
 from clickexp.results.figures import fonts
 from clickexp.results.figures.fonts import figure_text
 from clickexp.utils.escape import (
@@ -186,3 +186,10 @@ def test_errors_of_commands_steer_no_terminal(capsys):
     with pytest.raises(SystemExit), ending("clickexp-export"):
         raise UserError("a\x1b[31m\nb\ud800")
     assert capsys.readouterr().err == "clickexp-export: a�[31m b�\n"
+
+
+def test_commands_that_mend_an_error_steer_no_terminal(capsys):
+    """They name columns of logs, which come from anyone."""
+    with pytest.raises(SystemExit), ending("clickexp-data", words=["inspect", "a.csv"]):
+        raise DataError("a", options={"columns.clicks": "\x1b[31m"})
+    assert capsys.readouterr().err.partition("next: ")[2].endswith("columns.clicks=�[31m'\n")

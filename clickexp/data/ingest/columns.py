@@ -73,13 +73,13 @@ Grades = Mapping[str, float] | str | None
 
 
 class ValueForms(NamedTuple):
-    """Options of readers about how values are written.
+    """Options of readers on how values are written.
 
     Attributes:
-        time_format: That of times of text, as strptime has it; None for numbers and ISO 8601.
-        time_zone: The zone of times that state no offset from UTC; None for UTC.
-        grades: Numbers of the words that labels are written as.
-        null_is_no_click: Whether a click that is missing did not happen.
+        time_format: That of times of text, as strptime has it: "%m/%d/%Y %I:%M:%S %p"; None for numbers and ISO 8601.
+        time_zone: The zone of times that state no offset from UTC, such as Europe/Berlin; None for UTC.
+        grades: Numbers of the words that labels are written as: {bad: 0, good: 1}.
+        null_is_no_click: Whether a click that is missing did not happen, nor any of a list of clicks that is.
     """
 
     time_format: str | None = None

@@ -36,7 +36,7 @@ class _Kind:
     unit: str
     count: int = 0
     places: list[tuple[SourceLocation, int]] = field(default_factory=list)
-    found: list[str] = field(default_factory=list)
+    descriptions: list[str] = field(default_factory=list)
 
     def add(
         self, location: SourceLocation, rows: np.ndarray, describe: Callable[[int], str]
@@ -49,15 +49,18 @@ class _Kind:
             places, key=lambda at: (sources.index(at[0].source), at[0].first + at[1])
         )[:_SHOWN]
         for number in range(min(len(rows), _SHOWN)):
-            if len(self.found) < _SHOWN and (what := describe(number)) not in self.found:
-                self.found.append(what)
+            if (
+                len(self.descriptions) < _SHOWN
+                and (what := describe(number)) not in self.descriptions
+            ):
+                self.descriptions.append(what)
         self.count += len(rows)
 
     def join(self, later: "_Kind") -> None:
         """Adds the rows of later files."""
         self.count += later.count
         self.places = [*self.places, *later.places][:_SHOWN]
-        self.found = list(dict.fromkeys([*self.found, *later.found]))[:_SHOWN]
+        self.descriptions = list(dict.fromkeys([*self.descriptions, *later.descriptions]))[:_SHOWN]
 
     def counted(self) -> str:
         """How many rows, and the next places of the same file: " (5 rows, next 7, 9, ...)"."""
@@ -75,11 +78,11 @@ class _Kind:
 
     def what(self) -> str:
         """The values that rows hold: "rank holds 'top', 'low'"."""
-        first, *others = self.found
+        first, *others = self.descriptions
         shared = " holds "
         head, holds, _ = first.partition(shared)
         values = [other.partition(shared)[2] for other in others if other.startswith(head + shared)]
-        more = ", ..." if holds and len(self.found) == _SHOWN < self.count else ""
+        more = ", ..." if holds and len(self.descriptions) == _SHOWN < self.count else ""
         return ", ".join([first, *values]) + more
 
 

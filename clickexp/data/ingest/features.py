@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -66,13 +67,27 @@ def _check_name(name: str) -> None:
         )
 
 
+class FeatureForm(NamedTuple):
+    """Options of readers on feature vectors of documents.
+
+    Attributes:
+        features: Columns that vectors are made of: numbers, true and false, categories, and vectors; None takes
+            `query_doc_features`, a list of numbers per document, where files have it.
+        missing: What stands for a missing feature: "mean", "zero", or "indicator", the mean and a further feature that
+            says so; None refuses it.
+        standardize: Whether numbers get mean 0 and standard deviation 1 over the training documents.
+    """
+
+    features: Sequence[str] | None = None
+    missing: Missing | None = None
+    standardize: bool = True
+
+
 class FeatureColumns:
     """Columns that a reader takes for feature vectors, besides those that are declared.
 
     Args:
-        features: Names of the columns that vectors are made of; None takes `query_doc_features` where files have it.
-        missing: What stands for missing values; None refuses them.
-        standardize: Whether numbers are standardised.
+        form: Options on vectors.
         declared: Declared columns by name.
         taken: Names that mean something else.
         by_row: Whether a row is a document.
@@ -83,20 +98,18 @@ class FeatureColumns:
 
     def __init__(
         self,
-        features: Sequence[str] | None,
-        missing: Missing | None,
-        standardize: bool,
+        form: FeatureForm,
         declared: Mapping[str, Column],
         taken: Collection[str],
         *,
         by_row: bool,
     ):
+        features = form.features
         names = [] if features is None else list(features)
         _check_names(names, declared, taken)
         if len({*names}) < len(names) or features == []:
             raise DataError(f"features is {names}. Give names of columns, each of them once.")
-        self._given, self._standardize = features, standardize
-        self._missing: Missing | None = missing
+        self._given, self._form = features, form
         self._by_row = by_row
         self._declared = dict(declared)
         self.free = [name for name in names if name not in declared and name != FEATURES]
@@ -144,7 +157,7 @@ class FeatureColumns:
             self.columns[FEATURES] = Column(FEATURES, np.float32, shape=(width,), rule=VECTORS.rule)
         for name in self._made:
             column = self.columns[name]
-            if self._missing is not None:
+            if self._form.missing is not None:
                 with_nan = column if column.is_category else _with_nan(column)
                 self.columns[name] = replace(with_nan, nan=True)
         return self.columns
@@ -166,8 +179,8 @@ class FeatureColumns:
         if self._made:
             log.features_of = FeatureSettings(
                 columns=self._made,
-                missing=self._missing,
-                standardize=self._standardize,
+                missing=self._form.missing,
+                standardize=self._form.standardize,
             )
 
     def _numbered(self, name: str, values: pl.Series, location: SourceLocation) -> np.ndarray:

@@ -190,8 +190,8 @@ def likeliest(columns: Mapping[str, Kind]) -> dict[str, str]:
     Args:
         columns: The kind of each column by its name.
     """
-    tried = [(each, each.find(columns)) for each in _PATTERNS[1:]]
-    pattern, by_key = max(tried, key=lambda each: len(each[1]))
+    matches = [(pattern, pattern.find(columns)) for pattern in _PATTERNS[1:]]
+    pattern, by_key = max(matches, key=lambda match: len(match[1]))
     needed = {*pattern.names} - {*pattern.optional} | {"query"}
     lacking = [key for key in pattern.names if key in needed - {*by_key}]
     stated = {key: name for key, name in by_key.items() if key != name}

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from clickexp.data.ingest.columns import Field
+from clickexp.data.ingest.columns import Decimal, Field
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns
 from clickexp.data.ingest.lists import list_lengths
@@ -49,19 +49,19 @@ _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 class TextForm(NamedTuple):
-    """How tables of text are written, where their first lines do not show it.
+    """Options of readers on how tables of text are written, where their first lines do not show it.
 
     Attributes:
-        separator: Of the columns; None finds it.
+        separator: Of the columns; None for the one of tab, comma, semicolon and bar that finds the names.
         header: Names of the columns, in a file whose first line is a row.
-        encoding: Of the characters, as Python calls it; None for UTF-8, or UTF-16 with a mark.
+        encoding: Of the characters, as Python calls it, such as cp1252; None for UTF-8, or UTF-16 with a mark.
         decimal: The mark of fractions, "," or "."; None for both, where columns are not separated by commas.
     """
 
     separator: str | None = None
     header: Sequence[str] | None = None
     encoding: str | None = None
-    decimal: str | None = None
+    decimal: Decimal | None = None
 
     def check(self) -> None:
         """DataError for a separator, an encoding or a mark of fractions that there is not."""

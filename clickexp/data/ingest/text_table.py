@@ -87,11 +87,11 @@ class TextTable(SourceTable):
         wanted = {*self.text.header} if self.text.header else {*self._names.values()}
         marks = [mark for mark in _SEPARATORS if mark in line] or [","]
 
-        def found(mark: str) -> tuple[int, int]:
+        def matches(mark: str) -> tuple[int, int]:
             cells = _cells(line, mark)
             return len(wanted.intersection(cells)), len(cells)
 
-        return max(marks, key=found)
+        return max(marks, key=matches)
 
     def _header(self, line: str) -> list[str]:
         """Returns the names of the columns; one without a name is called column_N, as the N-th."""

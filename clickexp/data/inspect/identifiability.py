@@ -144,7 +144,7 @@ class Identifiability:
         by_layout: dict[str, list[int]] = {}
         for cell in positions:
             by_layout.setdefault(self.cells.words(cell), []).append(self.cells.position(cell))
-        return "; ".join(f"{_ranges(each)} of {layout}" for layout, each in by_layout.items())
+        return "; ".join(f"{_ranges(places)} of {layout}" for layout, places in by_layout.items())
 
 
 def identifiability(

@@ -246,9 +246,9 @@ def layout_doubts(
             view = None if cells is None else sampled(cells.view(train))
             tested.append((grouping, difference(sampled(train), grouping, view)))
     messages = {
-        grouping.name: _doubt(grouping, each, columns)
-        for grouping, each in tested
-        if each.p_value < LEVEL / len(tested) and each.relative > _MATERIAL
+        grouping.name: _doubt(grouping, measured, columns)
+        for grouping, measured in tested
+        if measured.p_value < LEVEL / len(tested) and measured.relative > _MATERIAL
     }
     if messages.keys() - {
         LENGTH

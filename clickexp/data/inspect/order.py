@@ -8,7 +8,11 @@ from clickexp.data.sessions import Sessions
 
 _FAR_APART = 0.1
 """Part of a log that search sessions reach over where its rows seem shuffled."""
-_ENOUGH_SESSIONS = 1000
+_ENOUGH_SESSIONS, _ENOUGH_WITH_TIMES = 1000, 50
+"""Search sessions of a log that is doubted; users of a smaller one may all have searched in one hour.
+
+Where most have lists of one time, what is named as times orders nothing, and fewer are enough.
+"""
 
 
 def shuffled_sessions(sessions: Sessions, share: int) -> str | None:
@@ -26,7 +30,9 @@ def shuffled_sessions(sessions: Sessions, share: int) -> str | None:
     starts = np.flatnonzero(new_sessions(ids))
     ends = np.append(starts[1:], len(ids)) - 1
     several = ends > starts
-    if len(starts) < _ENOUGH_SESSIONS or not several.any():
+    has_times = "times" in sessions.columns
+    enough = _ENOUGH_WITH_TIMES if has_times else _ENOUGH_SESSIONS
+    if len(starts) < enough or not several.any():
         return None
     reach = np.median((rows[ends] - rows[starts])[several]) / sessions.count
     later = len(ids) - len(starts)
@@ -34,7 +40,7 @@ def shuffled_sessions(sessions: Sessions, share: int) -> str | None:
     if reach <= _FAR_APART or 2 * tied < later:
         return None
     remedy = "name a column of times by dataset.columns.time=NAME"
-    if "times" in sessions.columns:
+    if has_times:
         remedy = (
             f"of the lists after another one in their session {tied / later:.0%} have the same time as one before, so "
             "name a column of finer times by dataset.columns.time=NAME"

@@ -17,7 +17,7 @@ from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field, named_columns
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.faults import Faults, Invalid
-from clickexp.data.ingest.features import FeatureColumns
+from clickexp.data.ingest.features import FeatureColumns, FeatureForm
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.parquet_table import ParquetTable
 from clickexp.data.ingest.source_table import Batch, SourceTable
@@ -96,9 +96,8 @@ def open_baidu_ultr_uva(
                  remedy. "drop": leaves the rows out, counted
     """
     names, extra = named_columns(columns, (FEATURES, "positions", "clicks", "labels"))
-    feature_columns = FeatureColumns(
-        features or [FEATURES], missing, standardize, extra, (), by_row=False
-    )
+    form = FeatureForm(features or [FEATURES], missing, standardize)
+    feature_columns = FeatureColumns(form, extra, (), by_row=False)
     names = feature_columns.names(names)
     _check_features(feature_columns, extra)
     fields = {**COLUMNS, **feature_columns.fields(), **extra}

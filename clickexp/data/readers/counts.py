@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.columns import ANY_ID, Decimal, Field, Grades, ValueForms, named_columns
+from clickexp.data.ingest.columns import ANY_ID, Field, Grades, ValueForms, named_columns
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds
@@ -47,10 +47,7 @@ def open_counts(
     *,
     files: str | None = None,
     columns: Mapping[str, Any] | None = None,
-    separator: str | None = None,
-    header: Sequence[str] | None = None,
-    encoding: str | None = None,
-    decimal: Decimal | None = None,
+    text: TextForm,
     first_rank: FirstRank = 1,
     grades: Grades = None,
     null_is_no_click: bool = False,
@@ -68,10 +65,7 @@ def open_counts(
     files       pattern of the files in a folder, default all kinds of tables
     columns     file's name for query, document, rank, impressions, clicks and label; label is optional, and so is the
                 query where pair_key is "document"
-    separator   of text columns, default the one of tab, comma, semicolon and bar that finds the names
-    header      names of the columns of text whose first line is a row
-    encoding    of text, as Python calls it, such as cp1252; default UTF-8, or UTF-16 with a mark
-    decimal     mark of fractions in text, "," or "."; default both, where no commas separate columns
+    text        options of `TextForm`, each under its own name
     first_rank  1 or 0, the rank of the first document of a page
     grades      numbers of the words that labels are written as: {bad: 0, good: 1}
     null_is_no_click  a row whose clicks are missing has none
@@ -91,8 +85,7 @@ def open_counts(
     fields = {**_FIELDS, "rank": rank, "label": replace(labels, name="label", per="session")}
     if null_is_no_click:
         fields["clicks"] = replace(fields["clicks"], fill=0)  # pyright: ignore[reportArgumentType]  # a column
-    form = TextForm(separator, header, encoding, decimal)
-    tables = open_tables(source, fields, names, required, files=files, text=form)
+    tables = open_tables(source, fields, names, required, files=files, text=text)
     rows = _rows(tables, log, PairIds(pair_key, log.names), first_rank, invalid)
     _pack(rows, source, log, np.random.default_rng(seed))
 

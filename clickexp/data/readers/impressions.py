@@ -8,23 +8,21 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clickexp.data.encoding import FEATURES, Missing
+from clickexp.data.encoding import FEATURES
 from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     ANY_ID,
     NORMALIZED,
     SEARCH_SESSION,
     TIME,
-    Decimal,
     Field,
-    Grades,
     Normalize,
     ValueForms,
     id_field,
     named_columns,
 )
 from clickexp.data.ingest.faults import Invalid
-from clickexp.data.ingest.features import FeatureColumns
+from clickexp.data.ingest.features import FeatureColumns, FeatureForm
 from clickexp.data.ingest.lists import Lists, Values, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
 from clickexp.data.ingest.pages import (
@@ -89,18 +87,10 @@ def open_impressions(
     *,
     files: str | None = None,
     columns: Mapping[str, Any] | None = None,
-    separator: str | None = None,
-    header: Sequence[str] | None = None,
-    encoding: str | None = None,
-    decimal: Decimal | None = None,
+    text: TextForm,
     first_rank: FirstRank = 1,
-    time_format: str | None = None,
-    time_zone: str | None = None,
-    grades: Grades = None,
-    null_is_no_click: bool = False,
-    features: Sequence[str] | None = None,
-    missing: Missing | None = None,
-    standardize: bool = True,
+    forms: ValueForms,
+    vectors: FeatureForm,
     pair_key: str = "query_document",
     positions: PositiveInt | None = None,
     invalid: Invalid = "error",
@@ -121,20 +111,8 @@ def open_impressions(
                rows of a page the earliest counts. Any other key declares a column that models may read:
                {dtype: float32, per: document, fill: null, name: KEY}; one per session has one value in all its rows;
                dtype may be category
-    features   columns that the feature vectors of documents are made of: numbers, true and false, categories, and
-               vectors; None takes query_doc_features, a list of numbers, where the files have it
-    missing    what stands for a missing feature: "mean", "zero", or "indicator", the mean and a further feature that
-               says so; None refuses it
-    standardize  numbers get mean 0 and standard deviation 1 over the training documents
-    separator  of text columns, default the first of tab, comma, semicolon and bar in the first line
-    header     names of the columns of text whose first line is a row
-    encoding   of text, as Python calls it, such as cp1252; default UTF-8, or UTF-16 with a mark
-    decimal    mark of fractions in text, "," or "."; default both, where no commas separate columns
+    text, forms, vectors  options of `TextForm`, `ValueForms` and `FeatureForm`, each under its own name
     first_rank   1 or 0, the rank of the first document of a page
-    time_format  of times of text, as strptime has it: "%m/%d/%Y %I:%M:%S %p"; default ISO 8601
-    time_zone  of times that state no offset: Europe/Berlin, default UTC
-    grades     numbers of the words that labels are written as: {bad: 0, good: 1}
-    null_is_no_click  a click that is missing did not happen
     pair_key   what has a row in the tables: "query_document", a document under a query, or "document"
     positions  lowest rank to keep, default all; what is shown below is dropped and counted
     invalid    "error": DataError once all is read, which names each kind of fault with its count, first rows and
@@ -144,10 +122,9 @@ def open_impressions(
     normalize  "query", "document" or "all": text that differs by case or blanks names one query or document
     """
     names, extra = named_columns({"time": None, **(columns or {})}, (*_FIELDS, FEATURES))
-    feature_columns = FeatureColumns(features, missing, standardize, extra, _FIELDS, by_row=True)
+    feature_columns = FeatureColumns(vectors, extra, _FIELDS, by_row=True)
     names = feature_columns.names(names)
     fields = _FIELDS | feature_columns.fields() | _by_row(extra)
-    forms = ValueForms(time_format, time_zone, grades, null_is_no_click)
     fields |= {
         "click": replace(forms.clicks(), name="click", per="session"),
         "label": replace(forms.labels(), name="label", per="session"),
@@ -162,7 +139,6 @@ def open_impressions(
     needed += ["query"] if pair_key == "query_document" else []
     left_out = {key for key in ("session", "time") if names[key] is None}
     required = {*needed, "time"} - left_out - log.may_lack
-    text = TextForm(separator, header, encoding, decimal)
     tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
     schema = _schema(tables[0], feature_columns.declare(tables))
     arguments = (tables, log, schema, pair_key, first_rank, feature_columns)

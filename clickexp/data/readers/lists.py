@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.data.encoding import FEATURES, Missing
+from clickexp.data.encoding import FEATURES
 from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
-    Decimal,
     Field,
-    Grades,
     Normalize,
     ValueForms,
     id_field,
@@ -22,7 +20,7 @@ from clickexp.data.ingest.columns import (
 )
 from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.faults import Invalid
-from clickexp.data.ingest.features import FeatureColumns
+from clickexp.data.ingest.features import FeatureColumns, FeatureForm
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
 from clickexp.data.ingest.shown import (
@@ -66,18 +64,10 @@ def open_lists(
     *,
     files: str | None = None,
     columns: Mapping[str, Any] | None = None,
-    separator: str | None = None,
-    header: Sequence[str] | None = None,
-    encoding: str | None = None,
-    decimal: Decimal | None = None,
+    text: TextForm,
     first_rank: FirstRank = 1,
-    time_format: str | None = None,
-    time_zone: str | None = None,
-    grades: Grades = None,
-    null_is_no_click: bool = False,
-    features: Sequence[str] | None = None,
-    missing: Missing | None = None,
-    standardize: bool = True,
+    forms: ValueForms,
+    vectors: FeatureForm,
     pair_key: str | None = None,
     positions: PositiveInt | None = None,
     query_doc_pairs: Ids | None = None,
@@ -94,20 +84,8 @@ def open_lists(
                      query_doc_features; None leaves one out. time, a number or a date and time, orders the lists of a
                      search session; None, the default, takes the order of the rows. Any other key declares a column
                      that models may read: {dtype: float32, per: document, fill: null, name: KEY}; dtype may be category
-    separator        of text columns, default the first of tab, comma, semicolon and bar in the first line
-    header           names of the columns of text whose first line is a row
-    encoding         of text, as Python calls it, such as cp1252; default UTF-8, or UTF-16 with a mark
-    decimal          mark of fractions in text, "," or "."; default both, where no commas separate columns
+    text, forms, vectors  options of `TextForm`, `ValueForms` and `FeatureForm`, each under its own name
     first_rank       1 or 0, the position of the first document
-    time_format      of times of text, as strptime has it: "%m/%d/%Y %I:%M:%S %p"; default ISO 8601
-    time_zone        of times that state no offset: Europe/Berlin, default UTC
-    grades           numbers of the words that labels are written as: {bad: 0, good: 1}
-    null_is_no_click a click that is missing did not happen, nor any of a list of clicks that is
-    features         columns that the feature vectors of documents are made of: numbers, true and false, categories, and
-                     vectors; None takes query_doc_features, a list of numbers per document, where the files have it
-    missing          what stands for a missing feature: "mean", "zero", or "indicator", the mean and a further feature
-                     that says so; None refuses it
-    standardize      numbers get mean 0 and standard deviation 1 over the training documents
     pair_key         None: the ids are rows of the tables, from 0. "document" or "query_document": they are integers
                      or text of any kind, numbered from 1 in the order of appearance, the latter under their query
     positions        ranks to keep, default the longest list; longer lists are cut and counted
@@ -117,7 +95,6 @@ def open_lists(
                      length, positions that descend. "drop": leaves the row out, counted
     normalize        "query", "document" or "all": with a pair_key, text that differs by case or blanks names one
     """
-    forms = ValueForms(time_format, time_zone, grades, null_is_no_click)
     fields, names, required = list_columns(columns, pair_key, normalize, forms)
     extra = {
         name: field
@@ -128,10 +105,9 @@ def open_lists(
         log.notes[NORMALIZED] = normalize
     rule = rank_rule("positions", first_rank)
     fields["positions"] = replace(COLUMNS["positions"], least=first_rank, rule=rule)
-    feature_columns = FeatureColumns(features, missing, standardize, extra, _KEYS, by_row=False)
+    feature_columns = FeatureColumns(vectors, extra, _KEYS, by_row=False)
     required = [name for name in (*required, *feature_columns.required) if name not in log.may_lack]
     described = {**fields, **feature_columns.fields()}, feature_columns.names(names), required
-    text = TextForm(separator, header, encoding, decimal)
     tables = open_tables(source, *described, files=files, text=text, share=log.share)
     read_lists(
         tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid, feature_columns
@@ -141,8 +117,8 @@ def open_lists(
 def list_columns(
     columns: Mapping[str, Any] | None,
     pair_key: str | None,
-    normalize: Normalize = None,
-    forms: ValueForms = ValueForms(),  # noqa: B008  # a tuple
+    normalize: Normalize,
+    forms: ValueForms,
 ) -> tuple[dict[str, Column | Field], dict[str, str | None], tuple[str, ...]]:
     """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
     names, extra = named_columns({"time": None, **(columns or {})}, _KEYS)

@@ -3,6 +3,8 @@
 Serdyukov, Craswell and Dupret 2012, "WSCD 2012: Workshop on Web Search Click Data 2012".
 """
 
+import functools
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -108,7 +110,9 @@ def open_yandex(
     ids, size = PairIds("query_document", log.names, own_queries=True), source.stat().st_size
     columns = ["query_doc_ids", "clicks", "late_clicks", "lengths", "query_ids", "session_ids"]
     with log.part("sessions", positions, columns) as pack:
-        for pages, bytes_read in ahead(_blocks(source, faults, log), 2, "yandex"):
+        blocks = _blocks(source, faults, log)
+        makers = itertools.repeat(functools.partial(next, blocks, None))
+        for pages, bytes_read in ahead(makers, 2, "yandex"):
             location = SourceLocation(str(source), pack.written + 1, "result page")
             pack.append(ids.number(_lists(pages, positions, log)).padded(positions), location)
             log.progress(bytes_read, size)

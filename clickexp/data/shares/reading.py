@@ -83,7 +83,7 @@ def read_share(
     shutil.rmtree(folder, ignore_errors=True)
     format: Any = located(opener)
     names = folder.parent / EARLIER
-    earlier = pl.read_parquet(names) if names.exists() else None
+    earlier = pl.read_parquet(names, glob=False) if names.exists() else None
     log = LogWriter(folder, source, format.format, durable=False, earlier=earlier, share=share)
     written(format.read, source_path(source), log, **options)
     buckets = {name: _save_keys(folder, name, table) for name, table in log.tables.items()}

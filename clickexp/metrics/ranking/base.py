@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from clickexp.errors import ConfigError
-from clickexp.metrics.base import NAN, VALUE, Metric, PerList, pick
+from clickexp.metrics.base import NAN, VALUE, Metric, PerList, mask_of, pick
 from clickexp.metrics.ranking.lists import PerRank, RankedLists, Values, rank_lists
 from clickexp.types import Array, swap_list_and_rank
 from clickexp.utils.bounds import OneOf
@@ -55,9 +55,13 @@ class RankingMetric(Metric):
 
     Raises:
         ConfigError: For a cutoff below 1, or another choice.
+
+    Attributes:
+        divisor: The statistic that the totals of lists are divided by.
     """
 
     higher_is_better = True
+    divisor: ClassVar[str] = "lists"
     cutoffs: Cutoffs = None
     _: KW_ONLY
     no_relevant: Annotated[str, OneOf("skip", "zero")] = "skip"
@@ -117,8 +121,7 @@ class RankingMetric(Metric):
         """
         scores = jnp.asarray(pick(self, outputs, "scores"), jnp.float32)
         labels = jnp.asarray(pick(self, outputs, "labels"), jnp.float32)
-        where = outputs.get("where")
-        where = jnp.ones(scores.shape, bool) if where is None else jnp.asarray(where, bool)
+        where = mask_of(outputs, scores.shape)
         if not scores.shape == labels.shape == where.shape:
             shapes = ", ".join(str(array.shape[::-1]) for array in (scores, labels, where))
             raise ValueError(
@@ -129,8 +132,8 @@ class RankingMetric(Metric):
 
     def compute(self) -> float | np.ndarray:
         """The mean over lists, or one for each cutoff if several were given; nan before the first list."""
-        lists = self.total("lists").sum()
-        means = self.total("total") / lists if lists else np.full(len(self.suffixes), np.nan)
+        count = self.total(self.divisor).sum()
+        means = self.total("total") / count if count else np.full(len(self.suffixes), np.nan)
         return means if isinstance(self.cutoffs, tuple) else float(means[0])
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from clickexp.errors import ConfigError
-from clickexp.metrics.base import pick
+from clickexp.metrics.base import mask_of, pick
 from clickexp.metrics.ranking.base import Cutoffs
 from clickexp.metrics.ranking.graded import DCG
 from clickexp.utils.bounds import OneOf, Probability
@@ -37,6 +37,7 @@ class SelfNormalizedDCG(DCG):
         ConfigError: Propensities that are not numbers of at least 0, the first above 0.
     """
 
+    divisor = "weight"
     form: Annotated[str, OneOf("linear")] = "linear"
     cutoffs: Cutoffs = None
     _: KW_ONLY
@@ -69,15 +70,9 @@ class SelfNormalizedDCG(DCG):
         inverse = np.where(relative > 0, 1 / np.maximum(relative, self.clip), 0)
         by_position = jnp.asarray(np.concatenate([[0], inverse, [0]]), jnp.float32)
         weights = by_position[jnp.clip(positions, 0, len(by_position) - 1)]
-        where = jnp.asarray(outputs.get("where", jnp.ones(clicks.shape, bool)), bool)
+        where = mask_of(outputs, clicks.shape)
         labels = jnp.where(
             where & clicks.astype(bool), jnp.broadcast_to(weights, clicks.shape), 0.0
         )
         sums = super().statistics(scores=pick(self, outputs, "scores"), labels=labels, where=where)
         return {**sums, "weight": jnp.sum(labels)}
-
-    def compute(self) -> float | np.ndarray:
-        """The estimate at each cutoff; nan without a click of known propensity."""
-        weight = self.total("weight").sum()
-        means = self.total("total") / weight if weight else np.full(len(self.suffixes), np.nan)
-        return means if isinstance(self.cutoffs, tuple) else float(means[0])

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Bool
 
-from clickexp.metrics.base import Metric, pick
+from clickexp.metrics.base import Metric, mask_of, pick
 from clickexp.metrics.ranking.base import RankingMetric
 from clickexp.metrics.ranking.lists import RankedLists, Values
 from clickexp.types import Array
@@ -21,8 +21,8 @@ class UnjudgedLists(Metric):
             TypeError: Where labels are missing.
         """
         labels = jnp.asarray(pick(self, outputs, "labels"), jnp.float32)
-        where = jnp.asarray(outputs.get("where", True), bool)
-        has_documents = jnp.any(jnp.broadcast_to(where, labels.shape), axis=0)
+        where = mask_of(outputs, labels.shape)
+        has_documents = jnp.any(where, axis=0)
         judged = jnp.any(where & ~jnp.isnan(labels), axis=0)
         return {"lists": jnp.sum(has_documents & ~judged, dtype=jnp.int32)}
 
@@ -56,7 +56,6 @@ class JudgedShare(RankingMetric):
             TypeError: Where scores or labels are missing.
         """
         labels = jnp.asarray(pick(self, outputs, "labels"), jnp.float32)
-        where = jnp.asarray(outputs.get("where", True), bool)
-        judged = where & ~jnp.isnan(labels)
+        judged = mask_of(outputs, labels.shape) & ~jnp.isnan(labels)
         shown = jnp.where(jnp.any(judged, axis=0), judged.astype(jnp.float32), jnp.nan)
         return super().statistics(**{**outputs, "labels": shown})

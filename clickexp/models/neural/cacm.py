@@ -113,7 +113,7 @@ class ContextAwareClickModel(NetworkClickModel):
         # what documents of a list share is projected once
         shared = (of_list @ kernel[:width])[:, None] + cast(nnx.Param, self.relevant.bias)[...]
         logits = self.relevant_output(jnp.tanh(shared + documents @ kernel[width:]))[..., 0]
-        position = self.of_position(jnp.broadcast_to(batch["positions"], batch.shape))
+        position = self.of_position(jnp.asarray(batch.positions))
         read = jnp.concatenate(
             [position, jnp.broadcast_to(session, (batch.shape[0], *session.shape))], axis=-1
         )
@@ -196,10 +196,10 @@ class ContextAwareClickModel(NetworkClickModel):
         """Returns the largest ids that vectors have rows for."""
         before = [
             Limit(key, most, name)
-            for key, each, name in zip(
+            for key, vectors, name in zip(
                 (self._clicked, QUERIES), self._vectors, ("documents", "queries"), strict=True
             )
-            for most in each.limits().values()
+            for most in vectors.limits().values()
         ]
         of_positions = [
             Limit(key, cast(int, self.positions), "examination") for key in ("positions", POSITIONS)

@@ -65,12 +65,8 @@ class CACMMinusModel(SequentialClickModel):
 
     def inputs(self, batch: ByRank) -> _Document:
         """Returns attraction and positions."""
-        attraction = jax.tree.map(
-            lambda x: jnp.broadcast_to(x, batch.shape), self.attraction.log_pair(batch)
-        )
-        return _Document(
-            attraction, jnp.broadcast_to(batch["positions"], batch.shape).astype(jnp.int32)
-        )
+        attraction = batch.broadcast(self.attraction.log_pair(batch))
+        return _Document(attraction, batch.positions.astype(jnp.int32))
 
     def start(self, batch: ByRank) -> State:
         """Returns zeros."""
@@ -152,7 +148,7 @@ class CACMMinusModel(SequentialClickModel):
         return alike and batch.shape[0] <= derived.EXACT_RANKS
 
     def _first_positions(self, batch: ByRank) -> Array:
-        return jnp.broadcast_to(batch["positions"], batch.shape)[:, 0].astype(jnp.int32)
+        return batch.positions[:, 0].astype(jnp.int32)
 
     def _of_click_vectors(self, positions: Array) -> list[Array]:
         """Logits of examination at each rank for all clicks above; rank r adds 2^r to the numbers of those without."""

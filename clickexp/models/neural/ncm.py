@@ -74,10 +74,8 @@ class NeuralClickModel(NetworkClickModel):
         )
         if not isinstance(self.offset, Parameter):
             return _Document(read, self.offsets(batch))
-        of_offset = self.offset.posterior(batch.lists)
-        mean, variance = jax.tree.map(
-            lambda each: jnp.broadcast_to(swap_list_and_rank(each), batch.shape), of_offset
-        )
+        moments = self.offset.posterior(batch.lists)
+        mean, variance = batch.broadcast(jax.tree.map(swap_list_and_rank, moments))
         return _Document(read, self.offsets(batch) + mean, variance)
 
     def start(self, batch: ByRank) -> State:

@@ -82,17 +82,16 @@ class NetworkClickModel(SequentialClickModel):
 
     def offsets(self, batch: ByRank) -> Array:
         """Returns the offsets to logits, `[rank, batch]`; 0 without context."""
-        context = self.context
-        return jnp.broadcast_to(
-            context(batch) if isinstance(context, Parameter) else 0.0, batch.shape
-        )
+        if not isinstance(self.context, Parameter):
+            return jnp.zeros(batch.shape)
+        return batch.broadcast(self.context(batch))
 
     def limits(self) -> list[Limit]:
         """Returns the largest ids that vectors have rows for."""
-        vectors = {name: cast(Vectors, getattr(self, name)) for name in ("documents", "queries")}
+        by_name = {name: cast(Vectors, getattr(self, name)) for name in ("documents", "queries")}
         widths = [
             Limit(key, most, name)
-            for name, each in vectors.items()
-            for key, most in each.limits().items()
+            for name, vectors in by_name.items()
+            for key, most in vectors.limits().items()
         ]
         return [*super().limits(), *widths]

@@ -128,7 +128,7 @@ class WithPropensities(Debias):
     propensity: Propensities | PropensitySource | None = None
     clip: PositiveProbability = 0.05
 
-    def known(self) -> Propensities:
+    def known_propensities(self) -> Propensities:
         """Returns the propensities; ConfigError where they have not been estimated.
 
         Weights that subtract no offsets take the click rates of relevant documents.
@@ -147,7 +147,7 @@ class WithPropensities(Debias):
 
     def weighting(self, sessions: Sessions) -> Weighting:
         """Returns the share of the clicks of sessions that the weights leave; `prepare` has seen these."""
-        propensities, ignores_offsets = self.known(), self._ignores_offsets()
+        propensities, ignores_offsets = self.known_propensities(), self._ignores_offsets()
         weights = None
         if propensities.cells is None:
             positions = np.arange(1, sessions.positions + 1)[None]
@@ -170,7 +170,7 @@ class WithPropensities(Debias):
 
         A correction that weighs clicks in another way overrides this: what a run prints of weights is then true of it.
         """
-        propensities = self.known()
+        propensities = self.known_propensities()
         weights = propensities.weights(len(propensities.values), self.clip)
         return by_position(weights, batch, propensities)
 
@@ -229,9 +229,9 @@ class AffineCorrection(WithPropensities):
         if isinstance(self.propensity, PropensitySource) and not self.propensity.may_have_offsets:
             raise self._without_offsets(type(self.propensity).__name__)
 
-    def known(self) -> Propensities:
+    def known_propensities(self) -> Propensities:
         """Returns the propensities; ConfigError without offsets, with which the correction would be that of ips."""
-        propensities = super().known()
+        propensities = super().known_propensities()
         if propensities.offsets is None:
             raise self._without_offsets(propensities.source)
         return propensities
@@ -244,7 +244,7 @@ class AffineCorrection(WithPropensities):
 
     def prepare(self, dataset: Dataset) -> Dataset:
         """Returns the dataset as it is; ConfigError without offsets."""
-        self.known()
+        self.known_propensities()
         return dataset
 
     def loss(
@@ -256,7 +256,7 @@ class AffineCorrection(WithPropensities):
         key: Array | None = None,
     ) -> PerList:
         """Returns the loss of the corrected clicks."""
-        propensities = self.known()
+        propensities = self.known_propensities()
         offsets = by_position(
             np.nan_to_num(propensities.by_position(len(propensities.values), "offsets")),
             batch,
@@ -281,12 +281,16 @@ class PolicyAware(WithPropensities):
 
     def prepare(self, dataset: Dataset) -> Dataset:
         """Returns the dataset with the propensity of each document as a column."""
-        return with_policy_propensity(dataset, self.known(), POLICY_PROPENSITY)
+        return with_policy_propensity(dataset, self.known_propensities(), POLICY_PROPENSITY)
 
     def weighting(self, sessions: Sessions) -> Weighting:
         """Returns the share of the clicks of sessions that weights by document leave; `prepare` has seen these."""
         return Weighting.of(
-            self.known(), self.clip, sessions, POLICY_PROPENSITY, self._ignores_offsets()
+            self.known_propensities(),
+            self.clip,
+            sessions,
+            POLICY_PROPENSITY,
+            self._ignores_offsets(),
         )
 
     def loss(

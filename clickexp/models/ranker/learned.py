@@ -282,7 +282,7 @@ class DoublyRobust(WithPropensities):
         key: Array | None = None,
     ) -> PerList:
         """Returns the loss of the ranking plus that of the regression."""
-        mask, clicks, propensities = batch["mask"], batch["clicks"], self.known()
+        mask, clicks, propensities = batch["mask"], batch["clicks"], self.known_propensities()
         curves = (
             propensities.by_position(len(propensities.values), name)
             for name in ("values", "offsets")

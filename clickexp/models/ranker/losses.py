@@ -249,9 +249,9 @@ class GumbelNDCGLoss(ApproxNDCGLoss):
         if key is None:
             raise ValueError("gumbel_ndcg draws noise: give key=...")
         noise = self.beta * jax.random.gumbel(key, (self.samples, *lists.scores.shape))
-        drawn = jax.vmap(lambda each: self._smooth_dcg(lists._replace(scores=lists.scores + each)))(
-            noise
-        )
+        drawn = jax.vmap(
+            lambda sample: self._smooth_dcg(lists._replace(scores=lists.scores + sample))
+        )(noise)
         return -jnp.mean(drawn, axis=0) / _ideal_dcg(lists)
 
 

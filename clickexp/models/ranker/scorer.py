@@ -50,7 +50,7 @@ OPERATIONS = {
     "softplus": lambda x: np.logaddexp(0, x),
     "log_sigmoid": _log_sigmoid,
 }
-"""What a step may compute. A table `row` of ids that it does not know is row 0, which training has not shown."""
+"""Functions of a step. In a table, `row` of ids that it does not know is row 0, which training has not shown."""
 
 
 class Scorer:
@@ -117,8 +117,8 @@ class Scorer:
                 raise ValueError(f"the ranker reads the column {name}")
             values = columns[name]
             if categories is not None:
-                known = {category: number for number, category in enumerate(categories, 1)}
-                values = [known.get(value, 0) for value in values]
+                numbering = {category: number for number, category in enumerate(categories, 1)}
+                values = [numbering.get(value, 0) for value in values]
             numbers = np.asarray(values, np.float64)  # None is nan
             parts.append(numbers.reshape(len(numbers), width))
         if not parts:

@@ -8,6 +8,7 @@ from clickexp.errors import UserError
 from clickexp.results.commands.output import say, write_files
 from clickexp.results.loading import Skipped, find_runs
 from clickexp.results.metric_names import short
+from clickexp.results.publication import Publication
 from clickexp.results.reproductions import SECONDS, Reproduction, Row, reproductions
 from clickexp.runs.run import Run
 from clickexp.utils import escape
@@ -113,10 +114,9 @@ def as_csv(reproduction: Reproduction) -> str:
 def _damage(run: Run) -> str | None:
     """Why no reproduction can be made of a run that has published figures; None where it can."""
     try:
-        for reproduction in reproductions([run]):
-            markdown(table(reproduction))
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        return f"the reproduction in its config.yaml is damaged ({type(error).__name__}: {error})"
+        Publication.of(run)
+    except UserError as error:
+        return str(error)
     return None
 
 

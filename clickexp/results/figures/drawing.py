@@ -32,7 +32,7 @@ _METADATA: dict[str, dict[str, Any]] = {
 }
 """The same content gives the same bytes."""
 Panel = Callable[[Axes], None]
-"""What draws into axes."""
+"""A function that draws into axes."""
 
 
 def draw(

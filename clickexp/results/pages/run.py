@@ -42,7 +42,7 @@ _NOTES = {
     "rank-CTR": " Rank-CTR predicts the click rate of each rank.",
     "true user": " The true user, known where clicks are simulated, is the best possible.",
 }
-"""What references are, by name."""
+"""Descriptions of references by name."""
 _WIDE = 1.5
 """Width over height from which a figure has a row to itself."""
 

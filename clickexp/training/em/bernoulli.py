@@ -75,7 +75,8 @@ def counts_of_rows(rows: _RowIds, counted: Counts, batch: ByRank) -> _Totals:
     # summed before they are scattered where documents share a row: in parallel, and more exactly
     shared = tuple(axis for axis in (0, 1) if rows.shape[axis] == 1)
     sums = [
-        jnp.sum(jnp.where(batch["mask"], each, 0.0), axis=shared, keepdims=True) for each in counted
+        jnp.sum(jnp.where(batch["mask"], counts, 0.0), axis=shared, keepdims=True)
+        for counts in counted
     ]
     return jnp.stack(sums, axis=-1).reshape(-1, 2)
 

@@ -144,7 +144,7 @@ def _ccm(p: _Values, slope: _Values, click: Event) -> dict[str, Counts]:
         "continuation_click_not_satisfied": jnp.where(click, 1.0 - satisfied, 0.0),
         "continuation_click_satisfied": satisfied,
     }
-    continuation = {role: _expected(p[role], slope[role], each) for role, each in times.items()}
+    continuation = {role: _expected(p[role], slope[role], count) for role, count in times.items()}
     return {"attraction": attraction, **continuation}
 
 

@@ -169,7 +169,7 @@ class _Counting(Learner):
             trainer.logger.progress("train", epoch, done, total, mean)
         small = {role: Rows(totals.astype(np.float32), 2) for role, totals in few.items()}
         totals = {**many, **self._devices.lay(small)}
-        self.state = {role: self._estimate(each, self._prior) for role, each in totals.items()}
+        self.state = {role: self._estimate(counts, self._prior) for role, counts in totals.items()}
         return mean, done
 
     def model_state(self) -> ModelState:
@@ -201,17 +201,17 @@ class _Counting(Learner):
             batch = ByRank({**lists, "mask": mask, "clicks": lists["clicks"] & mask})
             rows = self._towers.rows(batch)
             places = {
-                role: placement.places(each, logits[role].values).ravel()
-                for role, each in rows.items()
+                role: placement.places(ids, logits[role].values).ravel()
+                for role, ids in rows.items()
             }
             taken = {}
-            for role, each in rows.items():
-                found = placement.take(logits[role].values, places[role], 1)
-                taken[role] = jnp.broadcast_to(found.reshape(each.shape), batch.shape)
+            for role, ids in rows.items():
+                of_ids = placement.take(logits[role].values, places[role], 1)
+                taken[role] = jnp.broadcast_to(of_ids.reshape(ids.shape), batch.shape)
             loss, counted = self._expect(self._towers, taken, batch)
             few, added = {}, {}
-            for role, each in rows.items():
-                of_rows = counts_of_rows(each, counted[role], batch)
+            for role, ids in rows.items():
+                of_rows = counts_of_rows(ids, counted[role], batch)
                 if role in many:
                     totals = placement.scattered(
                         jax.lax.scatter_add, many[role].values, places[role], of_rows
@@ -219,7 +219,7 @@ class _Counting(Learner):
                     added[role] = dataclasses.replace(many[role], values=totals)
                 else:
                     nothing = jnp.zeros((self._towers.sizes[role], 2))
-                    few[role] = nothing.at[each.ravel()].add(of_rows)
+                    few[role] = nothing.at[ids.ravel()].add(of_rows)
             return added, _Sums(few, loss, jnp.sum(mask, dtype=jnp.int32))
 
         many, sums = jax.lax.scan(body, many, jnp.arange(len(arrays["mask"])))

@@ -136,10 +136,10 @@ def _none_from_the_top(a: PerRank, skipped: PerRank, mask: Event) -> PerRank:
     below = seen[-1] - seen
 
     def step(
-        found: PerRank, rank: tuple
+        chosen: PerRank, rank: tuple
     ) -> tuple[PerRank, None]:  # a sort takes twenty times as long
         none, above, mask = rank
-        return jnp.where(mask & (above == below), none, found), None
+        return jnp.where(mask & (above == below), none, chosen), None
 
     return jax.lax.scan(step, jnp.ones_like(none), (none, seen - number, mask))[0]
 

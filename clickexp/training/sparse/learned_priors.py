@@ -38,7 +38,7 @@ _ENOUGH = 1 << 20
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Documents:
-    """What a pass over the data finds of the documents of a table.
+    """Sums of a pass over the documents of a table.
 
     Attributes:
         sums: [rows, 1 or 2], how many each row serves, then the sum of the logarithms of their ranks, where the mean of
@@ -52,21 +52,21 @@ class Documents:
 
 def no_documents(tables: nnx.State) -> dict[Path, Documents]:
     """Documents before the pass, of the tables with a prior."""
-    found = {path: table for path, table in nnx.to_flat_state(tables) if has_prior(table)}
-    rows = {path: table.get_value() for path, table in found.items()}
+    with_priors = {path: table for path, table in nnx.to_flat_state(tables) if has_prior(table)}
+    rows = {path: table.get_value() for path, table in with_priors.items()}
     return {
-        path: Documents(jnp.zeros((len(each.values), 1 + each.by_rank)), jnp.zeros(()))
-        for path, each in rows.items()
+        path: Documents(jnp.zeros((len(of_table.values), 1 + of_table.by_rank)), jnp.zeros(()))
+        for path, of_table in rows.items()
     }
 
 
 def count(
-    found: Mapping[Path, Documents], ids: Taken, axes: Axes, log_ranks: Taken, placement: Whole
+    documents: Mapping[Path, Documents], ids: Taken, axes: Axes, log_ranks: Taken, placement: Whole
 ) -> dict[Path, Documents]:
     """The documents so far with those of a batch.
 
     Args:
-        found: Those so far.
+        documents: Those so far.
         ids: What the batch reads.
         axes: Of sessions in these.
         log_ranks: Logarithms of ranks that the ids stand for.
@@ -84,11 +84,11 @@ def count(
         sums = placement.scattered(jax.lax.scatter_add, before.sums, rows, columns)
         return Documents(sums, before.squares + squares)
 
-    return {path: counted(path, before) for path, before in found.items()}
+    return {path: counted(path, before) for path, before in documents.items()}
 
 
 def shares(
-    tables: nnx.State, found: Mapping[Path, Documents], earlier: Mapping[Path, Documents]
+    tables: nnx.State, documents: Mapping[Path, Documents], earlier: Mapping[Path, Documents]
 ) -> nnx.State:
     """Writes the prior's share of one document, 1 / count, into each row; 0 into rows without any.
 
@@ -97,23 +97,23 @@ def shares(
 
     Args:
         tables: The tables.
-        found: The documents of this log.
+        documents: The documents of this log.
         earlier: Those of earlier logs, which count for x.
     """
 
     def shared(path: Path, table: Table) -> nnx.Variable[Rows]:
         rows = table.get_value()
-        if path not in found:
+        if path not in documents:
             return table
-        log_ranks, documents = rows.log_ranks, found[path]
-        counts = documents.sums[:, 0]
+        log_ranks, of_table = rows.log_ranks, documents[path]
+        counts = of_table.sums[:, 0]
         share = jnp.where(counts > 0, 1 / jnp.maximum(counts, 1.0), 0.0)
         if rows.by_rank:
             if path in earlier:
-                documents = jax.tree.map(jnp.add, documents, earlier[path])
-            total = documents.sums[:, 0]
-            means = documents.sums[:, 1] / jnp.where(total > 0, total, 1.0)
-            x, log_ranks = _standardised(means, total, documents.squares)
+                of_table = jax.tree.map(jnp.add, of_table, earlier[path])
+            total = of_table.sums[:, 0]
+            means = of_table.sums[:, 1] / jnp.where(total > 0, total, 1.0)
+            x, log_ranks = _standardised(means, total, of_table.squares)
             rows = _with_x(rows, jnp.where(total > 0, x, _trained_x(rows)))
         if rows.has_sites:
             columns = sites.own_rows(rows, share[:, None])
@@ -207,8 +207,8 @@ def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
         offsets = sums[0, number_of + rows.dim :]
         offsets += jnp.sum(changes * (squares @ changes - 2 * products), axis=0)
         log_precision = jnp.log(jnp.maximum(squares[0, 0], 1.0) / jnp.mean(offsets))
-        known = squares[0, 0] > 0
-        prior.log_precision = jnp.where(known, log_precision, prior.log_precision)
+        has_rows = squares[0, 0] > 0
+        prior.log_precision = jnp.where(has_rows, log_precision, prior.log_precision)
 
     def change(index: Count, values: WholeTable) -> WholeTable:
         start, block, new = block_at(values, index)

@@ -1,4 +1,4 @@
-"""What the rows of a table hold while a model trains: learned numbers, and what the optimizer and the prior keep."""
+"""Columns of table rows while a model trains: learned numbers, and state of the optimizer and the prior."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -140,7 +140,7 @@ def learns_prior(table: Table) -> bool:
 def priors(tables: nnx.State) -> dict[Path, Prior]:
     """The learned priors by table."""
     rows = {path: table.get_value() for path, table in nnx.to_flat_state(tables)}
-    return {path: each.prior for path, each in rows.items() if each.prior is not None}
+    return {path: of_table.prior for path, of_table in rows.items() if of_table.prior is not None}
 
 
 def with_priors(tables: nnx.State, priors: Mapping[Path, Prior]) -> nnx.State:
@@ -162,7 +162,7 @@ def map_values(change: Callable[[Path, Table], WholeTable], tables: nnx.State) -
 
 
 def flat(taken: list[Array]) -> Array:
-    """What all takes of a table read, one after the other."""
+    """Ids that all takes of a table read, one after the other."""
     return jnp.concatenate([ids.reshape(-1) for ids in taken])
 
 
@@ -185,8 +185,8 @@ def in_shapes(rows: Float[Array, "rows dim"], ids: list[Array]) -> list[Array]:
             return part.reshape(shape).T[..., None]
         return part.reshape(*shape, part.shape[-1]).transpose(_backwards(len(shape)))
 
-    parts = jnp.split(rows, np.cumsum([each.size for each in ids])[:-1])
-    return [turned(part, each.shape) for part, each in zip(parts, ids, strict=True)]
+    parts = jnp.split(rows, np.cumsum([of_take.size for of_take in ids])[:-1])
+    return [turned(part, of_take.shape) for part, of_take in zip(parts, ids, strict=True)]
 
 
 def _backwards(axes: int) -> tuple[int, ...]:

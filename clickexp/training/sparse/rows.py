@@ -138,7 +138,7 @@ def gather(
         key: Fixes the noise, [words] uint32; none twice.
         placement: Where rows lie.
     """
-    found = {}
+    by_table = {}
     for index, (path, table) in enumerate(nnx.to_flat_state(tables)):
         if path in ids:
             rows, draws = table.get_value(), None
@@ -151,27 +151,27 @@ def gather(
                 draws = Draws(sd, noise.draw(rows.means(packed), sd, normal), rounding)
             changed = changed_by(placement, ids[path], axes[path], rows.values)
             lookups = placement.lookups(ids[path], axes[path])
-            found[path] = Lookup(changed, packed, numbers, lookups, draws)
-    return found
+            by_table[path] = Lookup(changed, packed, numbers, lookups, draws)
+    return by_table
 
 
 def changed_by(
     placement: Whole, ids: list[Array], axes: list[int | None], values: WholeTable
 ) -> FlatIds:
     """The ids of rows that this device counts or changes, one after the other; those of others are behind the end."""
-    own = [placement.once(each, values, axis) for each, axis in zip(ids, axes, strict=True)]
+    own = [placement.once(of_take, values, axis) for of_take, axis in zip(ids, axes, strict=True)]
     return flat(own)
 
 
 def drawn(tables: nnx.State, ids: Taken, lookups: dict[Path, Lookup]) -> Taken:
     """The parameters of the rows, or draws from their posteriors, in the shapes in which the model takes them."""
-    found = {}
+    by_table = {}
     for path, table in nnx.to_flat_state(tables):
         if path in ids:
             rows, lookup, taken = table.get_value(), lookups[path], ids[path]
             values = rows.means(lookup.packed) if lookup.draws is None else lookup.draws.values
-            found[path] = in_shapes(values, taken)
-    return found
+            by_table[path] = in_shapes(values, taken)
+    return by_table
 
 
 def update(
@@ -226,8 +226,8 @@ def update(
             of_slopes = None
             if rows.by_rank:
                 x = row[:, rows.numbers]
-                known = jnp.where(real & jnp.isfinite(x)[:, None], powers(x), 0.0)
-                of_slopes = jnp.stack([jnp.sum(grad * each[:, None], axis=0) for each in known.T])
+                of_x = jnp.where(real & jnp.isfinite(x)[:, None], powers(x), 0.0)
+                of_slopes = jnp.stack([jnp.sum(grad * power[:, None], axis=0) for power in of_x.T])
             prior_grads[path] = Prior(
                 jnp.sum(jnp.where(real, of_precision, 0.0)),
                 jnp.zeros(rows.dim),  # see `learned_priors.refit_priors`

@@ -34,7 +34,7 @@ def together(rows: Rows) -> Float[Array, "rows width"]:
     return jnp.concatenate([offsets, spreads, rows.aside], axis=1)
 
 
-def known(rows: Rows) -> tuple[Float[Array, " rows"], Numbers, Numbers]:
+def x_and_sites(rows: Rows) -> tuple[Float[Array, " rows"], Numbers, Numbers]:
     """Returns x, precisions and tilts of rows that have them aside."""
     precisions, tilts = jnp.split(rows.aside[:, rows.by_rank :], 2, axis=1)
     return rows.aside[:, 0], precisions, tilts
@@ -42,7 +42,7 @@ def known(rows: Rows) -> tuple[Float[Array, " rows"], Numbers, Numbers]:
 
 def of_learned_prior(rows: Rows) -> Numbers:
     """Returns the means of the learned prior in rows that have their x aside."""
-    x, site, _ = known(rows)
+    x, site, _ = x_and_sites(rows)
     return rows.from_prior(jnp.zeros_like(site), x)
 
 
@@ -73,7 +73,7 @@ def under(rows: Rows, prior: Prior) -> Columns:
 
 def _own_priors(rows: Rows) -> tuple[Numbers, Numbers]:
     """Centers, infinite where no log has shown the row, and precisions: the learned prior times sites."""
-    x, site, tilt = known(rows)
+    x, site, tilt = x_and_sites(rows)
     precision = jnp.exp(_log_precision(rows))
     total = precision + jnp.maximum(site, LEAST_SITE * precision)
     center = (precision * of_learned_prior(rows) + tilt) / total
@@ -94,8 +94,8 @@ def _log_precision(rows: Rows) -> Array | float:
 def _in_one(precision: Numbers, share: Share) -> Numbers:
     """Two numbers of eight bits: they weigh the prior of a row, whose center has all digits."""
     upper, lower = (
-        jax.lax.bitcast_convert_type(each.astype(jnp.bfloat16), jnp.uint16).astype(jnp.uint32)
-        for each in (precision, share)
+        jax.lax.bitcast_convert_type(number.astype(jnp.bfloat16), jnp.uint16).astype(jnp.uint32)
+        for number in (precision, share)
     )
     return jax.lax.bitcast_convert_type((upper << _BITS) | lower, jnp.float32)
 

@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from clickexp.utils.escape import printable
 from clickexp.utils.tables.table import Cell, Table
 
 MOST_ROWS = 30
@@ -40,10 +41,10 @@ def console_table(
     table = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for place, name in enumerate(header):
         table.add_column(
-            Text(name), justify="left" if place < text_columns else "right", no_wrap=True
+            Text(printable(name)), justify="left" if place < text_columns else "right", no_wrap=True
         )
     for cells in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+        table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells))
     return table
 
 
@@ -62,10 +63,12 @@ def terminal(
     def drawn(cell: str | Cell) -> Text:
         if isinstance(cell, Cell):
             deviation = f" {cell.deviation}" if cell.deviation and deviations else ""
-            return Text.assemble((cell.text, _STYLES[cell.place]), cell.stars, deviation)
+            return Text.assemble((printable(cell.text), _STYLES[cell.place]), cell.stars, deviation)
         if names is None:
-            return Text(cell)
-        lines = textwrap.wrap(cell, names, subsequent_indent="  ", break_on_hyphens=False)
+            return Text(printable(cell))
+        lines = textwrap.wrap(
+            printable(cell), names, subsequent_indent="  ", break_on_hyphens=False
+        )
         return Text("\n".join(lines))
 
     rows = [[drawn(cell) for cell in row[:columns]] for row in table.rows]
@@ -81,7 +84,9 @@ def fits(table: RichTable, console: Console) -> bool:
     return wanted <= console.width
 
 
-def fitting(table: Table, console: Console, least: int = 2) -> RichTable:
+def fitting(
+    table: Table, console: Console, least: int = 2, *, deviations: bool = False
+) -> RichTable:
     """Returns a table as wide as the console is: of one that is wider long names have lines of their own.
 
     Where that is not enough, uncertainties are left out, and then columns from the right.
@@ -90,15 +95,21 @@ def fitting(table: Table, console: Console, least: int = 2) -> RichTable:
         table: The table.
         console: Where it is shown.
         least: Columns that are shown in any case.
+        deviations: Whether all uncertainties are shown, and names in one line, so that columns alone are left out.
     """
     every = len(table.header)
-    layouts = [(every, True, None), (every, True, _NAME_WIDTH)]
-    layouts += [(columns, False, _NAME_WIDTH) for columns in range(every, least - 1, -1)]
-    for columns, deviations, names in layouts:
-        drawn = terminal(table, columns, deviations=deviations, names=names)
+    fewer = range(every, least - 1, -1)
+    if deviations:
+        layouts = [(columns, True, None) for columns in fewer]
+    else:
+        layouts = [(every, True, None), (every, True, _NAME_WIDTH)]
+        layouts += [(columns, False, _NAME_WIDTH) for columns in fewer]
+    drawn = terminal(table)
+    for columns, shows_deviations, names in layouts:
+        drawn = terminal(table, columns, deviations=shows_deviations, names=names)
         if fits(drawn, console):
-            return drawn
-    return terminal(table, least, deviations=False, names=_NAME_WIDTH)
+            break
+    return drawn
 
 
 def first_ranks(table: Table, where: str) -> Table:

@@ -52,10 +52,11 @@ def test_rows_in_order_are_not_doubted():
     assert not [*doubts(dataset_of(log_of(turns, np.zeros(len(turns)))))]
 
 
+@pytest.mark.parametrize("sessions", [2000, 100])
 @pytest.mark.parametrize("times", ["constant", "of a few days"])
-def test_times_that_do_not_order_rows_are_doubted(times):
+def test_times_that_do_not_order_rows_are_doubted(times, sessions):
     """The share is that of lists after the first of their session and time, counted session by session."""
-    ids, places = shuffled()
+    ids, places = shuffled(sessions)
     when = np.zeros(len(ids)) if times == "constant" else places // (len(ids) / 3) * DAY
     dataset = dataset_of(log_of(ids, when))
     (doubt,) = doubts(dataset)
@@ -65,6 +66,11 @@ def test_times_that_do_not_order_rows_are_doubted(times):
     sessions = {session for session, _ in train}
     tied = (len(train) - len(set(train))) / (len(train) - len(sessions))
     assert f"{tied:.0%} have the same time" in doubt and "finer times" in doubt
+
+
+def test_small_logs_without_times_are_no_doubt():
+    """Users who search in the same hour have their lists in any order."""
+    assert not [*doubts(dataset_of(log_of(shuffled(100)[0])))]
 
 
 def test_a_few_lists_of_one_time_are_no_doubt():
