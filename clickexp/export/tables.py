@@ -110,8 +110,8 @@ def write_documents(
 ) -> None:
     """Writes a row for each document that is shown, by earlier logs, too: probabilities, impressions and clicks.
 
-    Impressions and clicks are those of the training sessions of this log. `all_impressions`, and `lists` of the query of
-    each document, count earlier logs, too.
+    Impressions and clicks are those of the training sessions of this log. `all_impressions`, and `lists` of the query
+    of each document, count earlier logs, too.
 
     Where tables have posteriors, these are those of `exported`, and there are standard deviations, intervals and
     effective impressions, too; see `posterior_outputs`. They follow from the sessions that the model was fitted to, so
