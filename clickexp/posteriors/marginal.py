@@ -49,7 +49,7 @@ from clickexp.utils.blocks import blocks
 
 _MOST_DOCUMENTS = 50_000
 """Documents that are integrated out; of more, as many by chance represent all."""
-_BLOCK = 1 << 16
+_ROWS = 1 << 16
 """Rows that are computed in double precision at a time."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
 _LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2
@@ -493,7 +493,7 @@ class _Log(NamedTuple):
     ) -> Float[np.ndarray, " rows"]:
         """Returns by how much means of posteriors follow changes of the logarithm of examination, to first order."""
         attraction, crossed = np.zeros((2, len(posteriors.x)))
-        for part in blocks(len(attraction), _BLOCK):
+        for part in blocks(len(attraction), _ROWS):
             attraction[part] = expit(posteriors.some(part).means)
         for chunk in self.train.chunks():
             # the logarithm of P(click) is a sum, whose terms do not meet
@@ -503,7 +503,7 @@ class _Log(NamedTuple):
             of_ids = attraction[ids]
             click = examination[cells] * of_ids
             np.add.at(crossed, ids, change[cells] * click * (1 - of_ids) / (1 - click) ** 2)
-        for part in blocks(len(crossed), _BLOCK):
+        for part in blocks(len(crossed), _ROWS):
             crossed[part] *= -(posteriors.some(part).deviations ** 2)
         return crossed
 
