@@ -20,6 +20,7 @@ In random order a, b, c, d and per_list are near 0.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 import jax.numpy as jnp
@@ -284,7 +285,8 @@ def lists_of_queries(
         done += len(ids)
         report(done, train.count)
     query = _merged(query, links)
-    return Queries(query, np.bincount(query, first, rows)[query])
+    lists = np.bincount(query, first, rows).astype(np.float32)
+    return Queries(query, lists[query])
 
 
 def _merged(query: np.ndarray, links: Sequence[np.ndarray]) -> np.ndarray:
@@ -316,7 +318,7 @@ def with_policy_prior(
     trained: Model,
     impressions: Real[np.ndarray, " documents"],
     queries: Queries | None,
-) -> tuple[Model, Model]:
+) -> tuple[Callable[[], Model], Callable[[], Model]]:
     """Returns the model with posteriors of attraction under the prior by what lists show, for probabilities, intervals.
 
     Variances of the prior for intervals are the larger ones of two fits, to refined posteriors and to those that
@@ -330,16 +332,17 @@ def with_policy_prior(
         queries: From `lists_shown`.
 
     Returns:
-        Two models; the model itself, twice, where its attraction is no whole table of one number per query-document
-        pair with a learned prior by rank, or the log shows few documents.
+        What makes the two models, since each has a table of its own; both return the model itself where its attraction
+        is no whole table of one number per query-document pair with a learned prior by rank, or the log shows few
+        documents.
     """
     rows, noisy = (learned_rows(tower_of(each, ROLES["attraction"])) for each in (model, trained))
     if rows is None or noisy is None or queries is None:
-        return model, model
+        return lambda: model, lambda: model
     shown = shown_in(rows, impressions, queries)
     ids = documents_to_fit(shown)
     if len(ids) < LEAST_DOCUMENTS:
-        return model, model
+        return lambda: model, lambda: model
     scale = scale_of(rows)
     prior, other = (
         fit(*in_units(each.values[ids], scale), shown.some(ids)) for each in (rows, noisy)
@@ -358,7 +361,8 @@ def with_policy_prior(
     # or they are what the policy leaves out: of any share and rank, and of any query
     per_query = max(prior.per_query, other.per_query)
     sure = Recombination(prior.means, for_intervals, per_query, prior.spread + per_query)
-    return under(Recombination.for_probabilities(prior)), under(sure)
+    probable = Recombination.for_probabilities(prior)
+    return partial(under, probable), partial(under, sure)
 
 
 class Recombination(NamedTuple):
