@@ -1,6 +1,7 @@
 """Names of the ids of a log: the query and the document of each, as they were in the source."""
 
 import io
+import mmap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -88,6 +89,7 @@ class NamesFile:
 
     def __init__(self, mapped: np.ndarray, ids: int = 0):
         self._file = getattr(mapped, "filename", None) or "the names of ids"
+        self._mapped = mapped
         try:
             self._parquet = pq.ParquetFile(pa.BufferReader(mapped))
         except (pa.ArrowException, OSError) as error:
@@ -111,12 +113,15 @@ class NamesFile:
         """Returns the names of some ids, which ascend."""
         block = np.searchsorted(self._ends, ids)
         blocks = [self._some(number, ids[block == number]) for number in np.unique(block).tolist()]
+        if not blocks:
+            return pl.DataFrame(self._parquet.schema_arrow.empty_table())
         return pl.concat(blocks)
 
     def _some(self, block: int, ids: np.ndarray) -> pl.DataFrame:
         if self._block[0] != block:
             try:
                 self._block = block, pl.DataFrame(self._parquet.read_row_group(block))
+                _return_pages(self._mapped)
             except (pa.ArrowException, OSError) as error:
                 raise self._unreadable(error) from error
         names = self._block[1]
@@ -124,6 +129,13 @@ class NamesFile:
 
     def _unreadable(self, error: Exception) -> DamagedError:
         return DamagedError(f"{self._file}: cannot be read as parquet ({error})", REMEDY)
+
+
+def _return_pages(mapped: np.ndarray) -> None:
+    """Returns what has been read of a mapped file to the system, which counts it as memory of the process."""
+    mapping = mapped.base
+    if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def read_names(mapped: np.ndarray, ids: int = 0) -> pl.DataFrame:

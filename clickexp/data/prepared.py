@@ -1,5 +1,6 @@
 """Prepared logs: packed sessions, feature vectors and names of ids in a folder that opens in milliseconds."""
 
+import filecmp
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,7 +64,7 @@ class Log:
         if NAMES in description.files:
             names = np.memmap(folder / NAMES, np.uint8, "r")
             if ids is not None:
-                parts, names = _renumbered(parts, names, ids)
+                parts, names = _renumbered(parts, folder / NAMES, names, ids)
             derived = named_pairs(names, _most_pairs(parts))
             parts = {name: part.deriving(*derived) for name, part in parts.items()}
         parts = {name: part.with_context() for name, part in parts.items()}
@@ -172,15 +173,15 @@ def _most_pairs(parts: Mapping[str, Sessions]) -> int:
 
 
 def _renumbered(
-    parts: Mapping[str, Sessions], names: np.ndarray, other: Numbering
+    parts: Mapping[str, Sessions], file: Path, names: np.ndarray, other: Numbering
 ) -> tuple[dict[str, Sessions], np.ndarray]:
     """Returns parts of a log whose documents have the ids of their names in another log, and the names of these ids."""
-    other_names = np.memmap(other.file, np.uint8, "r")
-    if np.array_equal(names, other_names):
+    if filecmp.cmp(file, other.file, shallow=False):
         return dict(parts), names
     # Here, because it needs Arrow, which a run that opens a prepared log does without.
     from clickexp.data.names import as_bytes, grown, read_names, renumbering
 
+    other_names = np.memmap(other.file, np.uint8, "r")
     names_here, named = read_names(names, _most_pairs(parts)), read_names(other_names)
     if other.grows:
         ids, named = grown(names_here, named)

@@ -40,6 +40,7 @@ from clickexp.updates.shared import combined
 from clickexp.utils.documents import plain
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
+from clickexp.utils.memory import return_freed_memory
 
 log = logging.getLogger(__name__)
 _PACKAGES = ("jax", "flax", "optax", "rax", "hydra-core", "numpy")
@@ -63,12 +64,14 @@ class Settled(NamedTuple):
 def settle(parts: Parts, fit: FitReport) -> Settled:
     """Moves examination to the largest marginal likelihood, where the model has one."""
     model, train, continued = parts.model, parts.dataset.train, parts.continued
+    return_freed_memory()
     if fit.documents is None:
         return Settled()
     earlier = None if continued is None else continued.seen.queries
     queries = lists_shown(model, train, earlier=earlier)
     if queries is None:
         return Settled()
+    return_freed_memory()
     impressions = Seen.of(fit.documents).impressions(model)
     prior = None if continued is None else continued.logs.shared
     examination = improve_examination(model, train, queries.lists, impressions, prior)

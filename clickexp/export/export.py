@@ -89,7 +89,7 @@ def export(
     if rank is not None:  # files may be faulty, which is said before what takes longer
         files.write_ranking(rank)
     if predict == "":
-        files.write_predictions(ShownLists.of_log(sessions, files.all_names))
+        files.write_predictions(ShownLists.of_log(sessions, files.names))
     elif predict is not None:
         files.write_predictions_of(predict)
     if numpy or to_onnx is not None:
@@ -193,11 +193,16 @@ class Export:
             ]
             self.save(SHARED_TABLE, pl.DataFrame(rows, infer_schema_length=None).write_csv)
         _warn_of_examination(model, self.fit.log.train, posterior is None)
-        is_kept = self.fit.is_own and (self.run / SEEN).is_file()
-        seen = Seen.load(self.run / SEEN) if is_kept else None
-        settings = {"intervals": intervals, "has_intervals": self.fit.is_own, "seen": seen}
+        settings = {"intervals": intervals, "has_intervals": self.fit.is_own, **self._seen()}
         arguments = model, self.fit.log, self.names, posterior
         self.save(DOCUMENTS_TABLE, partial(write_documents, *arguments, **settings))
+
+    def _seen(self) -> dict[str, np.ndarray | None]:
+        """Returns impressions and lists of the run and those before it, where it has kept them."""
+        if not (self.fit.is_own and (self.run / SEEN).is_file()):
+            return {}
+        seen = Seen.load(self.run / SEEN)
+        return {"all_impressions": seen.impressions(self.fit.model), "lists": seen.lists}
 
     def _write_examination(self, sessions: Sessions, posterior: SharedPosterior | None) -> None:
         model = self.fit.model

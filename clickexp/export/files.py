@@ -20,7 +20,7 @@ from clickexp.data.ingest.source_table import TextForm
 from clickexp.data.ingest.tables import open_tables
 from clickexp.data.log_format import LogFormat, written
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.names import read_names
+from clickexp.data.names import NamesFile, read_names
 from clickexp.data.pairs import DOCUMENTS, QUERIES
 from clickexp.data.prepared import Log
 from clickexp.data.readers.impressions import open_impressions
@@ -115,9 +115,18 @@ class ShownLists:
     has_clicks: bool = True
 
     @classmethod
-    def of_log(cls, sessions: Sessions, names: pl.DataFrame | None) -> "ShownLists":
-        """Returns those of the log of a run."""
-        return cls(sessions, sessions, names)
+    def of_log(cls, sessions: Sessions, names: NamesFile | None) -> "ShownLists":
+        """Returns those of the log of a run, with the names of what they show."""
+        if names is None:
+            return cls(sessions, sessions, None)
+        is_shown = np.zeros(sessions.query_doc_pairs + 1, bool)
+        for chunk in sessions.chunks():
+            is_shown[chunk.of_documents("query_doc_ids")] = True
+        ids = np.flatnonzero(is_shown[1:]) + 1
+        numbers = np.zeros(len(is_shown), np.int32)
+        numbers[ids] = np.arange(1, len(ids) + 1)
+        numbered = _Numbers(COLUMNS["query_doc_ids"], numbers.__getitem__, len(ids))
+        return cls(sessions, sessions.replacing(numbered), names.of(ids))
 
     def pieces(self) -> Iterator[Piece]:
         """Yields the lists in pieces of bounded size."""

@@ -1,6 +1,7 @@
 """Predictions of a model for sessions, in compiled batches."""
 
-from collections.abc import Callable, Mapping, Set
+import math
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,6 +22,8 @@ from clickexp.types import Array, Batch
 from clickexp.utils.progress import Report, Steps, no_report
 
 Predict = Callable[[Sessions], Batches]
+_DOCUMENTS = 1 << 18
+"""Single documents that are made into sessions at a time."""
 
 
 def examination_outputs(model: ClickModel, batch: Batch) -> dict[str, Array]:
@@ -100,6 +103,28 @@ def session_columns(
     """Returns columns that outputs read and single documents do not have, since they belong to a session."""
     read = columns_read(model, outputs, dataset)
     return sorted(read - batch_like(documents).keys())
+
+
+def of_documents(
+    model: Model | Exported, dataset: Dataset, ids: np.ndarray, outputs: Outputs, what: str
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields what is predicted for single documents, some at a time, by name; shows the progress.
+
+    Args:
+        model: The model, or those that an export is of.
+        dataset: The dataset that the model was fitted to.
+        ids: The documents.
+        outputs: Logarithms of what is predicted for a batch.
+        what: Name of the progress.
+    """
+    predict, done = predictor(model, outputs), 0
+    with Steps(what) as report:
+        # even parts, since a small last one would be compiled for
+        for part in np.array_split(ids, math.ceil(len(ids) / _DOCUMENTS) or 1):
+            for lengths, values in predict(single_documents(dataset, part)):
+                yield {name: column[:, 0] for name, column in values.items()}
+                done += len(lengths)
+                report(done, len(ids))
 
 
 def predicted(model: Model | Exported, sessions: Sessions, outputs: Outputs, what: str) -> Batches:

@@ -22,7 +22,7 @@ from clickexp.export.predict import (
     document_outputs,
     exported_outputs,
     marginal_outputs,
-    predicted,
+    of_documents,
     predictor,
     reads_context,
     relevance_outputs,
@@ -35,7 +35,6 @@ from clickexp.posteriors.documents import EFFECTIVE, ROLES
 from clickexp.posteriors.exported import exported, open_documents
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
-from clickexp.updates.seen import Seen
 from clickexp.utils.progress import Steps
 
 _messages = logging.getLogger(__name__)
@@ -106,11 +105,13 @@ def write_documents(
     *,
     intervals: Sequence[SharedParameter] = (),
     has_intervals: bool = True,
-    seen: Seen | None = None,
+    all_impressions: np.ndarray | None = None,
+    lists: np.ndarray | None = None,
 ) -> None:
     """Writes a row for each document that is shown, by earlier logs, too: probabilities, impressions and clicks.
 
-    Impressions and clicks are those of the training sessions of this log.
+    Impressions and clicks are those of the training sessions of this log. `all_impressions`, and `lists` of the query
+    of each document, count earlier logs, too.
 
     Where tables have posteriors, these are those of `exported`, and there are standard deviations, intervals and
     effective impressions, too; see `posterior_outputs`. They follow from the sessions that the model was fitted to, so
@@ -120,7 +121,6 @@ def write_documents(
     to session has no probabilities of a document alone, so that these are left out.
     """
     impressions, clicks, shown = _counts(dataset)
-    all_impressions = None if seen is None else seen.impressions(model)
     if all_impressions is not None and dataset.features is None:  # which earlier logs had theirs of
         shown[: len(all_impressions)] |= all_impressions > 0
     ids = np.flatnonzero(shown).astype(np.int32)
@@ -132,7 +132,7 @@ def write_documents(
         impressions if all_impressions is None else all_impressions,
         posterior,
         has_intervals=has_intervals,
-        lists=None if seen is None else seen.lists,
+        lists=lists,
     )
 
     def tables() -> Iterator[pa.Table]:
@@ -170,8 +170,8 @@ def _known_of_documents(
     lists: np.ndarray | None,
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """Yields, some documents at a time, their number and what the model knows of them."""
-    documents = single_documents(dataset, ids)
-    if others := session_columns(model, document_outputs, dataset, documents):
+    one = single_documents(dataset, ids[:1])
+    if others := session_columns(model, document_outputs, dataset, one):
         reads = f"the model reads {', '.join(others)}, which belongs to a session"
         _messages.warning("documents.parquet has impressions and clicks only: %s", reads)
         yield len(ids), {}
@@ -180,8 +180,8 @@ def _known_of_documents(
     if has_intervals:
         models = exported(model, dataset.train, impressions, posterior, lists)
         outputs = exported_outputs
-    for lengths, values in predicted(models, documents, outputs, "documents"):
-        yield len(lengths), {name: column[:, 0] for name, column in values.items()}
+    for values in of_documents(models, dataset, ids, outputs, "documents"):
+        yield len(next(iter(values.values()))), values
 
 
 def _write(tables: Iterable[pa.Table], file: Path) -> None:

@@ -6,7 +6,12 @@ import polars as pl
 
 from clickexp.data import Dataset
 from clickexp.errors import UserError
-from clickexp.export.predict import predicted, relevance_outputs, session_columns, single_documents
+from clickexp.export.predict import (
+    of_documents,
+    relevance_outputs,
+    session_columns,
+    single_documents,
+)
 from clickexp.models import Model
 
 
@@ -59,15 +64,15 @@ def thompson_order(
 
 def _drawn_scores(model: Model, dataset: Dataset, ids: pl.Series, seed: int) -> pl.DataFrame:
     """Returns the relevance of documents in a model that is drawn from the posteriors."""
-    documents = single_documents(dataset, ids.to_numpy())
-    if others := session_columns(model, relevance_outputs, dataset, documents):
+    one = single_documents(dataset, ids[:1].to_numpy())
+    if others := session_columns(model, relevance_outputs, dataset, one):
         raise UserError(
             f"--thompson: the model reads {', '.join(others)}, which belongs to a session"
         )
     drawn = model.sample_parameters(jax.random.key(seed))
     parts = [
-        values["relevance"][:, 0]
-        for _, values in predicted(drawn, documents, relevance_outputs, "scores")
+        values["relevance"]
+        for values in of_documents(drawn, dataset, ids.to_numpy(), relevance_outputs, "scores")
     ]
     return pl.DataFrame({"query_doc_id": ids, "score": np.concatenate(parts)})
 

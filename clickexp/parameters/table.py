@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import jax
@@ -13,7 +13,8 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Float, Integer
 
 from clickexp.errors import ConfigError
-from clickexp.types import Array, Leaf
+from clickexp.types import Array, Count, Leaf
+from clickexp.utils.blocks import blocks
 from clickexp.utils.bounds import NonNegativeFloat, OneOf, PositiveInt, bounded
 
 Posterior = Annotated[str, OneOf("none", "normal", "normal_by_rank")]
@@ -28,6 +29,8 @@ NEVER_SHOWN = np.inf
 """x of rows that no document of the training log has."""
 
 
+_BLOCK = 1 << 16
+"""Rows that are recomputed at a time."""
 _STATIC = {"static": True}
 """Metadata of fields that are no arrays."""
 
@@ -92,6 +95,18 @@ class Rows:
     start: int = dataclasses.field(default=0, metadata=_STATIC)
     has_sites: bool = dataclasses.field(default=False, metadata=_STATIC)
     aside: Leaf = None
+
+    def recomputed(self, change: Callable[[np.ndarray, slice], np.ndarray]) -> "Rows":
+        """Returns the table with other values, in one copy: large tables take much memory.
+
+        Args:
+            change: Returns the new values of some rows, given those before and their place.
+        """
+        before, values = np.asarray(self.values), jnp.array(self.values)
+        for part in blocks(len(before), _BLOCK):
+            block = np.asarray(change(before[part], part), before.dtype)
+            values = _written(values, block, part.start)
+        return dataclasses.replace(self, values=values)
 
     def take(
         self, ids: Integer[Array, "*ids"], log_ranks: Float[Array, "*ids"] | None = None
@@ -270,6 +285,14 @@ def _jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
             "of your own); or take clickexp.Trainer."
         )
     return primals[0], tangents[0]
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _written(
+    values: Float[Array, "rows width"], block: Float[Array, "block width"], start: Count
+) -> Float[Array, "rows width"]:
+    """Returns values with a block of rows replaced, in place."""
+    return jax.lax.dynamic_update_slice_in_dim(jnp.asarray(values), block, start, axis=0)
 
 
 @bounded

@@ -51,7 +51,7 @@ class Sums(NamedTuple):
     Attributes:
         gradient: E[L_t], [shared].
         information: E[L_tt], [shared, shared].
-        rows: By table [kept rows, dim, 2 shared + 2]:
+        rows: By table [kept rows, dim, 2 shared + 2], or of these columns the first `shared`:
             E[L_tz]; E[L_tz e s] = s^2 E[L_tzz] for z = m + e s; E[L_zz]; E[L_z].
     """
 
@@ -121,15 +121,25 @@ class Passes:
         kept: Mapping[Path, np.ndarray],
         data: Data,
         done: Done,
+        width: int | None = None,
     ) -> Sums:
-        """Returns sums over the log for the shared parameters `used` and the rows that are kept."""
-        rows, slots, size = {}, {}, len(used)
+        """Returns sums over the log for the shared parameters `used` and the rows that are kept.
+
+        Args:
+            state: The model.
+            used: Shared parameters, as places in the vector of all.
+            kept: Rows of each table.
+            data: The log.
+            done: See `Done`.
+            width: Columns of rows, all by default; or as many as shared parameters.
+        """
+        rows, slots = {}, {}
+        size = len(used)
+        width = width or 2 * size + 2
         for path, table in nnx.to_flat_state(state[1]):
-            number, dim, found = len(table.get_value().values), table.get_value().dim, kept[path]
-            slot = np.full((number, 1), len(found), np.int32)
-            slot[found, 0] = np.arange(len(found))
-            slots[path] = Rows(jnp.asarray(slot), 1)
-            rows[path] = jnp.zeros((len(found), dim, 2 * size + 2))
+            all_rows, found = table.get_value(), kept[path]
+            slots[path] = Rows(_slots(len(all_rows.values), found), 1)
+            rows[path] = jnp.zeros((len(found), all_rows.dim, width))
         start = Sums(jnp.zeros(size), jnp.zeros((size, size)), rows)
         start = self._devices.own_sums(start)
         sums = self._pass(self._add, start, (state, jnp.asarray(used), slots), data, done)
@@ -223,10 +233,18 @@ class Passes:
         rows = {}
         for path, each in found.rows.items():
             at = step.slots(slots[path], path, len(sums.rows[path]))
-            rows[path] = sums.rows[path].at[at].add(each, mode="drop")
+            before = sums.rows[path]
+            rows[path] = before.at[at].add(each[..., : before.shape[-1]], mode="drop")
         return Sums(
             sums.gradient + found.gradient, sums.information + found.information, sums.rows | rows
         )
+
+
+def _slots(rows: int, kept: np.ndarray) -> jax.Array:
+    """Returns the place of each row among those that are kept, [rows, 1]; their number for the others."""
+    slots = np.full((rows, 1), len(kept), np.int32)
+    slots[kept, 0] = np.arange(len(kept))
+    return jnp.asarray(slots)
 
 
 def _of_documents(
@@ -275,10 +293,12 @@ def _of_documents(
         rows = {}
         for path, sd in away.items():
             each = jnp.concatenate([cross[path], *(by[path][None] for by in by_place.values())])
-            both = jnp.concatenate(
-                [each, each * sd, (own[path] * signs[path])[None], of_rows[path][None]]
-            )
-            rows[path] = both
+            rows[path] = each
+            if sums.rows[path].shape[-1] > size:
+                own_of_rows = own[path] * signs[path]
+                rows[path] = jnp.concatenate(
+                    [each, each * sd, own_of_rows[None], of_rows[path][None]]
+                )
         products = {role: (_flat(slope), _flat(moved[role])) for role, slope in slopes.items()}
         return _OfDocuments(
             _sum(products[role][0] @ gradient[role].ravel() for role in products),
@@ -321,7 +341,7 @@ def _of_documents(
         second = jnp.where(first < size, first + size, 2 * size + 2)
         last = jnp.broadcast_to(jnp.array([2 * size, 2 * size + 1]), (len(at), 2))
         first = jnp.where(first < size, first, 2 * size + 2)
-        cell = jnp.concatenate([first, second, last], axis=1)
+        cell = jnp.concatenate([first, second, last], axis=1)[:, : len(values)]
         rows[path] = (
             sums.rows[path].at[at[:, None], :, cell].add(jnp.moveaxis(values, 0, 1), mode="drop")
         )

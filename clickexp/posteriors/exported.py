@@ -58,14 +58,16 @@ def exported(
         with Steps("lists of queries") as progress:
             queries = lists_shown(model, train, progress)
             lists = None if queries is None else queries.lists
-    probabilities, intervals = with_policy_prior(effective, model, impressions, lists)
+    for_probabilities, for_intervals = with_policy_prior(effective, model, impressions, lists)
+    intervals = for_intervals()
     if posterior is not None:
         intervals = with_shared_cells(intervals)
         with Steps("errors of shared parameters") as progress:
             intervals = with_shared_uncertainty(
                 intervals, row_tables(intervals), posterior, train, progress
             )
-    return Exported(effective, probabilities, intervals)
+    # last, since the sums of the pass above take as much memory as several tables
+    return Exported(effective, for_probabilities(), intervals)
 
 
 def open_documents(

@@ -45,9 +45,12 @@ from clickexp.posteriors.policy_prior import (
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.training.earlier import SharedPrior
 from clickexp.utils import hosts
+from clickexp.utils.blocks import blocks
 
 _MOST_DOCUMENTS = 50_000
 """Documents that are integrated out; of more, as many by chance represent all."""
+_ROWS = 1 << 16
+"""Rows that are computed in double precision at a time."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
 _LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2
 _PRECISION_OF_LOGITS = 4.0
@@ -332,7 +335,9 @@ class MarginalLikelihood:
         logits, density, line = np.split(point, self._ends)
         clicks, skips, examination = self.documents.clicks, self.documents.skips, expit(logits)
         tilt = (self.documents.known @ line)[:, None]
-        log_prior, before = _normalised(density @ self._basis_of_grid + tilt * _GRID)
+        priors = tilt * _GRID
+        priors += density @ self._basis_of_grid
+        log_prior, before = _normalised(priors)
         terms = self._clicked + np.tensordot(density, self._basis, 1) + tilt * self._basis[0]
         for node in range(len(_NODES)):
             skipped = skips.data * np.log1p(-self._click(examination, node))
@@ -345,7 +350,7 @@ class MarginalLikelihood:
             odds += after[self._of_skips, node] * click / (1 - click)
         by_logits = clicks.toarray()
         by_logits[self._of_skips, skips.indices] -= skips.data * odds
-        expected = np.sum(after * self._basis, axis=2).T
+        expected = np.stack([np.sum(after * each, axis=1) for each in self._basis], axis=1)
         by_density = expected - before @ self._basis_of_grid.T
         by_line = by_density[:, :1] * self.documents.known
         scores = np.concatenate([by_logits * (1 - examination), by_density, by_line], axis=1)
@@ -370,11 +375,13 @@ def _basis(standardised: np.ndarray) -> np.ndarray:
 
 
 def _normalised(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the logarithms of the sums of the exponentials of rows, and these in units of the sums."""
+    """Returns the logarithms of the sums of the exponentials of rows, and in place of rows these in units of sums."""
     largest = terms.max(axis=1, keepdims=True)
-    weights = np.exp(terms - largest)
+    terms -= largest
+    weights = np.exp(terms, out=terms)
     total = weights.sum(axis=1, keepdims=True)
-    return (largest + np.log(total))[:, 0], weights / total
+    weights /= total
+    return (largest + np.log(total))[:, 0], weights
 
 
 _Cells = Callable[[Chunk, int], Integer[np.ndarray, "session rank"]]
@@ -386,12 +393,15 @@ def _positions(chunk: Chunk, _: int) -> Integer[np.ndarray, "session rank"]:
 
 def _after_last_click(chunk: Chunk, size: int) -> Integer[np.ndarray, "session rank"]:
     """Returns `examination_idx` of UBM, of which there are so many."""
-    positions = chunk.positions.astype(np.int64)
-    ranks = np.arange(1, positions.shape[1] + 1)
-    clicked = np.maximum.accumulate(np.where(chunk["clicks"], ranks, 0), axis=1)
-    above = np.pad(clicked[:, :-1], ((0, 0), (1, 0)))
-    last = np.take_along_axis(np.pad(positions, ((0, 0), (1, 0))), above, axis=1)
-    return positions * round(size**0.5) + last
+    positions = chunk.positions.astype(np.int32)
+    ranks = np.arange(1, positions.shape[1] + 1, dtype=np.int32)
+    clicked = np.where(chunk["clicks"], ranks, np.int32(0))
+    last = np.zeros_like(clicked)
+    for rank in range(1, len(ranks)):
+        np.maximum(last[:, rank - 1], clicked[:, rank - 1], out=last[:, rank])
+    if "positions" in chunk:
+        last = np.take_along_axis(np.pad(positions, ((0, 0), (1, 0))), last, axis=1)
+    return positions * np.int32(round(size**0.5)) + last
 
 
 _CELLS: dict[type[Model], tuple[str, _Cells]] = {
@@ -402,29 +412,37 @@ _CELLS: dict[type[Model], tuple[str, _Cells]] = {
 
 
 class _Posteriors(NamedTuple):
-    """Posteriors of logits, by row.
+    """Posteriors of logits, by row, as a table has them: in double precision, large ones would take much memory.
 
     Attributes:
-        means: Of the logits.
-        deviations: The same.
+        offsets: Means of the logits less the baseline.
+        deviations: Of the logits.
         x: Standardised mean log ranks; infinite where training shows none.
+        baseline: What is added to all offsets.
     """
 
-    means: Float[np.ndarray, " rows"]
+    offsets: Float[np.ndarray, " rows"]
     deviations: Float[np.ndarray, " rows"]
     x: Float[np.ndarray, " rows"]
+    baseline: float
 
     @classmethod
     def of(cls, rows: Rows, baseline: float) -> "_Posteriors":
         """Returns those of rows of one number, which are added to a baseline."""
-        means, deviations = rows.means(rows.values)[:, 0], rows.deviations(rows.values)[:, 0]
-        columns = means, deviations, rows.values[:, rows.numbers]
-        means, deviations, x = (np.asarray(each, np.float64) for each in columns)
-        return cls(means + baseline, deviations, x)
+        offsets, deviations = rows.means(rows.values)[:, 0], rows.deviations(rows.values)[:, 0]
+        x = np.asarray(rows.values[:, rows.numbers])
+        return cls(np.asarray(offsets), np.asarray(deviations), x, baseline)
 
-    def some(self, chosen: Integer[np.ndarray, " documents"]) -> "_Posteriors":
-        """Returns those of the chosen rows."""
-        return _Posteriors(*(each[chosen] for each in self))
+    def some(self, chosen: Integer[np.ndarray, " chosen"] | slice) -> "_Posteriors":
+        """Returns some rows in double precision."""
+        columns = self.offsets, self.deviations, self.x
+        offsets, deviations, x = (each[chosen].astype(np.float64) for each in columns)
+        return _Posteriors(offsets, deviations, x, self.baseline)
+
+    @property
+    def means(self) -> Float[np.ndarray, " rows"]:
+        """Means of the logits."""
+        return self.offsets + self.baseline
 
 
 class _Log(NamedTuple):
@@ -451,7 +469,7 @@ class _Log(NamedTuple):
         self, chosen: Integer[np.ndarray, " documents"], rows: int
     ) -> tuple[csr_array, csr_array]:
         """Returns clicks and skips of the chosen rows, by cell."""
-        place = np.full(rows, -1)
+        place = np.full(rows, -1, np.int32)
         place[chosen] = np.arange(len(chosen))
         clicks, skips = (csr_array((len(chosen), self.size)) for _ in range(2))
         for chunk in self.train.chunks():
@@ -472,16 +490,20 @@ class _Log(NamedTuple):
         change: Float[np.ndarray, " cells"],
     ) -> Float[np.ndarray, " rows"]:
         """Returns by how much means of posteriors follow changes of the logarithm of examination, to first order."""
-        attraction, crossed = expit(posteriors.means), np.zeros(len(posteriors.means))
+        attraction, crossed = np.zeros((2, len(posteriors.x)))
+        for part in blocks(len(attraction), _ROWS):
+            attraction[part] = expit(posteriors.some(part).means)
         for chunk in self.train.chunks():
             # the logarithm of P(click) is a sum, whose terms do not meet
             skipped = chunk.shown & ~chunk["clicks"].astype(bool)
             ids = chunk["query_doc_ids"][skipped]
             cells = self.cells(chunk, self.size)[skipped]
-            click = examination[cells] * attraction[ids]
-            both = change[cells] * click * (1 - attraction[ids]) / (1 - click) ** 2
-            crossed += np.bincount(ids, both, len(crossed))
-        return -(posteriors.deviations**2) * crossed
+            of_ids = attraction[ids]
+            click = examination[cells] * of_ids
+            np.add.at(crossed, ids, change[cells] * click * (1 - of_ids) / (1 - click) ** 2)
+        for part in blocks(len(crossed), _ROWS):
+            crossed[part] *= -(posteriors.some(part).deviations ** 2)
+        return crossed
 
 
 def _documents(

@@ -15,12 +15,11 @@ the prior is, in units of the standard deviation of the N(mean by rank, 1 / prec
 In random order a, b, c, d and per_list are near 0.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Float, Integer, Real
@@ -43,8 +42,6 @@ _BOUNDS = (-3.0, 3.0), (-4.0, 7.0), *[(-9.0, 9.0)] * 5
 """Of log constant, log per_list, mean, a, b, c and d; the last five have a standard normal prior themselves."""
 _FARTHEST = 3.0
 """Standard deviations of the prior to which clicks may pull a document that tell no precision."""
-_BLOCK = 1 << 16
-"""Documents that are computed in double precision at a time."""
 _LINKS = 1 << 22
 """Links between documents that are kept in memory."""
 _MERGED = 1 << 21
@@ -65,10 +62,6 @@ class Shown(NamedTuple):
     impressions: Real[np.ndarray, " documents"]
     lists: Real[np.ndarray, " documents"]
     x: Numbers
-
-    def some(self, chosen: Integer[np.ndarray, " chosen"] | slice) -> "Shown":
-        """Returns the chosen documents."""
-        return Shown(*(each[chosen] for each in self))
 
 
 class PolicyPrior(NamedTuple):
@@ -216,7 +209,8 @@ def lists_of_queries(
         done += len(ids)
         report(done, train.count)
     query = _merged(query, links)
-    return Queries(query, np.bincount(query, first, rows)[query])
+    lists = np.bincount(query, first, rows).astype(np.float32)
+    return Queries(query, lists[query])
 
 
 def _merged(query: np.ndarray, links: Sequence[np.ndarray]) -> np.ndarray:
@@ -248,7 +242,7 @@ def with_policy_prior(
     trained: Model,
     impressions: Real[np.ndarray, " documents"],
     lists: Real[np.ndarray, " rows"] | None,
-) -> tuple[Model, Model]:
+) -> tuple[Callable[[], Model], Callable[[], Model]]:
     """Returns the model with posteriors of attraction under the prior by what lists show, for probabilities, intervals.
 
     Variances of the prior for intervals are the larger ones of two fits, to refined posteriors and to those that
@@ -262,37 +256,41 @@ def with_policy_prior(
         lists: From `lists_shown`.
 
     Returns:
-        Two models; the model itself, twice, where its attraction is no whole table of one number per query-document
-        pair with a learned prior by rank, or the log shows few documents.
+        What makes the two models, since each has a table of its own; both return the model itself where its attraction
+        is no whole table of one number per query-document pair with a learned prior by rank, or the log shows few
+        documents.
     """
     rows, noisy = (learned_rows(tower_of(each, ROLES["attraction"])) for each in (model, trained))
     shown_ids = np.flatnonzero(impressions)
     if rows is None or noisy is None or rows.prior is None or lists is None:
-        return model, model
+        return lambda: model, lambda: model
     if len(shown_ids) < LEAST_DOCUMENTS:
-        return model, model
-    number = np.zeros(len(rows.values), impressions.dtype)
-    number[: len(impressions)] = impressions
-    lists = np.maximum(lists, number)
-    x = np.asarray(rows.values[:, rows.numbers])
-    shown = Shown(number, lists, np.where(np.isfinite(x), x, 0.0))
+        return lambda: model, lambda: model
+    unseen = len(rows.values) - len(impressions)
+    number = np.pad(impressions, (0, unseen)) if unseen else impressions
+    x = np.asarray(rows.values)[:, rows.numbers]
+
+    def shown(chosen: Integer[np.ndarray, " chosen"] | slice) -> Shown:
+        lists_of_chosen = np.maximum(lists[chosen], number[chosen])
+        finite = np.where(np.isfinite(x[chosen]), x[chosen], 0.0)
+        return Shown(number[chosen], lists_of_chosen, finite)
+
     if len(shown_ids) > _SAMPLE:
         shown_ids = np.random.default_rng(0).choice(shown_ids, _SAMPLE, replace=False)
     scale = math.exp(float(rows.prior.log_precision) / 2)
     samples = [_in_units(each.values[shown_ids], scale) for each in (rows, noisy)]
-    fits = [fit(*sample, shown.some(shown_ids)) for sample in samples]
+    fits = [fit(*sample, shown(shown_ids)) for sample in samples]
 
     def under(variances: Callable[[Shown], Numbers]) -> Model:
-        values = np.array(rows.values)
-        for start in range(0, len(values), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            some = shown.some(part)
-            clicks = _in_units(values[part], scale)
+        def of_block(values: np.ndarray, part: slice) -> np.ndarray:
+            some = shown(part)
+            clicks = _in_units(values, scale)
             offsets, spreads = recombined(*clicks, fits[0].means(some), variances(some))
-            values[part, 0], values[part, 1] = offsets / scale, np.log(spreads) / 2
+            return np.column_stack([offsets / scale, np.log(spreads) / 2, values[:, 2:]])
+
         changed = nnx.clone(model)
         tower = cast(EmbeddingParameter, tower_of(changed, ROLES["attraction"]))
-        tower.table.set_value(dataclasses.replace(rows, values=jnp.asarray(values)))
+        tower.table.set_value(rows.recomputed(of_block))
         return changed
 
     def for_probabilities(some: Shown) -> Numbers:
@@ -302,7 +300,7 @@ def with_policy_prior(
     def for_intervals(some: Shown) -> Numbers:
         return np.maximum(*(each.variances(some) for each in fits))
 
-    return under(for_probabilities), under(for_intervals)
+    return partial(under, for_probabilities), partial(under, for_intervals)
 
 
 def _in_units(values: Array, scale: float) -> tuple[Numbers, Numbers]:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jaxtyping import Float
 
 from clickexp.data.sessions import Sessions
 from clickexp.models.base import Model
@@ -63,7 +64,10 @@ def newton_refined(
         path for path, node in nnx.iter_graph(model) if any(node is table for table in tables)
     }
     sizes = {path: len(t.get_value().values) for path, t in nnx.to_flat_state(state[1])}
-    kept = {path: np.arange(size if path in chosen else 0) for path, size in sizes.items()}
+    kept = {
+        path: np.arange(size if path in chosen else 0, dtype=np.int32)
+        for path, size in sizes.items()
+    }
     none = np.zeros(0, np.int32)  # of the shared parameters
     sums = passes.sums(
         state, none, kept, data, lambda done: report(min(done, train.count), train.count)
@@ -125,14 +129,32 @@ def with_shared_uncertainty(
         rows = table.get_value()
         kept[path] = np.sort(np.argsort(np.asarray(rows.values[:, rows.dim]), kind="stable")[:most])
     sums = passes.sums(
-        state, used, kept, data, lambda done: report(min(done, part.count), part.count)
+        state,
+        used,
+        kept,
+        data,
+        lambda done: report(min(done, part.count), part.count),
+        width=len(used),
     )
+
+    spreads = {
+        path: _inflated(
+            table.get_value(),
+            kept[path],
+            np.asarray(sums.rows[path])[:, 0],
+            share,
+            others.covariance,
+        )
+        for path, table in found.items()
+    }
+    del sums  # which take as much memory as the tables that follow
 
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
         if path not in found:
             return table
-        cross = np.asarray(sums.rows[path])[:, 0, : len(used)]
-        return table.copy(_inflated(table.get_value(), kept[path], cross, share, others.covariance))
+        rows = table.get_value()
+        values = jnp.asarray(rows.values).at[kept[path], rows.dim].set(spreads[path])
+        return table.copy(dataclasses.replace(rows, values=values))
 
     inflated = nnx.clone(model)
     nnx.update(inflated, nnx.map_state(changed, state[1]))
@@ -141,18 +163,26 @@ def with_shared_uncertainty(
 
 def _inflated(
     rows: Rows, kept: np.ndarray, cross: np.ndarray, share: float, covariance: np.ndarray
-) -> Rows:
+) -> Float[np.ndarray, " kept"]:
+    """Returns spreads of some rows with the errors of shared parameters.
+
+    Args:
+        rows: The table.
+        kept: The rows.
+        cross: E[L_tz] of each, over a part of the log.
+        share: That part.
+        covariance: Of the shared parameters.
+    """
     log_precision = 0.0 if rows.prior is None else float(rows.prior.log_precision)
-    values = np.array(rows.values)
+    spreads = np.asarray(rows.values)[kept, rows.dim]
     for part in blocks(len(kept), _BLOCK):
-        ids = kept[part]
-        spreads = values[ids, rows.dim].astype(np.float64)
-        variances = np.exp(2 * spreads - log_precision)
+        before = spreads[part].astype(np.float64)
+        variances = np.exp(2 * before - log_precision)
         whole = cross[part] / np.float32(share)
         moved = variances[:, None] * whole.astype(np.float64)
         more = np.einsum("ij,jk,ik->i", moved, covariance, moved) / variances
-        values[ids, rows.dim] = spreads + np.log1p(np.maximum(more, 0.0)) / 2
-    return dataclasses.replace(rows, values=jnp.asarray(values))
+        spreads[part] = before + np.log1p(np.maximum(more, 0.0)) / 2
+    return spreads
 
 
 def _refined(rows: Rows, sums: Array) -> Rows:
@@ -160,12 +190,13 @@ def _refined(rows: Rows, sums: Array) -> Rows:
         raise ValueError("these rows have no posteriors")
     log_precision = float(rows.prior.log_precision)
     precision = math.exp(log_precision)
-    values, sums = np.array(rows.values), np.asarray(sums)
-    for part in blocks(len(values), _BLOCK):
+    sums = np.asarray(sums)
+
+    def refined(values: np.ndarray, part: slice) -> np.ndarray:
         both = sums[part].astype(np.float64)
         curvature, gradient = both[..., -2], both[..., -1]
-        block = values[part].astype(np.float64)
-        site, pull = of_sites(rows, values[part])
+        block = values.astype(np.float64)
+        site, pull = of_sites(rows, values)
         offsets, spreads = block[:, : rows.dim], block[:, rows.dim : rows.numbers]
         total = np.maximum(curvature + precision + site, _LEAST_PRECISION * (precision + site))
         sd = total**-0.5
@@ -174,5 +205,6 @@ def _refined(rows: Rows, sums: Array) -> Rows:
         longest = _LONGEST_STEP * sd
         offsets -= np.where(read, np.clip(steps, -longest, longest), 0.0)
         spreads[read] = (np.log(sd) + log_precision / 2)[read]
-        values[part] = block
-    return dataclasses.replace(rows, values=jnp.asarray(values))
+        return block
+
+    return rows.recomputed(refined)

@@ -1,7 +1,9 @@
 """Memory that a process gives back."""
 
 import ctypes
+import os
 import sys
+from typing import Any
 
 _M_MMAP_THRESHOLD = -3
 _BYTES = 1 << 20
@@ -11,9 +13,26 @@ def return_freed_arrays() -> None:
     """Makes the C library of Linux return each array from a MiB on to the system when it is freed.
 
     It otherwise raises that size, up to 32 MiB, with the arrays that are freed, and keeps the memory of smaller ones,
-    which was 265 MiB at the peak of an export of 5 million documents.
+    which was 265 MiB at the peak of an export of 5 million documents. Arrow, which kept another 60, takes its memory
+    from there, too, where it is not imported yet.
     """
-    if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
-        if mallopt is not None:
-            mallopt(_M_MMAP_THRESHOLD, _BYTES)
+    mallopt = _of_glibc("mallopt")
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _BYTES)
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
+
+def return_freed_memory() -> None:
+    """Makes the C library of Linux return to the system what is free now.
+
+    It keeps 270 MiB of what a training needs to be compiled. To return them takes 0.04 s. With `return_freed_arrays`, a
+    run of 2 million sessions took 29 CPU s instead of 21, since the arrays of each step are new memory.
+    """
+    malloc_trim = _of_glibc("malloc_trim")
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
+def _of_glibc(name: str) -> Any:
+    """Returns a function of the C library of Linux; None elsewhere, and where it has none, as musl."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

@@ -40,6 +40,7 @@ from clickexp.experiment.run import run_experiment
 from clickexp.export import drawn, files
 from clickexp.export import fitted as module
 from clickexp.export.export import export
+from clickexp.export.figures import figures_of
 from clickexp.export.files import Source
 from clickexp.export.fitted import fitted
 from clickexp.export.tables import lists_to_predict, write_predictions
@@ -164,7 +165,7 @@ def figures(run):
     """Names of what the command draws of an export."""
     table = run / "export/examination.csv"
     examination = pl.read_csv(table) if table.exists() else None
-    return [name for name, _ in drawn._figures(examination, run / "export/documents.parquet")]
+    return [name for name, _ in figures_of(examination, run / "export/documents.parquet")]
 
 
 def test_a_ranker_has_the_propensities_that_it_learned(log, tmp_path):
@@ -976,7 +977,7 @@ def test_export_reads_the_log_that_runs_here_have_packed(pbm, tmp_path, monkeypa
 
 def test_ratios_that_the_log_leaves_open_are_said_to_be(pbm, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("clickexp.posteriors.intervals._OPEN", 0)
-    monkeypatch.setattr(drawn, "_figures", lambda *_: ())
+    monkeypatch.setattr("clickexp.export.figures.figures_of", lambda *_: ())
     main([str(pbm[0]), "--output", str(tmp_path)])
     printed = capsys.readouterr().out
     lines = [line.split() for line in printed.splitlines() if line.startswith("examination ")]

@@ -16,7 +16,7 @@ from clickexp.data.context import CONTEXT
 from clickexp.data.folders import temporary
 from clickexp.data.history import HISTORY
 from clickexp.data.ingest.source_table import SourceTable
-from clickexp.data.names import read_names
+from clickexp.data.names import NamesFile, read_names
 from clickexp.errors import UserError
 from clickexp.export.export import export
 from clickexp.export.files import Reading, ShownLists, Source
@@ -265,7 +265,8 @@ class Predicting:
 
     def __call__(self, source=None, **columns):
         with temporary() as scratch:
-            own = ShownLists.of_log(self.log.test, self.names)
+            names = None if self.log.names is None else NamesFile(self.log.names)
+            own = ShownLists.of_log(self.log.test, names)
             lists = own if source is None else self.lists(source, scratch, **columns)
             write_predictions(self.model, lists, self.folder / "predictions.parquet")
         return pl.read_parquet(self.folder / "predictions.parquet")

@@ -104,6 +104,11 @@ def check_sums(model, log):
         for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
             largest = np.abs(other).max(initial=1e-3)
             np.testing.assert_allclose(one, other, rtol=0, atol=3e-6 * largest)
+        for each, whole in (passes, found), (others, wanted):
+            width = len(used)
+            part = each.sums(state, used, kept, data, lambda done: None, width=width)
+            for path, columns in part.rows.items():
+                np.testing.assert_array_equal(columns, whole.rows[path][..., :width])
 
 
 class WithTemperature(models.PositionBasedModel):

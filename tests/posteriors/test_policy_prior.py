@@ -276,7 +276,9 @@ def test_what_has_no_such_prior_stays_as_it_is():
     impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=PAIRS + 1)
 
     def under(model, impressions):
-        return with_policy_prior(model, model, impressions, (lists_shown(model, log) or NONE).lists)
+        lists = (lists_shown(model, log) or NONE).lists
+        makes = with_policy_prior(model, model, impressions, lists)
+        return tuple(make() for make in makes)
 
     for settings in dict(posterior="normal"), dict(posterior="none"), dict(embedding_features=2):
         config = EmbeddingParameterConfig(**settings)
