@@ -1,7 +1,7 @@
 """A run on the terminal, or as plain lines in a pipe."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO, get_args
 
 from rich import get_console
 from rich.console import Console, RenderableType
@@ -13,6 +13,7 @@ from clickexp.loggers.epochs import EpochTable
 from clickexp.loggers.live import LiveLine
 from clickexp.results.run_tables import rank_table, result_tables, run_conclusion
 from clickexp.runs.run import Run, Training, seconds_without_compilation
+from clickexp.runs.settings import ProgressMode
 from clickexp.utils.escape import printable, printable_lines
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.numbers import count, number
@@ -21,6 +22,7 @@ from clickexp.utils.tables.terminal import (
     fits,
     fitting,
     folded,
+    is_terminal,
     side_by_side,
     terminal,
 )
@@ -47,20 +49,18 @@ class ConsoleLogger(Logger):
 
     def __init__(
         self,
-        progress: Literal["auto", "bar", "plain", "off"] = "auto",
+        progress: ProgressMode = "auto",
         metric: str = "val/ll",
         stream: TextIO | None = None,
         passes: int | None = None,
     ) -> None:
-        if progress not in ("auto", "bar", "plain", "off"):
+        if progress not in get_args(ProgressMode):
             raise ValueError(f"progress={progress!r}: choose auto, bar, plain or off")
         self.console = Console(file=stream) if stream else get_console()
         if self.console.is_jupyter:  # which would make each line a separate output
             self.console = Console(force_jupyter=False, force_terminal=False)
         self.automatic = progress == "auto"
-        self.mode = (
-            progress if progress != "auto" else "bar" if is_terminal(self.console) else "plain"
-        )
+        self.mode = shown_as(progress, self.console)
         self.metric = metric
         self.line = LiveLine(self.console)
         self.line.passes = passes
@@ -134,16 +134,14 @@ class ConsoleLogger(Logger):
                 f"{name} {number(result.test[name])}" for name in _FIRST if name in result.test
             ]
             line = f"{self.job}: {', '.join(values[:_MOST])}, {result.train.seconds or 0:.1f} s"
-            self._print(folded(line, self.console.width) if is_terminal(self.console) else line)
+            self._print(folded(line, self.console))
             return
         for block in _blocks(result, self.console):
             self._print("")
             self._print(block)
         self._print("\n" + _training(result.train))
         if result.references:
-            conclusion = run_conclusion(result)
-            width = self.console.width
-            self._print(folded(conclusion, width) if is_terminal(self.console) else conclusion)
+            self._print(folded(run_conclusion(result), self.console))
 
     def finish(self, ok: bool) -> None:
         """Removes the live line."""
@@ -163,9 +161,11 @@ class ConsoleLogger(Logger):
         self.console.print(what, style=style, markup=False, highlight=False, soft_wrap=whole)
 
 
-def is_terminal(console: Console) -> bool:
-    """Whether a console can be drawn on; rich alone would say so of a pipe where FORCE_COLOR is set."""
-    return console.is_interactive and console.file.isatty()
+def shown_as(progress: ProgressMode, console: Console) -> ProgressMode:
+    """How progress is shown on a console."""
+    if progress != "auto":
+        return progress
+    return "bar" if is_terminal(console) else "plain"
 
 
 def _blocks(result: Run, console: Console) -> list[RichTable]:

@@ -142,13 +142,11 @@ class _Parts(NamedTuple):
     @classmethod
     def of(cls, model: Model) -> "_Parts | None":
         """Returns those of a model; None where it has another form."""
-        tower, attraction = (
-            getattr(model, "examination", None),
-            tower_of(model, ROLES["attraction"]),
-        )
-        if not isinstance(tower, PositionParameter) or not isinstance(
-            attraction, EmbeddingParameter
-        ):
+        tower = getattr(model, "examination", None)
+        attraction = tower_of(model, ROLES["attraction"])
+        if not isinstance(tower, PositionParameter):
+            return None
+        if not isinstance(attraction, EmbeddingParameter):
             return None
         feature, cells_of = _CELLS.get(type(model), (None, _positions))
         rows = learned_rows(attraction)

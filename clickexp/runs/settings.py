@@ -9,6 +9,8 @@ from annotated_types import Interval
 from clickexp.utils.bounds import PositiveFloat, PositiveInt, Seed
 from clickexp.utils.signatures import check_arguments
 
+ProgressMode = Literal["auto", "bar", "plain", "off"]
+"""How progress is shown: `auto` is a bar on a terminal, and lines elsewhere."""
 _REPORTS = {"does": "reports"}
 """Metadata of settings that the numbers of a run do not depend on."""
 _REPEATS = {"does": "repeats"}
@@ -46,7 +48,7 @@ class Settings:
     """The single keys at the root of a configuration; conf/config.yaml explains each."""
 
     seed: Seed = field(metadata=_REPEATS)
-    progress: Literal["auto", "bar", "plain", "off"] = field(metadata=_REPORTS)
+    progress: ProgressMode = field(metadata=_REPORTS)
     max_sessions: PositiveInt | None
     examination_by: list[str]
     prior: dict[str, Any]

@@ -3,14 +3,15 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich import get_console
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from clickexp.loggers.console import is_terminal
+from clickexp.loggers.console import shown_as
+from clickexp.runs.settings import ProgressMode
 from clickexp.runs.store import CHECKPOINT, KEPT, PRUNED, Record, describe_overrides, read_epochs
 from clickexp.sweeps.backends.base import LOG
 from clickexp.utils.paths import display_path
@@ -32,7 +33,7 @@ class View:
 
     def __init__(
         self,
-        progress: Literal["auto", "bar", "plain", "off"],
+        progress: ProgressMode,
         metric: str,
         slots: Sequence[str],
         total: int | None = None,
@@ -40,9 +41,7 @@ class View:
         console: Console | None = None,
     ):
         self._console = console or Console()
-        self._mode = (
-            progress if progress != "auto" else "bar" if is_terminal(self._console) else "plain"
-        )
+        self._mode = shown_as(progress, self._console)
         self._metric, self._slots, self._total, self._common = metric, slots, total, common
         self._running: dict[int, tuple[str, str, Path]] = {}
         self._counts: Counter[str] = Counter()
@@ -92,10 +91,7 @@ class View:
     def line(self, text: str, always: bool = False) -> None:
         """Prints a line above the table; progress=off leaves those that are always printed."""
         if always or self._mode != "off":
-            print_plain(
-                folded(text, self._console.width) if is_terminal(self._console) else text,
-                self._console,
-            )
+            print_plain(folded(text, self._console), self._console)
 
     def _table(self) -> Group:
         table = console_table(["device", "overrides", "job", "epoch", self._metric], text_columns=2)

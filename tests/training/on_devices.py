@@ -194,7 +194,8 @@ def apart(alone, other, number):
     return {
         "devices": number,
         "loss": float(np.abs(np.subtract(losses, others)).max()),
-        "numbers": far_of(numbers(model), numbers(another), 1.0),
+        "numbers": distance(numbers(model), numbers(another)),
+        "relative": far_of(numbers(model), numbers(another), 1.0),
     }
 
 

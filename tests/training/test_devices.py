@@ -71,12 +71,12 @@ def lines_of(case, *devices):
 def test_several_devices_train_as_one(case, devices):
     """Three epochs with validation, and a test; lists of different lengths, rows that many documents of a batch share.
 
-    Numbers to 1e-6 of the largest in each array: sums are of another order, and posteriors are rounded by chance.
+    Sums are of another order: the last digit of numbers of about 8 is 1e-6, and posteriors are rounded by chance.
     """
     found = lines_of(case, *devices)
     assert [line["devices"] for line in found] == devices
     for line in found:
-        assert line["loss"] < 1e-7 and line["numbers"] < 1e-6
+        assert line["loss"] < 1e-7 and line["numbers"] < 1e-5
 
 
 @nightly
@@ -147,7 +147,7 @@ def test_a_checkpoint_of_eight_devices_continues_on_four_and_on_one():
     four, one = lines_of("resumed", 8, 4, 1)
     for line in (four, one):
         assert line["messages"] == ["training continues after epoch 1"]
-        assert line["loss"] < 1e-7 and line["numbers"] < 1e-6
+        assert line["loss"] < 1e-7 and line["relative"] < 1e-6
 
 
 @nightly

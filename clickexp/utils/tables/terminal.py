@@ -19,10 +19,21 @@ _NAME_WIDTH = 36
 """Characters of a line of a name, in a table that would be too wide."""
 
 
-def folded(text: str, width: int) -> str:
-    """Text in lines of at most `width` characters, all but the first indented; words, such as paths, stay whole."""
+def is_terminal(console: Console) -> bool:
+    """Whether a console can be drawn on; rich alone would say so of a pipe where FORCE_COLOR is set."""
+    return console.is_interactive and console.file.isatty()
+
+
+def folded(text: str, console: Console) -> str:
+    """Text, on a terminal in lines that fit, all but the first indented; words, such as paths, stay whole."""
+    if not is_terminal(console):
+        return text
     lines = textwrap.wrap(
-        text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        text,
+        console.width,
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     return "\n".join(lines)
 

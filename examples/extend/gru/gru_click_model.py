@@ -22,10 +22,8 @@ class GRUClickModel(SequentialClickModel):
         self.output = nnx.Linear(self.hidden, 1, rngs=rngs)
 
     def inputs(self, batch):
-        logit = self.attraction(batch)
-        return logit, jax.nn.one_hot(
-            jnp.broadcast_to(batch["positions"], logit.shape), self.positions + 1
-        )
+        position = jax.nn.one_hot(batch.positions, self.positions + 1)
+        return self.attraction(batch), position
 
     def start(self, batch):
         return jnp.zeros((batch.shape[1], self.hidden))
