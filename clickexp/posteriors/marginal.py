@@ -277,7 +277,7 @@ class MarginalLikelihood:
         precisions, tilts = documents.precisions[:, None], documents.tilts[:, None]
         sites = tilts * nodes - precisions * nodes**2 / 2
         self._clicked = weights + sites + clicks * log_expit(nodes)
-        self._attraction = expit(nodes)
+        self._attraction = np.ascontiguousarray(expit(nodes).T)  # nodes are read one by one
         center, variance = documents.means.mean(), np.mean(documents.deviations**2)
         scale = np.sqrt(documents.means.var() + variance)
         self._basis, self._basis_of_grid = _basis((nodes - center) / scale), _basis(_GRID)
@@ -336,31 +336,42 @@ class MarginalLikelihood:
         logits, density, line = np.split(point, self._ends)
         clicks, skips, examination = self.documents.clicks, self.documents.skips, expit(logits)
         tilt = (self.documents.known @ line)[:, None]
-        priors = tilt * _GRID
-        priors += density @ self._basis_of_grid
-        log_prior, before = _normalised(priors)
+        log_prior, by_prior = self._prior(density, tilt)
         terms = self._clicked + np.tensordot(density, self._basis, 1) + tilt * self._basis[0]
+        examined = examination[skips.indices]
         for node in range(len(_NODES)):
-            skipped = skips.data * np.log1p(-self._click(examination, node))
+            skipped = skips.data * np.log1p(-self._click(examined, node))
             terms[:, node] += np.bincount(self._of_skips, skipped, len(terms))
         log_likelihood, after = _normalised(terms)
         values = log_likelihood - log_prior - self._log_unit + clicks @ log_expit(logits)
-        odds = np.zeros(len(skips.data))
+        odds, by_node = np.zeros(len(skips.data)), np.ascontiguousarray(after.T)
         for node in range(len(_NODES)):
-            click = self._click(examination, node)
-            odds += after[self._of_skips, node] * click / (1 - click)
+            click = self._click(examined, node)
+            odds += by_node[node][self._of_skips] * click / (1 - click)
         by_logits = clicks.toarray()
         by_logits[self._of_skips, skips.indices] -= skips.data * odds
         expected = np.stack([np.sum(after * each, axis=1) for each in self._basis], axis=1)
-        by_density = expected - before @ self._basis_of_grid.T
+        by_density = expected - by_prior
         by_line = by_density[:, :1] * self.documents.known
         scores = np.concatenate([by_logits * (1 - examination), by_density, by_line], axis=1)
         return self.held(point) - float(values.sum()), scores
 
-    def _click(self, examination: np.ndarray, node: int) -> Float[np.ndarray, " skips"]:
-        """Returns P(click) where documents were skipped, at a node of each."""
-        cells = self.documents.skips.indices
-        return examination[cells] * self._attraction[self._of_skips, node]
+    def _prior(
+        self, density: Numbers, tilt: Float[np.ndarray, "documents 1"]
+    ) -> tuple[Float[np.ndarray, " documents"], Float[np.ndarray, "documents numbers"]]:
+        """Returns the logarithms of the sums of unnormalised priors, and the expectations of the basis under them."""
+        log_sums, expected = np.empty(len(tilt)), np.empty((len(tilt), len(density)))
+        untilted = density @ self._basis_of_grid
+        for part in blocks(len(tilt), _BLOCK):
+            priors = tilt[part] * _GRID
+            priors += untilted
+            log_sums[part], weights = _normalised(priors)
+            expected[part] = weights @ self._basis_of_grid.T
+        return log_sums, expected
+
+    def _click(self, examined: np.ndarray, node: int) -> Float[np.ndarray, " skips"]:
+        """Returns P(click) where documents were skipped, given P(examination) there, at a node of each."""
+        return examined * self._attraction[node][self._of_skips]
 
 
 def _of_scores(scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
