@@ -77,7 +77,7 @@ def superbatch_readers(
     epoch: int = 0,
     share: tuple[int, int] = (0, 1),
 ) -> Iterator[Callable[[], Superbatch]]:
-    """What reads each of the `superbatches`, in whatever thread."""
+    """Yields a reader of each of the `superbatches`, which any thread may call."""
     order = None if seed is None else ShuffledOrder(sessions.count, seed, epoch)
     size, (part, parts) = batch_size * steps, share
     places = np.arange(size).reshape(steps, parts, -1)[:, part]

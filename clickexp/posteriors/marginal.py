@@ -125,13 +125,13 @@ def _names(cells: Integer[np.ndarray, " cells"]) -> tuple[str, ...]:
 
 
 class _Parts(NamedTuple):
-    """What the likelihood is of.
+    """Parts of a model whose examination has the likelihood.
 
     Attributes:
         tower: Of examination.
         attraction: Tower of the documents.
         rows: Its rows.
-        cells_of: Which cells a chunk of sessions shows.
+        cells_of: Returns the cells that a chunk of sessions shows.
     """
 
     tower: PositionParameter
@@ -364,8 +364,8 @@ class MarginalLikelihood:
 
 def _of_scores(scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
     """Returns the information of the scores of documents."""
-    blocks = np.split(scores, range(_BLOCK, len(scores), _BLOCK))
-    return np.sum([block.T @ block for block in blocks], axis=0)
+    parts = blocks(len(scores), _BLOCK)
+    return np.sum([scores[part].T @ scores[part] for part in parts], axis=0)
 
 
 def _basis(standardised: np.ndarray) -> np.ndarray:
