@@ -399,7 +399,7 @@ def _after_last_click(chunk: Chunk, size: int) -> Integer[np.ndarray, "session r
     last = np.zeros_like(clicked)
     for rank in range(1, len(ranks)):
         np.maximum(last[:, rank - 1], clicked[:, rank - 1], out=last[:, rank])
-    if "positions" in chunk:
+    if "positions" in chunk:  # others are the ranks
         last = np.take_along_axis(np.pad(positions, ((0, 0), (1, 0))), last, axis=1)
     return positions * np.int32(round(size**0.5)) + last
 
