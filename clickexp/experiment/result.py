@@ -23,6 +23,7 @@ from clickexp.experiment.backward import of_last_log
 from clickexp.experiment.build import Parts
 from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
+from clickexp.posteriors.continuation import improve_continuation
 from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.posteriors.intervals import propensity, shared_examination, shared_intervals
 from clickexp.posteriors.marginal import improve_examination
@@ -54,15 +55,15 @@ class Settled(NamedTuple):
 
     Attributes:
         queries: What training and earlier logs have shown of queries, where documents have posteriors.
-        examination: Its posterior, where examination alone is shared and has moved to the largest marginal likelihood.
+        shared: Posterior of shared numbers, where these have moved to the largest marginal likelihood.
     """
 
     queries: Queries | None = None
-    examination: SharedPosterior | None = None
+    shared: SharedPosterior | None = None
 
 
 def settle(parts: Parts, fit: FitReport) -> Settled:
-    """Moves examination to the largest marginal likelihood, where the model has one."""
+    """Moves examination or continuation to the largest marginal likelihood, where the model has one."""
     model, train, continued = parts.model, parts.dataset.train, parts.continued
     return_freed_memory()
     if fit.documents is None:
@@ -74,8 +75,10 @@ def settle(parts: Parts, fit: FitReport) -> Settled:
     return_freed_memory()
     impressions = Seen.of(fit.documents).impressions(model)
     prior = None if continued is None else continued.logs.shared
-    examination = improve_examination(model, train, queries.lists, impressions, prior)
-    return Settled(queries, examination)
+    shared = improve_examination(model, train, queries, impressions, prior)
+    if shared is None and continued is None:
+        shared = improve_continuation(model, train, queries, parts.trainer.devices)
+    return Settled(queries, shared)
 
 
 def evaluate_test_set(parts: Parts) -> Evaluation:
@@ -127,7 +130,7 @@ def evaluate_run(parts: Parts, fit: FitReport, settled: Settled, evaluation: Eva
             Seen.of(fit.documents, settled.queries).save(parts.folder / SEEN)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
-    result |= _shared_intervals(parts, settled.examination)
+    result |= _shared_intervals(parts, settled.shared)
     if parts.continued is not None:
         backward = of_last_log(parts, parts.continued.run)
         update = parts.continued.update(model, dataset, parts.origin, backward)

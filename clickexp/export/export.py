@@ -197,12 +197,12 @@ class Export:
         arguments = model, self.fit.log, self.names, posterior
         self.save(DOCUMENTS_TABLE, partial(write_documents, *arguments, **settings))
 
-    def _seen(self) -> dict[str, np.ndarray | None]:
+    def _seen(self) -> dict[str, Any]:
         """Returns impressions and lists of the run and those before it, where it has kept them."""
         if not (self.fit.is_own and (self.run / SEEN).is_file()):
             return {}
         seen = Seen.load(self.run / SEEN)
-        return {"all_impressions": seen.impressions(self.fit.model), "lists": seen.lists}
+        return {"all_impressions": seen.impressions(self.fit.model), "queries": seen.queries}
 
     def _write_examination(self, sessions: Sessions, posterior: SharedPosterior | None) -> None:
         model = self.fit.model

@@ -33,6 +33,7 @@ from clickexp.models import ClickModel, Model
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.documents import EFFECTIVE, ROLES
 from clickexp.posteriors.exported import exported, open_documents
+from clickexp.posteriors.policy_prior import Queries
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
 from clickexp.utils.progress import Steps
@@ -106,12 +107,12 @@ def write_documents(
     intervals: Sequence[SharedParameter] = (),
     has_intervals: bool = True,
     all_impressions: np.ndarray | None = None,
-    lists: np.ndarray | None = None,
+    queries: Queries | None = None,
 ) -> None:
     """Writes a row for each document that is shown, by earlier logs, too: probabilities, impressions and clicks.
 
-    Impressions and clicks are those of the training sessions of this log. `all_impressions`, and `lists` of the query
-    of each document, count earlier logs, too.
+    Impressions and clicks are those of the training sessions of this log. `all_impressions` and `queries` count earlier
+    logs, too.
 
     Where tables have posteriors, these are those of `exported`, and there are standard deviations, intervals and
     effective impressions, too; see `posterior_outputs`. They follow from the sessions that the model was fitted to, so
@@ -132,7 +133,7 @@ def write_documents(
         impressions if all_impressions is None else all_impressions,
         posterior,
         has_intervals=has_intervals,
-        lists=lists,
+        queries=queries,
     )
 
     def tables() -> Iterator[pa.Table]:
@@ -167,7 +168,7 @@ def _known_of_documents(
     posterior: SharedPosterior | None,
     *,
     has_intervals: bool,
-    lists: np.ndarray | None,
+    queries: Queries | None,
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """Yields, some documents at a time, their number and what the model knows of them."""
     one = single_documents(dataset, ids[:1])
@@ -178,7 +179,7 @@ def _known_of_documents(
         return
     models, outputs = model, document_outputs
     if has_intervals:
-        models = exported(model, dataset.train, impressions, posterior, lists)
+        models = exported(model, dataset.train, impressions, posterior, queries)
         outputs = exported_outputs
     for values in of_documents(models, dataset, ids, outputs, "documents"):
         yield len(next(iter(values.values()))), values

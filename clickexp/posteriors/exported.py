@@ -11,7 +11,7 @@ from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
 from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.documents import ROLES, tower_of
-from clickexp.posteriors.policy_prior import lists_shown, with_policy_prior
+from clickexp.posteriors.policy_prior import Queries, lists_shown, with_policy_prior
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
@@ -37,7 +37,7 @@ def exported(
     train: Sessions,
     impressions: np.ndarray,
     posterior: SharedPosterior | None,
-    lists: np.ndarray | None = None,
+    queries: Queries | None = None,
 ) -> Exported:
     """Returns the model as an export needs it.
 
@@ -48,17 +48,16 @@ def exported(
         train: Its training sessions.
         impressions: Training impressions by id, those of earlier logs included.
         posterior: Of its shared parameters, if it is known.
-        lists: How many lists the query of each id has, if that is known; see `lists_shown`.
+        queries: Of documents, if they are known; see `lists_shown`.
     """
     if not row_tables(model):
         return Exported(model, model, model)
     with Steps("posteriors of documents") as progress:
         effective = newton_refined(model, row_tables(model), train, progress)
-    if lists is None:
+    if queries is None:
         with Steps("lists of queries") as progress:
             queries = lists_shown(model, train, progress)
-            lists = None if queries is None else queries.lists
-    for_probabilities, for_intervals = with_policy_prior(effective, model, impressions, lists)
+    for_probabilities, for_intervals = with_policy_prior(effective, model, impressions, queries)
     intervals = for_intervals()
     if posterior is not None:
         intervals = with_shared_cells(intervals)

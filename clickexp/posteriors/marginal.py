@@ -37,6 +37,7 @@ from clickexp.parameters import EmbeddingParameter, PositionParameter, Rows
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import (
     LEAST_DOCUMENTS,
+    Queries,
     Shown,
     learned_rows,
     log_odds,
@@ -163,7 +164,7 @@ def has_marginal_likelihood(model: Model) -> bool:
 def improve_examination(
     model: Model,
     train: Sessions,
-    lists: Float[np.ndarray, " rows"],
+    queries: Queries,
     impressions: Real[np.ndarray, " rows"] | None = None,
     prior: SharedPrior | None = None,
 ) -> SharedPosterior | None:
@@ -176,7 +177,7 @@ def improve_examination(
         model: PBM or UBM with a number per position, or per position and last click, and whose attraction is a whole
             table of pairs with a learned prior by rank. Others stay as they are.
         train: Its training sessions.
-        lists: How many lists the query of each pair has, in these and in earlier logs, from `lists_shown`.
+        queries: Of pairs, in these and in earlier logs, from `lists_shown`.
         impressions: How many of them show the pair; None for those of the training sessions.
         prior: What earlier logs say of shared parameters; None for nothing.
 
@@ -190,7 +191,7 @@ def improve_examination(
     baseline = 0.0 if attraction.baseline is None else float(attraction.baseline[...])
     log = _Log(train, parts.cells_of, tower.weight.size)
     posteriors = _Posteriors.of(parts.rows, baseline)
-    documents = _documents(log, posteriors, lists, impressions, parts.rows, baseline)
+    documents = _documents(log, posteriors, queries, impressions, parts.rows, baseline)
     if documents is None:
         return None
     earlier = Earlier.of(prior, log.size)
@@ -276,7 +277,7 @@ class MarginalLikelihood:
         precisions, tilts = documents.precisions[:, None], documents.tilts[:, None]
         sites = tilts * nodes - precisions * nodes**2 / 2
         self._clicked = weights + sites + clicks * log_expit(nodes)
-        self._attraction = expit(nodes)
+        self._attraction = np.ascontiguousarray(expit(nodes).T)  # nodes are read one by one
         center, variance = documents.means.mean(), np.mean(documents.deviations**2)
         scale = np.sqrt(documents.means.var() + variance)
         self._basis, self._basis_of_grid = _basis((nodes - center) / scale), _basis(_GRID)
@@ -335,31 +336,42 @@ class MarginalLikelihood:
         logits, density, line = np.split(point, self._ends)
         clicks, skips, examination = self.documents.clicks, self.documents.skips, expit(logits)
         tilt = (self.documents.known @ line)[:, None]
-        priors = tilt * _GRID
-        priors += density @ self._basis_of_grid
-        log_prior, before = _normalised(priors)
+        log_prior, by_prior = self._prior(density, tilt)
         terms = self._clicked + np.tensordot(density, self._basis, 1) + tilt * self._basis[0]
+        examined = examination[skips.indices]
         for node in range(len(_NODES)):
-            skipped = skips.data * np.log1p(-self._click(examination, node))
+            skipped = skips.data * np.log1p(-self._click(examined, node))
             terms[:, node] += np.bincount(self._of_skips, skipped, len(terms))
         log_likelihood, after = _normalised(terms)
         values = log_likelihood - log_prior - self._log_unit + clicks @ log_expit(logits)
-        odds = np.zeros(len(skips.data))
+        odds, by_node = np.zeros(len(skips.data)), np.ascontiguousarray(after.T)
         for node in range(len(_NODES)):
-            click = self._click(examination, node)
-            odds += after[self._of_skips, node] * click / (1 - click)
+            click = self._click(examined, node)
+            odds += by_node[node][self._of_skips] * click / (1 - click)
         by_logits = clicks.toarray()
         by_logits[self._of_skips, skips.indices] -= skips.data * odds
         expected = np.stack([np.sum(after * each, axis=1) for each in self._basis], axis=1)
-        by_density = expected - before @ self._basis_of_grid.T
+        by_density = expected - by_prior
         by_line = by_density[:, :1] * self.documents.known
         scores = np.concatenate([by_logits * (1 - examination), by_density, by_line], axis=1)
         return self.held(point) - float(values.sum()), scores
 
-    def _click(self, examination: np.ndarray, node: int) -> Float[np.ndarray, " skips"]:
-        """Returns P(click) where documents were skipped, at a node of each."""
-        cells = self.documents.skips.indices
-        return examination[cells] * self._attraction[self._of_skips, node]
+    def _prior(
+        self, density: Numbers, tilt: Float[np.ndarray, "documents 1"]
+    ) -> tuple[Float[np.ndarray, " documents"], Float[np.ndarray, "documents numbers"]]:
+        """Returns the logarithms of the sums of unnormalised priors, and the expectations of the basis under them."""
+        log_sums, expected = np.empty(len(tilt)), np.empty((len(tilt), len(density)))
+        untilted = density @ self._basis_of_grid
+        for part in blocks(len(tilt), _BLOCK):
+            priors = tilt[part] * _GRID
+            priors += untilted
+            log_sums[part], weights = _normalised(priors)
+            expected[part] = weights @ self._basis_of_grid.T
+        return log_sums, expected
+
+    def _click(self, examined: np.ndarray, node: int) -> Float[np.ndarray, " skips"]:
+        """Returns P(click) where documents were skipped, given P(examination) there, at a node of each."""
+        return examined * self._attraction[node][self._of_skips]
 
 
 def _of_scores(scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
@@ -509,7 +521,7 @@ class _Log(NamedTuple):
 def _documents(
     log: _Log,
     posteriors: _Posteriors,
-    lists: Float[np.ndarray, " rows"],
+    queries: Queries,
     impressions: Real[np.ndarray, " rows"] | None,
     rows: Rows,
     baseline: float,
@@ -525,7 +537,8 @@ def _documents(
     of_log = clicks.sum(axis=1) + skips.sum(axis=1)
     of_all = np.asarray(of_log if impressions is None else impressions[chosen], np.float64)
     of_chosen = posteriors.some(chosen)
-    shown = Shown(of_all, np.maximum(lists[chosen], of_all), of_chosen.x)
+    lists = np.maximum(queries.lists[chosen], of_all)
+    shown = Shown(of_all, lists, of_chosen.x, queries.labels[chosen])
     known = [shown.x**2 - 1, *regressors(shown, float(log_odds(shown).mean()))]
     sites = _sites(rows, chosen, baseline)
     return Documents(

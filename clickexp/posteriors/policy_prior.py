@@ -10,16 +10,20 @@ the more around the mean (Fuller 1987, "Measurement error models"). For a docume
 
 the prior is, in units of the standard deviation of the N(mean by rank, 1 / precision) that training learns, normal with
 
-    mean by rank + mean + w (a l + b x) + (1 - w) (c l + d x)    and variance    constant + per_list / N.
+    mean by rank + mean + w (a l + b x) + (1 - w) (c l + d x) + u    and variance    constant + per_list / N.
 
+u ~ N(0, per_query) is what the documents of a query share. Ranks and shares compare them with each other, so that a
+query whose documents all attract shows in neither.
 In random order a, b, c, d and per_list are near 0.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Float, Integer, Real
@@ -27,6 +31,7 @@ from jaxtyping import Float, Integer, Real
 from clickexp.data import Sessions
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows
+from clickexp.parameters.table import Prior
 from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.types import Array
 from clickexp.utils.blocks import blocks
@@ -38,10 +43,16 @@ _SAMPLE = 200_000
 """Documents that the prior is fitted to; of more, as many by chance."""
 _FEW = 8
 """Lists of a query whose shares and ranks count half as those of many lists and half as those of few."""
-_BOUNDS = (-3.0, 3.0), (-4.0, 7.0), *[(-9.0, 9.0)] * 5
-"""Of log constant, log per_list, mean, a, b, c and d; the last five have a standard normal prior themselves."""
+_BOUNDS = (-5.0, 3.0), (-4.0, 7.0), (-9.0, 3.0), *[(-9.0, 9.0)] * 5
+"""Of log constant, log per_list, log per_query, mean, a, b, c and d.
+
+The last five have a standard normal prior themselves.
+"""
+_START = 0.0, 0.0, -2.0, *[0.0] * 5
 _FARTHEST = 3.0
 """Standard deviations of the prior to which clicks may pull a document that tell no precision."""
+_BLOCK = 1 << 16
+"""Documents that are computed in double precision at a time."""
 _LINKS = 1 << 22
 """Links between documents that are kept in memory."""
 _MERGED = 1 << 21
@@ -57,11 +68,17 @@ class Shown(NamedTuple):
         impressions: How many lists show each, n.
         lists: How many lists its query has, N; at least n, and 0 for documents that no list shows.
         x: Standardised mean log ranks, those of few lists drawn to 0; 0 where they are unknown.
+        query: Labels, alike for documents of one query.
     """
 
     impressions: Real[np.ndarray, " documents"]
     lists: Real[np.ndarray, " documents"]
     x: Numbers
+    query: Integer[np.ndarray, " documents"]
+
+    def some(self, chosen: Integer[np.ndarray, " chosen"] | slice) -> "Shown":
+        """Returns the chosen documents."""
+        return Shown(*(each[chosen] for each in self))
 
 
 class PolicyPrior(NamedTuple):
@@ -70,6 +87,7 @@ class PolicyPrior(NamedTuple):
     Attributes:
         constant: Variance of documents of queries with very many lists.
         per_list: What documents of queries with one list vary more.
+        per_query: Variance of what the documents of a query share.
         mean: Of documents of average shares and ranks.
         slopes: a, b, c, d.
         center: Average of the log odds of shares.
@@ -78,20 +96,20 @@ class PolicyPrior(NamedTuple):
 
     constant: float = 1.0
     per_list: float = 0.0
+    per_query: float = 0.0
     mean: float = 0.0
     slopes: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     center: float = 0.0
     spread: float = 0.0
 
     def means(self, shown: Shown) -> Numbers:
-        """Returns the means; of documents that no list shows, that by rank alone, for they may be new."""
+        """Returns the means without u; of documents that no list shows, that by rank alone, for they may be new."""
         line = self.mean + np.array(self.slopes) @ regressors(shown, self.center)
         return np.where(shown.lists > 0, line, 0.0)
 
     def variances(self, shown: Shown) -> Numbers:
-        """Returns the variances; documents that no list shows may be of any share and rank."""
-        unknown = np.where(shown.lists > 0, 0.0, self.spread)
-        return self.constant + self.per_list / np.maximum(shown.lists, 1) + unknown
+        """Returns the variances around the means with u."""
+        return self.constant + self.per_list / np.maximum(shown.lists, 1)
 
 
 def log_odds(shown: Shown) -> Numbers:
@@ -111,8 +129,10 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
     """Returns the most likely prior, with the logits of documents integrated out; slopes are held near 0 by a prior.
 
     The posterior N(m, v) of an offset under the prior N(0, 1) is the product of that prior and of what clicks say, a
-    normal factor of precision p = 1 / v - 1 and mean m / (v p). Under N(mu, s), the integral of the product is
-    proportional to exp(h mu - p mu^2 / 2 + s (h - p mu)^2 / (2 t)) / sqrt(t) for h = m / v and t = 1 + s p.
+    normal factor of precision p = 1 / v - 1 and mean m / (v p). Under N(mu + u, s), the integral of the product is
+    proportional to exp(h mu - p mu^2 / 2 + s r^2 / (2 t) + r u / t - p u^2 / (2 t)) / sqrt(t) for h = m / v,
+    r = h - p mu and t = 1 + s p. Its logarithm is a parabola in u, and so is the sum over the documents of a query,
+    which is integrated in turn.
 
     Args:
         offsets: Means of posteriors, from those of the prior, in its standard deviations.
@@ -123,26 +143,70 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
 
     precisions, tilts = _clicks(offsets, variances)
     center = float(log_odds(shown).mean())
-    lines = np.concatenate([np.ones((1, len(offsets))), regressors(shown, center)])
+    lines = np.concatenate([np.ones((1, len(tilts))), regressors(shown, center)])
+    query = np.unique(shown.query, return_inverse=True)[1]
 
     def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
-        parts = np.stack([np.full(len(offsets), np.exp(point[0])), np.exp(point[1]) / shown.lists])
-        mean, variance = point[2:] @ lines, parts.sum(axis=0)
+        parts = np.stack([np.full(len(tilts), np.exp(point[0])), np.exp(point[1]) / shown.lists])
+        per_query, mean, variance = np.exp(point[2]), point[3:] @ lines, parts.sum(axis=0)
         scale, rest = 1 + variance * precisions, tilts - precisions * mean
-        value = np.log(scale) - rest**2 * variance / scale + precisions * mean**2 - 2 * tilts * mean
-        by_variance = precisions / scale - (rest / scale) ** 2
-        gradient = np.concatenate([parts @ by_variance / 2, -lines @ (rest / scale)])
-        gradient[2:] += point[2:]
-        return (value.sum() + point[2:] @ point[2:]) / 2 / len(offsets), gradient / len(offsets)
+        curvature, slope = precisions / scale, rest / scale
+        value = np.log(scale) - rest * slope * variance + precisions * mean**2 - 2 * tilts * mean
+        of_query = _Sums(np.bincount(query, curvature), np.bincount(query, slope), per_query)
+        by_curvature, by_slope = (each[query] for each in of_query.gradients())
+        by_variance = (
+            curvature - slope**2 - curvature * (curvature * by_curvature + slope * by_slope)
+        )
+        by_mean = -2 * slope - curvature * by_slope
+        gradient = np.concatenate(
+            [parts @ by_variance, [per_query * of_query.by_variance()], lines @ by_mean]
+        )
+        gradient[3:] += 2 * point[3:]
+        total = value.sum() + of_query.value() + point[3:] @ point[3:]
+        return total / 2 / len(tilts), gradient / 2 / len(tilts)
 
     options = {"ftol": 1e-12, "gtol": 1e-8}
     found = minimize(
-        loss, np.zeros(7), jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options
+        loss, np.array(_START), jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options
     ).x
-    (constant, per_list), (mean, a, b, c, d) = np.exp(found[:2]).tolist(), found[2:].tolist()
-    return PolicyPrior(
-        constant, per_list, mean, (a, b, c, d), center, float(np.mean((found[2:] @ lines) ** 2))
-    )
+    constant, per_list, per_query = np.exp(found[:3]).tolist()
+    mean, a, b, c, d = found[3:].tolist()
+    spread = float(np.mean((found[3:] @ lines) ** 2))
+    return PolicyPrior(constant, per_list, per_query, mean, (a, b, c, d), center, spread)
+
+
+class _Sums(NamedTuple):
+    """What the documents of each query say of u: exp(slope u - curvature u^2 / 2), and the variance of its prior.
+
+    Attributes:
+        curvature: By query.
+        slope: The same.
+        variance: Of all.
+    """
+
+    curvature: Numbers
+    slope: Numbers
+    variance: float
+
+    def posterior(self) -> tuple[Numbers, Numbers]:
+        """Returns means and variances of u."""
+        variances = self.variance / (1 + self.variance * self.curvature)
+        return variances * self.slope, variances
+
+    def value(self) -> float:
+        """Returns -2 times the logarithm of the integrals over u."""
+        scale = 1 + self.variance * self.curvature
+        return float(np.sum(np.log(scale) - self.variance * self.slope**2 / scale))
+
+    def gradients(self) -> tuple[Numbers, Numbers]:
+        """Returns the derivatives of the value by curvature and slope."""
+        means, variances = self.posterior()
+        return variances + means**2, -2 * means
+
+    def by_variance(self) -> float:
+        """Returns the derivative of the value by the variance."""
+        scale = 1 + self.variance * self.curvature
+        return float(np.sum(self.curvature / scale - (self.slope / scale) ** 2))
 
 
 def _clicks(offsets: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
@@ -152,12 +216,24 @@ def _clicks(offsets: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def recombined(
-    offsets: Numbers, variances: Numbers, means: Numbers, spreads: Numbers
+    offsets: Numbers,
+    variances: Numbers,
+    means: Numbers,
+    spreads: Numbers,
+    doubts: Numbers | float = 0.0,
 ) -> tuple[Numbers, Numbers]:
-    """Returns means and variances of the posteriors under priors N(means, spreads), in the units of `fit`."""
+    """Returns means and variances of the posteriors under other priors, in the units of `fit`.
+
+    Args:
+        offsets: Means of posteriors.
+        variances: Of posteriors.
+        means: Of the priors.
+        spreads: Variances of the priors.
+        doubts: Variances of the means of the priors.
+    """
     precisions, tilts = _clicks(offsets, variances)
     changed = 1 / (precisions + 1 / spreads)
-    return changed * (tilts + means / spreads), changed
+    return changed * (tilts + means / spreads), changed + (changed / spreads) ** 2 * doubts
 
 
 class Queries(NamedTuple):
@@ -241,7 +317,7 @@ def with_policy_prior(
     model: Model,
     trained: Model,
     impressions: Real[np.ndarray, " documents"],
-    lists: Real[np.ndarray, " rows"] | None,
+    queries: Queries | None,
 ) -> tuple[Callable[[], Model], Callable[[], Model]]:
     """Returns the model with posteriors of attraction under the prior by what lists show, for probabilities, intervals.
 
@@ -253,7 +329,7 @@ def with_policy_prior(
         model: A fitted model, its posteriors refined.
         trained: The model as training has left it.
         impressions: Training impressions by id.
-        lists: From `lists_shown`.
+        queries: From `lists_shown`.
 
     Returns:
         What makes the two models, since each has a table of its own; both return the model itself where its attraction
@@ -261,50 +337,119 @@ def with_policy_prior(
         documents.
     """
     rows, noisy = (learned_rows(tower_of(each, ROLES["attraction"])) for each in (model, trained))
-    shown_ids = np.flatnonzero(impressions)
-    if rows is None or noisy is None or rows.prior is None or lists is None:
+    if rows is None or noisy is None or queries is None:
         return lambda: model, lambda: model
-    if len(shown_ids) < LEAST_DOCUMENTS:
+    shown = shown_in(rows, impressions, queries)
+    ids = documents_to_fit(shown)
+    if len(ids) < LEAST_DOCUMENTS:
         return lambda: model, lambda: model
-    unseen = len(rows.values) - len(impressions)
-    number = np.pad(impressions, (0, unseen)) if unseen else impressions
-    x = np.asarray(rows.values)[:, rows.numbers]
+    scale = scale_of(rows)
+    prior, other = (
+        fit(*in_units(each.values[ids], scale), shown.some(ids)) for each in (rows, noisy)
+    )
 
-    def shown(chosen: Integer[np.ndarray, " chosen"] | slice) -> Shown:
-        lists_of_chosen = np.maximum(lists[chosen], number[chosen])
-        finite = np.where(np.isfinite(x[chosen]), x[chosen], 0.0)
-        return Shown(number[chosen], lists_of_chosen, finite)
-
-    if len(shown_ids) > _SAMPLE:
-        shown_ids = np.random.default_rng(0).choice(shown_ids, _SAMPLE, replace=False)
-    scale = math.exp(float(rows.prior.log_precision) / 2)
-    samples = [_in_units(each.values[shown_ids], scale) for each in (rows, noisy)]
-    fits = [fit(*sample, shown(shown_ids)) for sample in samples]
-
-    def under(variances: Callable[[Shown], Numbers]) -> Model:
-        def of_block(values: np.ndarray, part: slice) -> np.ndarray:
-            some = shown(part)
-            clicks = _in_units(values, scale)
-            offsets, spreads = recombined(*clicks, fits[0].means(some), variances(some))
-            return np.column_stack([offsets / scale, np.log(spreads) / 2, values[:, 2:]])
-
+    def under(recombination: Recombination) -> Model:
         changed = nnx.clone(model)
         tower = cast(EmbeddingParameter, tower_of(changed, ROLES["attraction"]))
-        tower.table.set_value(rows.recomputed(of_block))
+        values = recombination.of(np.asarray(rows.values), scale, shown)
+        tower.table.set_value(dataclasses.replace(rows, values=jnp.asarray(values)))
         return changed
 
-    def for_probabilities(some: Shown) -> Numbers:
-        # documents that no list shows have the probability that training gives them: they may be new
-        return np.where(some.lists > 0, fits[0].variances(some), 1.0)
-
     def for_intervals(some: Shown) -> Numbers:
-        return np.maximum(*(each.variances(some) for each in fits))
+        return np.maximum(prior.variances(some), other.variances(some))
 
-    return partial(under, for_probabilities), partial(under, for_intervals)
+    # or they are what the policy leaves out: of any share and rank, and of any query
+    per_query = max(prior.per_query, other.per_query)
+    sure = Recombination(prior.means, for_intervals, per_query, prior.spread + per_query)
+    probable = Recombination.for_probabilities(prior)
+    return partial(under, probable), partial(under, sure)
 
 
-def _in_units(values: Array, scale: float) -> tuple[Numbers, Numbers]:
-    """Returns offsets and variances of rows in units of `fit`."""
+class Recombination(NamedTuple):
+    """A prior that takes the place of another in posteriors.
+
+    Attributes:
+        means: Of documents, without what those of a query share.
+        variances: Around the means.
+        per_query: Variance of what documents of a query share.
+        unknown: Variance of the means of documents that no list shows.
+    """
+
+    means: Callable[[Shown], Numbers]
+    variances: Callable[[Shown], Numbers]
+    per_query: float
+    unknown: float
+
+    @classmethod
+    def for_probabilities(cls, prior: PolicyPrior) -> "Recombination":
+        """Returns that of a prior; documents that no list shows may be new, and stay as training has left them."""
+
+        def variances(some: Shown) -> Numbers:
+            return np.where(some.lists > 0, prior.variances(some), 1.0)
+
+        return cls(prior.means, variances, prior.per_query, 0.0)
+
+    def of(self, rows: np.ndarray, scale: float, shown: Shown) -> np.ndarray:
+        """Returns the rows of a table under the prior; blocks of them are in double precision.
+
+        Args:
+            rows: With posteriors under the prior that training has learned.
+            scale: From `scale_of`.
+            shown: What the log shows of them.
+        """
+        values = np.array(rows)
+        curvature, slope = np.zeros((2, int(shown.query.max()) + 1))
+        for part in blocks(len(values), _BLOCK):
+            some = shown.some(part)
+            precisions, tilts = _clicks(*in_units(values[part], scale))
+            weights = 1 / (1 + self.variances(some) * precisions)
+            np.add.at(curvature, some.query, precisions * weights)
+            np.add.at(slope, some.query, (tilts - precisions * self.means(some)) * weights)
+        shared, doubts = _Sums(curvature, slope, self.per_query).posterior()
+        for part in blocks(len(values), _BLOCK):
+            some = shown.some(part)
+            is_shown = some.lists > 0
+            means = self.means(some) + np.where(is_shown, shared[some.query], 0.0)
+            of_means = np.where(is_shown, doubts[some.query], self.unknown)
+            clicks = in_units(values[part], scale)
+            offsets, spreads = recombined(*clicks, means, self.variances(some), of_means)
+            values[part, 0], values[part, 1] = offsets / scale, np.log(spreads) / 2
+        return values
+
+
+def shown_in(rows: Rows, impressions: Real[np.ndarray, " documents"], queries: Queries) -> Shown:
+    """Returns what the log shows of the rows of a table.
+
+    Args:
+        rows: From `learned_rows`.
+        impressions: Training impressions by id.
+        queries: From `lists_shown`.
+    """
+    number = np.zeros(len(rows.values), impressions.dtype)
+    number[: len(impressions)] = impressions
+    x = np.asarray(rows.values[:, rows.numbers])
+    lists = np.maximum(queries.lists, number)
+    return Shown(number, lists, np.where(np.isfinite(x), x, 0.0), queries.labels)
+
+
+def documents_to_fit(shown: Shown) -> Integer[np.ndarray, " documents"]:
+    """Returns the documents that the prior is fitted to, of whole queries by chance where there are many."""
+    ids = np.flatnonzero(shown.impressions)
+    if len(ids) <= _SAMPLE:
+        return ids
+    rng = np.random.default_rng(0)
+    ids = ids[rng.permutation(len(ids))]
+    turns = rng.permutation(int(shown.query.max()) + 1)
+    return ids[np.argsort(turns[shown.query[ids]], kind="stable")[:_SAMPLE]]
+
+
+def scale_of(rows: Rows) -> float:
+    """Returns 1 over the standard deviation of the prior that training has learned."""
+    return math.exp(float(cast(Prior, rows.prior).log_precision) / 2)
+
+
+def in_units(values: Array, scale: float) -> tuple[Numbers, Numbers]:
+    """Returns offsets and variances of rows in units of `fit`; the scale is that of `scale_of`."""
     numbers = np.asarray(values, np.float64)
     return numbers[:, 0] * scale, np.exp(2 * numbers[:, 1])
 

@@ -41,11 +41,6 @@ class Seen:
         """
         return cls({path_name(path): each for path, each in documents.items()}, queries)
 
-    @property
-    def lists(self) -> Float[np.ndarray, " ids"] | None:
-        """How many lists the query of each id has."""
-        return None if self.queries is None else self.queries.lists
-
     def forgetting(self, kept: float) -> "Seen":
         """Returns a part of all counts."""
         part = np.float32(kept)

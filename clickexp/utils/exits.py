@@ -21,6 +21,8 @@ STOPPED = 128 + signal.SIGINT
 """Exit code after Ctrl-C."""
 INTERRUPTED = threading.Event()
 """Set after Ctrl-C."""
+_LATER = 0.1
+"""Seconds until a Ctrl-C that was ignored comes again."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
 """Environment variable of Hydra: 1 shows the trace of every error."""
 SHOW_TRACE = os.environ.get(FULL_ERROR) == "1"
@@ -70,7 +72,7 @@ def ending(
         words: Its arguments, by default those of the process.
     """
     try:
-        with _piped():
+        with _interruptible(), _piped():
             yield
     except (UserError, *OF_SYSTEM) as error:
         if SHOW_TRACE:
@@ -85,6 +87,24 @@ def ending(
             complain(command, stopped)
         INTERRUPTED.set()
         sys.exit(STOPPED)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Has Ctrl-C end the block also where Python ignores errors, as in callbacks of the garbage collector."""
+    before = sys.unraisablehook
+
+    def again(ignored: Any) -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            threading.Timer(_LATER, os.kill, (os.getpid(), signal.SIGINT)).start()
+        else:
+            before(ignored)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextlib.contextmanager

@@ -289,9 +289,9 @@ def line_of(design: Design, days: Sequence[Day], run: clickexp.FittedRun) -> dic
     )
     log = SimulatedLog(design, truth, every, day.val, day.test)
     known = SharedPosterior.load(run.folder / SHARED) if (run.folder / SHARED).exists() else None
-    lists = Seen.load(run.folder / "seen.npz").lists
+    queries = Seen.load(run.folder / "seen.npz").queries
     fitted = methods.estimates(
-        design.user, run.model, run.dataset.train, log, 0.0, known, lists=lists
+        design.user, run.model, run.dataset.train, log, 0.0, known, queries=queries
     )
     found = parameters.figures(log, fitted)
     shown = np.unique(every.ids)

@@ -19,10 +19,11 @@ from clickexp.data import Sessions
 from clickexp.models import ClickModel
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
 from clickexp.parameters.base import Parameter
+from clickexp.posteriors.continuation import improve_continuation
 from clickexp.posteriors.exported import exported
 from clickexp.posteriors.intervals import shared_intervals
 from clickexp.posteriors.marginal import improve_examination
-from clickexp.posteriors.policy_prior import lists_shown
+from clickexp.posteriors.policy_prior import Queries, lists_shown
 from clickexp.posteriors.shared import SharedPosterior, shared_posterior
 from clickexp.training import CountingTrainer, EMTrainer, Trainer, lazy_adagrad
 from clickexp.training.base import BaseTrainer
@@ -178,7 +179,8 @@ def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object)
     learned = isinstance(trainer, Trainer)  # the others store a constant
     known = None
     if (queries := lists_shown(model, parts["train"])) is not None:
-        known = improve_examination(model, parts["train"], queries.lists)
+        known = improve_examination(model, parts["train"], queries)
+        known = known or improve_continuation(model, parts["train"], queries)
     if known is None and model.has_posteriors:
         known = shared_posterior(model, parts["train"])
     return estimates(
@@ -195,7 +197,7 @@ def estimates(
     known: SharedPosterior | None,
     *,
     learned: bool = True,
-    lists: np.ndarray | None = None,
+    queries: Queries | None = None,
 ) -> Fitted:
     """What a fitted model says.
 
@@ -207,7 +209,7 @@ def estimates(
         seconds: Of training.
         known: Posterior of its shared parameters.
         learned: Whether priors were learned.
-        lists: How many lists the query of each pair has, in all sessions; None counts them.
+        queries: Of pairs, in all sessions; None finds them.
     """
     pairs = log.design.pairs
     towers = {role: tower for role, tower in vars(model).items() if isinstance(tower, Parameter)}
@@ -216,7 +218,7 @@ def estimates(
     spread = {role: deviation for role, (_, deviation) in found.items() if deviation is not None}
     middle = {}
     impressions = np.bincount(log.train.ids.ravel(), minlength=pairs + 1)
-    better = exported(model, train, impressions, known, lists)
+    better = exported(model, train, impressions, known, queries)
     for role in ("attraction", "satisfaction"):
         if role in spread:
             middle[role], spread[role] = moments(getattr(better.intervals, role))

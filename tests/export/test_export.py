@@ -943,7 +943,7 @@ def test_an_export_is_drawn_from_a_folder_of_any_name(tmp_path, monkeypatch, cap
         pl.DataFrame({"parameter": ["continuation"]}).write_csv(output / "shared.csv")
 
     monkeypatch.setattr(drawn, "export", write)
-    monkeypatch.setattr("clickexp.export.figures.figures_of", lambda *_: ())
+    monkeypatch.setattr("clickexp.export.figures.figures_of", lambda *_: {})
     folder = tmp_path / "seed=[1]*"
     folder.mkdir()
     drawn.export_drawn(tmp_path, folder, as_json=True)

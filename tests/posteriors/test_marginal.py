@@ -154,7 +154,7 @@ def fitted(kind, truth, log, **settings):
 
 
 def improved(model, log):
-    return improve_examination(model, log, lists_of_queries(log, PAIRS + 1, no_report).lists)
+    return improve_examination(model, log, lists_of_queries(log, PAIRS + 1, no_report))
 
 
 def of_ratios(model, posterior, cells):
@@ -256,11 +256,11 @@ def test_earlier_logs_count_as_their_clicks_would():
     cells = [*range(1, RANKS + 1)]
     whole, first, second = (fitted(PositionBasedModel, truth, log) for _ in range(3))
     of_whole, of_first = improved(whole, log), improved(first, parts[0])
-    lists = lists_of_queries(log, PAIRS + 1, no_report).lists
+    queries = lists_of_queries(log, PAIRS + 1, no_report)
     impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=PAIRS + 1)
     give_sites(second, parts[0])
     prior = prior_of(first, of_first, 1.0)
-    own = improve_examination(second, parts[1], lists, impressions, prior)
+    own = improve_examination(second, parts[1], queries, impressions, prior)
     both = combined(second, own, prior)
     places = [both.names.index(name) for name in of_whole.names]
     both = SharedPosterior(of_whole.names, both.covariance[np.ix_(places, places)])
@@ -301,6 +301,6 @@ def test_a_run_and_an_update_end_with_it():
             model=model, dataset=SimpleNamespace(train=log), continued=continued
         )
         settled = settle(parts, fit)
-        assert settled.queries.lists.max() > 1 and settled.examination is not None
+        assert settled.queries.lists.max() > 1 and settled.shared is not None
         assert np.abs(np.asarray(model.examination.weight[...]) - before).max() > 0
     assert settle(parts, SimpleNamespace(documents=None)) == (None, None)

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from flax import nnx
-from scipy import stats
+from scipy import special, stats
 from small_logs import sigmoid
 
 from clickexp.data import Dataset, Sessions
@@ -14,7 +14,7 @@ from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors.policy_prior import (
     LEAST_DOCUMENTS,
     PolicyPrior,
-    Queries,
+    Recombination,
     Shown,
     fit,
     lists_of_queries,
@@ -29,11 +29,16 @@ Z = np.linspace(-14, 14, 701)
 SLOPES = 0.5, -0.4, 0.2, 0.3
 
 
+PER_QUERY = 5
+"""Documents."""
+
+
 def shown_of(rng, documents):
     """Queries of few lists and of many, documents in some of these."""
-    lists = np.minimum(np.ceil(rng.pareto(0.7, documents) + 1), 80)
+    query = np.arange(documents) // PER_QUERY
+    lists = np.minimum(np.ceil(rng.pareto(0.7, documents) + 1), 80)[query]
     impressions = np.maximum(rng.binomial(lists.astype(int), rng.random(documents)), 1.0)
-    return Shown(impressions, lists, rng.normal(size=documents))
+    return Shown(impressions, lists, rng.normal(size=documents), 3 * query)
 
 
 def line(shown, mean, slopes, center):
@@ -44,10 +49,11 @@ def line(shown, mean, slopes, center):
     return mean + many * (a * odds + b * shown.x) + (1 - many) * (c * odds + d * shown.x)
 
 
-def posteriors(rng, documents, constant, per_list, slopes=SLOPES):
+def posteriors(rng, documents, constant, per_list, slopes=SLOPES, per_query=0.0):
     """Offsets with that prior, normal clicks, and posteriors under a standard normal prior."""
     shown = shown_of(rng, documents)
     truth = rng.normal(line(shown, 0.1, slopes, 0.0), np.sqrt(constant + per_list / shown.lists))
+    truth += rng.normal(0, per_query**0.5, documents)[shown.query // 3]
     precisions = 0.5 * shown.impressions
     seen = rng.normal(truth, precisions**-0.5)
     return truth, shown, seen * precisions / (precisions + 1), 1 / (precisions + 1)
@@ -75,36 +81,59 @@ def test_posteriors_are_those_of_integration():
     np.testing.assert_allclose(same, (means, variances), rtol=1e-12)
 
 
-def test_documents_that_no_list_shows_are_of_any_share_and_rank():
-    none = Shown(*np.zeros((3, 1)))
+def test_documents_that_no_list_shows_have_the_mean_by_rank():
+    none = Shown(*np.zeros((4, 1)))
     prior = PolicyPrior(0.6, 3.0, mean=-0.2, slopes=SLOPES, center=1.0, spread=0.7)
     np.testing.assert_array_equal(prior.means(none), 0.0)
-    np.testing.assert_allclose(prior.variances(none), 0.6 + 3.0 + 0.7)
+    np.testing.assert_allclose(prior.variances(none), 0.6 + 3.0)
     _, shown, means, variances = posteriors(np.random.default_rng(0), 500, 0.7, 2.0)
     found = fit(means, variances, shown)
     assert found.spread == pytest.approx((found.means(shown) ** 2).mean())
 
 
+def log_likelihood(point, means, variances, shown, center):
+    """Of the parameters of a prior, with documents and what those of a query share integrated out on grids."""
+    constant, per_list, per_query = np.exp(point[:3])
+    mean, sd = line(shown, point[3], point[4:], center), np.sqrt(constant + per_list / shown.lists)
+    grid = np.linspace(-4, 4, 33) * per_query**0.5
+    by_document = [log_integrals(means, variances, mean + u, sd)[0] for u in grid]
+    by_query = np.reshape(by_document, (len(grid), -1, PER_QUERY)).sum(axis=2)
+    weights = stats.norm.pdf(grid, 0, per_query**0.5) * (grid[1] - grid[0])
+    return np.sum(special.logsumexp(by_query, axis=0, b=weights[:, None]))
+
+
 def test_the_fit_is_the_most_likely():
     """Integrals on a grid, times a standard normal density of mean and slopes, have no slope there."""
-    _, shown, means, variances = posteriors(np.random.default_rng(1), 400, 0.7, 2.0)
+    _, shown, means, variances = posteriors(np.random.default_rng(1), 150, 0.7, 2.0, per_query=0.5)
     found = fit(means, variances, shown)
-    best = np.array([np.log(found.constant), np.log(found.per_list), found.mean, *found.slopes])
+    sizes = np.log([found.constant, found.per_list, found.per_query])
+    best = np.array([*sizes, found.mean, *found.slopes])
 
     def loss(point):
-        constant, per_list = np.exp(point[:2])
-        of_prior = (
-            line(shown, point[2], point[3:], found.center),
-            np.sqrt(constant + per_list / shown.lists),
-        )
-        return point[2:] @ point[2:] / 2 - log_integrals(means, variances, *of_prior)[0].sum()
+        held = point[3:] @ point[3:] / 2
+        return held - log_likelihood(point, means, variances, shown, found.center)
 
     above, below = (
-        np.array([loss(best + step) for step in sign * np.eye(7)]) for sign in (1e-3, -1e-3)
+        np.array([loss(best + step) for step in sign * np.eye(8)]) for sign in (1e-3, -1e-3)
     )
     slopes, curvatures = (above - below) / 2e-3, (above + below - 2 * loss(best)) / 1e-6
     assert (curvatures > 0).all()
     assert (np.abs(slopes / curvatures) < 2e-3).all()  # Newton steps
+
+
+def test_documents_of_a_query_are_recombined_together():
+    """As regression on normal numbers: the joint normal density of a query, given what clicks say."""
+    _, shown, means, variances = posteriors(np.random.default_rng(4), 60, 0.7, 2.0, per_query=0.5)
+    prior = PolicyPrior(0.6, 3.0, 0.4, -0.2, SLOPES, 1.0)
+    rows = np.stack([means / 2, np.log(variances) / 2], axis=1)
+    found = Recombination.for_probabilities(prior).of(rows, 2.0, shown)
+    center = line(shown, -0.2, SLOPES, 1.0)
+    between = 0.4 * (shown.query[:, None] == shown.query)
+    information = np.linalg.inv(between + np.diag(0.6 + 3.0 / shown.lists))
+    covariance = np.linalg.inv(information + np.diag(1 / variances - 1))
+    expected = covariance @ (information @ center + means / variances)
+    np.testing.assert_allclose(found[:, 0] * 2, expected, atol=1e-6)
+    np.testing.assert_allclose(np.exp(2 * found[:, 1]), np.diag(covariance), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +147,7 @@ def test_the_fit_finds_what_offsets_were_drawn_from(constant, per_list, slopes):
     prior = fit(means, variances, shown)
     assert prior.constant == pytest.approx(constant, rel=0.1)
     assert prior.per_list == pytest.approx(per_list, abs=0.3)
+    assert prior.per_query < 0.02
     # four standard errors of least squares, each document with the error of its clicks and its own variance
     log_odds = np.log((shown.impressions + 0.5) / (shown.lists - shown.impressions + 0.5))
     many = shown.lists / (shown.lists + 8)
@@ -268,16 +298,12 @@ def test_exported_attraction_and_its_intervals_are_near_the_truth(policy, skew, 
         assert 0 < held["exported"] - held["as trained"] < 0.02
 
 
-NONE = Queries(np.zeros(0, np.int32), None)
-
-
 def test_what_has_no_such_prior_stays_as_it_is():
     _, log = log_of(np.random.default_rng(0), 1.0, 1.0)
     impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=PAIRS + 1)
 
     def under(model, impressions):
-        lists = (lists_shown(model, log) or NONE).lists
-        makes = with_policy_prior(model, model, impressions, lists)
+        makes = with_policy_prior(model, model, impressions, lists_shown(model, log))
         return tuple(make() for make in makes)
 
     for settings in dict(posterior="normal"), dict(posterior="none"), dict(embedding_features=2):

@@ -102,6 +102,16 @@ def test_information_of_logs_adds_up(prior):
     )
 
 
+def test_a_log_that_says_nothing_leaves_the_posterior_of_ratios(prior):
+    model, slopes = model_of(EXAMINATION), 1 - np.array(EXAMINATION)
+    ratios = np.column_stack([-np.ones(RANKS - 1), np.eye(RANKS - 1)]) * slopes
+    found = combined(model, None, prior)
+    assert found.names == NAMES
+    np.testing.assert_allclose(
+        ratios @ found.covariance @ ratios.T, ratios @ COVARIANCE @ ratios.T, rtol=1e-6, atol=1e-6
+    )
+
+
 def test_settling_is_the_newton_step_to_the_optimum_of_both():
     """Of a log-likelihood and a prior that are quadratic, in one step; never farther than a deviation, or 1."""
     center, covariance = np.array([0.01, -0.02]), np.array([[0.02, 0.01], [0.01, 0.03]])

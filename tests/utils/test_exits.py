@@ -39,6 +39,27 @@ def test_the_whole_trace_of_any_command_is_there_for_who_wants_it(error, full, m
     assert capsys.readouterr().err == ("" if full else "x: wrong\n")
 
 
+@pytest.mark.parametrize("place", ["work()", "gc.callbacks.append(work); gc.collect()"])
+def test_an_interrupt_ends_a_command_wherever_it_comes(place):
+    """Also in a callback of the garbage collector, as JAX has one, whose errors Python ignores."""
+    code = f"""
+import gc, signal, time
+from clickexp.utils.exits import ending
+done = []
+def work(*_):
+    if not done:
+        done.append(1)
+        signal.raise_signal(signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with ending("x"):
+    {place}
+    time.sleep(20)
+print("goes on")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "x: stopped\n")
+
+
 def test_the_environment_asks_for_the_trace():
     code = "from clickexp.utils import exits; print(exits.SHOW_TRACE)"
     env = {**os.environ, "HYDRA_FULL_ERROR": "1"}
