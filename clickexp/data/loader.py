@@ -52,19 +52,17 @@ def superbatches(
     seed: int | None = None,
     epoch: int = 0,
     prefetch: int = 2,
-    share: tuple[int, int] = (0, 1),
 ) -> Iterator[Superbatch]:
     """One pass over the sessions, in file order, or in the exact random order of (seed, epoch).
 
     A thread keeps up to `prefetch` superbatches ready (0: none, no thread). It stops when the iterator is
-    closed; its errors are raised by the iterator. Arrays are fresh each time, so JAX may alias them. A share (k, n)
-    has the k-th of n equal parts of each batch, and reads no other sessions.
+    closed; its errors are raised by the iterator. Arrays are fresh each time, so JAX may alias them.
     """
     if batch_size < 1 or steps < 1 or prefetch < 0:
         raise ValueError(
             f"need batch_size, steps >= 1, prefetch >= 0: got {batch_size, steps, prefetch}"
         )
-    readers = superbatch_readers(sessions, batch_size, steps, seed=seed, epoch=epoch, share=share)
+    readers = superbatch_readers(sessions, batch_size, steps, seed=seed, epoch=epoch)
     return ahead(readers, prefetch, "superbatches") if prefetch else (read() for read in readers)
 
 
@@ -77,7 +75,10 @@ def superbatch_readers(
     epoch: int = 0,
     share: tuple[int, int] = (0, 1),
 ) -> Iterator[Callable[[], Superbatch]]:
-    """What reads each of the `superbatches`, in whatever thread."""
+    """Yields a reader of each of the `superbatches`, which any thread may call.
+
+    A share (k, n) has the k-th of n equal parts of each batch, and reads no other sessions.
+    """
     order = None if seed is None else ShuffledOrder(sessions.count, seed, epoch)
     size, (part, parts) = batch_size * steps, share
     places = np.arange(size).reshape(steps, parts, -1)[:, part]

@@ -22,7 +22,9 @@ def numbered(
     mesh: Mesh | None = None,
     lay: Callable[[Array], Array] = jnp.asarray,
 ) -> Iterator[Superbatch]:
-    """One pass over the numbers of sessions in the order of `superbatches`; nothing but the place of each travels.
+    """One pass over the numbers of sessions in the order of `superbatches`, where they are computed.
+
+    Of an epoch its `ShuffledOrder` travels alone: keys, or the permutation of few sessions.
 
     Args:
         count: Number of sessions, which is also the number of what fills up the last superbatch.

@@ -126,13 +126,13 @@ def _names(cells: Integer[np.ndarray, " cells"]) -> tuple[str, ...]:
 
 
 class _Parts(NamedTuple):
-    """What the likelihood is of.
+    """Parts of a model whose examination has the likelihood.
 
     Attributes:
         tower: Of examination.
         attraction: Tower of the documents.
         rows: Its rows.
-        cells_of: Which cells a chunk of sessions shows.
+        cells_of: Returns the cells that a chunk of sessions shows.
     """
 
     tower: PositionParameter
@@ -376,8 +376,8 @@ class MarginalLikelihood:
 
 def _of_scores(scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
     """Returns the information of the scores of documents."""
-    blocks = np.split(scores, range(_BLOCK, len(scores), _BLOCK))
-    return np.sum([block.T @ block for block in blocks], axis=0)
+    parts = blocks(len(scores), _BLOCK)
+    return np.sum([scores[part].T @ scores[part] for part in parts], axis=0)
 
 
 def _basis(standardised: np.ndarray) -> np.ndarray:
@@ -411,7 +411,7 @@ def _after_last_click(chunk: Chunk, size: int) -> Integer[np.ndarray, "session r
     last = np.zeros_like(clicked)
     for rank in range(1, len(ranks)):
         np.maximum(last[:, rank - 1], clicked[:, rank - 1], out=last[:, rank])
-    if "positions" in chunk:
+    if "positions" in chunk:  # others are the ranks
         last = np.take_along_axis(np.pad(positions, ((0, 0), (1, 0))), last, axis=1)
     return positions * np.int32(round(size**0.5)) + last
 

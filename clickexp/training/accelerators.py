@@ -1,4 +1,4 @@
-"""What accelerators do otherwise than CPUs: their precision, and known faults of their software."""
+"""Differences between accelerators and CPUs: precision, and known faults of software."""
 
 import functools
 import warnings

@@ -62,7 +62,7 @@ class Trainer(BaseTrainer):
         shuffle: Whether every epoch has the training sessions in a new order.
         seed: Of that order, which follows from (seed, epoch).
         earlier: What earlier logs say, where the model is fitted to a log that goes on.
-        resident: Whether training sessions stay on the devices, each of which has all and computes the order of epochs;
+        resident: Whether training sessions stay on the devices, each of which has all and looks up those of a batch;
             `auto`: on accelerators, where they take less than 40% of the memory that is free.
     """
 

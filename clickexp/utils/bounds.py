@@ -106,7 +106,7 @@ def check_value(function: Callable[..., Any], name: str, value: Any, where: str 
     Raises:
         ConfigError: The value does not fit. The message names the key, the value and what is allowed.
     """
-    hint = _annotations(function).get(name, Any)
+    hint = annotations_of(function).get(name, Any)
     try:
         adapter = _adapter(function, name)
         if adapter is not None:
@@ -140,7 +140,7 @@ def check_numbers(function: Callable[..., Any], values: Mapping[str, Any]) -> No
         ConfigError: A value is no number, out of its bounds, or none of the choices.
     """
     for name, value in values.items():
-        hint = _annotations(function).get(name)
+        hint = annotations_of(function).get(name)
         kinds = {getattr(member, "__origin__", member) for member in _members(hint)}
         if _has_choices(hint) or kinds <= {int, float, int | float, type(None)}:
             if not hasattr(value, "dtype"):
@@ -166,7 +166,7 @@ def bounded(function: _Function) -> _Function:
 
 
 @functools.cache
-def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Annotations by argument, with their constraints; none where one cannot be resolved."""
     module = getattr(function, "__module__", None) or ""  # object.__init__ has none
     theirs = OF_OPTAX if module.partition(".")[0] == "optax" else {}
@@ -182,7 +182,7 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
 @functools.cache
 def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None:
     """The check of values of an argument; None where its annotation allows anything, or is beyond Pydantic."""
-    hint = _annotations(function).get(name, Any)
+    hint = annotations_of(function).get(name, Any)
     if hint in (Any, object):
         return None
     # Pydantic would look inside dataclasses, whose objects have been checked when they were made

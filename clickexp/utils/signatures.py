@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from clickexp.errors import ConfigError
-from clickexp.utils.bounds import check_value
+from clickexp.utils.bounds import annotations_of, check_value
 from clickexp.utils.suggest import did_you_mean
 
 _MARKS = "*&!|>%@`,"
@@ -126,7 +126,8 @@ def with_flat_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     signature = inspect.signature(function)
     parameters = signature.parameters.values()
-    sets = {p.name: p.annotation for p in parameters if hasattr(p.annotation, "_fields")}
+    kinds = {p.name: p.annotation for p in parameters} | annotations_of(function)
+    sets = {p.name: kinds[p.name] for p in parameters if _is_set(kinds[p.name])}
 
     @functools.wraps(function)
     def flat(*args: Any, **options: Any) -> Any:
@@ -135,17 +136,23 @@ def with_flat_options(function: Callable[..., Any]) -> Callable[..., Any]:
             options[name] = kind(**{field: options.pop(field) for field in fields})
         return function(*args, **options)
 
-    flat_parameters = [field for parameter in parameters for field in _fields_of(parameter)]
+    flat_parameters = []
+    for parameter in parameters:
+        kind = sets.get(parameter.name)
+        flat_parameters += [parameter] if kind is None else _keywords_of(kind)
     flat.__signature__ = signature.replace(parameters=flat_parameters)  # pyright: ignore[reportAttributeAccessIssue]  # read by inspect
     return flat
 
 
-def _fields_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    """The fields of a named tuple as keywords; of another parameter itself."""
-    if not hasattr(parameter.annotation, "_fields"):
-        return [parameter]
-    fields = inspect.signature(parameter.annotation).parameters.values()
-    return [field.replace(kind=parameter.KEYWORD_ONLY) for field in fields]
+def _is_set(annotation: Any) -> bool:
+    """Whether an annotation is a subclass of NamedTuple."""
+    return hasattr(annotation, "_fields")
+
+
+def _keywords_of(kind: type) -> list[inspect.Parameter]:
+    """The fields of a named tuple as keywords."""
+    fields = inspect.signature(kind).parameters.values()
+    return [field.replace(kind=field.KEYWORD_ONLY) for field in fields]
 
 
 def parsed_options(words: Iterable[str]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class Paper:
         return self.carried < self.resident_share * (self.gpu_memory - self.table)
 
     def gpu_epoch(self, gpus: int) -> float:
-        """Seconds of an epoch: the GPUs share the steps, and one thread feeds them all where sessions do not stay."""
+        """Seconds of an epoch: GPUs share the steps, and sessions that do not stay come as fast as one thread feeds."""
         return self.sessions / 1e6 / (self.gpu * gpus if self.stays else self.fed)
 
     @property

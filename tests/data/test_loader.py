@@ -13,6 +13,7 @@ from clickexp.data import feed as feed_module
 from clickexp.data import order as order_of_epoch
 from clickexp.data.batches import unpacked
 from clickexp.data.feed import feed
+from clickexp.data.loader import superbatch_readers
 from clickexp.data.order import ShuffledOrder
 
 
@@ -222,7 +223,8 @@ def test_shares_are_parts_of_each_batch(seed, tmp_path):
     log = stored(Sessions.from_arrays(query_doc_ids=ids, clicks=ids % 2), tmp_path / "log")
     options = {"seed": seed, "epoch": 2}
     whole = [*superbatches(log, 12, 4, **options)]
-    shares = [superbatches(log, 12, 4, share=(part, 3), **options) for part in range(3)]
+    readers = [superbatch_readers(log, 12, 4, share=(part, 3), **options) for part in range(3)]
+    shares = [(read() for read in of_share) for of_share in readers]
     for one, *parts in zip(whole, *shares, strict=True):
         assert {(part.steps, part.sessions) for part in parts} == {(one.steps, one.sessions)}
         for name, values in one.arrays.items():

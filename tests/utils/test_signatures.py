@@ -2,9 +2,10 @@
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Optional
+from typing import Any, Literal, NamedTuple, Optional
 
 import numpy as np
 import pytest
@@ -28,11 +29,26 @@ from clickexp.utils.signatures import (
     flat_options,
     for_hydra,
     located,
+    with_flat_options,
 )
 
 
 def function(a, b: int = 1, *, c: str | None = None):
     """Takes a, b and c."""
+
+
+class Form(NamedTuple):
+    separator: str = ","
+    header: bool = True
+
+
+def of_form(path: str, *, form: Form, least: int = 1):
+    return path, form, least
+
+
+def of_form_in_text(path: "str", *, form: "Form", least: "int" = 1):
+    """As of a module with `from __future__ import annotations`."""
+    return path, form, least
 
 
 class Plain:
@@ -271,3 +287,11 @@ def test_grades_stay_whole():
         "columns.rank": "slot",
         "columns.label": "null",
     }
+
+
+@pytest.mark.parametrize("function", [of_form, of_form_in_text])
+def test_fields_of_a_named_tuple_are_options(function):
+    flat = with_flat_options(function)
+    assert [*inspect.signature(flat).parameters] == ["path", "separator", "header", "least"]
+    assert flat("a", header=False, least=2) == ("a", Form(header=False), 2)
+    assert flat("a") == ("a", Form(), 1)
