@@ -22,6 +22,8 @@ from clickexp.training.spread import SeveralDevices, placement_on
 
 PROGRAM = ROOT / "tests/training/on_devices.py"
 nightly = pytest.mark.nightly
+TWO_UNITS = 2**-22
+"""Of float32 between 1 and 2, where perplexities are."""
 
 
 def run(case, *devices):
@@ -76,7 +78,7 @@ def test_several_devices_train_as_one(case, devices):
     found = lines_of(case, *devices)
     assert [line["devices"] for line in found] == devices
     for line in found:
-        assert line["loss"] < 1e-7 and line["numbers"] < 1e-5
+        assert line["loss"] < TWO_UNITS and line["numbers"] < 1e-5
 
 
 @nightly
