@@ -56,7 +56,7 @@ class Cells:
                 have = ", ".join(sizes) or "none"
                 raise ConfigError(
                     f"examination_by={list(names)}: the log has no column {name} of whole numbers (it has {have}). "
-                    f"Declare it, as in '+dataset.columns.{name}={{dtype: int8, per: session}}', or leave it out"
+                    f"Declare it, as in '+dataset.columns.{name}={{dtype: category, per: session}}', or leave it out"
                 )
         cells = cls(tuple((name, sizes[name] + 1) for name in names), positions)
         if cells.count > _MOST:
