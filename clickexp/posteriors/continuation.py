@@ -38,7 +38,7 @@ from clickexp.posteriors.policy_prior import (
     scale_of,
     shown_in,
 )
-from clickexp.posteriors.rows import newton_refined
+from clickexp.posteriors.rows import by_path, newton_refined
 from clickexp.posteriors.shared import SharedPosterior, shared_estimate
 from clickexp.training.sparse.packing import Path
 from clickexp.utils import hosts
@@ -193,10 +193,7 @@ class _Steps:
 
 
 def _tables(model: Model) -> dict[Path, Table]:
-    tables = row_tables(model)
-    return {
-        path: node for path, node in nnx.iter_graph(model) if any(node is table for table in tables)
-    }
+    return by_path(model, row_tables(model))
 
 
 def _move(model: Model, places: Integer[np.ndarray, " numbers"], step: Step) -> None:

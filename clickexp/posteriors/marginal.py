@@ -191,7 +191,7 @@ def improve_examination(
     baseline = 0.0 if attraction.baseline is None else float(attraction.baseline[...])
     log = _Log(train, parts.cells_of, tower.weight.size)
     posteriors = _Posteriors.of(parts.rows, baseline)
-    documents = _documents(log, posteriors, queries, impressions, parts.rows, baseline)
+    documents = _documents(log, posteriors, queries, impressions, parts.rows)
     if documents is None:
         return None
     earlier = Earlier.of(prior, log.size)
@@ -524,7 +524,6 @@ def _documents(
     queries: Queries,
     impressions: Real[np.ndarray, " rows"] | None,
     rows: Rows,
-    baseline: float,
 ) -> Documents | None:
     """Returns what a log shows of documents; None of few."""
     number = len(posteriors.x)
@@ -540,7 +539,7 @@ def _documents(
     lists = np.maximum(queries.lists[chosen], of_all)
     shown = Shown(of_all, lists, of_chosen.x, queries.labels[chosen])
     known = [shown.x**2 - 1, *regressors(shown, float(log_odds(shown).mean()))]
-    sites = _sites(rows, chosen, baseline)
+    sites = _sites(rows, chosen, posteriors.baseline)
     return Documents(
         clicks, skips, of_chosen.means, of_chosen.deviations, np.stack(known, axis=1), *sites
     )

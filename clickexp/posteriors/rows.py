@@ -30,6 +30,13 @@ _BLOCK = 1 << 16
 """Rows that are computed in double precision at a time."""
 
 
+def by_path(model: Model, tables: Collection[Table]) -> dict[Path, Table]:
+    """Returns some tables of a model by their paths in it."""
+    return {
+        path: node for path, node in nnx.iter_graph(model) if any(node is table for table in tables)
+    }
+
+
 def newton_refined(
     model: Model,
     tables: Collection[Table],
@@ -60,9 +67,7 @@ def newton_refined(
     if not tables or train.count > _MOST_SESSIONS:
         return model
     passes, state, data = prepared(model, train, devices)
-    chosen = {
-        path for path, node in nnx.iter_graph(model) if any(node is table for table in tables)
-    }
+    chosen = by_path(model, tables)
     sizes = {path: len(t.get_value().values) for path, t in nnx.to_flat_state(state[1])}
     kept = {
         path: np.arange(size if path in chosen else 0, dtype=np.int32)
@@ -107,9 +112,7 @@ def with_shared_uncertainty(
         report: Receives how many sessions are read, and how many there are.
         devices: How many share the pass, or `all`.
     """
-    found = {
-        path: node for path, node in nnx.iter_graph(model) if any(node is table for table in tables)
-    }
+    found = by_path(model, tables)
     baselines = {path_name((*path[:-1], "baseline")) for path in found}
     first = of_first_positions(model, posterior)
     if first is None:
