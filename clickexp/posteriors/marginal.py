@@ -318,10 +318,9 @@ class MarginalLikelihood:
         return information
 
     def own_information(self, scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
-        """Returns `information` without earlier logs, which hold logits near those of training already."""
+        """Returns `information` without earlier logs, and without what training says: it has seen the same clicks."""
         precisions = self._precisions.copy()
-        if self._earlier.information.any():
-            precisions[: len(self._earlier.center)] = _LEAST_PRECISION
+        precisions[: len(self._earlier.center)] = _LEAST_PRECISION
         return _of_scores(scores) + np.diag(precisions)
 
     def _away(
