@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from annotated_types import Ge
 
 from clickexp.data.feed import Data
 from clickexp.errors import ConfigError, DivergedError
-from clickexp.evaluation.evaluator import CompiledEvaluation, Evaluator, Groups
+from clickexp.evaluation.evaluator import CompiledEvaluation, Groups
 from clickexp.evaluation.groups import (
     ClickMetrics,
     HeldOut,
@@ -29,7 +28,7 @@ from clickexp.models.base import ClickModel, Model
 from clickexp.parameters.layouts import pool_layouts
 from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
-from clickexp.training.spread import ALL, lay_model, placement_on
+from clickexp.training.spread import ALL, EvaluatorOnDevices, placement_on
 from clickexp.training.stopping import EarlyStopping, early_stopping_of
 from clickexp.utils.bounds import BatchSize, PositiveInt, check_numbers
 
@@ -72,8 +71,9 @@ class BaseTrainer:
         check_numbers(type(self).__init__, vars(self))
         self.metrics = {"ll": LogLikelihood(), **(self.metrics or click_metrics())}
         self.metric_groups = metric_groups({**self.groups, "click": self.metrics})
-        lay = functools.partial(lay_model, devices=self.devices)
-        self.evaluator = Evaluator(self.eval_batch_size, self.steps_per_execution, self.logger, lay)
+        self.evaluator = EvaluatorOnDevices(
+            self.eval_batch_size, self.steps_per_execution, self.logger, self.devices
+        )
         if self.checkpoint_minutes is None:
             self.checkpoint = None
         if hasattr(self, "early_stopping"):

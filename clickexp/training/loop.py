@@ -19,6 +19,8 @@ from clickexp.evaluation.evaluator import CompiledEvaluation, ModelState
 from clickexp.loggers.base import Logger
 from clickexp.models.base import Model
 from clickexp.training.checkpoint import check_same, load_training, save_training
+from clickexp.training.sparse.placement import ONE_DEVICE
+from clickexp.training.spread import OneDevice
 from clickexp.training.stopping import EarlyStopping
 from clickexp.utils import hosts
 
@@ -71,14 +73,18 @@ class Learner:
     Attributes:
         passes: Passes at most.
         warmup_passes: The first passes, whose states are kept only until a later one: not everything is learned yet.
-        state: Everything that passes change, a pytree of arrays: what a checkpoint holds.
+        devices: What lies where.
+        state: Everything that passes change, a pytree of arrays, on the devices.
+        like: Shapes of what a checkpoint holds: the state and a snapshot, on one device.
         programs: What is compiled, for the report.
         settings: What else has to be the same where a training continues, by name.
     """
 
     passes: int
     warmup_passes: int = 0
+    devices: OneDevice = OneDevice(ONE_DEVICE)
     state: Any
+    like: Any
     programs: Sequence[Compiled] = ()
     settings: Mapping[str, Any] = {}
 
@@ -118,18 +124,10 @@ class Learner:
         """Puts a snapshot into the model; None where no epoch was an improvement."""
         raise NotImplementedError
 
-    @property
-    def like(self) -> Any:
-        """Shapes of what a checkpoint holds: the state and a snapshot."""
-        return jax.eval_shape(lambda state: (state, self.snapshot(state, None)), self.state)
-
-    def whole(self, trained: Any) -> Any:
-        """The state and a snapshot as a checkpoint holds them, whatever devices they lie on."""
-        return trained
-
-    def laid(self, trained: Any) -> Any:
-        """The state and a snapshot from a checkpoint on the devices of this training."""
-        return trained
+    def lay(self, state: Any) -> None:
+        """Takes a state on one device for that before the first pass."""
+        self.like = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), state)
+        self.state = self.devices.lay(state)
 
     def resume(self, state: Any) -> None:
         """Takes up the state from a checkpoint."""
@@ -289,7 +287,7 @@ class Loop:
         }
         course = {name: getattr(self, name) for name in _COURSE}
         facts = {**same, **course, "stopping": rule or {}, "earlier": self.times()}
-        whole = self.learner.whole((self.learner.state, best))
+        whole = self.learner.devices.whole((self.learner.state, best), self.learner.like)
         try:
             if jax.process_index() == 0:
                 save_training(file, whole, facts)
@@ -311,7 +309,7 @@ class Loop:
         if stored is None:
             return False
         trained, facts = stored
-        state, best = self.learner.laid(trained)
+        state, best = self.learner.devices.lay(trained)
         self.learner.resume(state)
         vars(self).update({name: facts[name] for name in (*_COURSE, "earlier")})
         self.best = best if self.best_epoch else None

@@ -33,7 +33,7 @@ class Counting(Learner):
         self.passes, self.warmup_passes = passes, warmup_passes
         self.settings, self.programs = dict(settings), programs
         self.train, self.most_decays, self.starts = train, decays, 0
-        self.state = {"passes": jnp.asarray(0), "decays": jnp.asarray(0)}
+        self.lay({"passes": jnp.asarray(0), "decays": jnp.asarray(0)})
 
     def start(self, data):
         self.starts += 1
@@ -421,7 +421,7 @@ def test_what_cannot_be_read_is_named_and_left(tmp_path):
         file.write_bytes(file.read_bytes()[:-100])
 
     def other_learner(made):
-        made.learner.state = {**made.learner.state, "more": jnp.asarray(0)}
+        made.learner.lay({**made.learner.state, "more": jnp.asarray(0)})
 
     def other_metric(made):
         made.validation.names = ("loss", "ll", "auc")
