@@ -29,7 +29,7 @@ from clickexp.parameters.layouts import pool_layouts
 from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
 from clickexp.training.spread import ALL, EvaluatorOnDevices, placement_on
-from clickexp.training.stopping import EarlyStopping, early_stopping_of
+from clickexp.training.stopping import EarlyStopping, KeepLast, early_stopping_of
 from clickexp.utils.bounds import BatchSize, PositiveInt, check_numbers
 
 
@@ -100,18 +100,17 @@ class BaseTrainer:
         """Metrics of a validation: without marginals that take all click vectors, unless they are watched."""
         if not model.follows_click_vectors:
             return self.metric_groups
-        watched = None if self.stopping is None else self.stopping.metric
         kept = {
             name: metric
             for name, metric in self.metric_groups["click"].metrics.items()
-            if getattr(metric, "reads", None) != MARGINAL or name == watched
+            if getattr(metric, "reads", None) != MARGINAL or name == self.stopping.metric
         }
         return {**self.metric_groups, "click": ClickMetrics(kept)}
 
     @property
-    def stopping(self) -> EarlyStopping | None:
-        """Which epoch is the best and when to stop; None keeps the last of all."""
-        return getattr(self, "early_stopping", None)
+    def stopping(self) -> EarlyStopping:
+        """Which epoch is the best and when to stop; without early stopping the last of all is kept."""
+        return getattr(self, "early_stopping", None) or KeepLast()
 
     def check_machine(self) -> None:
         """ConfigError where there are fewer devices, or several processes do not use all."""
@@ -180,7 +179,7 @@ class BaseTrainer:
         """The evaluation after each pass, its data checked."""
         held_out = HeldOut(val, val if lists is None else lists, truth)
         validation = self.evaluator.compiled(model, held_out, self._validated(model))
-        if self.stopping and self.stopping.metric not in validation.names:
+        if self.stopping.metric not in validation.names:
             raise ConfigError(_no_metric(self.stopping.metric, validation.names))
         for data in validation.data:
             check_ahead(data)

@@ -167,7 +167,7 @@ class Loop:
     Args:
         learner: What one pass does.
         validation: What is computed on held-out data after each.
-        stopping: Which epochs are improvements, and when to stop; None for all epochs, of which the last is kept.
+        stopping: Which epochs are improvements, and when to stop.
         logger: Receives records, progress and messages.
         checkpoint: Where to continue from, and what to write.
     """
@@ -176,13 +176,13 @@ class Loop:
         self,
         learner: Learner,
         validation: CompiledEvaluation,
-        stopping: EarlyStopping | None,
+        stopping: EarlyStopping,
         logger: Logger,
         checkpoint: Checkpoint,
     ):
         self.learner, self.validation = learner, validation
         self.logger, self.checkpoint = logger, checkpoint
-        self.stopping = stopping and dataclasses.replace(stopping)
+        self.stopping = dataclasses.replace(stopping)
         self.snapshot = Compiled(learner.snapshot, donate_argnums=1, keep_unused=True)
         self.best: Any = None
         self.best_epoch = 0
@@ -228,9 +228,9 @@ class Loop:
         values, per_rank = evaluation.values(), evaluation.per_rank()
         if math.isnan(values["loss"]) and not any(per_rank.get("sessions", [True])):
             raise ConfigError(_NO_SESSIONS.format("validation"))
-        if self.stopping and epoch <= self.learner.warmup_passes + 1:
+        if epoch <= self.learner.warmup_passes + 1:
             self.stopping.reset()
-        improved = self.stopping is None or self.stopping.update(values)
+        improved = self.stopping.update(values)
         spent = {name: seconds - before[name] for name, seconds in self.times().items()}
         losses = {} if loss is None else {"train/loss": loss}
         validated = {f"val/{name}": value for name, value in values.items()}
@@ -247,7 +247,7 @@ class Loop:
 
     def _ends(self, epoch: int) -> bool:
         """Whether training should stop after a pass; learning rates that can fall do so instead."""
-        if self.stopping is None or not self.stopping.should_stop:
+        if not self.stopping.should_stop:
             return False
         if not self.learner.decay():
             return True
@@ -282,11 +282,9 @@ class Loop:
         if file is None or not hosts.broadcast(self._is_due()):
             return
         best = self.snapshot(self.learner.state, None) if self.best is None else self.best
-        rule = self.stopping and {
-            name: getattr(self.stopping, name) for name in ("best", "failures", "lowered")
-        }
+        rule = {name: getattr(self.stopping, name) for name in ("best", "failures", "lowered")}
         course = {name: getattr(self, name) for name in _COURSE}
-        facts = {**same, **course, "stopping": rule or {}, "earlier": self.times()}
+        facts = {**same, **course, "stopping": rule, "earlier": self.times()}
         whole = self.learner.devices.whole((self.learner.state, best), self.learner.like)
         try:
             if jax.process_index() == 0:
@@ -313,8 +311,7 @@ class Loop:
         self.learner.resume(state)
         vars(self).update({name: facts[name] for name in (*_COURSE, "earlier")})
         self.best = best if self.best_epoch else None
-        if self.stopping:
-            vars(self.stopping).update(facts["stopping"])
+        vars(self.stopping).update(facts["stopping"])
         for record in self.history:
             self.logger.epoch(record)
         self.logger.message(f"training continues after epoch {len(self.history)}")

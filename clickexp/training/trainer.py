@@ -28,7 +28,7 @@ from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.packing import Path
 from clickexp.training.spread import by_row, by_session, on_each, training_on
 from clickexp.training.step import TrainState, TrainStep, decayed, learning_rates, split_model
-from clickexp.training.stopping import EarlyStopping, Stopping
+from clickexp.training.stopping import EarlyStopping, Stopping, early_stopping_of
 from clickexp.utils import hosts
 from clickexp.utils.bounds import BatchSize, Fraction, NonNegativeInt, OneOf, PositiveInt, Seed
 
@@ -85,7 +85,7 @@ class Trainer(BaseTrainer):
     @property
     def stopping(self) -> EarlyStopping:
         """Without early stopping, the rule that keeps the best epoch by its loss and never stops."""
-        return super().stopping or EarlyStopping(patience=self.epochs)
+        return early_stopping_of(self.early_stopping) or EarlyStopping(patience=self.epochs)
 
     def learner(self, model: Model) -> Learner:
         """Gradient descent; see `Learner`."""

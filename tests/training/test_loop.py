@@ -18,7 +18,7 @@ from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.loggers.base import Logger
 from clickexp.training import EarlyStopping, loop
 from clickexp.training.loop import Checkpoint, Learner, Loop
-from clickexp.training.stopping import early_stopping_of
+from clickexp.training.stopping import KeepLast, early_stopping_of
 
 RANKS, PAIRS, SESSIONS = 3, 7, 10
 LOG = ragged_log(SESSIONS, RANKS, PAIRS)
@@ -97,7 +97,7 @@ NEVER = Checkpoint()
 def new_loop(losses, stopping=None, checkpoint=NEVER, *, last=None, train=float, **options):
     """A loop of as many passes as there are losses; train(pass) is the loss in training."""
     learner = Counting(len(losses), train, **options)
-    return Loop(learner, Validation(losses), stopping, Heard(last), checkpoint)
+    return Loop(learner, Validation(losses), stopping or KeepLast(), Heard(last), checkpoint)
 
 
 def ran(*args, data=(TRAIN, VAL), **options):
