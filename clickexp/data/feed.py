@@ -53,9 +53,8 @@ def feed(
     if not isinstance(data, Sessions):
         single = map(_single, data)
         return single if mesh is None else (over_devices(batch, mesh) for batch in single)
-    devices = 1 if mesh is None else mesh.size
     fitting = 1 << max(data.count - 1, 0).bit_length()  # a small log is not padded to a large batch
-    batch_size = min(batch_size, _ceil(fitting, devices) * devices)
+    batch_size = min(batch_size, shared_by(mesh, fitting))
     batches = _ceil(data.count, batch_size)
     even = _ceil(batches, _ceil(batches, steps))
 
@@ -189,6 +188,12 @@ def mesh_of(state: Any) -> Mesh | None:
         if isinstance(placed, NamedSharding):
             return cast(Mesh, placed.mesh)
     return None
+
+
+def shared_by(mesh: Mesh | None, sessions: int) -> int:
+    """The least number of sessions, from a given one on, of which the devices of a mesh have equally many each."""
+    devices = 1 if mesh is None else mesh.size
+    return _ceil(sessions, devices) * devices
 
 
 def session_count(data: Data) -> int:

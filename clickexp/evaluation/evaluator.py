@@ -1,7 +1,7 @@
 """Adds up metrics of a model over held-out data, several batches per dispatch."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from clickexp.data import Sessions
 from clickexp.data.batches import at_step, batch_like, with_mask
-from clickexp.data.feed import Compiled, Data, everywhere, feed, mesh_of, session_count
+from clickexp.data.feed import (
+    Compiled,
+    Data,
+    everywhere,
+    feed,
+    mesh_of,
+    session_count,
+    shared_by,
+)
 from clickexp.data.schema import COLUMNS, MADE
 from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluation import Evaluation
@@ -26,6 +34,7 @@ from clickexp.evaluation.groups import (
     metric_groups,
 )
 from clickexp.evaluation.inputs import ColumnSelection, checked
+from clickexp.evaluation.scores import Lay, as_it_is
 from clickexp.loggers.base import Logger, Phase
 from clickexp.metrics import Metric, MultiMetric, Positions
 from clickexp.models.base import ClickModel, Model
@@ -45,10 +54,6 @@ Groups = Mapping[str, Metrics | MetricGroup]
 ModelState = tuple[nnx.State, ...]
 
 
-def _as_it_is(state: nnx.State) -> nnx.State:
-    return state
-
-
 @dataclasses.dataclass(frozen=True)
 class Evaluator:
     """Evaluates models.
@@ -63,7 +68,7 @@ class Evaluator:
     batch_size: int = 8192
     steps_per_execution: int = 16
     logger: Logger = dataclasses.field(default_factory=Logger)
-    lay: Callable[[nnx.State], nnx.State] = _as_it_is
+    lay: Lay = as_it_is
 
     def state_of(self, model: Model) -> ModelState:
         """The state of a model, as `CompiledEvaluation` takes it."""
@@ -218,9 +223,7 @@ class Program:
         states = state, *truth
         data = self._select_columns(self.data, *states)
         size, steps = self._sizes_for(data)
-        number = 1 if self._mesh is None else self._mesh.size
-        shared = -(-size // number) * number
-        for batch in feed(data, shared, steps, mesh=self._mesh):
+        for batch in feed(data, shared_by(self._mesh, size), steps, mesh=self._mesh):
             if self.group.by_rank and not isinstance(data, Sessions):
                 self._positions = _positions_so_far(self._positions, batch.arrays)
             metrics.add(self.run(states, batch.arrays, self._positions), stacked=True)

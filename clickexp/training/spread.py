@@ -1,8 +1,9 @@
 """Trainings over several devices: what lies where, and the programs that run on all of them."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from jax.sharding import Mesh, PartitionSpec
 from clickexp.data import Superbatch
 from clickexp.data.feed import everywhere, is_table, place_of
 from clickexp.errors import ConfigError
+from clickexp.evaluation.scores import laid_by
 from clickexp.parameters.table import Rows, Table, path_name
 from clickexp.training.sparse import packing
 from clickexp.training.sparse.learned_priors import Documents
@@ -309,6 +311,17 @@ def _training_on(placement: Whole) -> OneDevice:
 def lay_model(state: nnx.State, devices: int | str) -> nnx.State:
     """Returns the state of a whole model on so many devices, as evaluations take it."""
     return training_on(devices).lay_model(state)
+
+
+@contextlib.contextmanager
+def computing_on(devices: int | str) -> Iterator[None]:
+    """Has several devices compute outputs of models, each with a part of the rows; the models stay on the host."""
+    several = training_on(devices)
+    on_host = contextlib.nullcontext()
+    if several.mesh is not None:
+        on_host = jax.default_device(jax.local_devices(backend="cpu")[0])
+    with on_host, laid_by(several.lay_model):
+        yield
 
 
 def _names(state: nnx.State, is_meant: Callable[[Any], bool]) -> str:
