@@ -17,9 +17,10 @@ from clickexp.data.feed import (
     Data,
     everywhere,
     feed,
+    feed_like,
     mesh_of,
     session_count,
-    shared_by,
+    shared_evenly,
 )
 from clickexp.data.schema import COLUMNS, MADE
 from clickexp.errors import ConfigError, DataError
@@ -34,7 +35,6 @@ from clickexp.evaluation.groups import (
     metric_groups,
 )
 from clickexp.evaluation.inputs import ColumnSelection, checked
-from clickexp.evaluation.scores import Lay, as_it_is
 from clickexp.loggers.base import Logger, Phase
 from clickexp.metrics import Metric, MultiMetric, Positions
 from clickexp.models.base import ClickModel, Model
@@ -62,17 +62,15 @@ class Evaluator:
         batch_size: Sessions, or lists, per step.
         steps_per_execution: Batches per dispatch.
         logger: Receives progress.
-        lay: Lays the state of a model over devices.
     """
 
     batch_size: int = 8192
     steps_per_execution: int = 16
     logger: Logger = dataclasses.field(default_factory=Logger)
-    lay: Lay = as_it_is
 
     def state_of(self, model: Model) -> ModelState:
         """The state of a model, as `CompiledEvaluation` takes it."""
-        return (self.lay(nnx.state(model)),)
+        return (nnx.state(model),)
 
     def clicks(self, model: ClickModel, data: Data, metrics: Metrics) -> MultiMetric:
         """Metrics of click predictions.
@@ -223,7 +221,7 @@ class Program:
         states = state, *truth
         data = self._select_columns(self.data, *states)
         size, steps = self._sizes_for(data)
-        for batch in feed(data, shared_by(self._mesh, size), steps, mesh=self._mesh):
+        for batch in feed(data, shared_evenly(size, self._mesh), steps, mesh=self._mesh):
             if self.group.by_rank and not isinstance(data, Sessions):
                 self._positions = _positions_so_far(self._positions, batch.arrays)
             metrics.add(self.run(states, batch.arrays, self._positions), stacked=True)
@@ -233,11 +231,11 @@ class Program:
 
     def compile(self, state: ModelState) -> None:
         """Compiles for packed sessions, and states of these shapes on one device."""
-        if isinstance(self.data, Sessions):
-            states = state, *self._truth
-            data = self._select_columns(self.data, *states)
-            batch = next(feed(data, *self._sizes_for(data)))
-            self.run.program(states, batch.arrays, self._positions)
+        states = state, *self._truth
+        data = self._select_columns(self.data, *states)
+        if isinstance(data, Sessions):
+            arrays = feed_like(data, *self._sizes_for(data))
+            self.run.program(states, arrays, self._positions)
 
     def check(self, models: Sequence[Model]) -> None:
         """Calls each metric once on shapes alone.

@@ -11,7 +11,7 @@ import numpy as np
 from flax import nnx
 
 from clickexp.data.batches import at_step, with_mask
-from clickexp.data.feed import feed, mesh_of, shared_by
+from clickexp.data.feed import feed, mesh_of, shared_evenly
 from clickexp.data.sessions import Sessions
 from clickexp.evaluation.inputs import ColumnSelection, checked
 from clickexp.models.base import Model
@@ -73,7 +73,7 @@ def outputs_by_batch(
 
     def compute(sessions: Sessions) -> Batches:
         done = 0
-        size = shared_by(mesh, min(_BATCH, sessions.count))
+        size = shared_evenly(min(_BATCH, sessions.count), mesh)
         for batch in feed(selection(sessions, state), size, 1, mesh=mesh):
             arrays = run(state, batch.arrays)
             values = {name: np.asarray(array)[: batch.sessions] for name, array in arrays.items()}

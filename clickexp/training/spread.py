@@ -14,12 +14,15 @@ from jax.sharding import Mesh, PartitionSpec
 from clickexp.data import Superbatch
 from clickexp.data.feed import everywhere, is_table, place_of
 from clickexp.errors import ConfigError
+from clickexp.evaluation.evaluator import Evaluator, ModelState
 from clickexp.evaluation.scores import laid_by
+from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table, path_name
 from clickexp.training.sparse import packing
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.placement import AXIS, ONE_DEVICE, Spread, Whole
 from clickexp.utils import hosts
+from clickexp.utils.rounding import round_up
 from clickexp.utils.text import listed
 
 ALL = "all"
@@ -223,7 +226,7 @@ class SeveralDevices(OneDevice):
             if size % number:
                 raise ConfigError(
                     f"trainer.devices={number}: {number} devices cannot share batches of {size} sessions; "
-                    f"set trainer.batch_size={-(-size // number) * number}, or fewer devices"
+                    f"set trainer.batch_size={round_up(size, number)}, or fewer devices"
                 )
 
     def check_model(self, params: nnx.State, other: nnx.State) -> None:
@@ -308,9 +311,19 @@ def _training_on(placement: Whole) -> OneDevice:
     return SeveralDevices(placement) if isinstance(placement, Spread) else OneDevice(placement)
 
 
-def lay_model(state: nnx.State, devices: int | str) -> nnx.State:
-    """Returns the state of a whole model on so many devices, as evaluations take it."""
-    return training_on(devices).lay_model(state)
+@dataclasses.dataclass(frozen=True)
+class EvaluatorOnDevices(Evaluator):
+    """Evaluates models whose rows lie over devices, as those of a training do.
+
+    Attributes:
+        devices: How many; see `placement_on`.
+    """
+
+    devices: int | str = 1
+
+    def state_of(self, model: Model) -> ModelState:
+        """Returns the state of a model on the devices, in the order in which `nnx.merge` takes it."""
+        return (training_on(self.devices).lay_model(nnx.state(model)),)
 
 
 @contextlib.contextmanager

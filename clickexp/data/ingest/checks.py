@@ -38,7 +38,7 @@ class Checks:
         self.extent.join(later.extent)
 
     def end(self, invalid: str, log: LogWriter) -> None:
-        """Ends the reading of a log; what faulty rows become is decided where all shares of its files are joined.
+        """Ends the reading of a log.
 
         Args:
             invalid: What becomes of faulty rows.
@@ -47,10 +47,7 @@ class Checks:
         Raises:
             FaultyLogError: See `Faults.end`.
         """
-        if log.share is not None:
-            log.checks = self
-        else:
-            self.faults.end(invalid, log, self.extent.lists, self.first_rank.options)
+        self.faults.end(invalid, log, self.extent.lists, self.first_rank.options)
 
     def ranks(self, columns: Iterable[str | Column]) -> int:
         """Returns the length of the longest list; see `Extent.ranks`."""
