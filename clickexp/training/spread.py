@@ -1,8 +1,9 @@
 """Trainings over several devices: what lies where, and the programs that run on all of them."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from clickexp.data import Superbatch
 from clickexp.data.feed import everywhere, is_table, place_of
 from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluator import Evaluator, ModelState
+from clickexp.evaluation.scores import laid_by
 from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table, path_name
 from clickexp.training.sparse import packing
@@ -322,6 +324,17 @@ class EvaluatorOnDevices(Evaluator):
     def state_of(self, model: Model) -> ModelState:
         """Returns the state of a model on the devices, in the order in which `nnx.merge` takes it."""
         return (training_on(self.devices).lay_model(nnx.state(model)),)
+
+
+@contextlib.contextmanager
+def computing_on(devices: int | str) -> Iterator[None]:
+    """Has several devices compute outputs of models, each with a part of the rows; the models stay on the host."""
+    several = training_on(devices)
+    on_host = contextlib.nullcontext()
+    if several.mesh is not None:
+        on_host = jax.default_device(jax.local_devices(backend="cpu")[0])
+    with on_host, laid_by(several.lay_model):
+        yield
 
 
 def _names(state: nnx.State, is_meant: Callable[[Any], bool]) -> str:

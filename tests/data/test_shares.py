@@ -124,11 +124,13 @@ def test_shares_of_the_files_join_to_the_log_of_one_process(log, workers, tmp_pa
     assert verify_log(tmp_path / "several")
 
 
-def test_folders_state_columns_and_a_file_may_be_empty(tmp_path):
+@pytest.mark.parametrize("text", [False, True])
+def test_folders_state_columns_and_a_file_may_be_empty(text, tmp_path):
+    """Keys of text have second ones, which a share without lists lacks."""
     for day in range(3):
         folder = tmp_path / f"log/day={day}"
         folder.mkdir(parents=True)
-        table = pl.DataFrame(pages(9, day))
+        table = pl.DataFrame(pages(9, day, text=text))
         table.head(0 if day == 1 else 9).write_parquet(folder / "rows.parquet")
     options = {"columns": {"day": {"dtype": "category", "per": "session"}}, "pair_key": "document"}
     prepared(tmp_path / "log", tmp_path / "one", **options)
