@@ -1,15 +1,14 @@
 """Arrays in .npy files: written block by block, and mapped."""
 
-import os
+import io
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from tokenize import TokenError
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from clickexp.data.checksums import REMEDY, DamagedError
+from clickexp.data.checksums import REMEDY, DamagedError, joined_checksum
 from clickexp.errors import reason
 
 UNREADABLE = (
@@ -30,13 +29,31 @@ class GrowingArray:
     """A .npy file that grows block by block, [rows, *shape], and the CRC-32 of its numbers.
 
     `np.lib.format.open_memmap` needs the number of rows beforehand, which takes a second pass over the source.
+
+    Args:
+        path: The file.
+        dtype: Type of the numbers.
+        shape: Of a row.
+        first: Number of the first row in a file that another array has, which counts all rows by `extend`; None for a
+            new file.
     """
 
-    def __init__(self, path: Path, dtype: DTypeLike, shape: tuple[int, ...] = ()):
+    def __init__(
+        self,
+        path: Path,
+        dtype: DTypeLike,
+        shape: tuple[int, ...] = (),
+        first: int | None = None,
+    ):
         self.dtype, self.shape, self.rows, self.crc = np.dtype(dtype), shape, 0, 0
-        self.path, self._file = path, path.open("wb")
-        self._write_header()
-        self._start = self._file.tell()
+        self.path, self._is_new = path, first is None
+        header = self._header()
+        self._start = len(header)
+        self._file = path.open("wb" if first is None else "r+b")
+        if first is None:
+            self._file.write(header)
+        else:
+            self._file.seek(self._start + first * array_bytes(dtype, shape))
 
     def append(self, values: np.ndarray) -> None:
         """Adds rows, in the type of the file."""
@@ -45,51 +62,31 @@ class GrowingArray:
         self.crc = zlib.crc32(block, self.crc)
         self.rows += len(values)
 
+    def extend(self, rows: int, crc: int) -> None:
+        """Counts rows behind these, which others have written, and whose CRC-32 is known."""
+        self.crc = joined_checksum(self.crc, crc, rows * array_bytes(self.dtype, self.shape))
+        self.rows += rows
+
     def view(self) -> np.ndarray:
         """The rows written so far, mapped."""
         self._file.flush()
         return np.memmap(self.path, self.dtype, "r", self._start, (self.rows, *self.shape))
 
     def close(self) -> None:
-        """Writes the number of rows into the header."""
-        self._file.seek(0)
-        self._write_header()
+        """Writes the number of rows into the header of a new file."""
+        if self._is_new:
+            self._file.seek(0)
+            self._file.write(self._header())
         self._file.close()
 
-    def _write_header(self) -> None:
-        """As long as before for any number of rows: numpy leaves room for its digits."""
+    def _header(self) -> bytes:
+        """As long for any number of rows: numpy leaves room for its digits."""
         descr = np.lib.format.dtype_to_descr(self.dtype)
-        header = {"descr": descr, "fortran_order": False, "shape": (self.rows, *self.shape)}
-        np.lib.format.write_array_header_1_0(self._file, header)
-
-
-def new_array(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> None:
-    """Makes a .npy file of zeros, whose rows `write_rows` writes."""
-    array = GrowingArray(path, dtype, shape[1:])
-    array.rows = shape[0]
-    array.close()
-    with path.open("r+b") as file:
-        start = file.seek(0, os.SEEK_END)
-        file.truncate(start + array_bytes(dtype, shape))
-
-
-def write_rows(path: Path, first: int, blocks: Iterable[np.ndarray]) -> int:
-    """Writes some rows of a .npy file, of which other processes write others, and returns their CRC-32.
-
-    Args:
-        path: The file.
-        first: The first of the rows.
-        blocks: Rows one after another.
-    """
-    stored = np.lib.format.open_memmap(path, mode="r")
-    crc, size = 0, array_bytes(stored.dtype, stored.shape[1:])
-    with path.open("r+b") as file:
-        file.seek(stored.offset + first * size)
-        for block in blocks:
-            content = np.ascontiguousarray(block, stored.dtype).data
-            file.write(content)
-            crc = zlib.crc32(content, crc)
-    return crc
+        header = io.BytesIO()
+        shape = (self.rows, *self.shape)
+        stated = {"descr": descr, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(header, stated)
+        return header.getvalue()
 
 
 def array_bytes(dtype: DTypeLike, shape: tuple[int, ...]) -> int:

@@ -17,12 +17,14 @@ from clickexp.data.loader import (
     RESIDENT,
     Superbatch,
     ahead,
+    padding_session,
     resident_tables,
     superbatch_readers,
 )
 from clickexp.data.numbered import numbered
 from clickexp.data.sessions import Sessions
 from clickexp.types import Array
+from clickexp.utils.rounding import ceil_div, round_up
 
 Data = Sessions | Iterable[Mapping[str, Array]]
 """Packed sessions, or batches: anything that yields them each time it is iterated, such as a list."""
@@ -53,11 +55,7 @@ def feed(
     if not isinstance(data, Sessions):
         single = map(_single, data)
         return single if mesh is None else (over_devices(batch, mesh) for batch in single)
-    devices = 1 if mesh is None else mesh.size
-    fitting = 1 << max(data.count - 1, 0).bit_length()  # a small log is not padded to a large batch
-    batch_size = min(batch_size, _ceil(fitting, devices) * devices)
-    batches = _ceil(data.count, batch_size)
-    even = _ceil(batches, _ceil(batches, steps))
+    batch_size, even = _even_sizes(data, batch_size, steps, mesh)
 
     def lay(table: Array) -> jax.Array:
         return everywhere(jnp.asarray(table), mesh)
@@ -70,6 +68,34 @@ def feed(
     if data.features is not None:
         tables[FEATURE_TABLE] = lay(data.features.on_device)
     return _with_tables(packed, tables) if tables else packed
+
+
+def shared_evenly(batch_size: int, mesh: Mesh | None) -> int:
+    """Returns the smallest size of batches, not below another, that the devices of a mesh share evenly."""
+    return batch_size if mesh is None else round_up(batch_size, mesh.size)
+
+
+def _even_sizes(
+    sessions: Sessions, batch_size: int, steps: int, mesh: Mesh | None
+) -> tuple[int, int]:
+    """Sessions per batch and batches per superbatch of `feed`."""
+    fitting = 1 << max(sessions.count - 1, 0).bit_length()  # a small log is not padded
+    batch_size = min(batch_size, shared_evenly(fitting, mesh))
+    batches = ceil_div(sessions.count, batch_size)
+    return batch_size, ceil_div(batches, ceil_div(batches, steps))
+
+
+def feed_like(sessions: Sessions, batch_size: int, steps: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns shapes and types of the arrays that `feed` has of packed sessions on one device; reads none."""
+    batch_size, steps = _even_sizes(sessions, batch_size, steps, None)
+    arrays = {
+        name: jax.ShapeDtypeStruct((steps, batch_size, *values.shape[1:]), values.dtype)
+        for name, values in padding_session(sessions).items()
+    }
+    if sessions.features is not None:
+        table = sessions.features.values
+        arrays[FEATURE_TABLE] = jax.ShapeDtypeStruct(table.shape, table.dtype)
+    return arrays
 
 
 def _read(
@@ -199,10 +225,6 @@ def session_count(data: Data) -> int:
 def fingerprint(data: Data) -> str | None:
     """The fingerprint of packed sessions; None of batches."""
     return data.fingerprint if isinstance(data, Sessions) else None
-
-
-def _ceil(a: int, b: int) -> int:
-    return -(-a // b)
 
 
 def _single(batch: Mapping[str, Array]) -> Superbatch:

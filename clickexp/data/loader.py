@@ -15,6 +15,7 @@ from clickexp.data.order import ShuffledOrder
 from clickexp.data.records import RECORDS
 from clickexp.data.schema import REQUIRED
 from clickexp.data.sessions import Sessions
+from clickexp.utils.rounding import ceil_div
 
 if TYPE_CHECKING:
     from clickexp.types import Array
@@ -94,7 +95,7 @@ def superbatch_readers(
         arrays = {
             name: values.reshape(places.shape + values.shape[1:]) for name, values in flat.items()
         }
-        return Superbatch(arrays, -(-(stop - start) // batch_size), stop - start)
+        return Superbatch(arrays, ceil_div(stop - start, batch_size), stop - start)
 
     return (functools.partial(read, start) for start in range(0, sessions.count, size))
 
@@ -110,8 +111,13 @@ def resident_tables(sessions: Sessions) -> Iterator[dict[str, np.ndarray]]:
 
 def resident_bytes(sessions: Sessions) -> int:
     """Returns the bytes of `resident_tables`."""
-    row = next(resident_tables(sessions.slice(0, 0)))
-    return (sessions.count + 1) * sum(values.nbytes for values in row.values())
+    row_bytes = sum(values.nbytes for values in padding_session(sessions).values())
+    return (sessions.count + 1) * row_bytes
+
+
+def padding_session(sessions: Sessions) -> dict[str, np.ndarray]:
+    """Returns what batches carry of the session that fills them up, [1, ...]."""
+    return _read(sessions, slice(0, 0), 1)
 
 
 def _read(sessions: Sessions, rows: Rows, size: int) -> dict[str, np.ndarray]:
@@ -137,7 +143,7 @@ def _read(sessions: Sessions, rows: Rows, size: int) -> dict[str, np.ndarray]:
 def ahead(
     makers: Iterable[Callable[[], _Item | None]], depth: int, name: str, threads: int = 1
 ) -> Iterator[_Item]:
-    """What functions make, up to the first that makes None, the next `depth` made ahead in threads of this name."""
+    """Items that functions make, up to the first None, the next `depth` made ahead in threads of this name."""
     rest = iter(makers)
     with ThreadPoolExecutor(threads, name) as pool:
         pending = deque(map(pool.submit, itertools.islice(rest, depth)))

@@ -1,7 +1,7 @@
 """Writes prepared logs, whole or not at all."""
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ from clickexp.data.checksums import Progress, checksum
 from clickexp.data.description import FEATURES, NAMES, Description, PartDescription, is_log
 from clickexp.data.encoding import FeatureSettings, Names
 from clickexp.data.folders import NewFolder
-from clickexp.data.id_table import IdTable
 from clickexp.data.log_files import Share
 from clickexp.data.records import RECORDS, records_of, width_of
 from clickexp.data.schema import (
@@ -44,7 +43,8 @@ class PartWriter:
         source: What an error about missing sessions names.
         max_id: Ids above are an error.
         named: Ids that have names already, which the log has room for whether it shows them or not.
-        may_be_empty: Whether a part without sessions is no error.
+        first: Number of the first session, in files that another writer has, which counts all by `extend`; None for a
+            new folder.
 
     Attributes:
         query_doc_pairs: The largest id so far.
@@ -60,22 +60,23 @@ class PartWriter:
         source: str | Path,
         max_id: int | None = None,
         named: int = 0,
-        may_be_empty: bool = False,
+        first: int | None = None,
     ):
         if ranks < 1:
             raise DataError(f"positions is {ranks}: no rank is left. Set it to at least 1.")
-        self.ranks, self.source, self.max_id = ranks, source, max_id
-        self._may_be_empty = may_be_empty
+        self.folder, self.ranks, self.source, self.max_id = folder, ranks, source, max_id
         self.query_doc_pairs, self.positions, self.written = named, 0, 0
         self.schema = declared(columns)
-        folder.mkdir()
-        self._arrays = {
-            RECORDS: GrowingArray(folder / f"{RECORDS}.npy", np.int32, (width_of(ranks),))
-        }
+        if first is None:
+            folder.mkdir()
+        stored: dict[str, Any] = {RECORDS: (np.int32, (width_of(ranks),))}
         for name, column in self.schema.items():
             if name not in REQUIRED:
-                shape = column.shape_of(0, ranks)[1:]
-                self._arrays[name] = GrowingArray(folder / f"{name}.npy", column.dtype, shape)
+                stored[name] = column.dtype, column.shape_of(0, ranks)[1:]
+        self._arrays = {
+            name: GrowingArray(folder / f"{name}.npy", dtype, shape, first)
+            for name, (dtype, shape) in stored.items()
+        }
 
     def __enter__(self) -> "PartWriter":
         return self
@@ -83,7 +84,7 @@ class PartWriter:
     def __exit__(self, kind: type | None, *_: object) -> None:
         for array in self._arrays.values():
             array.close()
-        if kind is None and not self.written and not self._may_be_empty:
+        if kind is None and not self.written:
             remedy = "Check the path, and what the options leave out"
             raise DataError(f"{self.source}: there are no sessions to pack. {remedy}.")
 
@@ -92,10 +93,18 @@ class PartWriter:
         chunk = checked(columns, location, self.max_id, COLUMNS | self.schema)
         for name, array in self._arrays.items():
             array.append(records_of(chunk) if name == RECORDS else chunk[name])
-        pairs, positions = bounds(chunk)
+        self._count(len(chunk["lengths"]), *bounds(chunk))
+
+    def extend(self, others: PartDescription) -> None:
+        """Counts the next sessions, which another writer has written."""
+        for name, array in self._arrays.items():
+            array.extend(others.count, others.crc32[name])
+        self._count(others.count, others.query_doc_pairs, others.positions)
+
+    def _count(self, sessions: int, pairs: int, positions: int) -> None:
         self.query_doc_pairs = max(self.query_doc_pairs, pairs)
         self.positions = max(self.positions, positions)
-        self.written += len(chunk["lengths"])
+        self.written += sessions
 
     def description(self) -> PartDescription:
         """Returns what was written."""
@@ -122,10 +131,10 @@ class LogWriter:
     name the ids that it numbers; `categories` has the names of categories, and `features_of` what feature vectors are
     made of. Errors about missing sessions name `source`, by default the folder. A folder for a
     moment need not be `durable`, safe from power failures. Documents that `earlier` names, the names of the ids of
-    another log, keep their ids; others come behind. Of a `share` of the files, which `clickexp.data.shares` joins with
-    others, the reader leaves here what only all of them decide: `checks` of their rows, and the `tables` that number
-    columns. Files of a log to predict `may_lack` what others must have: clicks, which are then none, ranks, which are
-    then those of the rows, and ids of documents, which are then called by their places.
+    another log, keep their ids; others come behind. Of a `share` of the files the reader leaves lists, `read`, which
+    `clickexp.data.shares` joins with others. Files of a log to predict `may_lack` what others must have: clicks, which
+    are then none, ranks, which are then those of the rows, and ids of documents, which are then called by their
+    places.
     """
 
     def __init__(
@@ -151,10 +160,8 @@ class LogWriter:
         self.categories: dict[str, Names] = {}
         self.features_of: FeatureSettings | None = None
         self.share, self.may_lack = share, frozenset(may_lack)
-        self.checks: Any = None
-        self.tables: dict[str, IdTable] = {}
+        self.read: Any = None
         self._parts: dict[str, PartWriter] = {}
-        self._joined: dict[str, PartDescription] = {}
         self._features: GrowingArray | None = None
         self._new = NewFolder(self.folder)
         self.names = NamesWriter(self._new.part / NAMES, earlier)
@@ -167,10 +174,11 @@ class LogWriter:
             if self._features is not None:
                 self._features.close()
             self.names.close()
-            if kind is None:
+            if kind is None and self.share is None:
                 self._finish()
         finally:
-            self._new.discard()
+            if self.share is None:
+                self._new.discard()
 
     def part(
         self, name: str, ranks: int, columns: Iterable[str | Column], max_id: int | None = None
@@ -181,27 +189,8 @@ class LogWriter:
         """
         source = self.source if name == "sessions" else f"{self.source}, {name}"
         named = 0 if self.names.earlier is None else len(self.names.earlier)
-        self._parts[name] = PartWriter(
-            self._new.part / name,
-            ranks,
-            columns,
-            source,
-            max_id,
-            named,
-            may_be_empty=self.share is not None,
-        )
+        self._parts[name] = PartWriter(self._new.part / name, ranks, columns, source, max_id, named)
         return self._parts[name]
-
-    def join(self, name: str, write: Callable[[Path], PartDescription]) -> None:
-        """A part that others write.
-
-        Args:
-            name: Of the part.
-            write: Makes its files in a new folder, and describes them.
-        """
-        folder = self._new.part / name
-        folder.mkdir()
-        self._joined[name] = write(folder)
 
     @property
     def scratch(self) -> Path:
@@ -256,8 +245,7 @@ class LogWriter:
                 "name": self.name,
                 "format": self.format,
                 "notes": self.notes,
-                "parts": {name: part.description() for name, part in self._parts.items()}
-                | self._joined,
+                "parts": {name: part.description() for name, part in self._parts.items()},
                 "files": files,
                 "categories": self.categories,
                 "features": self.features_of,

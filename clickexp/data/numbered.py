@@ -11,6 +11,7 @@ from jax.sharding import Mesh, PartitionSpec
 from clickexp.data.loader import NUMBERS, Superbatch
 from clickexp.data.order import ShuffledOrder, mapped
 from clickexp.types import Array
+from clickexp.utils.rounding import ceil_div
 
 
 def numbered(
@@ -42,7 +43,7 @@ def numbered(
     for start in range(0, count, size):
         numbers = compute(np.uint32(start), np.uint32(count), *tables)
         sessions = min(size, count - start)
-        yield Superbatch({NUMBERS: numbers}, -(-sessions // batch_size), sessions)
+        yield Superbatch({NUMBERS: numbers}, ceil_div(sessions, batch_size), sessions)
 
 
 def _order(count: int, seed: int | None, epoch: int) -> tuple[int | None, list[np.ndarray]]:

@@ -4,12 +4,11 @@ A record holds the ids of the documents, a byte per document for its click, and 
 accelerator, or wherever programs are compiled, records are taken apart by `unpacked`.
 """
 
-import math
-
 import numpy as np
 from jaxtyping import Integer
 
 from clickexp.data.schema import REQUIRED, Columns
+from clickexp.utils.rounding import ceil_div
 
 RECORDS = "records"
 """Key of the records in the arrays of a superbatch, and name of their file."""
@@ -21,7 +20,7 @@ Records = Integer[np.ndarray, "session number"]
 
 def width_of(ranks: int) -> int:
     """Returns the numbers of a record of lists of so many documents."""
-    return ranks + math.ceil(ranks / _BYTES) + 1
+    return ranks + ceil_div(ranks, _BYTES) + 1
 
 
 def ranks_of(width: int) -> int:

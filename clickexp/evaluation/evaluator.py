@@ -1,7 +1,7 @@
 """Adds up metrics of a model over held-out data, several batches per dispatch."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from clickexp.data import Sessions
 from clickexp.data.batches import at_step, batch_like, with_mask
-from clickexp.data.feed import Compiled, Data, everywhere, feed, mesh_of, session_count
+from clickexp.data.feed import (
+    Compiled,
+    Data,
+    everywhere,
+    feed,
+    feed_like,
+    mesh_of,
+    session_count,
+    shared_evenly,
+)
 from clickexp.data.schema import COLUMNS, MADE
 from clickexp.errors import ConfigError, DataError
 from clickexp.evaluation.evaluation import Evaluation
@@ -45,10 +54,6 @@ Groups = Mapping[str, Metrics | MetricGroup]
 ModelState = tuple[nnx.State, ...]
 
 
-def _as_it_is(state: nnx.State) -> nnx.State:
-    return state
-
-
 @dataclasses.dataclass(frozen=True)
 class Evaluator:
     """Evaluates models.
@@ -57,17 +62,15 @@ class Evaluator:
         batch_size: Sessions, or lists, per step.
         steps_per_execution: Batches per dispatch.
         logger: Receives progress.
-        lay: Lays the state of a model over devices.
     """
 
     batch_size: int = 8192
     steps_per_execution: int = 16
     logger: Logger = dataclasses.field(default_factory=Logger)
-    lay: Callable[[nnx.State], nnx.State] = _as_it_is
 
     def state_of(self, model: Model) -> ModelState:
         """The state of a model, as `CompiledEvaluation` takes it."""
-        return (self.lay(nnx.state(model)),)
+        return (nnx.state(model),)
 
     def clicks(self, model: ClickModel, data: Data, metrics: Metrics) -> MultiMetric:
         """Metrics of click predictions.
@@ -122,6 +125,10 @@ class Evaluator:
 
     def _evaluated(self, model: Model, data: Data, group: MetricGroup) -> MultiMetric:
         return Program(self, model, group, data)(self.state_of(model), "test")
+
+
+USUAL = Evaluator()
+"""Evaluates at the usual sizes, and reports no progress."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -218,9 +225,7 @@ class Program:
         states = state, *truth
         data = self._select_columns(self.data, *states)
         size, steps = self._sizes_for(data)
-        number = 1 if self._mesh is None else self._mesh.size
-        shared = -(-size // number) * number
-        for batch in feed(data, shared, steps, mesh=self._mesh):
+        for batch in feed(data, shared_evenly(size, self._mesh), steps, mesh=self._mesh):
             if self.group.by_rank and not isinstance(data, Sessions):
                 self._positions = _positions_so_far(self._positions, batch.arrays)
             metrics.add(self.run(states, batch.arrays, self._positions), stacked=True)
@@ -230,11 +235,11 @@ class Program:
 
     def compile(self, state: ModelState) -> None:
         """Compiles for packed sessions, and states of these shapes on one device."""
-        if isinstance(self.data, Sessions):
-            states = state, *self._truth
-            data = self._select_columns(self.data, *states)
-            batch = next(feed(data, *self._sizes_for(data)))
-            self.run.program(states, batch.arrays, self._positions)
+        states = state, *self._truth
+        data = self._select_columns(self.data, *states)
+        if isinstance(data, Sessions):
+            arrays = feed_like(data, *self._sizes_for(data))
+            self.run.program(states, arrays, self._positions)
 
     def check(self, models: Sequence[Model]) -> None:
         """Calls each metric once on shapes alone.

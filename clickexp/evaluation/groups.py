@@ -1,10 +1,9 @@
 """Groups of metrics: what the metrics of one group read of a model, on which data, and where results list them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 
 from clickexp.data import Dataset
@@ -18,6 +17,8 @@ from clickexp.metrics import (
     Perplexity,
 )
 from clickexp.models.base import ClickModel, IndependentModel, Model
+from clickexp.parameters.context import new_session
+from clickexp.propensities import PropensitySource, Weighting
 from clickexp.types import Array, ByRank, as_shown, swap_list_and_rank
 
 Metrics = Mapping[str, Metric]
@@ -64,6 +65,7 @@ class MetricGroup(MultiMetric):
         needs_truth: Whether outputs are compared with the true user.
         by_rank: Whether metrics have values by rank, so that they receive `positions` where these are not the places in
             the list; see `clickexp.metrics.by_position`.
+        weightings: What weights of metrics leave of the clicks of the test sessions, by metric, once they are prepared.
     """
 
     heading: ClassVar[str] = ""
@@ -72,6 +74,26 @@ class MetricGroup(MultiMetric):
     of_clicks: ClassVar[bool] = False
     needs_truth: ClassVar[bool] = False
     by_rank: ClassVar[bool] = False
+    weightings: Mapping[str, Weighting] = {}
+
+    def prepare(self, dataset: Dataset) -> "MetricGroup":
+        """Returns the metrics with propensities of a dataset in place of their sources.
+
+        Raises:
+            UserError: A source has none.
+        """
+        metrics: dict[str, Any] = dict(self.metrics)
+        weightings = {}
+        for name, metric in [*metrics.items()]:
+            source = getattr(metric, "propensity", None)
+            if isinstance(source, PropensitySource):
+                propensities = source(dataset).of_positions(f"metric {name}").of_relevant()
+                values = [value or 0.0 for value in propensities.values]
+                metrics[name] = replace(metric, propensity=values)
+                weightings[name] = Weighting.of(propensities, metric.clip, dataset.test)
+        prepared = type(self)(metrics)
+        prepared.weightings = weightings
+        return prepared
 
     def outputs(self, model: Any, batch: ByRank, truth: Any = None) -> dict[str, Any]:
         """Arguments of the metrics, with ranks first; compilers drop what no metric reads.
@@ -153,13 +175,14 @@ class TruthMetrics(MetricGroup):
 
     def outputs(self, model: ClickModel, batch: ByRank, truth: Any = None) -> dict[str, Any]:
         """Log-probabilities of attraction and examination of both, and where documents are shown."""
+        documents = ByRank(new_session(batch.lists))
         predictions = {
-            "examination_log_probs": model.predict_examination(batch.lists),
-            "attraction_log_probs": model.predict_attraction(batch.lists),
-            "true_examination_log_probs": truth.predict_examination(batch.lists),
-            "true_attraction_log_probs": truth.predict_attraction(batch.lists),
+            "examination_log_probs": model.log_examination(batch),
+            "attraction_log_probs": model.log_attraction(documents),
+            "true_examination_log_probs": truth.log_examination(batch),
+            "true_attraction_log_probs": truth.log_attraction(documents),
         }
-        return {**jax.tree.map(swap_list_and_rank, predictions), "where": batch["mask"]}
+        return {**batch.broadcast(predictions), "where": batch["mask"]}
 
 
 class LossMetrics(MetricGroup):

@@ -1,6 +1,8 @@
 """Ranking scores of sessions, or any outputs by name, which a model computes batch by batch."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -9,7 +11,7 @@ import numpy as np
 from flax import nnx
 
 from clickexp.data.batches import at_step, with_mask
-from clickexp.data.feed import feed
+from clickexp.data.feed import feed, mesh_of, shared_evenly
 from clickexp.data.sessions import Sessions
 from clickexp.evaluation.inputs import ColumnSelection, checked
 from clickexp.models.base import Model
@@ -22,6 +24,26 @@ Outputs = Callable[[Any, Batch], Mapping[str, Array]]
 """Of a model and a batch, each of a shape that broadcasts to [sessions, rank], by name."""
 Batches = Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]
 """Lengths [sessions] and values [sessions, rank] of each batch."""
+Lay = Callable[[nnx.State], nnx.State]
+"""Lays the state of a model over devices."""
+
+
+def as_it_is(state: nnx.State) -> nnx.State:
+    """Returns the state of a model that one device has."""
+    return state
+
+
+_LAY: ContextVar[Lay] = ContextVar("lay", default=as_it_is)
+
+
+@contextlib.contextmanager
+def laid_by(lay: Lay) -> Iterator[None]:
+    """Lays models over devices, as an `Evaluator` does, for outputs that are compiled in this context."""
+    before = _LAY.set(lay)
+    try:
+        yield
+    finally:
+        _LAY.reset(before)
 
 
 def outputs_by_batch(
@@ -37,8 +59,9 @@ def outputs_by_batch(
     Returns:
         A function of sessions that yields the outputs in batches of one size, the last one cut to its sessions.
     """
-    graphdef, *state = nnx.split(model)
-    selection = ColumnSelection(outputs, graphdef)
+    graphdef, whole = nnx.split(model)
+    state = [_LAY.get()(whole)]
+    selection, mesh = ColumnSelection(outputs, graphdef), mesh_of(state)
 
     @jax.jit
     def run(state: list[nnx.State], arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -50,7 +73,8 @@ def outputs_by_batch(
 
     def compute(sessions: Sessions) -> Batches:
         done = 0
-        for batch in feed(selection(sessions, state), min(_BATCH, sessions.count), 1):
+        size = shared_evenly(min(_BATCH, sessions.count), mesh)
+        for batch in feed(selection(sessions, state), size, 1, mesh=mesh):
             arrays = run(state, batch.arrays)
             values = {name: np.asarray(array)[: batch.sessions] for name, array in arrays.items()}
             yield sessions.chunk(done, done + batch.sessions)["lengths"], values

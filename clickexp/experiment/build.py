@@ -33,7 +33,7 @@ from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.models import Model, Ranker
 from clickexp.parameters.base import check_click_rate
 from clickexp.parameters.layouts import layouts_of, name_layouts
-from clickexp.propensities import PropensitySource, Weighting
+from clickexp.propensities import Weighting
 from clickexp.runs.hashing import config_hash, identity
 from clickexp.runs.run import Origin
 from clickexp.runs.sources import sources
@@ -66,8 +66,6 @@ class Parts:
         metrics: By group, such as click and ranking.
         logger: Receives what the run reports.
         origin: What the data are, by content.
-        weighting: The propensities that a ranker weighs clicks by, estimated before training.
-        metric_weightings: Those by which metrics weigh the clicks of the test sessions, by metric.
         continued: What the model goes on from, where an earlier run gives its prior.
     """
 
@@ -79,8 +77,6 @@ class Parts:
     metrics: Mapping[str, MetricGroup]
     logger: Logger
     origin: Origin
-    weighting: Weighting | None = None
-    metric_weightings: Mapping[str, Weighting] = dataclasses.field(default_factory=dict)
     continued: "Continued | None" = None
 
     @property
@@ -98,6 +94,19 @@ class Parts:
             self.trainer.evaluator,
             keep_values=self.config.settings.keep_values,
         )
+
+    @cached_property
+    def weighting(self) -> Weighting | None:
+        """Clicks in training as the weights of a ranker leave them; None without weights."""
+        if not isinstance(self.model, Ranker):
+            return None
+        return self.model.debias.weighting(self.dataset.train)
+
+    @property
+    def metric_weightings(self) -> dict[str, Weighting]:
+        """Clicks of the test sessions as weights of metrics leave them, by metric."""
+        groups = self.metrics.values()
+        return {name: weights for group in groups for name, weights in group.weightings.items()}
 
     @cached_property
     def links(self) -> Identifiability:
@@ -150,7 +159,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         logger.warning(advice)
     check_lists(model, dataset, config.metrics)
     check_metrics(model, dataset, config.metrics)
-    metrics, metric_weightings = _with_propensities(config.metrics, dataset)
+    metrics = {key: group.prepare(dataset) for key, group in config.metrics.items()}
     validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
     trainer = config.trainer.copy_with(
         groups=validated,
@@ -162,20 +171,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     if continued is not None:
         continued = continued.judged(model, trainer, dataset)
         trainer = continued.trainer(trainer)
-    weighting = model.debias.weighting(dataset.train) if isinstance(model, Ranker) else None
-    return Parts(
-        config,
-        folder,
-        dataset,
-        model,
-        trainer,
-        metrics,
-        logger,
-        origin,
-        weighting,
-        metric_weightings,
-        continued,
-    )
+    return Parts(config, folder, dataset, model, trainer, metrics, logger, origin, continued)
 
 
 def _read(config: Config, run: "EarlierRun | None", logger: Logger) -> Dataset:
@@ -233,29 +229,6 @@ def _unread_columns(model: Model, values: Mapping[str, Any], dataset: Dataset) -
         f"the model does not read the columns that dataset.columns declares: {', '.join(unread)}. Towers read those in "
         "their use_feature, and models of your own by name."
     )
-
-
-def _with_propensities(
-    groups: Mapping[str, MetricGroup], dataset: Dataset
-) -> tuple[dict[str, MetricGroup], dict[str, Weighting]]:
-    """Returns the metrics with propensities of the dataset in place of their sources, and what these leave of clicks.
-
-    Raises:
-        UserError: A source has none.
-    """
-    weightings: dict[str, Weighting] = {}
-    resolved: dict[str, MetricGroup] = {}
-    for key, group in groups.items():
-        metrics: dict[str, Any] = dict(group.metrics)
-        for name, metric in tuple(metrics.items()):
-            source = getattr(metric, "propensity", None)
-            if isinstance(source, PropensitySource):
-                propensities = source(dataset).of_positions(f"metric {name}").of_relevant()
-                weightings[name] = Weighting.of(propensities, metric.clip, dataset.test)
-                values = [value or 0.0 for value in propensities.values]
-                metrics[name] = dataclasses.replace(metric, propensity=values)
-        resolved[key] = type(group)(metrics)
-    return resolved, weightings
 
 
 def numbers_ids(read: partial[Any]) -> bool:

@@ -1,7 +1,8 @@
-"""The plain values of a configuration. The components of a mixture are composed as `model=NAME` alone would be."""
+"""The plain values of a configuration, with the components of a mixture."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from hydra import compose
@@ -9,8 +10,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from clickexp.errors import ConfigError
 from clickexp.experiment.conf import CONF
+from clickexp.experiment.mixture import Component, mixture_of
 from clickexp.experiment.overrides import line_of, parsed
 from clickexp.runs.settings import CHOSEN, ROOT
 
@@ -34,7 +35,7 @@ class Composition(NamedTuple):
 
 
 def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Composition:
-    """Resolves a configuration, and composes the components of a mixture.
+    """Resolves a configuration, and composes the components of a mixture as `model=NAME` alone would be.
 
     Args:
         cfg: The configuration. Of a mixture, `model.components` names options of the group `model`.
@@ -50,35 +51,15 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     values = {key: node for key, node in values.items() if not is_tower(key, node)}
     model, roles = values.get("model"), _roles(unresolved)
     if isinstance(model, dict) and "components" in model:
-        _check_mixture(model, unresolved)
-        roles = _compose_components(model, overrides)
+        models = GlobalHydra.instance().config_loader().get_group_options("model")
+        compose_model = partial(_composed, overrides=overrides)
+        values["model"], roles = mixture_of(model, unresolved, models, compose_model)
     return Composition(values, unresolved, roles)
-
-
-def _compose_components(mixture: _Node, overrides: Sequence[str]) -> frozenset[str]:
-    """Puts the nodes of components in the place of their names, and returns the roles that any of them takes."""
-    names = mixture["components"]
-    components = [_component(component, mixture, overrides) for component in names]
-    del mixture["components"]
-    mixture["models"] = [component.node for component in components]
-    return frozenset().union(*(component.roles for component in components))
 
 
 def is_tower(key: str, node: Any) -> bool:
     """Whether a key at the root is the tower of a role, whose place is where the model takes it."""
     return key not in ROOT and isinstance(node, dict) and "_target_" in node
-
-
-def _check_mixture(mixture: _Node, unresolved: _Node) -> None:
-    """ConfigError where components or shared roles are no lists, or a role has no tower."""
-    for key in ("components", "shared"):
-        if not isinstance(mixture[key], list):
-            raise ConfigError(
-                f"model.{key}={mixture[key]!r} is not a list; write model.{key}=[...]"
-            )
-    for role in mixture["shared"]:
-        if role not in unresolved:
-            raise ConfigError(f"model.shared: no component has a role {role!r}")
 
 
 @contextmanager
@@ -147,33 +128,12 @@ def _unread(unresolved: _Node) -> list[str]:
     return [group for group in groups if group not in read]
 
 
-class _Component(NamedTuple):
-    """The node of a click model in a mixture, and the roles that it takes towers for."""
-
-    node: _Node
-    roles: frozenset[str]
-
-
-def _component(component: str | _Node, mixture: _Node, overrides: Sequence[str]) -> _Component:
-    """A component given by name, or spelled out."""
-    if isinstance(component, dict):
-        return _Component(component, frozenset(component))
-    models = GlobalHydra.instance().config_loader().get_group_options("model")
-    if component not in models:
-        raise ConfigError(
-            f"model.components: there is no model {component!r}; choose from {', '.join(models)}"
-        )
+def _composed(model: str, overrides: Sequence[str]) -> Component:
+    """The node of a model, and its roles, in a configuration of it alone."""
     kept = [
         line_of(override)
         for override in parsed(overrides)
         if override.key_or_group.partition(".")[0] != "model"
     ]
-    cfg = compose("config", [*kept, f"model={component}"])
-    node = plain(cfg.model)
-    if node["_target_"] == mixture["_target_"]:
-        raise ConfigError(f"model.components: {component} is a mixture itself; name its components")
-    # the keys that a preset gives the mixture end up in every model
-    settings = {
-        key: value for key, value in node.items() if key.startswith("_") or key not in mixture
-    }
-    return _Component(settings, _roles(plain(cfg, resolve=False)))
+    cfg = compose("config", [*kept, f"model={model}"])
+    return Component(plain(cfg.model), _roles(plain(cfg, resolve=False)))

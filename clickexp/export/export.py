@@ -17,7 +17,7 @@ from clickexp.data.names import NamesFile
 from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.files import ALIKE, OPTIONS, ShownLists, Source
-from clickexp.export.fitted import Fitted, configuration, fitted
+from clickexp.export.fitted import Fitted, configuration, devices_of, fitted
 from clickexp.export.judgments import judgments
 from clickexp.export.ranker import described, onnx_writer, ranker_files, transform_of
 from clickexp.export.ranking import ranked
@@ -29,6 +29,7 @@ from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.intervals import shared_intervals, why_no_intervals
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.store import SEEN, SHARED
+from clickexp.training.spread import computing_on
 from clickexp.updates.seen import Seen
 from clickexp.utils.files import check_inside, whole
 from clickexp.utils.signatures import check_arguments, parsed_options
@@ -84,25 +85,27 @@ def export(
         check_inside(folder, run)  # a link may have come with the folder
     given = _file_options(options, predict or rank)
     to_onnx = None if onnx is None else onnx_writer()
-    files = Export(run, fitted(run, dataset, trust), folder, report, given)
-    sessions: Sessions = getattr(files.fit.log, part)
-    if rank is not None:  # files may be faulty, which is said before what takes longer
-        files.write_ranking(rank)
-    if predict == "":
-        files.write_predictions(ShownLists.of_log(sessions, files.names))
-    elif predict is not None:
-        files.write_predictions_of(predict)
-    if numpy or to_onnx is not None:
-        ranker = files.ranker(or_by_id=to_onnx is None)
-        if numpy:
-            files.write_numpy(ranker)
-        if to_onnx is not None:
-            files.write_whole(Path(str(onnx)), partial(Path.write_bytes, data=to_onnx(ranker)))
-    files.write_parameters(sessions)
-    if judgment_list:
-        files.write_judgments()
-    if thompson is not None:
-        files.write_thompson(thompson)
+    with computing_on(devices_of(configuration(run))):
+        files = Export(run, fitted(run, dataset, trust), folder, report, given)
+        sessions: Sessions = getattr(files.fit.log, part)
+        if rank is not None:  # files may be faulty, which is said before what takes longer
+            files.write_ranking(rank)
+        if predict == "":
+            files.write_predictions(ShownLists.of_log(sessions, files.names))
+        elif predict is not None:
+            files.write_predictions_of(predict)
+        if numpy or to_onnx is not None:
+            ranker = files.ranker(or_by_id=to_onnx is None)
+            if numpy:
+                files.write_numpy(ranker)
+            if to_onnx is not None:
+                write = partial(Path.write_bytes, data=to_onnx(ranker))
+                files.write_whole(Path(str(onnx)), write)
+        files.write_parameters(sessions)
+        if judgment_list:
+            files.write_judgments()
+        if thompson is not None:
+            files.write_thompson(thompson)
 
 
 class Export:
@@ -194,6 +197,7 @@ class Export:
             self.save(SHARED_TABLE, pl.DataFrame(rows, infer_schema_length=None).write_csv)
         _warn_of_examination(model, self.fit.log.train, posterior is None)
         settings = {"intervals": intervals, "has_intervals": self.fit.is_own, **self._seen()}
+        settings["devices"] = devices_of(self._config)
         arguments = model, self.fit.log, self.names, posterior
         self.save(DOCUMENTS_TABLE, partial(write_documents, *arguments, **settings))
 

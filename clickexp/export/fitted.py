@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import jax
+
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.description import Numbering
@@ -225,6 +227,13 @@ def _made(kind: type[_Made], make: Callable[[], Any], node: Mapping[str, Any]) -
     if not isinstance(part, kind):
         raise UserError(f"{node.get('_target_')} makes {type(part).__name__}; {needs}")
     return part
+
+
+def devices_of(config: Mapping[str, Any]) -> int | str:
+    """Returns how many devices a run was trained on, `all` of its machine or a number, at most those that JAX sees."""
+    trainer = config.get("trainer")
+    devices = trainer.get("devices", 1) if isinstance(trainer, Mapping) else 1
+    return min(devices, jax.device_count()) if isinstance(devices, int) else devices
 
 
 def configuration(run: Path) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Predictions of a model for sessions, in compiled batches."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
@@ -20,6 +19,7 @@ from clickexp.posteriors.documents import EFFECTIVE, posterior_outputs
 from clickexp.posteriors.exported import Exported
 from clickexp.types import Array, Batch
 from clickexp.utils.progress import Report, Steps, no_report
+from clickexp.utils.rounding import ceil_div
 
 Predict = Callable[[Sessions], Batches]
 _DOCUMENTS = 1 << 18
@@ -120,7 +120,7 @@ def of_documents(
     predict, done = predictor(model, outputs), 0
     with Steps(what) as report:
         # even parts, since a small last one would be compiled for
-        for part in np.array_split(ids, math.ceil(len(ids) / _DOCUMENTS) or 1):
+        for part in np.array_split(ids, ceil_div(len(ids), _DOCUMENTS) or 1):
             for lengths, values in predict(single_documents(dataset, part)):
                 yield {name: column[:, 0] for name, column in values.items()}
                 done += len(lengths)

@@ -108,11 +108,12 @@ def write_documents(
     has_intervals: bool = True,
     all_impressions: np.ndarray | None = None,
     queries: Queries | None = None,
+    devices: int | str = 1,
 ) -> None:
     """Writes a row for each document that is shown, by earlier logs, too: probabilities, impressions and clicks.
 
     Impressions and clicks are those of the training sessions of this log. `all_impressions` and `queries` count earlier
-    logs, too.
+    logs, too. So many devices share the passes over it.
 
     Where tables have posteriors, these are those of `exported`, and there are standard deviations, intervals and
     effective impressions, too; see `posterior_outputs`. They follow from the sessions that the model was fitted to, so
@@ -134,6 +135,7 @@ def write_documents(
         posterior,
         has_intervals=has_intervals,
         queries=queries,
+        devices=devices,
     )
 
     def tables() -> Iterator[pa.Table]:
@@ -169,6 +171,7 @@ def _known_of_documents(
     *,
     has_intervals: bool,
     queries: Queries | None,
+    devices: int | str,
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """Yields, some documents at a time, their number and what the model knows of them."""
     one = single_documents(dataset, ids[:1])
@@ -179,7 +182,7 @@ def _known_of_documents(
         return
     models, outputs = model, document_outputs
     if has_intervals:
-        models = exported(model, dataset.train, impressions, posterior, queries)
+        models = exported(model, dataset.train, impressions, posterior, queries, devices)
         outputs = exported_outputs
     for values in of_documents(models, dataset, ids, outputs, "documents"):
         yield len(next(iter(values.values()))), values

@@ -28,6 +28,7 @@ from clickexp.utils.bounds import (
     Seed,
     check_numbers,
 )
+from clickexp.utils.rounding import ceil_div
 
 
 def _budget(numbers: int, compression_ratio: int | float, least: int) -> int:
@@ -264,7 +265,7 @@ class RobeDEmbedding(CompressedEmbedding):
         return None if variance is None else variance[..., 0]
 
     def _places(self, ids: Integer[Array, "*ids"]) -> Integer[Array, "*ids {self.features}"]:
-        chunks = jnp.arange(-(-self.features // self.chunk))
+        chunks = jnp.arange(ceil_div(self.features, self.chunk))
         starts = buckets(ids[..., None], chunks, count=self.size, seed=self.seed)[..., None]
         places = (starts + jnp.arange(self.chunk, dtype=jnp.uint32)) % np.uint32(self.size)
         return places.reshape(*ids.shape, -1)[..., : self.features].astype(jnp.int32)

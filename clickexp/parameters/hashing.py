@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float, Integer, UInt32
 
 from clickexp.types import Array
+from clickexp.utils.rounding import ceil_div
 
 _BITS = 32
 _ROUNDS = 3
@@ -40,7 +41,7 @@ def buckets(*words: Integer[Array, "..."], count: int, seed: int = 0) -> UInt32[
 def signs(ids: Integer[Array, "*ids"], count: int, seed: int = 0) -> Float[Array, "*ids {count}"]:
     """Returns 1.0 or -1.0 for each id and each of `count` numbers: the bits of one hash after the other."""
     words = jnp.stack(
-        [murmur3(ids, seed=seed + word) for word in range(-(-count // _BITS))], axis=-1
+        [murmur3(ids, seed=seed + word) for word in range(ceil_div(count, _BITS))], axis=-1
     )
     bits = (words[..., None] >> jnp.arange(_BITS, dtype=jnp.uint32)) & np.uint32(1)
     bits = bits.reshape(*words.shape[:-1], -1)[..., :count]

@@ -38,6 +38,7 @@ def exported(
     impressions: np.ndarray,
     posterior: SharedPosterior | None,
     queries: Queries | None = None,
+    devices: int | str = 1,
 ) -> Exported:
     """Returns the model as an export needs it.
 
@@ -49,11 +50,12 @@ def exported(
         impressions: Training impressions by id, those of earlier logs included.
         posterior: Of its shared parameters, if it is known.
         queries: Of documents, if they are known; see `lists_shown`.
+        devices: How many share the passes over the sessions, or `all`.
     """
     if not row_tables(model):
         return Exported(model, model, model)
     with Steps("posteriors of documents") as progress:
-        effective = newton_refined(model, row_tables(model), train, progress)
+        effective = newton_refined(model, row_tables(model), train, progress, devices)
     if queries is None:
         with Steps("lists of queries") as progress:
             queries = lists_shown(model, train, progress)
@@ -63,7 +65,7 @@ def exported(
         intervals = with_shared_cells(intervals)
         with Steps("errors of shared parameters") as progress:
             intervals = with_shared_uncertainty(
-                intervals, row_tables(intervals), posterior, train, progress
+                intervals, row_tables(intervals), posterior, train, progress, devices
             )
     # last, since the sums of the pass above take as much memory as several tables
     return Exported(effective, for_probabilities(), intervals)

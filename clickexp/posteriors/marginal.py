@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Integer, Real
 from scipy.sparse import coo_array, csr_array
-from scipy.special import expit, log_expit, logit
+from scipy.special import expit, log_expit
 
 from clickexp.data import Sessions
 from clickexp.data.view import Chunk
@@ -214,8 +214,7 @@ def improve_examination(
     )
     before = np.asarray(tower.weight[...], np.float64)[cells]
     found, covariance = maximum(documents, before, earlier.some(cells))
-    shift = np.average(log_expit(before) - log_expit(found), weights=clicks[cells])
-    moved = np.minimum(logit(np.exp(np.minimum(log_expit(found) + shift, -1e-9))), _LARGEST_LOGIT)
+    moved = _scaled(found, before, clicks[cells])
     moved = np.array(
         hosts.broadcast(moved.tolist())
     )  # processors of several hosts round differently
@@ -228,6 +227,26 @@ def improve_examination(
     attraction.table.set_value(dataclasses.replace(parts.rows, values=values))
     tower.weight[...] = tower.weight[...].at[cells].set(jnp.float32(moved))
     return SharedPosterior(_names(cells), covariance * np.outer(slopes, slopes))
+
+
+def _scaled(
+    found: Float[np.ndarray, " cells"],
+    before: Float[np.ndarray, " cells"],
+    clicks: Float[np.ndarray, " cells"],
+) -> Float[np.ndarray, " cells"]:
+    """Returns logits of examination with the ratios that were found, and the geometric mean over clicks from before.
+
+    The mean is below that where an examination would be above 1: ratios are what the log tells.
+
+    Args:
+        found: Logits with the ratios.
+        before: Logits with the mean.
+        clicks: Of cells.
+    """
+    logs = log_expit(found)
+    shift = np.average(log_expit(before) - logs, weights=clicks)
+    logs += min(shift, log_expit(_LARGEST_LOGIT) - logs.max())
+    return logs - np.log(-np.expm1(logs))
 
 
 def maximum(
@@ -354,10 +373,9 @@ class MarginalLikelihood:
         return information
 
     def own_information(self, scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
-        """Returns `information` without earlier logs, which hold logits near those of training already."""
+        """Returns `information` without earlier logs, and without what training says: it has seen the same clicks."""
         precisions = self._precisions.copy()
-        if self._earlier.information.any():
-            precisions[: len(self._earlier.center)] = _LEAST_PRECISION
+        precisions[: len(self._earlier.center)] = _LEAST_PRECISION
         return _of_scores(scores) + np.diag(precisions)
 
     def _away(

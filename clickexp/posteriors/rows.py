@@ -19,6 +19,7 @@ from clickexp.training.sparse.packing import Path
 from clickexp.types import Array
 from clickexp.utils.blocks import blocks
 from clickexp.utils.progress import Report, no_report
+from clickexp.utils.rounding import ceil_div
 
 _MOST_SESSIONS = 2_000_000
 """Of a log that is read once more; of larger ones, rows stay as training has left them."""
@@ -121,7 +122,7 @@ def with_shared_uncertainty(
     used = others.places(model)
     if not tables or not len(used):
         return model
-    part = train.select(np.arange(0, train.count, -(-train.count * len(used) // WORK)))
+    part = train.select(np.arange(0, train.count, ceil_div(train.count * len(used), WORK)))
     share = part.count / train.count
     passes, state, data = prepared(model, part, devices)
     most = ROOM // (len(found) * (2 * len(used) + 2))

@@ -102,7 +102,7 @@ def lines(runs: Sequence[Run]) -> dict[str, list[Line]]:
         LIKELIHOOD: [
             Line("after", [run.test.get(_LL) for run in runs]),
             Line("before", [before_update(run) for run in runs]),
-            Line("next", after_next(runs)),
+            Line("after the next", after_next(runs)),
         ],
         "Relative examination": _examination(runs),
     }
@@ -124,7 +124,7 @@ def _examination(runs: Sequence[Run]) -> list[Line]:
             [None if point is None else getattr(point, name) for point in points]
             for name in ("relative", "relative_low", "relative_high")
         )
-        lines.append(Line(f"at {position}", values, low, high))
+        lines.append(Line(f"position {position}", values, low, high))
     return lines
 
 

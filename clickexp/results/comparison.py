@@ -202,13 +202,13 @@ def comparisons(
         baseline: A group by its name or model; by default the best.
 
     Returns:
-        One comparison for each test set, the one with most runs first.
+        One comparison for each test set, the one with most runs first, of a chain of updates the newest.
 
     Raises:
         UserError: For a metric that no run has, or a baseline that is none of the groups.
     """
     _check_metrics(metrics or (), _reported(runs))
-    parts = sorted(_sharing_test_sets(experiments(runs)), key=lambda part: -sum(map(len, part)))
+    parts = sorted(_sharing_test_sets(experiments(runs)), key=_first_shown)
     datasets = {run.dataset for run in runs}
     by_name: dict[str, Comparison] = {}
     for part in parts:
@@ -221,6 +221,13 @@ def comparisons(
         choice = listed(list(dict.fromkeys(groups)), _MOST_NAMED)
         raise UserError(f"there is no baseline {baseline!r}: choose from {choice}")
     return list(by_name.values())
+
+
+def _first_shown(part: Sequence[Sequence[Run]]) -> tuple[int, int]:
+    """Returns the place of what shares test sets: by the number of runs, then of updates, most first."""
+    runs = [run for runs in part for run in runs]
+    updates = max(0 if run.update is None else run.update.updates for run in runs)
+    return -len(runs), -updates
 
 
 def _numbered(name: str, taken: Collection[str]) -> str:

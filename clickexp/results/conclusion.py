@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from clickexp.results.comparison import Comparison
+from clickexp.results.differences import kept_values
 from clickexp.results.groups import Group
 from clickexp.results.metric_names import headline, short
 from clickexp.utils.statistics.means import SIGNIFICANT
@@ -42,7 +43,19 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
     if not clauses:
         return ""
     sentences = [f"{group.name} is best in {_listed(parts)}" for group, parts in clauses.items()]
-    return f"{'; '.join(sentences)}.{reserve}{'' if tested else ' Nothing is tested.'}"
+    return f"{'; '.join(sentences)}.{reserve}{'' if tested else _untested(comparison)}"
+
+
+def _untested(comparison: Comparison) -> str:
+    """A sentence that says why nothing is tested."""
+    runs = comparison.runs
+    kept = sum(map(kept_values, runs))
+    if kept == len(runs):
+        return " Nothing is tested."
+    return (
+        f" Nothing is tested: {kept or 'none'} of {len(runs)} runs kept values (keep_values=true), and a test over "
+        "seeds needs two per row."
+    )
 
 
 def _mean(group: Group, metric: str) -> float:

@@ -127,6 +127,10 @@ def _keeps_values(group: Group, metric: str) -> bool:
 
 
 def _has_values(run: Run, metric: str) -> bool:
-    """Whether values per query were kept."""
-    kept = any((run.folder / name).is_file() for name in (SESSIONS, LISTS))
-    return kept and metric in run.test
+    """Whether values of a metric per query were kept."""
+    return kept_values(run) and metric in run.test
+
+
+def kept_values(run: Run) -> bool:
+    """Returns whether a run kept values per query."""
+    return any((run.folder / name).is_file() for name in (SESSIONS, LISTS))

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from annotated_types import Ge
 
 from clickexp.data.feed import Data
 from clickexp.errors import ConfigError, DivergedError
-from clickexp.evaluation.evaluator import CompiledEvaluation, Evaluator, Groups
+from clickexp.evaluation.evaluator import CompiledEvaluation, Groups
 from clickexp.evaluation.groups import (
     ClickMetrics,
     HeldOut,
@@ -29,8 +28,8 @@ from clickexp.models.base import ClickModel, Model
 from clickexp.parameters.layouts import pool_layouts
 from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
-from clickexp.training.spread import ALL, lay_model, placement_on
-from clickexp.training.stopping import EarlyStopping, early_stopping_of
+from clickexp.training.spread import ALL, EvaluatorOnDevices, placement_on
+from clickexp.training.stopping import EarlyStopping, KeepLast, early_stopping_of
 from clickexp.utils.bounds import BatchSize, PositiveInt, check_numbers
 
 
@@ -72,8 +71,9 @@ class BaseTrainer:
         check_numbers(type(self).__init__, vars(self))
         self.metrics = {"ll": LogLikelihood(), **(self.metrics or click_metrics())}
         self.metric_groups = metric_groups({**self.groups, "click": self.metrics})
-        lay = functools.partial(lay_model, devices=self.devices)
-        self.evaluator = Evaluator(self.eval_batch_size, self.steps_per_execution, self.logger, lay)
+        self.evaluator = EvaluatorOnDevices(
+            self.eval_batch_size, self.steps_per_execution, self.logger, self.devices
+        )
         if self.checkpoint_minutes is None:
             self.checkpoint = None
         if hasattr(self, "early_stopping"):
@@ -100,18 +100,17 @@ class BaseTrainer:
         """Metrics of a validation: without marginals that take all click vectors, unless they are watched."""
         if not model.follows_click_vectors:
             return self.metric_groups
-        watched = None if self.stopping is None else self.stopping.metric
         kept = {
             name: metric
             for name, metric in self.metric_groups["click"].metrics.items()
-            if getattr(metric, "reads", None) != MARGINAL or name == watched
+            if getattr(metric, "reads", None) != MARGINAL or name == self.stopping.metric
         }
         return {**self.metric_groups, "click": ClickMetrics(kept)}
 
     @property
-    def stopping(self) -> EarlyStopping | None:
-        """Which epoch is the best and when to stop; None keeps the last of all."""
-        return getattr(self, "early_stopping", None)
+    def stopping(self) -> EarlyStopping:
+        """Which epoch is the best and when to stop; without early stopping the last of all is kept."""
+        return getattr(self, "early_stopping", None) or KeepLast()
 
     def check_machine(self) -> None:
         """ConfigError where there are fewer devices, or several processes do not use all."""
@@ -180,7 +179,7 @@ class BaseTrainer:
         """The evaluation after each pass, its data checked."""
         held_out = HeldOut(val, val if lists is None else lists, truth)
         validation = self.evaluator.compiled(model, held_out, self._validated(model))
-        if self.stopping and self.stopping.metric not in validation.names:
+        if self.stopping.metric not in validation.names:
             raise ConfigError(_no_metric(self.stopping.metric, validation.names))
         for data in validation.data:
             check_ahead(data)

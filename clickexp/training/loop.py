@@ -19,6 +19,8 @@ from clickexp.evaluation.evaluator import CompiledEvaluation, ModelState
 from clickexp.loggers.base import Logger
 from clickexp.models.base import Model
 from clickexp.training.checkpoint import check_same, load_training, save_training
+from clickexp.training.sparse.placement import ONE_DEVICE
+from clickexp.training.spread import OneDevice
 from clickexp.training.stopping import EarlyStopping
 from clickexp.utils import hosts
 
@@ -71,14 +73,18 @@ class Learner:
     Attributes:
         passes: Passes at most.
         warmup_passes: The first passes, whose states are kept only until a later one: not everything is learned yet.
-        state: Everything that passes change, a pytree of arrays: what a checkpoint holds.
+        devices: What lies where.
+        state: Everything that passes change, a pytree of arrays, on the devices.
+        like: Shapes of what a checkpoint holds: the state and a snapshot, on one device.
         programs: What is compiled, for the report.
         settings: What else has to be the same where a training continues, by name.
     """
 
     passes: int
     warmup_passes: int = 0
+    devices: OneDevice = OneDevice(ONE_DEVICE)
     state: Any
+    like: Any
     programs: Sequence[Compiled] = ()
     settings: Mapping[str, Any] = {}
 
@@ -118,18 +124,10 @@ class Learner:
         """Puts a snapshot into the model; None where no epoch was an improvement."""
         raise NotImplementedError
 
-    @property
-    def like(self) -> Any:
-        """Shapes of what a checkpoint holds: the state and a snapshot."""
-        return jax.eval_shape(lambda state: (state, self.snapshot(state, None)), self.state)
-
-    def whole(self, trained: Any) -> Any:
-        """The state and a snapshot as a checkpoint holds them, whatever devices they lie on."""
-        return trained
-
-    def laid(self, trained: Any) -> Any:
-        """The state and a snapshot from a checkpoint on the devices of this training."""
-        return trained
+    def lay(self, state: Any) -> None:
+        """Takes a state on one device for that before the first pass."""
+        self.like = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), state)
+        self.state = self.devices.lay(state)
 
     def resume(self, state: Any) -> None:
         """Takes up the state from a checkpoint."""
@@ -169,7 +167,7 @@ class Loop:
     Args:
         learner: What one pass does.
         validation: What is computed on held-out data after each.
-        stopping: Which epochs are improvements, and when to stop; None for all epochs, of which the last is kept.
+        stopping: Which epochs are improvements, and when to stop.
         logger: Receives records, progress and messages.
         checkpoint: Where to continue from, and what to write.
     """
@@ -178,13 +176,13 @@ class Loop:
         self,
         learner: Learner,
         validation: CompiledEvaluation,
-        stopping: EarlyStopping | None,
+        stopping: EarlyStopping,
         logger: Logger,
         checkpoint: Checkpoint,
     ):
         self.learner, self.validation = learner, validation
         self.logger, self.checkpoint = logger, checkpoint
-        self.stopping = stopping and dataclasses.replace(stopping)
+        self.stopping = dataclasses.replace(stopping)
         self.snapshot = Compiled(learner.snapshot, donate_argnums=1, keep_unused=True)
         self.best: Any = None
         self.best_epoch = 0
@@ -230,9 +228,9 @@ class Loop:
         values, per_rank = evaluation.values(), evaluation.per_rank()
         if math.isnan(values["loss"]) and not any(per_rank.get("sessions", [True])):
             raise ConfigError(_NO_SESSIONS.format("validation"))
-        if self.stopping and epoch <= self.learner.warmup_passes + 1:
+        if epoch <= self.learner.warmup_passes + 1:
             self.stopping.reset()
-        improved = self.stopping is None or self.stopping.update(values)
+        improved = self.stopping.update(values)
         spent = {name: seconds - before[name] for name, seconds in self.times().items()}
         losses = {} if loss is None else {"train/loss": loss}
         validated = {f"val/{name}": value for name, value in values.items()}
@@ -249,7 +247,7 @@ class Loop:
 
     def _ends(self, epoch: int) -> bool:
         """Whether training should stop after a pass; learning rates that can fall do so instead."""
-        if self.stopping is None or not self.stopping.should_stop:
+        if not self.stopping.should_stop:
             return False
         if not self.learner.decay():
             return True
@@ -284,12 +282,10 @@ class Loop:
         if file is None or not hosts.broadcast(self._is_due()):
             return
         best = self.snapshot(self.learner.state, None) if self.best is None else self.best
-        rule = self.stopping and {
-            name: getattr(self.stopping, name) for name in ("best", "failures", "lowered")
-        }
+        rule = {name: getattr(self.stopping, name) for name in ("best", "failures", "lowered")}
         course = {name: getattr(self, name) for name in _COURSE}
-        facts = {**same, **course, "stopping": rule or {}, "earlier": self.times()}
-        whole = self.learner.whole((self.learner.state, best))
+        facts = {**same, **course, "stopping": rule, "earlier": self.times()}
+        whole = self.learner.devices.whole((self.learner.state, best), self.learner.like)
         try:
             if jax.process_index() == 0:
                 save_training(file, whole, facts)
@@ -311,12 +307,11 @@ class Loop:
         if stored is None:
             return False
         trained, facts = stored
-        state, best = self.learner.laid(trained)
+        state, best = self.learner.devices.lay(trained)
         self.learner.resume(state)
         vars(self).update({name: facts[name] for name in (*_COURSE, "earlier")})
         self.best = best if self.best_epoch else None
-        if self.stopping:
-            vars(self.stopping).update(facts["stopping"])
+        vars(self.stopping).update(facts["stopping"])
         for record in self.history:
             self.logger.epoch(record)
         self.logger.message(f"training continues after epoch {len(self.history)}")

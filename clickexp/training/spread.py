@@ -1,8 +1,9 @@
 """Trainings over several devices: what lies where, and the programs that run on all of them."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,11 +14,15 @@ from jax.sharding import Mesh, PartitionSpec
 from clickexp.data import Superbatch
 from clickexp.data.feed import everywhere, is_table, place_of
 from clickexp.errors import ConfigError
+from clickexp.evaluation.evaluator import Evaluator, ModelState
+from clickexp.evaluation.scores import laid_by
+from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table, path_name
 from clickexp.training.sparse import packing
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.placement import AXIS, ONE_DEVICE, Spread, Whole
 from clickexp.utils import hosts
+from clickexp.utils.rounding import round_up
 from clickexp.utils.text import listed
 
 ALL = "all"
@@ -103,23 +108,23 @@ class OneDevice:
         """
 
     def mapped(
-        self, function: Callable[..., Any], given: Sequence[Kind], returned: Any
+        self, function: Callable[..., Any], kinds: Sequence[Kind], returned: Any
     ) -> Callable[..., Any]:
         """Returns a function that each device runs on its own rows and sessions.
 
         Args:
             function: It has the placement, by which devices exchange what they need of each other.
-            given: What each argument is.
+            kinds: What each argument is.
             returned: What it returns: the place of an argument that lies as this does, or `on_each`.
         """
         return function
 
-    def adding(self, function: Callable[..., Any], given: Sequence[Kind]) -> Callable[..., Any]:
+    def adding(self, function: Callable[..., Any], kinds: Sequence[Kind]) -> Callable[..., Any]:
         """Returns a function that adds to sums, of which each device has those of its own sessions.
 
         Args:
             function: From `own_sums` and other arguments to the sums.
-            given: What each of the others is.
+            kinds: What each of the others is.
         """
         return function
 
@@ -221,7 +226,7 @@ class SeveralDevices(OneDevice):
             if size % number:
                 raise ConfigError(
                     f"trainer.devices={number}: {number} devices cannot share batches of {size} sessions; "
-                    f"set trainer.batch_size={-(-size // number) * number}, or fewer devices"
+                    f"set trainer.batch_size={round_up(size, number)}, or fewer devices"
                 )
 
     def check_model(self, params: nnx.State, other: nnx.State) -> None:
@@ -241,12 +246,12 @@ class SeveralDevices(OneDevice):
             )
 
     def mapped(
-        self, function: Callable[..., Any], given: Sequence[Kind], returned: Any
+        self, function: Callable[..., Any], kinds: Sequence[Kind], returned: Any
     ) -> Callable[..., Any]:
         """Returns a function that each device runs on its own rows and sessions; see `OneDevice.mapped`."""
 
         def run(*arguments: Any) -> Any:
-            places = [kind(each) for kind, each in zip(given, arguments, strict=True)]
+            places = [kind(argument) for kind, argument in zip(kinds, arguments, strict=True)]
             of_result = jax.tree.map(
                 lambda like: _EVERYWHERE if like is on_each else places[like], returned
             )
@@ -260,20 +265,20 @@ class SeveralDevices(OneDevice):
 
         return run
 
-    def adding(self, function: Callable[..., Any], given: Sequence[Kind]) -> Callable[..., Any]:
+    def adding(self, function: Callable[..., Any], kinds: Sequence[Kind]) -> Callable[..., Any]:
         """Returns a function that adds to the sums of each device; see `OneDevice.adding`."""
 
         def on_device(sums: Any, *arguments: Any) -> Any:
-            own = jax.tree.map(lambda each: each[0], sums)
-            return jax.tree.map(lambda each: each[None], function(own, *arguments))
+            own = jax.tree.map(lambda leaf: leaf[0], sums)
+            return jax.tree.map(lambda leaf: leaf[None], function(own, *arguments))
 
-        return self.mapped(on_device, [_of_each, *given], 0)
+        return self.mapped(on_device, [_of_each, *kinds], 0)
 
     def own_sums(self, zeros: Any) -> Any:
         """Returns sums of nothing, for each device."""
         number, place = self.placement.devices, self.placement.sharding(AXIS)
         return jax.tree.map(
-            lambda each: jnp.zeros((number, *each.shape), each.dtype, device=place), zeros
+            lambda leaf: jnp.zeros((number, *leaf.shape), leaf.dtype, device=place), zeros
         )
 
     def total(self, sums: Any) -> Any:
@@ -306,9 +311,30 @@ def _training_on(placement: Whole) -> OneDevice:
     return SeveralDevices(placement) if isinstance(placement, Spread) else OneDevice(placement)
 
 
-def lay_model(state: nnx.State, devices: int | str) -> nnx.State:
-    """Returns the state of a whole model on so many devices, as evaluations take it."""
-    return training_on(devices).lay_model(state)
+@dataclasses.dataclass(frozen=True)
+class EvaluatorOnDevices(Evaluator):
+    """Evaluates models whose rows lie over devices, as those of a training do.
+
+    Attributes:
+        devices: How many; see `placement_on`.
+    """
+
+    devices: int | str = 1
+
+    def state_of(self, model: Model) -> ModelState:
+        """Returns the state of a model on the devices, in the order in which `nnx.merge` takes it."""
+        return (training_on(self.devices).lay_model(nnx.state(model)),)
+
+
+@contextlib.contextmanager
+def computing_on(devices: int | str) -> Iterator[None]:
+    """Has several devices compute outputs of models, each with a part of the rows; the models stay on the host."""
+    several = training_on(devices)
+    on_host = contextlib.nullcontext()
+    if several.mesh is not None:
+        on_host = jax.default_device(jax.local_devices(backend="cpu")[0])
+    with on_host, laid_by(several.lay_model):
+        yield
 
 
 def _names(state: nnx.State, is_meant: Callable[[Any], bool]) -> str:
@@ -323,7 +349,7 @@ def _has_own_rule(leaf: Any) -> bool:
 
 
 def _over_first_axis(sums: Any) -> Any:
-    return jax.tree.map(lambda each: jnp.sum(each, axis=0), sums)
+    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), sums)
 
 
 def _has_rows(leaf: Any) -> bool:

@@ -83,6 +83,14 @@ class EarlyStopping:
         return self.failures > self.patience
 
 
+class KeepLast(EarlyStopping):
+    """Trains all epochs and keeps the last: the rule of a trainer without early stopping."""
+
+    def update(self, values: dict[str, float]) -> bool:
+        """Whether this epoch is to be kept: each is, and none counts as a failure."""
+        return True
+
+
 Stopping = EarlyStopping | flax_stopping.EarlyStopping | None
 """Rules that trainers take: see `early_stopping_of`."""
 

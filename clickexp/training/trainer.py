@@ -28,7 +28,7 @@ from clickexp.training.sparse.learned_priors import Documents
 from clickexp.training.sparse.packing import Path
 from clickexp.training.spread import by_row, by_session, on_each, training_on
 from clickexp.training.step import TrainState, TrainStep, decayed, learning_rates, split_model
-from clickexp.training.stopping import EarlyStopping, Stopping
+from clickexp.training.stopping import EarlyStopping, Stopping, early_stopping_of
 from clickexp.utils import hosts
 from clickexp.utils.bounds import BatchSize, Fraction, NonNegativeInt, OneOf, PositiveInt, Seed
 
@@ -85,7 +85,7 @@ class Trainer(BaseTrainer):
     @property
     def stopping(self) -> EarlyStopping:
         """Without early stopping, the rule that keeps the best epoch by its loss and never stops."""
-        return super().stopping or EarlyStopping(patience=self.epochs)
+        return early_stopping_of(self.early_stopping) or EarlyStopping(patience=self.epochs)
 
     def learner(self, model: Model) -> Learner:
         """Gradient descent; see `Learner`."""
@@ -101,21 +101,20 @@ class _GradientDescent(Learner):
         self._trainer = trainer
         self.passes = trainer.epochs
         optimizer = optimizer_of(trainer.optimizer)
-        self._devices = training_on(trainer.devices)
+        self.devices = training_on(trainer.devices)
         model.train()
         graphdef, state = split_model(model, optimizer, trainer.seed, trainer.earlier.shared)
         model.eval()
-        self._devices.check_model(state.params, state.other)
-        self._whole = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), state)
+        self.devices.check_model(state.params, state.other)
         self._no_documents = jax.eval_shape(learned_priors.no_documents, state.tables)
         self._found: dict[Path, Documents] | None = None
-        self.state = self._devices.lay(state)
+        self.lay(state)
         structure, *self._first_state = nnx.split(model)
         self._select_columns = ColumnSelection(
             lambda model, batch: model.compute_loss(batch, aggregate=False), structure
         )
-        step = TrainStep(graphdef, optimizer, self._devices.placement)
-        kinds, mapped = [by_row, by_session, on_each], self._devices.mapped
+        step = TrainStep(graphdef, optimizer, self.devices.placement)
+        kinds, mapped = [by_row, by_session, on_each], self.devices.mapped
         train = mapped(step, kinds, (0, on_each, on_each))
         self._train = Compiled(train, donate_argnums=0)
         self._count = Compiled(mapped(step.count, [by_row, *kinds], 0), donate_argnums=0)
@@ -126,7 +125,7 @@ class _GradientDescent(Learner):
             self.warmup_passes = _FIXED_PRIOR
 
             def refit_priors(tables: nnx.State) -> nnx.State:
-                return learned_priors.refit_priors(tables, self._devices.placement)
+                return learned_priors.refit_priors(tables, self.devices.placement)
 
             self._refit_priors = Compiled(mapped(refit_priors, [by_row], 0), donate_argnums=0)
             self.programs.append(self._refit_priors)
@@ -140,15 +139,15 @@ class _GradientDescent(Learner):
         documents, steps = self._counted(data)
         if not steps:
             return
-        earlier = self._devices.lay(dict(self._trainer.earlier.documents))
+        earlier = self.devices.lay(dict(self._trainer.earlier.documents))
         tables = self._shares(self.state.tables, documents, earlier)
-        self._found = self._devices.whole(documents, self._no_documents)
+        self._found = self.devices.whole(documents, self._no_documents)
         # unless data are shuffled, one batch may have all documents of a row
         random = isinstance(data, Sessions) and self.settings["seed"] is not None
-        steps_per_pass = self._devices.lay(jnp.float32(steps if random else 1))
+        steps_per_pass = self.devices.lay(jnp.float32(steps if random else 1))
         self.state = dataclasses.replace(self.state, tables=tables, steps_per_pass=steps_per_pass)
         if self.state.pull is not None:
-            share = self._devices.lay(jnp.float32(1 / max(steps, 1)))
+            share = self.devices.lay(jnp.float32(1 / max(steps, 1)))
             pull = dataclasses.replace(self.state.pull, share=share)
             self.state = dataclasses.replace(self.state, pull=pull)
 
@@ -157,7 +156,7 @@ class _GradientDescent(Learner):
         documents, steps = self._no_documents, 0
         if not documents and self.state.pull is None:
             return documents, steps
-        documents = self._devices.lay(jax.tree.map(lambda sums: jnp.zeros(sums.shape), documents))
+        documents = self.devices.lay(jax.tree.map(lambda sums: jnp.zeros(sums.shape), documents))
         for sums in jax.tree.leaves(documents):
             use_huge_pages(sums)
         for batch in self._feed(data):
@@ -170,7 +169,7 @@ class _GradientDescent(Learner):
             return None
         counted, earlier = self._found, self._trainer.earlier.documents
         if counted is None:  # training has continued
-            counted = self._devices.whole(self._counted(data)[0], self._no_documents)
+            counted = self.devices.whole(self._counted(data)[0], self._no_documents)
         return {
             path: jax.tree.map(np.add, sums, earlier[path]) if path in earlier else sums
             for path, sums in counted.items()
@@ -178,7 +177,7 @@ class _GradientDescent(Learner):
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float, int]:
         losses, done, total = [], 0, session_count(data)
-        prior_rate = self._devices.lay(jnp.float32(epoch > _FIXED_PRIOR))
+        prior_rate = self.devices.lay(jnp.float32(epoch > _FIXED_PRIOR))
         self.state = dataclasses.replace(self.state, prior_rate=prior_rate)
         for batch in self._feed(data, self.settings["seed"], epoch):
             self.state, loss, documents = self._train(
@@ -201,7 +200,7 @@ class _GradientDescent(Learner):
         return True
 
     def model_state(self) -> ModelState:
-        tables = self._devices.evaluated(self.state.tables)
+        tables = self.devices.evaluated(self.state.tables)
         return self.state.params, tables, self.state.other
 
     def snapshot(self, state: TrainState, old: ModelState | None) -> ModelState:
@@ -210,17 +209,7 @@ class _GradientDescent(Learner):
 
     def restore(self, model: Model, best: ModelState | None) -> None:
         if best is not None:
-            nnx.update(model, *self._devices.whole(best, self._whole[1]))
-
-    @property
-    def like(self) -> tuple[TrainState, ModelState]:
-        return self._whole
-
-    def whole(self, trained: tuple[TrainState, ModelState]) -> tuple[TrainState, ModelState]:
-        return self._devices.whole(trained, self._whole)
-
-    def laid(self, trained: tuple[TrainState, ModelState]) -> tuple[TrainState, ModelState]:
-        return self._devices.lay(trained)
+            nnx.update(model, *self.devices.whole(best, self.like[1]))
 
     def resume(self, state: TrainState) -> None:
         super().resume(state)
@@ -228,12 +217,12 @@ class _GradientDescent(Learner):
             use_huge_pages(table)
 
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0) -> Iterator[Superbatch]:
-        sessions, number = session_count(data), self._devices.placement.devices
+        sessions, number = session_count(data), self.devices.placement.devices
         size = self._trainer.batch_size or max(_fitting_batch_size(sessions), number)
         data = self._select_columns(data, self._first_state)
-        steps, mesh = self._trainer.steps_per_execution, self._devices.mesh
+        steps, mesh = self._trainer.steps_per_execution, self.devices.mesh
         for batch in feed(data, size, steps, seed, epoch, mesh, self._tables(data)):
-            self._devices.check(batch)
+            self.devices.check(batch)
             yield batch
 
     def _tables(self, data: Data) -> Mapping[str, jax.Array] | None:
@@ -244,7 +233,7 @@ class _GradientDescent(Learner):
             if isinstance(data, Sessions) and hosts.broadcast(
                 stays
             ):  # hosts may have more and less memory
-                tables = resident_on(data, self._devices.mesh)
+                tables = resident_on(data, self.devices.mesh)
             self._resident = data, tables
         return self._resident[1]
 

@@ -64,7 +64,7 @@ def main() -> None:
     printed = start()
     (DATA / "start.txt").write_text(printed)
     (DATA / "end.txt").write_text(glance(printed))
-    photograph(RUNS / "start/report.html", {"run": "#figures .card:not(.wide) >> nth=-1"}, 1100)
+    photograph(RUNS / "start/report.html", {"run": "#figures .card >> nth=3"}, 1100)
     photograph(RUNS / "users/comparison.html", PARTS)
     embed_examples.main()
 

@@ -442,7 +442,7 @@ def test_a_messy_log_is_understood_by_the_commands_that_errors_name(tmp_path, ca
     for part in (
         "a row per document shown",
         "product as document, slot as rank, clicked as click",
-        "not read: ts, device",
+        "not read: ts (columns.time=ts reads it), device",
         "merged rows: 1",
         "missing document: 1",
         "gathered sessions: ",
@@ -458,7 +458,8 @@ def test_a_messy_log_is_understood_by_the_commands_that_errors_name(tmp_path, ca
     device = "columns.device={dtype: category, per: session}"
     main(["inspect", str(log), "invalid=drop", device, "--output", str(tmp_path / "drawn")])
     printed = capsys.readouterr().out
-    assert "not read: ts. To say so" in printed and f"+dataset.{device}" in next_command(printed)
+    assert "not read: ts (columns.time=ts reads it). To say so" in printed
+    assert f"+dataset.{device}" in next_command(printed)
 
     words = ["prepare", "lists", str(log), str(target)]
     for _ in range(2):  # another format, then what is faulty

@@ -10,7 +10,7 @@ from refusals import refuses
 from stored_logs import reseal
 
 from clickexp.data import Log, LogWriter, SourceLocation, checksums, log_format
-from clickexp.data.arrays import new_array, write_rows
+from clickexp.data.arrays import GrowingArray
 from clickexp.data.names import read_names
 from clickexp.data.prepared import verify_log
 from clickexp.data.records import columns_of, width_of
@@ -261,12 +261,18 @@ def test_checksums_of_parts_join_to_that_of_the_whole(sizes):
 
 def test_rows_that_are_written_apart_make_the_array(tmp_path):
     values = np.random.default_rng(0).integers(0, 99, (7, 3, 2)).astype(np.int16)
-    new_array(tmp_path / "a.npy", np.int16, values.shape)
-    assert not np.load(tmp_path / "a.npy").any()
-    sums = [
-        write_rows(tmp_path / "a.npy", 4, iter([values[4:5], values[5:].astype(np.int64)])),
-        write_rows(tmp_path / "a.npy", 0, iter([values[:4]])),
-    ]
+    """The last ones first, as a process does that is quicker than another."""
+    whole = GrowingArray(tmp_path / "a.npy", np.int16, (3, 2))
+    end = GrowingArray(tmp_path / "a.npy", np.int16, (3, 2), first=4)
+    end.append(values[4:5])
+    end.append(values[5:].astype(np.int64))
+    end.close()
+    begin = GrowingArray(tmp_path / "a.npy", np.int16, (3, 2), first=0)
+    begin.append(values[:4])
+    begin.close()
+    for part in (begin, end):
+        whole.extend(part.rows, part.crc)
+    whole.close()
     np.save(tmp_path / "b.npy", values)
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
-    assert sums == [zlib.crc32(values[4:].tobytes()), zlib.crc32(values[:4].tobytes())]
+    assert whole.crc == zlib.crc32(values.tobytes())

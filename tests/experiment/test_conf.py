@@ -209,11 +209,8 @@ def test_a_component_may_be_spelled_out_or_come_twice():
 @pytest.mark.parametrize(
     "overrides, parts",
     [
-        (["model.components=[pbm,ubmm]"], ["model.components", "'ubmm'", "choose from cacm, cacm_minus, ccm, cm"]),
-        (["model.components=[pbm,mixture]"], ["model.components", "mixture is a mixture itself"]),
         (["model.components=pbm"], ["model.components='pbm'", "not a list"]),
         (["model.shared=null"], ["model.shared=None", "not a list"]),
-        (["model.shared=[atraction]"], ["model.shared", "'atraction'"]),
         (["model.components=[pbm,ubm]", "model.shared=[examination]"],
          ["model.shared", "examination", "parameter@examination=..."]),
     ],

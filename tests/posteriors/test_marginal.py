@@ -227,6 +227,18 @@ def test_the_mean_over_clicks_stays():
     assert clicks @ log_expit(after) == pytest.approx(clicks @ log_expit(before), rel=1e-5)
 
 
+def test_ratios_are_right_where_the_mean_over_clicks_would_put_examination_above_one():
+    truth, log = log_of(np.random.default_rng(3), PositionBasedModel)
+    model = fitted(PositionBasedModel, truth, log)
+    examined = BY_RANK[1:] * [1.1, 1.3, 1.3, 1.3]
+    model.examination.weight[1:] = jnp.float32(logit(examined))
+    cells = [*range(1, RANKS + 1)]
+    ratios, deviations = of_ratios(model, improved(model, log), cells)
+    away = ratios - np.log(BY_RANK[2:] / BY_RANK[1])
+    assert float(model.examination.weight[1]) > 5
+    assert (np.abs(away) < 3 * deviations).all() and deviations.max() < 0.03
+
+
 def test_attraction_follows_examination():
     """By a Newton step of each logit z from its optimum: minus variance times d^2 loss / dz d(log examination)."""
     truth, log = log_of(np.random.default_rng(3), PositionBasedModel, 5000)

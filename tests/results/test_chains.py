@@ -8,7 +8,7 @@ from small_runs import write_run
 from clickexp.results.chains import chain_of, chain_table, chains, moved_table
 from clickexp.results.commands.compare import compare
 from clickexp.results.comparison import comparisons
-from clickexp.results.figures.chain import apart, chain_panels
+from clickexp.results.figures.chain import chain_panels
 from clickexp.results.loading import find_runs
 from clickexp.results.pages.comparison import data
 
@@ -86,13 +86,15 @@ def test_a_comparison_prints_and_draws_the_chain(tmp_path, capsys):
     np.testing.assert_allclose(later, [np.nan, -0.52, np.nan])
     np.testing.assert_allclose(after, [-0.5, -0.49, -0.48])
     np.testing.assert_allclose(before, [np.nan, -0.6, -0.55])
-
-
-def test_names_of_lines_that_end_alike_do_not_overlap():
-    """The heights that are nearest in squares, by hand: two that meet part by half each, a third stays."""
-    np.testing.assert_allclose(apart(np.array([0.0, 0.01, 10.0]), 0.6), [-0.295, 0.305, 10.0])
-    np.testing.assert_allclose(apart(np.array([1.0, 1.0, 1.0]), 0.1), [0.9, 1.0, 1.1])
-    assert not len(apart(np.array([]), 0.1))
+    named = [line for one in axes for line in one.lines if not line.get_label().startswith("_")]
+    assert [line.get_label() for line in named] == [
+        "after",
+        "before",
+        "after the next",
+        "position 2",
+        "position 3",
+    ]
+    assert len({line.get_color() for line in named}) == 5  # the panels share a legend
 
 
 @pytest.mark.nightly

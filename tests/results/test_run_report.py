@@ -133,6 +133,20 @@ def test_shared_parameters_have_their_intervals_beside_the_truth(tmp_path, unren
     ]
 
 
+def test_layouts_have_curves_of_their_own_and_no_mean(tmp_path, unrendered):
+    """A mean over layouts is the curve of none."""
+    points = [
+        {"position": position, "relative": relative, "layout": {"device": device}}
+        for device, curve in {"phone": [1.0, 0.4], "desktop": [0.9, 0.7]}.items()
+        for position, relative in enumerate(curve, 1)
+    ]
+    text = report(tmp_path / "run", propensity=points).read_text()
+    assert "each rank of each layout" in text and "mean over the test sessions" not in text
+    (axes,) = drawing(run_figures(find_runs([tmp_path / "run"])[0][0])["examination"]).axes
+    curves = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
+    assert {"device phone": [1.0, 0.4], "device desktop": [0.9, 0.7]}.items() <= curves.items()
+
+
 def drawn(text):
     """Names of the figures of a page."""
     labels = re.findall(r'<svg role="img" aria-label="([^:]+):', text)

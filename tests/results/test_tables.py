@@ -128,17 +128,21 @@ def test_a_single_run_has_no_conclusion_and_two_are_not_tested(tmp_path):
     write_run(tmp_path / "a", "UBM", 1, {"ll": -0.3})
     assert conclusion(comparisons(find_runs([tmp_path])[0])[0]) == ""
     write_run(tmp_path / "b", "PBM", 1, {"ll": -0.4})
-    assert (
-        conclusion(comparisons(find_runs([tmp_path])[0])[0])
-        == "UBM is best in LL (+0.1000 on PBM). Nothing is tested."
+    assert conclusion(comparisons(find_runs([tmp_path])[0])[0]) == (
+        "UBM is best in LL (+0.1000 on PBM). Nothing is tested: none of 2 runs kept values (keep_values=true), and a "
+        "test over seeds needs two per row."
     )
+    log_probs = np.full((3, 2), -0.4)
+    write_run(tmp_path / "c", "DBN", 1, {"ll": -0.4}, log_probs=log_probs)
+    text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
+    assert "Nothing is tested: 1 of 3 runs kept values" in text
 
 
 def test_the_conclusion_shows_a_small_difference_by_its_first_digit(tmp_path):
     write_run(tmp_path / "a", "UBM", 1, {"ll": -0.300000})
     write_run(tmp_path / "b", "PBM", 1, {"ll": -0.300004})
     text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
-    assert text == "UBM is best in LL (+0.000004 on PBM). Nothing is tested."
+    assert text.startswith("UBM is best in LL (+0.000004 on PBM). Nothing is tested")
 
 
 def test_metrics_over_posterior_draws_have_their_own_interval(tmp_path):

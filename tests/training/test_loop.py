@@ -18,7 +18,7 @@ from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.loggers.base import Logger
 from clickexp.training import EarlyStopping, loop
 from clickexp.training.loop import Checkpoint, Learner, Loop
-from clickexp.training.stopping import early_stopping_of
+from clickexp.training.stopping import KeepLast, early_stopping_of
 
 RANKS, PAIRS, SESSIONS = 3, 7, 10
 LOG = ragged_log(SESSIONS, RANKS, PAIRS)
@@ -33,7 +33,7 @@ class Counting(Learner):
         self.passes, self.warmup_passes = passes, warmup_passes
         self.settings, self.programs = dict(settings), programs
         self.train, self.most_decays, self.starts = train, decays, 0
-        self.state = {"passes": jnp.asarray(0), "decays": jnp.asarray(0)}
+        self.lay({"passes": jnp.asarray(0), "decays": jnp.asarray(0)})
 
     def start(self, data):
         self.starts += 1
@@ -97,7 +97,7 @@ NEVER = Checkpoint()
 def new_loop(losses, stopping=None, checkpoint=NEVER, *, last=None, train=float, **options):
     """A loop of as many passes as there are losses; train(pass) is the loss in training."""
     learner = Counting(len(losses), train, **options)
-    return Loop(learner, Validation(losses), stopping, Heard(last), checkpoint)
+    return Loop(learner, Validation(losses), stopping or KeepLast(), Heard(last), checkpoint)
 
 
 def ran(*args, data=(TRAIN, VAL), **options):
@@ -421,7 +421,7 @@ def test_what_cannot_be_read_is_named_and_left(tmp_path):
         file.write_bytes(file.read_bytes()[:-100])
 
     def other_learner(made):
-        made.learner.state = {**made.learner.state, "more": jnp.asarray(0)}
+        made.learner.lay({**made.learner.state, "more": jnp.asarray(0)})
 
     def other_metric(made):
         made.validation.names = ("loss", "ll", "auc")

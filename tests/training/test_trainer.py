@@ -39,6 +39,7 @@ from clickexp.training import (
 )
 from clickexp.training.loop import Checkpoint
 from clickexp.training.optimizers import optimizer_of
+from clickexp.training.stopping import KeepLast
 
 RANKS, PAIRS = 4, 40
 LOG = ragged_log(64, RANKS, PAIRS)
@@ -254,7 +255,7 @@ def test_a_trainer_settles_which_way_the_metric_of_choice_is_better():
     assert Trainer(early_stopping=EarlyStopping("ll", mode="min")).early_stopping.mode == "min"
     kept = Trainer(epochs=7, early_stopping=None).stopping
     assert (kept.metric, kept.patience) == ("loss", 7)
-    assert EMTrainer().stopping is None
+    assert isinstance(EMTrainer().stopping, KeepLast)
 
 
 @pytest.fixture

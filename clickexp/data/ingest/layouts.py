@@ -30,6 +30,7 @@ _QUERIES = (
 _DOCUMENTS = ("document", "doc", "url", "item", "product", "sku", "asin", "result", "article")
 _RANKS = ("rank", "position", "pos", "slot", "place")
 _CLICKS = ("click", "clicks", "clicked", "isclick", "isclicked", "wasclicked", "hasclick")
+_TIMES = ("time", "timestamp", "ts", "datetime", "date", "eventtime", "createdat")
 _SHOWN = ("impressions", "impression", "views", "shown", "displays", "exposures")
 ROWS = {
     "counts": "a row per query, document and rank, with how often it was shown and clicked",
@@ -160,7 +161,11 @@ class Layout(NamedTuple):
         taken = [key if key == name else f"{name} as {key}" for key, name in self.columns.items()]
         read = {*self.columns.values(), *_READ[self.format]}
         unread = [name for name in present if name not in read]
-        rest = f"; not read: {', '.join(unread)}" if unread else ""
+        time = None if self.format == "counts" else _likely_name(unread, _TIMES)
+        hints = {time: f"{time} (columns.time={time} reads it)"}
+        rest = (
+            f"; not read: {', '.join(hints.get(name, name) for name in unread)}" if unread else ""
+        )
         return f"layout: {ROWS[self.format]}, by the names of columns: {', '.join(taken)}{rest}"
 
 

@@ -78,6 +78,7 @@ def gathered(
             spool.append(rows.filter(pl.Series(bucket == place)))
     for place in sorted(spools):
         rows = pl.concat([*spools[place]]).sort("number", maintain_order=True)
+        spools[place].file.unlink()  # lists take its room
         reach = rows.group_by("number").agg(
             pl.len(), (pl.col("at").max() - pl.col("at").min() + 1).alias("reach")
         )

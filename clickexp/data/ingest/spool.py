@@ -1,4 +1,4 @@
-"""Pieces of a log that are written to disk while it is read, and read back once."""
+"""Pieces of a log that are written to disk while it is read, and read back."""
 
 import pickle
 from collections.abc import Iterator
@@ -9,26 +9,25 @@ _Piece = TypeVar("_Piece")
 
 
 class Spool(Generic[_Piece]):
-    """Pieces in a file, in the order in which they came; the file is gone when they have been read back.
+    """Pieces in a file, in the order in which they came.
 
     Args:
-        file: The file, which only this process writes and reads.
+        file: The file, which only one process writes.
     """
 
     def __init__(self, file: Path):
-        self._file = file
+        self.file = file
 
     def append(self, piece: _Piece) -> None:
         """Adds a piece. The file is open meanwhile only, since there may be many."""
-        with self._file.open("ab") as out:
+        with self.file.open("ab") as out:
             pickle.dump(piece, out, pickle.HIGHEST_PROTOCOL)
 
     def __iter__(self) -> Iterator[_Piece]:
-        if not self._file.exists():
+        if not self.file.exists():
             return
-        with self._file.open("rb") as pieces:
-            self._file.unlink()
+        with self.file.open("rb") as pieces:
             size = pieces.seek(0, 2)
             pieces.seek(0)
             while pieces.tell() < size:
-                yield pickle.load(pieces)  # noqa: S301  # written by this process
+                yield pickle.load(pieces)  # noqa: S301  # written by our process

@@ -7,7 +7,6 @@ from urllib.parse import unquote
 
 from clickexp.data.checksums import Progress
 from clickexp.data.ingest.columns import Field
-from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.json_table import JsonTable
 from clickexp.data.ingest.parquet_table import ParquetTable
@@ -15,7 +14,6 @@ from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
 from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.ingest.times import TimeCheck
 from clickexp.data.log_files import COMPRESSIONS, Share, log_files
-from clickexp.data.schema import Column
 from clickexp.errors import DataError
 from clickexp.utils.sources import parts_below
 
@@ -144,13 +142,3 @@ def batches_of(
 def _where(table: SourceTable, number: int, files: int, rows: int) -> list[str]:
     """Says where the reader of several files is."""
     return [f"file {number:,} of {files:,} ({table.file.name}), {rows:,} rows"] * (files > 1)
-
-
-def longest_list(
-    tables: Sequence[SourceTable], key: str, columns: Iterable[str | Column], remedy: str
-) -> int:
-    """The longest list of a column; DataError where padding all columns to it outweighs the documents."""
-    extent = Extent()
-    for batch in batches_of(tables, keys=[key]):
-        extent.add(batch.columns[key].list.len().fill_null(0).to_numpy(), batch.location)
-    return extent.ranks(columns, remedy)

@@ -24,6 +24,7 @@ from clickexp.data.cells import Cells
 from clickexp.data.id_table import dense_rows
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
+from clickexp.utils.rounding import ceil_div
 
 ENOUGH_SESSIONS = 2_000_000
 """Sessions that link all positions of most logs; the rest is read only if they do not."""
@@ -165,7 +166,7 @@ def identifiability(
     positions = np.flatnonzero(shown)
     node_of = np.cumsum(shown > 0) - 1
     number, rows = dense_rows(sessions.query_doc_pairs, int(shown.sum()))
-    marks = np.zeros((-(-len(positions) // 8), rows), np.uint8)
+    marks = np.zeros((ceil_div(len(positions), 8), rows), np.uint8)
     cut = sessions.count if enough is None else min(enough, sessions.count)
     for part in (sessions.slice(0, cut), sessions.slice(cut, sessions.count)):
         for chunk in part.chunks():

@@ -14,18 +14,23 @@ import polars as pl
 
 from clickexp.data.encoding import FEATURES, Missing
 from clickexp.data.id_table import IdTable
-from clickexp.data.ingest.columns import Field, named_columns
-from clickexp.data.ingest.extent import POSITIONS
+from clickexp.data.ingest.columns import (
+    Fields,
+    named_columns,
+)
+from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.features import FeatureColumns, FeatureForm
 from clickexp.data.ingest.lists import Lists
+from clickexp.data.ingest.packing import append
 from clickexp.data.ingest.parquet_table import ParquetTable
 from clickexp.data.ingest.source_table import Batch, SourceTable
-from clickexp.data.ingest.tables import batches_of, longest_list, open_tables
+from clickexp.data.ingest.spool import Spool
+from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
-from clickexp.data.schema import COLUMNS, Column, SourceLocation
+from clickexp.data.schema import COLUMNS, Column
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
@@ -108,29 +113,30 @@ def open_baidu_ultr_uva(
     }
     fields |= _declarations(feature_columns, tables["sessions"], features)
     total = sum(map(_size, tables.values()))
-    documents, faults, left, read = _Documents(log), Faults(), 0, 0
+    documents, faults, read = _Documents(log), Faults(), 0
+    waiting = {part: (Spool[Lists](log.scratch / part), Extent()) for part in tables}
 
     def progress(done: int, _: int, *where: str) -> None:
         log.progress(read + done, total, *where)
 
-    for part, lowest in zip(tables, (positions, None), strict=False):
-        schema = dict.fromkeys(("query_doc_ids", "clicks", *_PACKED[part]))
-        ranks = lowest
-        if ranks is None:
-            ranks = longest_list(tables[part], _PACKED[part][-1], schema, _REMEDIES[part])
-        with log.part(part, ranks, ["lengths", *schema]) as pack:
-            for batch in batches_of(tables[part], progress, faults=faults):
-                lists = _sound(batch, fields, lowest, log).down_to(lowest, log)
-                if len(lists.lengths):
-                    lists = feature_columns.encoded(lists, log, batch.location)
-                    ids = documents.ids(_joined(lists, feature_columns.required))
-                    packed = _packed(lists, ids, schema)
-                    pack.append(packed.padded(ranks), SourceLocation(str(source)))
-            left += pack.written
-            if not pack.written:
-                faults.end(invalid, log, 0)
+    lowest = {"sessions": positions, "ranking": None}
+    for part, (spool, extent) in waiting.items():
+        for batch in batches_of(tables[part], progress, faults=faults):
+            lists = _sound(batch, fields, lowest[part], log).down_to(lowest[part], log)
+            if len(lists.lengths):
+                extent.add(lists.lengths, batch.location)
+                lists = feature_columns.encoded(lists, log, batch.location)
+                ids = documents.ids(_joined(lists, feature_columns.required))
+                spool.append(_packed(lists, ids, ("clicks", *_PACKED[part])))
         read += _size(tables[part])
-    faults.end(invalid, log, left)
+    faults.end(invalid, log, min(extent.lists for _, extent in waiting.values()))
+    for part, (spool, extent) in waiting.items():
+        columns = dict.fromkeys(("lengths", "query_doc_ids", "clicks", *_PACKED[part]))
+        ranks = lowest[part]
+        if ranks is None:
+            ranks = extent.ranks(columns, _REMEDIES[part])
+        with log.part(part, ranks, columns) as pack:
+            append(pack, spool, {})
     log.note("distinct_documents", len(documents))
     if (features, missing, standardize) != (None, None, False):
         feature_columns.finish(log)
@@ -139,7 +145,7 @@ def open_baidu_ultr_uva(
 def _opened(
     source: Path,
     pattern: str,
-    fields: Mapping[str, Column | Field],
+    fields: Fields,
     names: Mapping[str, str | None],
     keys: Sequence[str],
 ) -> list[SourceTable]:
@@ -197,9 +203,7 @@ def _annotations(folder: Path, name: str | None) -> dict[str, str]:
     raise DataError(f"{folder / name}: no such file. Check annotations, or set it to null.")
 
 
-def _sound(
-    batch: Batch, fields: Mapping[str, Column | Field], lowest: int | None, log: LogWriter
-) -> Lists:
+def _sound(batch: Batch, fields: Fields, lowest: int | None, log: LogWriter) -> Lists:
     """The lists of a batch that its location does not refuse."""
     location = batch.location
     lists = Lists.of(batch.columns, location, fields)

@@ -15,8 +15,8 @@ from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
     TIME,
-    Field,
     Normalize,
+    Readable,
     ValueForms,
     id_field,
     named_columns,
@@ -25,6 +25,7 @@ from clickexp.data.ingest.faults import Invalid
 from clickexp.data.ingest.features import FeatureColumns, FeatureForm
 from clickexp.data.ingest.lists import Lists, Values, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
+from clickexp.data.ingest.packing import ReadLists, pack
 from clickexp.data.ingest.pages import (
     LEAVES_GAP,
     PAGES,
@@ -53,7 +54,7 @@ from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
 from clickexp.errors import DataError
 from clickexp.utils.bounds import FirstRank, PositiveInt
 
-_FIELDS: dict[str, Column | Field] = {
+_FIELDS: dict[str, Readable] = {
     **dict.fromkeys(("session", "query", "document"), ANY_ID._replace(per_document=False)),
     "search_session": SEARCH_SESSION,
     "time": TIME,
@@ -143,19 +144,17 @@ def open_impressions(
     schema = _schema(tables[0], feature_columns.declare(tables))
     arguments = (tables, log, schema, pair_key, first_rank, feature_columns)
     try:
-        spooled = _Reading(*arguments)
-        spooled.read(positions, invalid)
+        reading = _Reading(*arguments)
+        reading.read(positions)
     except ApartError:
         log.restart()
-        spooled = _Reading(*arguments, gather=True)
-        spooled.read(positions, invalid)
+        reading = _Reading(*arguments, gather=True)
+        reading.read(positions)
     if normalize is not None:
         log.notes[NORMALIZED] = normalize
-    ranks = spooled.checks.ranks(schema.values()) if positions is None else positions
-    with log.part("sessions", ranks, schema.values()) as pack:
-        for lists in spooled.lists:
-            pack.append(lists.padded(ranks, schema), SourceLocation(str(source)))
     feature_columns.finish(log)
+    lists, checks = reading.lists, reading.checks
+    pack(ReadLists(lists, schema, checks, reading.tables, invalid, positions), log)
 
 
 def _schema(table: SourceTable, declarations: Mapping[str, Column]) -> dict[str, Column]:
@@ -186,6 +185,7 @@ class _Reading:
     Attributes:
         lists: The lists, once they have been read.
         checks: What is decided of all rows.
+        tables: Tables that number ids, by column.
     """
 
     def __init__(
@@ -216,16 +216,14 @@ class _Reading:
         self._faults = self.checks.faults
         self.lists = Spool[Lists](log.scratch / "lists")
 
-    def read(self, positions: int | None, invalid: str) -> None:
+    def read(self, positions: int | None) -> None:
         """Reads all rows.
 
         Args:
             positions: Lowest rank to keep, None for all.
-            invalid: What becomes of faulty rows.
 
         Raises:
             ApartError: Rows of a session lie apart, and are not to be gathered.
-            FaultyLogError: There are faulty rows, which are not to be dropped.
         """
         per_session = [
             name
@@ -245,10 +243,9 @@ class _Reading:
                 self.checks.extent.add(lists.lengths, self, rows["place"].to_numpy()[starts])
                 lists = self._feature_columns.encoded(lists, self._log, self._place)
                 self.lists.append(self._ids.number(lists))
-        self._log.tables = self._ids.tables
+        self.tables = self._ids.tables
         if "session" in self._tables[0].columns:  # else a page is a row
-            self._log.tables[PAGES] = pages.sessions
-        self.checks.end(invalid, self._log)
+            self.tables[PAGES] = pages.sessions
 
     def error(self, what: str, remedy: str, row: int) -> DataError:
         """The error to raise about the row at a place."""

@@ -12,8 +12,8 @@ from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
-    Field,
     Normalize,
+    Readable,
     ValueForms,
     id_field,
     named_columns,
@@ -23,6 +23,7 @@ from clickexp.data.ingest.faults import Invalid
 from clickexp.data.ingest.features import FeatureColumns, FeatureForm
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
+from clickexp.data.ingest.packing import ReadLists, pack
 from clickexp.data.ingest.shown import (
     SEEN,
     check_seen,
@@ -36,7 +37,7 @@ from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.ingest.vectors import VECTORS
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, Column, SourceLocation, check_ids
+from clickexp.data.schema import COLUMNS, Column, check_ids, declared
 from clickexp.utils.bounds import FirstRank, Ids, PositiveInt
 
 _KEYS = (
@@ -119,11 +120,11 @@ def list_columns(
     pair_key: str | None,
     normalize: Normalize,
     forms: ValueForms,
-) -> tuple[dict[str, Column | Field], dict[str, str | None], tuple[str, ...]]:
+) -> tuple[dict[str, Readable], dict[str, str | None], tuple[str, ...]]:
     """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
     names, extra = named_columns({"time": None, **(columns or {})}, _KEYS)
     check_pair_key(pair_key, (None, *PAIR_KEYS))
-    fields: dict[str, Column | Field] = {
+    fields: dict[str, Readable] = {
         **COLUMNS,
         **extra,
         "clicks": forms.clicks(),
@@ -165,10 +166,8 @@ def read_lists(
     """
     declarations = feature_columns.declare(tables)
     ids = PairIds(pair_key, log.names) if pair_key else None
-    schema = _schema(tables[0]) | declarations
+    schema = declared(["lengths", *(_schema(tables[0]) | declarations).values()])
     fields = {**tables[0].fields, **declarations}
-    if ids is not None:
-        log.tables = ids.tables
     checks, waiting = Checks.new(first_rank, POSITIONS), Spool[Lists](log.scratch / "lists")
     for batch in batches_of(tables, log.progress, faults=checks.faults):
         location = batch.location
@@ -186,13 +185,10 @@ def read_lists(
         checks.extent.add(lists.lengths, location, rows if seen is sound else None)
         lists = feature_columns.encoded(with_session_keys(lists), log, location)
         waiting.append(lists if ids is None else ids.number(lists))
-    checks.end(invalid, log)
-    ranks = checks.ranks(schema.values()) if positions is None else positions
-    with log.part("sessions", ranks, ["lengths", *schema.values()], query_doc_pairs) as pack:
-        for lists in waiting:
-            pack.append(lists.padded(ranks, schema), SourceLocation(str(log.source)))
-        pack.query_doc_pairs = query_doc_pairs or pack.query_doc_pairs
     feature_columns.finish(log)
+    tables_of_ids = {} if ids is None else ids.tables
+    read = ReadLists(waiting, schema, checks, tables_of_ids, invalid, positions, query_doc_pairs)
+    pack(read, log)
 
 
 def _schema(table: SourceTable) -> dict[str, Column]:

@@ -4,7 +4,6 @@ Four rounds of calls, between which only counts are handed on: shares are read, 
 sessions written. What a share takes in the meantime lies beside the new log.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -14,21 +13,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import polars as pl
 
-from clickexp.data.arrays import new_array
-from clickexp.data.checksums import joined_checksum
-from clickexp.data.description import NAMES, PartDescription
-from clickexp.data.ingest.checks import Checks
+from clickexp.data.ingest.packing import ReadLists
 from clickexp.data.ingest.pages import PAGES
 from clickexp.data.ingest.parquet_table import row_group_bytes
 from clickexp.data.log_files import PARQUET, Share, log_files
 from clickexp.data.log_format import LogFormat
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import read_names
-from clickexp.data.records import RECORDS
-from clickexp.data.schema import COLUMNS, REQUIRED, Column
-from clickexp.data.shares.numbering import RANKS, count_own, find_owners
-from clickexp.data.shares.reading import BUCKETS, EARLIER, PART, ReadShare, read_share
-from clickexp.data.shares.writing import Numbered, Pack, write_share
+from clickexp.data.shares.numbering import BUCKETS, Keys, Numbered, count_own, find_owners
+from clickexp.data.shares.reading import EARLIER, ReadShare, read_share
+from clickexp.data.shares.writing import JoinedPart, write_share
 from clickexp.errors import DataError
 
 _SHARES_PER_WORKER = 4
@@ -97,21 +91,23 @@ class _Joining:
             for number, share in enumerate(groups)
         ]
         shares: list[ReadShare] = self._each(read_share, reads)
-        columns = _columns(shares, groups)
-        checks = self._end(shares, options)
-        shares = [replace(share, checks=None) for share in shares]
-        tables = {name: self._numbered(shares, name) for name in shares[0].buckets}
-        self._check_pages(shares, tables.pop(PAGES, None))
-        self._write_names(shares)
-        ranks = max(share.part.ranks for share in shares)
-        if options.get("positions") is None:
-            ranks = checks.ranks(columns.values())
-        categories = self._join_categories(shares)
-
-        def write(part: Path) -> PartDescription:
-            return self._write(shares, Pack(part, ranks, columns, tables, categories))
-
-        log.join(PART, write)
+        self._join_notes(shares)
+        with _joined(shares, groups).new_part(log) as part:
+            keys = [share.keys for share in shares]
+            tables = {name: self._numbered(keys, name) for name in keys[0].buckets}
+            self._check_pages(keys, tables.pop(PAGES, None))
+            self._write_names(shares)
+            categories = self._join_categories(shares)
+            source = str(part.source)
+            joined = JoinedPart(part.folder, source, part.ranks, part.schema, keys, tables)
+            firsts = np.cumsum([0, *(share.sessions for share in shares)]).tolist()
+            calls = [
+                (joined, number, firsts[number], share.read.lists, categories[number])
+                for number, share in enumerate(shares)
+                if share.sessions
+            ]
+            for others in self._each(write_share, calls):
+                part.extend(others)
 
     def _each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list:
         def ended() -> None:
@@ -120,89 +116,73 @@ class _Joining:
 
         return self._call(function, arguments, ended)
 
-    def _end(self, shares: Sequence[ReadShare], options: dict[str, Any]) -> Checks:
-        """Sums up what readers count, and decides on faults."""
-        checks, *others = [share.checks for share in shares if share.checks is not None]
-        for other in others:
-            checks.join(other)
+    def _join_notes(self, shares: Sequence[ReadShare]) -> None:
+        """Sums up what readers count."""
         for share in shares:
-            for name, count in share.description.notes.items():
+            for name, count in share.notes.items():
                 if isinstance(count, int):
                     self._log.note(name, count)
                 else:
                     self._log.notes[name] = count
-        checks.end(options.get("invalid", "error"), self._log)
-        if not any(share.part.count for share in shares):
-            raise DataError(
-                f"{self._log.source}: there are no sessions to pack. Check the path, and what the options leave out."
-            )
-        return checks
 
-    def _numbered(self, shares: Sequence[ReadShare], table: str) -> Numbered:
+    def _numbered(self, keys: Sequence[Keys], table: str) -> Numbered:
         """Finds the owner of each key of a table, and counts those of each share."""
         edges = np.linspace(0, BUCKETS, min(self._workers, BUCKETS) + 1).astype(int).tolist()
         files = [self._log.scratch / f"{table}.{first}.npy" for first in edges[:-1]]
         ranges = zip(edges, edges[1:], files, strict=False)
-        self._each(find_owners, [(shares, table, *buckets) for buckets in ranges])
-        calls = [(shares, table, number, files) for number in range(len(shares))]
+        self._each(find_owners, [(keys, table, *buckets) for buckets in ranges])
+        calls = [(keys, table, number, files) for number in range(len(keys))]
         return Numbered(files, self._each(count_own, calls))
 
-    def _check_pages(self, shares: Sequence[ReadShare], pages: Numbered | None) -> None:
+    def _check_pages(self, keys: Sequence[Keys], pages: Numbered | None) -> None:
         if pages is None:
             return
-        apart = sum(int(share.buckets[PAGES].sum()) for share in shares) - sum(pages.counts)
+        apart = sum(int(share.buckets[PAGES].sum()) for share in keys) - sum(pages.counts)
         if apart:
             raise DataError(f"{self._log.source}: {_PAGES_APART.format(count=f'{apart:,}')}.")
 
     def _write_names(self, shares: Sequence[ReadShare]) -> None:
         for share in shares:
-            if not (share.folder / NAMES).exists():
+            if not share.names.exists():
                 continue
-            named = read_names(np.memmap(share.folder / NAMES, np.uint8, "r"))
-            owned = named.filter(pl.Series(np.diff(share.array("query_doc_ids", RANKS)) > 0))
+            named = read_names(np.memmap(share.names, np.uint8, "r"))
+            owned = named.filter(pl.Series(share.keys.is_own("query_doc_ids")))
             self._log.names.append(**owned.to_dict())
 
-    def _join_categories(self, shares: Sequence[ReadShare]) -> dict[str, list[np.ndarray]]:
+    def _join_categories(self, shares: Sequence[ReadShare]) -> list[dict[str, np.ndarray]]:
         """Numbers categories as they appear; returns the number of each one of a share, from that of none."""
-        self._log.features_of = shares[0].description.features
-        joined: dict[str, list[np.ndarray]] = {}
-        for column in dict.fromkeys(
-            name for share in shares for name in share.description.categories
-        ):
-            numbers: dict[int | str, int] = {}
-            joined[column] = []
-            for share in shares:
-                names = share.description.categories.get(column, [])
+        self._log.features_of = shares[0].features
+        numbers: dict[str, dict[int | str, int]] = {}
+        joined = []
+        for share in shares:
+            tables = {}
+            for column, names in share.categories.items():
+                of_column = numbers.setdefault(column, {})
                 for name in names:
-                    numbers.setdefault(name, len(numbers) + 1)
-                table = [0, *(numbers[name] for name in names)]
-                joined[column].append(np.array(table, np.int32))
-            self._log.categories[column] = [*numbers]
+                    of_column.setdefault(name, len(of_column) + 1)
+                tables[column] = np.array([0, *(of_column[name] for name in names)], np.int32)
+            joined.append(tables)
+        self._log.categories = {column: [*names] for column, names in numbers.items()}
         return joined
 
-    def _write(self, shares: Sequence[ReadShare], pack: Pack) -> PartDescription:
-        pairs = max(share.part.query_doc_pairs for share in shares)
-        if (table := pack.tables.get("query_doc_ids")) is not None:
-            pairs = sum(table.counts)
-        described = PartDescription(
-            count=sum(share.part.count for share in shares),
-            ranks=pack.ranks,
-            query_doc_pairs=pairs,
-            positions=max(share.part.positions for share in shares),
-            declared=[column for name, column in pack.columns.items() if name not in COLUMNS],
-            crc32=dict.fromkeys(sorted({RECORDS, *pack.columns} - {*REQUIRED}), 0),
-        )
-        for name, (dtype, shape) in described.arrays.items():
-            new_array(pack.folder / f"{name}.npy", dtype, shape)
-        calls = [(shares, number, pack) for number in range(len(shares))]
-        sums: list[dict[str, int]] = self._each(write_share, calls)
-        crc32 = dict(described.crc32)
-        for name, (dtype, shape) in described.arrays.items():
-            row, total = dtype.itemsize * math.prod(shape[1:]), 0
-            for share, crc32_of in zip(shares, sums, strict=True):
-                total = joined_checksum(total, crc32_of[name], row * share.part.count)
-            crc32[name] = total
-        return described.model_copy(update={"crc32": crc32})
+
+def _joined(shares: Sequence[ReadShare], groups: Sequence[Share]) -> ReadLists:
+    """Returns what is decided of all shares; only labels may be missing in some.
+
+    Raises:
+        DataError: A column is another one in some share.
+    """
+    first, *others = [share.read for share in shares]
+    schema = dict(first.schema)
+    for read, group in zip(others, groups[1:], strict=True):
+        for name, column in read.schema.items():
+            if schema.setdefault(name, column) != column:
+                raise DataError(
+                    f"{group.files[0]}: {name} is another column than in the files before. Write it alike in all "
+                    f"files, or leave it out with columns.{name}=null."
+                )
+        first.checks.join(read.checks)
+    return replace(first, schema=schema)
 
 
 class _Piece(NamedTuple):
@@ -247,20 +227,3 @@ def _share(first: Path, pieces: Sequence[_Piece]) -> Share:
             numbers.setdefault(piece.file, []).append(piece.row_group)
     files = tuple(dict.fromkeys(piece.file for piece in pieces))
     return Share(first, files, {file: range(n[0], n[-1] + 1) for file, n in numbers.items()})
-
-
-def _columns(shares: Sequence[ReadShare], groups: Sequence[Share]) -> dict[str, Column]:
-    """Returns the declarations of the columns of all shares; only labels may be missing in some.
-
-    Raises:
-        DataError: A column is another one in some share.
-    """
-    columns: dict[str, Column] = {}
-    for share, group in zip(shares, groups, strict=True):
-        for name, column in share.part.columns.items():
-            if columns.setdefault(name, column) != column:
-                raise DataError(
-                    f"{group.files[0]}: {name} is another column than in the files before. Write it alike in all "
-                    f"files, or leave it out with columns.{name}=null."
-                )
-    return columns

@@ -17,6 +17,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from clickexp.results.figures.fonts import families
+from clickexp.utils.rounding import ceil_div
 from clickexp.utils.text import shortened
 
 _COLUMN, _ROW, _PAGE = 3.3, 2.5, 7.0
@@ -121,7 +122,7 @@ def _drawing(panels: Sequence[Panel]) -> _Drawing:
     ]
     width = max(figure.get_figwidth(), min(max(map(len, labels)) * _LETTER + _HANDLE, _PAGE))
     columns = _columns(labels, width)
-    figure.set_size_inches(width, _ROW + 0.17 * -(-len(lines) // columns))
+    figure.set_size_inches(width, _ROW + 0.17 * ceil_div(len(lines), columns))
     handles, labels = (_by_row(items, columns) for items in (list(lines.values()), labels))
     spacing = {"columnspacing": 0.8, "handlelength": 1.8, "handletextpad": 0.5}
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, **spacing)

@@ -110,17 +110,16 @@ Bars = tuple[Sequence[int], Numbers, Numbers, Numbers]
 """Ranks, values, and lower and upper ends of their intervals, nan where unknown."""
 
 
-def layouts(curves: Mapping[str, Bars], axes: Axes, first: int = 0) -> None:
+def layouts(curves: Mapping[str, Bars], axes: Axes) -> None:
     """Draws examination by rank of each layout, relative to one of them; the first of many.
 
     Args:
         curves: By name of the layout.
         axes: The panel.
-        first: Looks that curves of other panels have.
     """
-    for place, (name, (ranks, *bars)) in enumerate([*curves.items()][: len(COLORS)], first):
+    for place, (name, (ranks, *bars)) in enumerate([*curves.items()][: len(COLORS)]):
         values, low, high = (np.array(bar, float) for bar in bars)
-        barred(ranks, values, low, high, place % len(COLORS), axes, figure_text(name))
+        barred(ranks, values, low, high, place, axes, figure_text(name))
     axes.set(xlabel="Rank", ylabel="Examination relative\nto one layout", ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 

@@ -17,6 +17,7 @@ from clickexp.results.figures.fonts import figure_text
 from clickexp.results.figures.log import curves
 from clickexp.results.figures.panels import (
     MARKERS,
+    Bars,
     barred,
     by_epoch,
     calibration,
@@ -71,12 +72,17 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
 
 
 def _of_examination(run: Run, groups: Sequence[Group]) -> dict[str, list[Panel]]:
-    """Figures of examination by rank, and of ratios to that of the first position."""
+    """Figures of examination by rank, and of ratios to that of the first position; of layouts, these alone."""
     points = propensities(run)
-    ratios = [_examination(points, groups)] if points else []
+    of_layouts = any(point.layout for point in points)
+    panel = (
+        partial(layouts, _by_layout(points)) if of_layouts else partial(_propensity, points, groups)
+    )
+    ratios = [panel] if points else []
     examined = run.per_rank.get("examination") or [1.0]
     if {*examined} != {1.0}:
-        return {"examination": [partial(per_rank, groups, "examination"), *ratios]}
+        means = [] if of_layouts else [partial(per_rank, groups, "examination")]
+        return {"examination": [*means, *ratios]}
     return {"propensities": ratios} if ratios and len(examined) == 1 else {}
 
 
@@ -115,26 +121,20 @@ def run_groups(run: Run) -> list[Group]:
     return [Group((one,), one.model, one.model) for one in (run, *references)]
 
 
-def _examination(points: Sequence[RelativeExamination], groups: Sequence[Group]) -> Panel:
-    """Returns the panel of propensities: a curve for each layout, where examination differs between them."""
-    if not any(point.layout for point in points):
-        return partial(_propensity, points, groups)
+def _by_layout(points: Sequence[RelativeExamination]) -> dict[str, Bars]:
+    """Returns the curve of propensities of each layout."""
     by_layout: dict[str, list[RelativeExamination]] = {}
     for point in points:
         by_layout.setdefault(layout_name(point.layout), []).append(point)
-    return partial(
-        layouts,
-        {
-            name: (
-                [point.position for point in of_layout],
-                [point.relative for point in of_layout],
-                np.array([point.relative_low for point in of_layout], np.float64),
-                np.array([point.relative_high for point in of_layout], np.float64),
-            )
-            for name, of_layout in by_layout.items()
-        },
-        first=len(groups),
-    )
+    return {
+        name: (
+            [point.position for point in of_layout],
+            [point.relative for point in of_layout],
+            np.array([point.relative_low for point in of_layout], np.float64),
+            np.array([point.relative_high for point in of_layout], np.float64),
+        )
+        for name, of_layout in by_layout.items()
+    }
 
 
 def _rates(name: str, values: Mapping[str, Vectors]) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ from typing import Any
 from clickexp.results import metric_names
 from clickexp.results.chains import chain_of, chain_table, moved_table
 from clickexp.results.colors import BLACK, COLORS, GRID
-from clickexp.results.figures.run import CLICK_RATES
+from clickexp.results.figures.run import CLICK_RATES, propensities
 from clickexp.results.pages.template import filled
 from clickexp.results.run_tables import rank_table, result_tables, run_conclusion, shared_table
 from clickexp.runs.run import Run
@@ -38,13 +38,17 @@ _CAPTIONS = {
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
     "are click rates. Above, the number of documents in each bin; bins of fewer than 10 are left out below.",
 }
+_OF_LAYOUTS = (
+    "How likely users look at each rank of each layout, relative to rank 1 of one of them, as propensities are used: "
+    "clicks determine examination up to a factor. Bars are 95% intervals."
+)
 _NOTES = {
     "rank-CTR": " Rank-CTR predicts the click rate of each rank.",
     "true user": " The true user, known where clicks are simulated, is the best possible.",
 }
 """Descriptions of references by name."""
-_WIDE = 1.5
-"""Width over height from which a figure has a row to itself."""
+_PANELS, _ALONE = 1.5, 2.5
+"""Width over height of figures of two panels, which small screens do not shrink, and of more, which have a row each."""
 
 
 Changed = tuple[str, Any, Any]
@@ -75,7 +79,7 @@ def run_page(
         "conclusion": html_text(run_conclusion(run)),
         "result": "".join(f"<div>{html(table)}</div>" for table in tables),
         "notes": "".join(note for name, note in _NOTES.items() if name in run.references),
-        "figures": "\n".join(_figure(name, svg) for name, svg in drawings.items()),
+        "figures": _figures(drawings, _captions(run)),
         "ranks": _details("Numbers by rank", ranks),
         "shared": _details("Shared parameters with intervals", shared_table(run)),
         "updates": _updates(run),
@@ -148,9 +152,37 @@ def _details(summary: str, table: Table) -> str:
     return f"<details><summary>{summary}</summary>{html(table)}</details>"
 
 
-def _figure(name: str, svg: str) -> str:
-    """A figure in the colours of the page."""
-    caption = html_text(_CAPTIONS.get(CLICK_RATES if name.startswith(CLICK_RATES) else name, ""))
+def _captions(run: Run) -> dict[str, str]:
+    """What stands below each figure."""
+    of_layouts = any(point.layout for point in propensities(run))
+    return _CAPTIONS | ({"examination": _OF_LAYOUTS} if of_layouts else {})
+
+
+def _figures(drawings: Mapping[str, str], captions: Mapping[str, str]) -> str:
+    """The figures: two share a row, but for those of many panels and, of an odd number, the last."""
+    ratios = {name: _ratio(svg) for name, svg in drawings.items()}
+    alone = {name for name, ratio in ratios.items() if ratio > _ALONE}
+    paired = [name for name in drawings if name not in alone]
+    if len(paired) % 2:
+        alone.add(paired[-1])
+    figures = []
+    for name, svg in drawings.items():
+        caption = captions.get(CLICK_RATES if name.startswith(CLICK_RATES) else name, "")
+        kinds = {"panels": ratios[name] > _PANELS, "alone": name in alone}
+        classes = " ".join(["card", *(kind for kind, has in kinds.items() if has)])
+        figures.append(f'<figure class="{classes}">{_figure(name, svg, caption)}</figure>')
+    return "\n".join(figures)
+
+
+def _ratio(svg: str) -> float:
+    """Width over height of a drawing."""
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    return float(size[1]) / float(size[2]) if size else 1.0
+
+
+def _figure(name: str, svg: str, caption: str) -> str:
+    """A figure in the colours of the page, with its title and caption."""
+    caption = html_text(caption)
     label = html_text(name.replace("_", " ").capitalize())
     image = _themed(svg, name).replace(
         "<svg", f'<svg role="img" aria-label="{label}: {caption}"', 1
@@ -158,10 +190,7 @@ def _figure(name: str, svg: str) -> str:
     box = (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, drawn">{image}</div>'
     )
-    text = f"<h2>{label}</h2>{box}<figcaption>{caption}</figcaption>"
-    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    wide = " wide" if size and float(size[1]) > _WIDE * float(size[2]) else ""
-    return f'<figure class="card{wide}">{text}</figure>'
+    return f"<h2>{label}</h2>{box}<figcaption>{caption}</figcaption>"
 
 
 def _themed(svg: str, name: str) -> str:

@@ -134,8 +134,8 @@ class _Counting(Learner):
         self.passes = trainer.iterations
         self._towers = BernoulliTowers(model)
         self._many = [role for role, rows in self._towers.sizes.items() if rows > _FEW_ROWS]
-        self._devices = training_on(trainer.devices)
-        step = self._devices.mapped(self._superbatch, [by_row, by_row, by_session], (0, on_each))
+        self.devices = training_on(trainer.devices)
+        step = self.devices.mapped(self._superbatch, [by_row, by_row, by_session], (0, on_each))
         self._step = Compiled(step, donate_argnums=0)
         self._estimate = Compiled(_estimated)
         self.programs = self._step, self._estimate
@@ -145,19 +145,19 @@ class _Counting(Learner):
             role: Rows(jnp.full((rows, 1), self._unseen, jnp.float32), 1)
             for role, rows in self._towers.sizes.items()
         }
-        self._whole = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), initial)
-        self._initial, self.state = initial, self._devices.lay(initial)
+        self._initial = initial
+        self.lay(initial)
         self.settings = {"batch_size": trainer.batch_size, "prior": self._prior.tolist()}
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float | None, int]:
         sizes, trainer = self._towers.sizes, self._trainer
         nothing = {role: Rows(jnp.zeros((sizes[role], 2)), 2) for role in self._many}
-        many = self._devices.lay(nothing)
+        many = self.devices.lay(nothing)
         few = {role: np.zeros((rows, 2)) for role, rows in sizes.items() if role not in many}
         loss, documents, done, total, mean = 0.0, 0, 0, session_count(data), None
-        size, steps, mesh = trainer.batch_size, trainer.steps_per_execution, self._devices.mesh
+        size, steps, mesh = trainer.batch_size, trainer.steps_per_execution, self.devices.mesh
         for batch in feed(data, size, steps, mesh=mesh):
-            self._devices.check(batch)
+            self.devices.check(batch)
             many, sums = self._step(many, self.state, batch.arrays)
             for role, totals in sums.few.items():
                 few[role] += np.asarray(totals, np.float64).sum(axis=0)
@@ -168,32 +168,22 @@ class _Counting(Learner):
                 mean = loss / max(documents, 1)
             trainer.logger.progress("train", epoch, done, total, mean)
         small = {role: Rows(totals.astype(np.float32), 2) for role, totals in few.items()}
-        totals = {**many, **self._devices.lay(small)}
+        totals = {**many, **self.devices.lay(small)}
         self.state = {role: self._estimate(counts, self._prior) for role, counts in totals.items()}
         return mean, done
 
     def model_state(self) -> ModelState:
-        self._towers.store(self._devices.in_order(self.state), self._unseen)
-        return (self._devices.lay_others(nnx.state(self._model)),)
+        self._towers.store(self.devices.in_order(self.state), self._unseen)
+        return (self.devices.lay_others(nnx.state(self._model)),)
 
     def restore(self, model: Model, best: _Logits | None) -> None:
         """Without any improvement every row has the estimate of the prior."""
-        logits = self._initial if best is None else self._devices.whole(best, self._whole[1])
+        logits = self._initial if best is None else self.devices.whole(best, self.like[1])
         self._towers.store(logits, self._unseen)
-
-    @property
-    def like(self) -> tuple[_Logits, _Logits]:
-        return self._whole
-
-    def whole(self, trained: tuple[_Logits, _Logits]) -> tuple[_Logits, _Logits]:
-        return self._devices.whole(trained, self._whole)
-
-    def laid(self, trained: tuple[_Logits, _Logits]) -> tuple[_Logits, _Logits]:
-        return self._devices.lay(trained)
 
     def _superbatch(self, many: _Totals, logits: _Logits, arrays: Arrays) -> tuple[_Totals, _Sums]:
         """Adds a superbatch to the totals of many rows; the rest for each batch, stacked."""
-        arrays, placement = with_mask(arrays), self._devices.placement
+        arrays, placement = with_mask(arrays), self.devices.placement
 
         def body(many: _Totals, index: Integer[Array, ""]) -> tuple[_Totals, _Sums]:
             lists = at_step(arrays, index)

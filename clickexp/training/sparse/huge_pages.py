@@ -9,6 +9,8 @@ import sys
 
 import jax
 
+from clickexp.utils.rounding import round_up
+
 HUGE_PAGE = 1 << 21
 MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25  # of Linux; the second from 6.1 on
 
@@ -26,7 +28,7 @@ def use_huge_pages(array: jax.Array) -> bool:
     if len(array.devices()) > 1:
         return False
     array.block_until_ready()
-    start = -(-array.unsafe_buffer_pointer() // HUGE_PAGE) * HUGE_PAGE
+    start = round_up(array.unsafe_buffer_pointer(), HUGE_PAGE)
     whole = (array.unsafe_buffer_pointer() + array.nbytes - start) // HUGE_PAGE * HUGE_PAGE
     madvise = ctypes.CDLL(None, use_errno=True).madvise
     madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int

@@ -14,6 +14,7 @@ from clickexp.training.sparse.packing import Path, Taken, WholeTable, flat, has_
 from clickexp.training.sparse.placement import ONE_DEVICE, Whole
 from clickexp.training.sparse.rows import Axes, changed_by
 from clickexp.types import Array, Count, Leaf, Scalar
+from clickexp.utils.rounding import ceil_div
 
 Block = Float[jax.Array, "rows width"]
 Flags = Bool[jax.Array, " rows"]
@@ -166,7 +167,7 @@ def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
     number = len(rows.values)
     block = _BLOCK if jax.default_backend() == "cpu" else _BLOCK_OF_ACCELERATORS
     size = min(block, number)
-    blocks, stride = -(-number // size), max(1, number // _ENOUGH)
+    blocks, stride = ceil_div(number, size), max(1, number // _ENOUGH)
 
     def block_at(values: WholeTable, index: Count) -> tuple[Count, Rows, Flags]:
         """First row, rows, and which of them are not in earlier blocks: the last block ends with the table."""
@@ -196,7 +197,7 @@ def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
 
     number_of = 1 + 2 * rows.by_rank
     nothing = jnp.zeros((number_of, number_of + (1 + rows.has_sites) * rows.dim))
-    sums = placement.summed(jax.lax.fori_loop(0, -(-blocks // stride), add, nothing))
+    sums = placement.summed(jax.lax.fori_loop(0, ceil_div(blocks, stride), add, nothing))
     squares, products = sums[:, :number_of], sums[:, number_of : number_of + rows.dim]
     # one row holds slopes at 0 where all rows are shown at the same ranks
     ridge = jnp.where(jnp.arange(number_of) > 0, 1.0, _TINY)

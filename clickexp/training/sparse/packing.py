@@ -13,6 +13,7 @@ from clickexp.parameters.table import Prior, Rows, Table
 from clickexp.training.sparse import sites
 from clickexp.training.sparse.row_optimizers import RowOptimizer
 from clickexp.types import Array
+from clickexp.utils.rounding import round_up
 
 _ALIGNED = 4
 """Rows are a multiple of so many columns wide, 16 bytes.
@@ -71,7 +72,7 @@ class Layout:
     def width(self) -> int:
         """Number of columns."""
         needed = self.learned.start + self.row + self.has_share
-        return -(-needed // _ALIGNED) * _ALIGNED
+        return round_up(needed, _ALIGNED)
 
 
 def layout_of(table: Table, optimizer: RowOptimizer) -> Layout:

@@ -23,6 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Integer, Real, UInt32
 
 from clickexp.types import Array, Count
+from clickexp.utils.rounding import ceil_div
 
 Places = Integer[Array, "*ids"]
 FlatPlaces = Integer[Array, " rows"]
@@ -212,7 +213,7 @@ class Spread(Whole):
 
     def rows_per_device(self, rows: int) -> int:
         """Returns how many rows a device has: a multiple of the number of devices, which `in_order` needs."""
-        return -(-rows // self.devices**2) * self.devices
+        return ceil_div(rows, self.devices**2) * self.devices
 
     def laid(self, values: Array, *, in_order: bool = False) -> jax.Array:
         """Returns a whole table over the mesh, rows of zeros behind it.
@@ -241,7 +242,7 @@ class Spread(Whole):
         """
         host = np.empty((rows, values.shape[1]), values.dtype)
         per_device = len(values) // self.devices
-        number = min(per_device, -(-_EXCHANGED // self.devices))
+        number = min(per_device, ceil_div(_EXCHANGED, self.devices))
         for start in range(0, per_device, number):
             first = min(start, per_device - number)
             part = np.asarray(self._some(values, first, number))

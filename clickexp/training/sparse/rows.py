@@ -44,6 +44,7 @@ from clickexp.training.sparse.packing import (
 from clickexp.training.sparse.placement import ONE_DEVICE, Whole
 from clickexp.training.sparse.row_optimizers import RowOptimizer, RowVectors, Slots, Updated
 from clickexp.types import Array, Count, Flag, Observed, Scalar
+from clickexp.utils.rounding import ceil_div
 
 Ids = Integer[Array, "*ids"]
 FlatIds = Integer[Array, " rows"]
@@ -274,7 +275,7 @@ def _curvature(placement: Whole, lookup: Lookup, grad: RowVectors) -> Scalar:
     stride = max(1, lookup.lookups // _SAMPLE)
     stride |= 1  # odd, so that it meets all ranks of batches of a power of two
     some = placement.every(lookup.numbers, stride, grad)
-    squares = placement.summed(jnp.sum(some * some, axis=0)) / -(-lookup.lookups // stride)
+    squares = placement.summed(jnp.sum(some * some, axis=0)) / ceil_div(lookup.lookups, stride)
     return jnp.maximum(jnp.sum(squares), 0.25)
 
 

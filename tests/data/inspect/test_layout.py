@@ -99,6 +99,17 @@ def test_what_is_read_besides_is_not_called_unread(tmp_path):
     assert found.reason.endswith("not read: price")
 
 
+def test_a_column_that_may_hold_times_comes_with_the_option_that_reads_it(tmp_path):
+    """Counts have none."""
+    file = table(tmp_path, "session,query,document,rank,click,Event_Time,price", "1,1,1,1,1,1,1")
+    found = detect(file, FORMATS)
+    assert found.reason.endswith("not read: Event_Time (columns.time=Event_Time reads it), price")
+    named = detect(file, FORMATS, ["Event_Time"])
+    assert named.reason.endswith("not read: price")
+    counts = table(tmp_path, "query,document,rank,impressions,clicks,date", "1,1,1,1,1,1")
+    assert detect(counts, FORMATS).reason.endswith("not read: date")
+
+
 def test_rows_of_bandits_say_what_a_page_may_be(tmp_path):
     file = table(tmp_path, "timestamp,item_id,position,click", "1,2,1,0")
     with refuses(DataError, "columns.session=null pair_key=document") as caught:

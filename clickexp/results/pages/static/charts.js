@@ -152,10 +152,12 @@ function reliability() {
       hovertemplate: `predicted %{x:.3f}, observed %{y:.3f}, %{customdata:,} documents<extra>${escaped(group.name)}</extra>`,
     }, counts];
   });
+  const most = Math.max(FEW, ...traces.filter(({ yaxis }) => yaxis).flatMap(({ y }) => y));
+  const decades = Math.max(1, Math.floor(Math.log10(most) / 2)); // between ticks, of which there is room for three
   const diagonal = { type: "line", x0: 0, y0: 0, x1: end, y1: end, line: { color: css("--muted"), width: 1, dash: "dot" }, layer: "below" };
   chart("reliability", traces, layout("Predicted P(click)", "Click rate", {
     shapes: [diagonal], uirevision: chosen, xaxis: { anchor: "y2" }, yaxis: { domain: [0.3, 1] },
-    yaxis2: { domain: [0, 0.2], type: "log", nticks: 3, exponentformat: "power", title: { text: "Documents", standoff: 8 } },
+    yaxis2: { domain: [0, 0.2], type: "log", dtick: decades, tickformat: "~s", title: { text: "Documents", standoff: 8 } },
   }),
     "None of the rows drawn has a reliability curve (metric=calibration).");
 }

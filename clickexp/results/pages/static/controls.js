@@ -38,7 +38,11 @@ function chooseComparison(value) {
   const perRank = [...new Set(groups.flatMap((group) => Object.keys(group.perRank)))].filter((name) => name !== "examination");
   const curves = [...new Set(runs.flatMap((run) => Object.keys(run.curves)))].filter((name) => name.includes("/"));
   options("baseline", state.baseline ? chosen[0].baselines.map((id) => [id, D.groups[id].name]) : [], state.baseline?.id);
-  $("baseline").closest("label").hidden = !state.baseline;
+  // a row alone has none to be compared with
+  const compared = chosen.some((one) => one.groups.length > 1);
+  $("baseline").closest("label").hidden = !state.baseline || !compared;
+  for (const id of ["against", "cost"]) $(id).closest("section").hidden = !compared;
+  $("ranks-difference").closest("label").hidden = !compared;
   options("ranks-metric", named(perRank), perRank.includes("cond_ppl") ? "cond_ppl" : perRank[0]);
   // rankers know no metrics of clicks: a curve that few runs have would leave the chart all but empty
   const having = Object.fromEntries(curves.map((name) => [name, runs.filter((run) => run.curves[name]?.some(known)).length]));
@@ -55,6 +59,7 @@ function chooseComparison(value) {
   $("ranks-difference").checked = state.baseline !== null && groups.length > 1;
   const ranks = Math.max(0, ...groups.map((group) => group.reliability?.documents[0]?.length ?? 0));
   options("reliability-rank", [[ALL, "all"], ...Array.from({ length: ranks }, (_, at) => [at, at + 1])], ALL);
+  $("diff").closest("section").hidden = runs.length < 2;
   options("diff-a", runs.map((run) => [run.id, runName(run)]), runs[0].id);
   options("diff-b", runs.map((run) => [run.id, runName(run)]), (runs.find((run) => run.group !== runs[0].group) ?? runs.at(-1)).id);
   $("column-choices").innerHTML = metrics.map((name) => `<label><input type="checkbox" data-column="${escaped(name)}"

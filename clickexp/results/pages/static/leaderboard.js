@@ -78,7 +78,7 @@ function nameCell(group) {
   const own = keys().filter((key) => known(group.overrides[key])).map((key) => `${shortKey(key)} ${group.overrides[key]}`);
   const settings = narrow() || state.compact ? `<small>${escaped(own.join(" · "))}</small>` : "";
   const color = isShown(group) ? look(group).color : "transparent";
-  const baseline = group === state.baseline ? ' <span class="tag">baseline</span>' : "";
+  const baseline = group === state.baseline && group.comparison.groups.length > 1 ? ' <span class="tag">baseline</span>' : "";
   const chosen = group.chosen ? ' <span class="tag">chosen</span>' : "";
   return `<td class="name"><label><input type="checkbox" data-draw="${group.id}" ${isShown(group) ? "checked" : ""}><span class="swatch" style="background:${color}"></span>
     <span>${escaped(group.rest)}${settings}</span></label>${group.runs.length === 1 ? reportLink(group.runs[0]) : ""}${chosen}${baseline}</td>`;
@@ -154,5 +154,5 @@ function describe() {
     : " No tests: they need runs with keep_values=true, or several seeds in common.";
   const choices = [...new Set(chosen.map((one) => one.choice).filter(Boolean))].map((choice) => `${choice}. `).join("");
   const over = [...new Set(chosen.map((one) => one.meaning))].join("; ").replace(/^./, (sign) => sign.toUpperCase());
-  $("legend").textContent = `${choices}${over}. Best in bold, second underlined.${marks}`;
+  $("legend").textContent = mine().length < 2 ? "" : `${choices}${over}. Best in bold, second underlined.${marks}`;
 }
