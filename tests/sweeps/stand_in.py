@@ -251,9 +251,9 @@ class ProcessPlace(Place):
 
     def ended(self, *arguments):
         """Exit code and output."""
-        process = self.start(*arguments)
-        output, _ = process.communicate(timeout=120)
-        return process.returncode, output
+        with self.start(*arguments) as process:
+            output, _ = process.communicate(timeout=120)
+            return process.returncode, output
 
     def wait_for(self, file, seconds=30):
         """The process of the job that hangs, by its log."""
