@@ -11,7 +11,7 @@ import numpy as np
 from clickexp.data.dataset import Dataset
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.encoding import Names, numbered_names
-from clickexp.data.schema import COLUMNS
+from clickexp.data.schema import COLUMNS, Columns
 from clickexp.data.sessions import Sessions
 from clickexp.errors import ConfigError
 from clickexp.utils.text import Layout, layout_name
@@ -199,7 +199,7 @@ class _CellNumbers(DerivedColumn):
         ]
         return (*own, "lengths", *{name for names in columns for name in names})
 
-    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the cell of each document, 0 where there is none."""
         places = np.arange(1, self._ranks + 1, dtype=np.int32)[None]
         values = {}

@@ -3,7 +3,7 @@
 Each column is registered once: how it is computed of lists of search sessions, and which numbers a tower makes of it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from clickexp.data.derived import DerivedColumn, Rows
-from clickexp.data.schema import Column
+from clickexp.data.schema import Column, Columns
 from clickexp.data.search_sessions import SessionLists, SessionOrder
 
 Compute = Callable[[SessionLists], np.ndarray]
@@ -119,7 +119,7 @@ class _Derived(DerivedColumn):
             values[lists.rows] = computed
         return values
 
-    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
         return self._values[rows]
 
     def bounds(self) -> tuple[int, int]:

@@ -1,12 +1,12 @@
 """Columns that follow from packed ones: computed where they are read, and never packed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 
-from clickexp.data.schema import Column
+from clickexp.data.schema import Column, Columns
 
 Rows = slice | np.ndarray
 """Session numbers: a range of them or an array."""
@@ -26,7 +26,7 @@ class DerivedColumn(ABC):
     is_standardized: bool = False
 
     @abstractmethod
-    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the values of some sessions.
 
         Args:
@@ -57,7 +57,7 @@ class LookedUp(DerivedColumn):
         """The number of each id of a pair, from 0."""
         return np.asarray(self._table(), self.column.dtype)
 
-    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the numbers of the documents."""
         return self.table[packed["query_doc_ids"]]
 

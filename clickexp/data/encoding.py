@@ -21,7 +21,7 @@ from pydantic import (
 
 from clickexp.data.derived import DerivedColumn, LookedUp, Rows
 from clickexp.data.features import Features
-from clickexp.data.schema import Column
+from clickexp.data.schema import Column, Columns
 from clickexp.data.sessions import Sessions
 from clickexp.errors import DataError
 from clickexp.utils.blocks import blocks
@@ -186,11 +186,11 @@ class FeatureVectors(DerivedColumn):
         }
         self.reads = ("query_doc_ids", *self._per_document)
 
-    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the vectors of the documents, `[sessions, ranks, features]`."""
         return self.encoder.encode(self.numbers(packed))
 
-    def numbers(self, packed: Mapping[str, np.ndarray]) -> np.ndarray:
+    def numbers(self, packed: Columns) -> np.ndarray:
         """Returns the numbers that vectors are made of, `[sessions, ranks, numbers]`, nan where one is missing."""
         shape = packed["query_doc_ids"].shape
         parts = []
@@ -221,7 +221,7 @@ class Recoded(DerivedColumn):
         self.column, self.reads, self._table = column, (column.name,), table
         self.categories = categories
 
-    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the numbers in training."""
         return self._table[packed[self.column.name]]
 

@@ -1,12 +1,12 @@
 """Earlier queries and clicks of the search session of a list: columns that are derived of the order of lists."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from clickexp.data.derived import DerivedColumn, Rows
-from clickexp.data.schema import Column
+from clickexp.data.schema import Column, Columns
 from clickexp.data.search_sessions import SessionLists, SessionOrder
 
 EARLIER = 10
@@ -97,7 +97,7 @@ class _Earlier(DerivedColumn):
         self.column = Column(name, np.int32, "session", shape=(EARLIER,))
         self._source, self._events = source, events
 
-    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
         sequences, before_session, before_list = self._events.sequences
         values = sequences[self._source]
         places = before_list[rows][:, None] + np.arange(-EARLIER, 0)

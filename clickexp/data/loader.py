@@ -143,7 +143,7 @@ def _read(sessions: Sessions, rows: Rows, size: int) -> dict[str, np.ndarray]:
 def ahead(
     makers: Iterable[Callable[[], _Item | None]], depth: int, name: str, threads: int = 1
 ) -> Iterator[_Item]:
-    """What functions make, up to the first that makes None, the next `depth` made ahead in threads of this name."""
+    """Items that functions make, up to the first None, the next `depth` made ahead in threads of this name."""
     rest = iter(makers)
     with ThreadPoolExecutor(threads, name) as pool:
         pending = deque(map(pool.submit, itertools.islice(rest, depth)))

@@ -1,13 +1,13 @@
 """Overlap of training with held-out data: impressions of documents, and lists that training has seen."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.id_table import mixed
-from clickexp.data.schema import Column
+from clickexp.data.schema import Column, Columns
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
 
@@ -45,7 +45,7 @@ class Impressions(DerivedColumn):
         ids, counts = np.unique(np.concatenate(list(chunks)), return_counts=True)
         return counts.astype(np.int32), ids
 
-    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the impressions of the documents."""
         counts, trained = self._counts
         ids = packed["query_doc_ids"]

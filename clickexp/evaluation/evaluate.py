@@ -8,7 +8,7 @@ import numpy as np
 from clickexp.data import Dataset
 from clickexp.errors import DataError
 from clickexp.evaluation.evaluation import Evaluation
-from clickexp.evaluation.evaluator import CompiledEvaluation, Evaluator, Groups, Program
+from clickexp.evaluation.evaluator import USUAL, CompiledEvaluation, Evaluator, Groups, Program
 from clickexp.evaluation.groups import (
     ClickMetrics,
     HeldOut,
@@ -28,12 +28,11 @@ def evaluate(
     model: Model,
     dataset: Dataset,
     groups: Groups,
-    evaluator: Evaluator | None = None,
+    evaluator: Evaluator = USUAL,
     *,
     keep_values: bool = False,
 ) -> Evaluation:
     """Evaluates a fitted model; see `compiled_test`."""
-    evaluator = evaluator or Evaluator()
     compiled = compiled_test(model, dataset, groups, evaluator, keep_values=keep_values)
     return compiled(evaluator.state_of(model), "test")
 
@@ -42,7 +41,7 @@ def compiled_test(
     model: Model,
     dataset: Dataset,
     groups: Groups,
-    evaluator: Evaluator | None = None,
+    evaluator: Evaluator = USUAL,
     *,
     keep_values: bool = False,
 ) -> CompiledEvaluation:
@@ -60,7 +59,7 @@ def compiled_test(
         for key, group in built.items():
             if isinstance(group, ClickMetrics | RankingMetrics):
                 built[key] = group.keep_values()
-    return (evaluator or Evaluator()).compiled(model, HeldOut.test(dataset), built)
+    return evaluator.compiled(model, HeldOut.test(dataset), built)
 
 
 def validation_metrics(groups: Groups, watched: Collection[str]) -> dict[str, Mapping[str, Any]]:
@@ -109,7 +108,7 @@ def check_metrics(model: Model, dataset: Dataset, groups: Groups) -> None:
         if data is not None:
             truth = held_out.truth if group.needs_truth else None
             models = [model] if truth is None else [model, truth]
-            Program(Evaluator(), model, group, data, truth).check(models)
+            Program(USUAL, model, group, data, truth).check(models)
 
 
 def check_lists(model: Model, dataset: Dataset, groups: Groups) -> None:

@@ -127,6 +127,10 @@ class Evaluator:
         return Program(self, model, group, data)(self.state_of(model), "test")
 
 
+USUAL = Evaluator()
+"""Evaluates at the usual sizes, and reports no progress."""
+
+
 @dataclasses.dataclass(eq=False)
 class CompiledEvaluation:
     """Groups of metrics on held-out data, for any state of one model.

@@ -97,14 +97,14 @@ class Parts:
 
     @cached_property
     def weighting(self) -> Weighting | None:
-        """What the weights of a ranker leave of the clicks in training; None without weights."""
+        """Clicks in training as the weights of a ranker leave them; None without weights."""
         if not isinstance(self.model, Ranker):
             return None
         return self.model.debias.weighting(self.dataset.train)
 
     @property
     def metric_weightings(self) -> dict[str, Weighting]:
-        """What weights of metrics leave of the clicks of the test sessions, by metric."""
+        """Clicks of the test sessions as weights of metrics leave them, by metric."""
         groups = self.metrics.values()
         return {name: weights for group in groups for name, weights in group.weightings.items()}
 

@@ -15,6 +15,7 @@ from clickexp.models import Ranker, TwoTowersModel
 from clickexp.parameters import EmbeddingParameter
 from clickexp.parameters.context import in_new_session
 from clickexp.parameters.layouts import layouts_of
+from clickexp.posteriors.intervals import short_intervals
 from clickexp.runs.hashing import distinguishing, flat
 from clickexp.runs.store import values
 from clickexp.utils.text import shortened
@@ -130,6 +131,8 @@ def _note_identifiability(parts: Parts) -> None:
             parts.logger.warning(parts.links.describe())
         elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
             parts.logger.message(parts.links.describe())
+        if (why := short_intervals(parts.model, parts.links)) is not None:
+            parts.logger.warning(why)
 
 
 def _note_unseen(parts: Parts) -> None:

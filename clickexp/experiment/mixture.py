@@ -30,14 +30,7 @@ def mixture_of(
     Raises:
         ConfigError: Components or shared roles are no lists, a component is no model, or a role has no tower.
     """
-    for key in ("components", "shared"):
-        if not isinstance(mixture[key], list):
-            raise ConfigError(
-                f"model.{key}={mixture[key]!r} is not a list; write model.{key}=[...]"
-            )
-    for role in mixture["shared"]:
-        if role not in towers:
-            raise ConfigError(f"model.shared: no component has a role {role!r}")
+    _check_lists(mixture, towers)
     components = []
     for component in mixture["components"]:
         if isinstance(component, dict):
@@ -52,6 +45,18 @@ def mixture_of(
     settings = {key: value for key, value in mixture.items() if key != "components"}
     roles = frozenset().union(*(component.roles for component in components))
     return Component({**settings, "models": [component.node for component in components]}, roles)
+
+
+def _check_lists(mixture: Mapping[str, Any], towers: Collection[str]) -> None:
+    """ConfigError where components or shared roles are no lists, or a role has no tower."""
+    for key in ("components", "shared"):
+        if not isinstance(mixture[key], list):
+            raise ConfigError(
+                f"model.{key}={mixture[key]!r} is not a list; write model.{key}=[...]"
+            )
+    for role in mixture["shared"]:
+        if role not in towers:
+            raise ConfigError(f"model.shared: no component has a role {role!r}")
 
 
 def _without_settings_of(mixture: Mapping[str, Any], name: str, component: Component) -> Component:

@@ -26,7 +26,7 @@ from clickexp.export.thompson import thompson_order
 from clickexp.models import ClickModel, Model, Ranker
 from clickexp.models.ranker.scorer import Scorer
 from clickexp.parameters.layouts import layouts_of
-from clickexp.posteriors.intervals import shared_intervals, why_no_intervals
+from clickexp.posteriors.intervals import shared_intervals, short_intervals, why_no_intervals
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.store import SEEN, SHARED
 from clickexp.training.spread import computing_on
@@ -257,6 +257,8 @@ def _warn_of_examination(model: Model, sessions: Sessions, takes_as_known: bool)
     if links.warns:
         more = " Intervals of attraction take examination as known." if takes_as_known else ""
         sys.stderr.write(f"{links.describe()}{more}\n")
+    if (why := short_intervals(model, links)) is not None:
+        sys.stderr.write(f"{why}\n")
 
 
 def _examination(

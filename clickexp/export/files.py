@@ -25,7 +25,7 @@ from clickexp.data.pairs import DOCUMENTS, QUERIES
 from clickexp.data.prepared import Log
 from clickexp.data.readers.impressions import open_impressions
 from clickexp.data.readers.lists import open_lists
-from clickexp.data.schema import CATEGORY, COLUMNS, Column
+from clickexp.data.schema import CATEGORY, COLUMNS, Column, Columns
 from clickexp.data.search_sessions import SessionOrder
 from clickexp.errors import UserError
 from clickexp.simulation.svmlight import TRANSFORMS
@@ -532,7 +532,7 @@ class _Numbers(DerivedColumn):
     def __init__(self, column: Column, number: Callable[[np.ndarray], np.ndarray], largest: int):
         self.column, self._number, self._largest = column, number, largest
 
-    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the numbers of the documents."""
         return self._number(packed["query_doc_ids"])
 
@@ -574,7 +574,7 @@ class _Transformed(DerivedColumn):
         self.is_standardized = vectors is not None and vectors.is_standardized
         self._transform, self._vectors = TRANSFORMS[transform], vectors
 
-    def of(self, packed: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the vectors of the documents."""
         packed = {**packed, FEATURES: self._transform(packed[FEATURES])}
         return packed[FEATURES] if self._vectors is None else self._vectors.of(packed, rows)

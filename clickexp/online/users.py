@@ -1,6 +1,6 @@
 """Simulated users: any click model, clicking on the lists that rankers make."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from clickexp.errors import DataError
 from clickexp.models import ClickModel, Model
 from clickexp.types import Array
 from clickexp.utils.batches import check_values
+from clickexp.utils.progress import Report, no_report
 
 _CHUNK = 1 << 16
 """Sessions that are drawn at a time."""
@@ -84,9 +85,7 @@ class User:
         except DataError as error:
             raise DataError(f"{self.name} cannot click on these lists: {error}") from error
 
-    def clicks(
-        self, shown: np.ndarray, seed: int, progress: Callable[[int, int], None] | None = None
-    ) -> np.ndarray:
+    def clicks(self, shown: np.ndarray, seed: int, progress: Report = no_report) -> np.ndarray:
         """Draws the clicks of one session per list.
 
         Args:
@@ -105,8 +104,7 @@ class User:
             padded[: len(chunk)] = chunk
             drawn = self._draw(self._state, padded, self._tables, jax.random.fold_in(key, number))
             clicks[start : start + len(chunk)] = np.asarray(drawn)[: len(chunk)]
-            if progress is not None:
-                progress(start + len(chunk), len(shown))
+            progress(start + len(chunk), len(shown))
         return clicks
 
     def _drawn(

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from clickexp.data import Dataset
-from clickexp.evaluation.evaluator import Evaluator, Groups
+from clickexp.evaluation.evaluator import USUAL, Evaluator, Groups
 from clickexp.evaluation.groups import HeldOut
 from clickexp.models.base import Model
 
@@ -34,7 +34,7 @@ def evaluate_draws(
     model: Model,
     dataset: Dataset,
     metrics: Groups,
-    evaluator: Evaluator | None = None,
+    evaluator: Evaluator = USUAL,
     *,
     draws: int,
     seed: int = 0,
@@ -62,11 +62,11 @@ def evaluate_draws(
     keys = jax.random.split(jax.random.key(seed), draws)
     first = model.sample_parameters(keys[0])
     groups = {name: group for name, group in metrics.items() if name != "truth"}
-    evaluator = evaluator or Evaluator()
     run = evaluator.compiled(first, HeldOut.test(dataset), groups)
     others = map(model.sample_parameters, keys[1:])
     drawn = [
-        run(evaluator.state_of(each), "test").values() for each in itertools.chain([first], others)
+        run(evaluator.state_of(sample), "test").values()
+        for sample in itertools.chain([first], others)
     ]
     return {name: _interval([values[name] for values in drawn]) for name in drawn[0]}
 

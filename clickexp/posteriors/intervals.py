@@ -12,6 +12,7 @@ from scipy.special import expit
 
 from clickexp.data import Sessions
 from clickexp.data.cells import Cells
+from clickexp.data.inspect.identifiability import Identifiability
 from clickexp.models import MixtureModel, Model, TrustBiasModel
 from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
@@ -103,6 +104,23 @@ def why_no_intervals(model: Model, posterior: SharedPosterior | None) -> str:
         )
     return (
         "the run has not computed them (shared_intervals=false, or a warning of the run says why)"
+    )
+
+
+def short_intervals(model: Model, links: Identifiability) -> str | None:
+    """Returns why intervals of attraction are too short; None where they are not known to be.
+
+    Args:
+        model: A model.
+        links: Of the positions of its training sessions.
+    """
+    if not (isinstance(model, TrustBiasModel) and model.has_posteriors and links.is_ordered):
+        return None
+    return (
+        f"warning: a policy orders lists ({links.movement:.0%} of the variance of log positions is within documents, "
+        "where random order has 100%). Intervals of attraction of the trust-bias model take the click rates of the "
+        "first position as known, and those of documents that attract least are too short. Remedy: some sessions in "
+        "random order."
     )
 
 

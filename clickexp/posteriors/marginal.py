@@ -6,7 +6,7 @@ adds the logarithm of
 
     integral p(z) prod_c (e_c s(z))^k_c (1 - e_c s(z))^n_c dz,
 
-which adaptive Gauss-Hermite quadrature computes, around the posterior that training has found (Liu and Pierce 1994, "A
+which adaptive Gauss-Hermite quadrature computes, near the posterior that training has found (Liu and Pierce 1994, "A
 note on Gauss-Hermite quadrature"). By Bayes' rule, the prior of a document that lists show at given ranks is
 
     p(z) proportional to g(z) exp(t z).
@@ -20,9 +20,10 @@ Where the log goes on from earlier ones, p(z) has their factor exp(h z - S z^2 /
 document, and the logarithms of e_c have the normal prior that these logs give.
 """
 
+import copy
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -63,6 +64,11 @@ _GRID = np.arange(-6.0, 6.01, 0.15)
 _BUMPS, _WIDTH = np.linspace(-3.0, 3.0, 5), 1.2
 _LARGEST_LOGIT = 14.0
 _STEPS, _LEAST_GAIN = 50, 1e-2
+_PART, _LEAST_PART, _STEPS_ON_ALL = 8, 2_000, 15
+"""One of so many documents leads near the end, where that is enough of them; few steps on all are left."""
+_SHIFT = 0.5
+"""Deviations by which nodes of a document are shifted at most, by chance. Documents with few impressions have the same
+posterior; at nodes that they shared, a prior could have all its mass, whatever their clicks."""
 _BLOCK = 256
 """Documents of a product: OpenBLAS gives larger ones to threads, which wait for each other where cores are busy."""
 _DAMPING, _MOST_DAMPING = 1e-2, 1e8
@@ -91,6 +97,11 @@ class Documents(NamedTuple):
     known: Float[np.ndarray, "documents regressors"]
     precisions: Float[np.ndarray, " documents"]
     tilts: Float[np.ndarray, " documents"]
+
+    def some(self, chosen: slice) -> "Documents":
+        """Returns some of them."""
+        clicks, skips, *others = (each[chosen] for each in self)
+        return Documents(cast(csr_array, clicks), cast(csr_array, skips), *cast(Any, others))
 
 
 class Earlier(NamedTuple):
@@ -255,9 +266,21 @@ def maximum(
         The logits, and the covariance of the estimate without what earlier logs say.
     """
     likelihood = MarginalLikelihood(documents, start, earlier)
-    point, damping = likelihood.start, _DAMPING
+    point = likelihood.start
+    if len(documents.means) >= _PART * _LEAST_PART:
+        point, _ = _search(likelihood.of_part(_PART), point, _STEPS)
+        point, scores = _search(likelihood, point, _STEPS_ON_ALL)
+    else:
+        point, scores = _search(likelihood, point, _STEPS)
+    cells = len(start)
+    return point[:cells], np.linalg.inv(likelihood.own_information(scores))[:cells, :cells]
+
+
+def _search(likelihood: "MarginalLikelihood", point: Numbers, steps: int) -> tuple[Numbers, Scores]:
+    """Returns where scoring from a point ends, and the scores of documents there."""
+    damping = _DAMPING
     loss, scores = likelihood(point)
-    for _ in range(_STEPS):
+    for _ in range(steps):
         information = likelihood.information(scores, point)
         damped = information + damping * np.diag(np.diag(information))
         tried = point - np.linalg.solve(damped, likelihood.pull(point) - scores.sum(axis=0))
@@ -269,8 +292,7 @@ def maximum(
             damping *= 10
         if 0 <= gain < _LEAST_GAIN or damping > _MOST_DAMPING:
             break
-    cells = len(start)
-    return point[:cells], np.linalg.inv(likelihood.own_information(scores))[:cells, :cells]
+    return point, scores
 
 
 class MarginalLikelihood:
@@ -288,9 +310,11 @@ class MarginalLikelihood:
         start: Float[np.ndarray, " cells"],
         earlier: Earlier | None = None,
     ):
-        self.documents = documents
         self._earlier = earlier or Earlier.of(None, len(start))
-        nodes = documents.means[:, None] + documents.deviations[:, None] * _NODES
+        shifts = np.random.default_rng(0).uniform(-_SHIFT, _SHIFT, len(documents.means))
+        nodes = documents.means[:, None] + documents.deviations[:, None] * np.add.outer(
+            shifts, _NODES
+        )
         clicks = documents.clicks.sum(axis=1)[:, None]
         weights = _LOG_WEIGHTS + np.log(documents.deviations)[:, None]
         precisions, tilts = documents.precisions[:, None], documents.tilts[:, None]
@@ -312,8 +336,20 @@ class MarginalLikelihood:
         self._precisions = np.full(len(self.start), _LEAST_PRECISION)
         self._precisions[len(start) + 2 : self._ends[1]] = _PRECISION_OF_BUMPS
         self._precisions[: len(start)] = _PRECISION_OF_LOGITS
+        self._read(documents)
+
+    def _read(self, documents: Documents) -> None:
         numbers = np.diff(documents.skips.indptr)
         self._of_skips = np.repeat(np.arange(len(numbers)), numbers)
+        self.documents = documents
+
+    def of_part(self, number: int) -> "MarginalLikelihood":
+        """Returns that of every `number`-th document, as a function of the same numbers."""
+        part, chosen = copy.copy(self), slice(None, None, number)
+        part._clicked, part._basis = self._clicked[chosen], self._basis[:, chosen]
+        part._attraction = np.ascontiguousarray(self._attraction[:, chosen])
+        part._read(self.documents.some(chosen))
+        return part
 
     def held(self, point: Numbers) -> float:
         """Returns the negative logarithm of what holds numbers near their start, and of the prior of earlier logs."""
@@ -499,14 +535,19 @@ class _Log(NamedTuple):
         self, chosen: Integer[np.ndarray, " documents"], rows: int
     ) -> tuple[csr_array, csr_array]:
         """Returns clicks and skips of the chosen rows, by cell."""
-        place = np.full(rows, -1, np.int32)
+        place = np.zeros(rows, np.int32)
         place[chosen] = np.arange(len(chosen))
+        is_chosen = np.zeros(rows, bool)
+        is_chosen[chosen] = True
         clicks, skips = (csr_array((len(chosen), self.size)) for _ in range(2))
         for chunk in self.train.chunks():
-            document = place[chunk["query_doc_ids"]]
-            of_chosen = chunk.shown & (document >= 0)
-            ends = document[of_chosen], self.cells(chunk, self.size)[of_chosen]
-            clicked = chunk["clicks"][of_chosen].astype(np.float64)
+            of_chosen = chunk.shown & is_chosen[chunk["query_doc_ids"]]
+            # of many documents, few lists show one of the chosen
+            lists = np.flatnonzero(of_chosen.any(axis=1))
+            some, of_chosen = chunk.some(lists), of_chosen[lists]
+            document = place[some["query_doc_ids"][of_chosen]]
+            ends = document, self.cells(some, self.size)[of_chosen]
+            clicked = some["clicks"][of_chosen].astype(np.float64)
             clicks += coo_array((clicked, ends), clicks.shape).tocsr()
             skips += coo_array((1 - clicked, ends), skips.shape).tocsr()
         for counted in (clicks, skips):
@@ -520,17 +561,18 @@ class _Log(NamedTuple):
         change: Float[np.ndarray, " cells"],
     ) -> Float[np.ndarray, " rows"]:
         """Returns by how much means of posteriors follow changes of the logarithm of examination, to first order."""
-        attraction, crossed = np.zeros((2, len(posteriors.x)))
+        attraction = np.zeros(len(posteriors.x), np.float32)
+        crossed, slopes = np.zeros(len(attraction)), change * examination
         for part in blocks(len(attraction), _ROWS):
             attraction[part] = expit(posteriors.some(part).means)
         for chunk in self.train.chunks():
             # the logarithm of P(click) is a sum, whose terms do not meet
-            skipped = chunk.shown & ~chunk["clicks"].astype(bool)
-            ids = chunk["query_doc_ids"][skipped]
-            cells = self.cells(chunk, self.size)[skipped]
+            skipped = np.flatnonzero(chunk.shown & ~chunk["clicks"].astype(bool))
+            ids = chunk["query_doc_ids"].ravel()[skipped]
+            cells = self.cells(chunk, self.size).ravel()[skipped]
             of_ids = attraction[ids]
-            click = examination[cells] * of_ids
-            np.add.at(crossed, ids, change[cells] * click * (1 - of_ids) / (1 - click) ** 2)
+            skip = 1 - examination[cells] * of_ids
+            np.add.at(crossed, ids, slopes[cells] * (of_ids - of_ids**2) / skip**2)
         for part in blocks(len(crossed), _ROWS):
             crossed[part] *= -(posteriors.some(part).deviations ** 2)
         return crossed

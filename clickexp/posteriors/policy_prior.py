@@ -19,7 +19,7 @@ In random order a, b, c, d and per_list are near 0.
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -53,10 +53,8 @@ _FARTHEST = 3.0
 """Standard deviations of the prior to which clicks may pull a document that tell no precision."""
 _BLOCK = 1 << 16
 """Documents that are computed in double precision at a time."""
-_LINKS = 1 << 22
-"""Links between documents that are kept in memory."""
-_MERGED = 1 << 21
-"""Links that merge queries at a time."""
+_MERGED = 1 << 16
+"""Links that merge queries at a time: as many as the cache of a core holds."""
 
 Numbers = Float[np.ndarray, " documents"]
 
@@ -270,36 +268,42 @@ def lists_of_queries(
         _, one_of_each, label = np.unique(earlier.labels, return_index=True, return_inverse=True)
         query[: len(label)] = one_of_each[label]
         first[one_of_each] = earlier.lists[one_of_each]
-    links: list[np.ndarray] = []
     done = 0
-
     for chunk in train.chunks():
         ids = chunk["query_doc_ids"]
         np.add.at(first, ids[:, 0], 1.0)
         known = query[ids]
         # most lists are of queries that earlier ones have linked
         is_new = (known != known[:, :1]) & chunk.shown
-        links.append(np.stack([ids[np.nonzero(is_new)[0], 0], ids[is_new]]))
-        if sum(each.shape[1] for each in links) > max(_LINKS, rows):
-            query, links = _merged(query, links), []
+        links = np.stack([ids[np.nonzero(is_new)[0], 0], ids[is_new]])
+        for part in blocks(links.shape[1], _MERGED):
+            _merge(query, links[:, part])
         done += len(ids)
         report(done, train.count)
-    query = _merged(query, links)
+    while ((smallest := query[query]) != query).any():
+        query = smallest
     lists = np.bincount(query, first, rows).astype(np.float32)
     return Queries(query, lists[query])
 
 
-def _merged(query: np.ndarray, links: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the smallest id of the query of each id, once links between ids have merged some."""
-    ends = np.concatenate([np.zeros((2, 0), np.int32), *links], axis=1)
-    for part in blocks(ends.shape[1], _MERGED):
-        found = query[ends[:, part]]
-        while (found := found[:, found[0] != found[1]]).size:
-            np.minimum.at(query, found.max(axis=0), found.min(axis=0))
-            while (query[query] != query).any():
-                query = query[query]
-            found = query[found]
-    return query
+def _merge(query: np.ndarray, links: Integer[np.ndarray, "2 links"]) -> None:
+    """Merges the queries of linked ids; `query` leads from each id, over smaller ones, to the smallest of its query.
+
+    Ids that no link has may lead there over one that was the smallest before (Tarjan 1975, "Efficiency of a good but
+    not linear set union algorithm").
+    """
+    smallest = query[links]
+    while ((smaller := query[smallest]) != smallest).any():
+        smallest = smaller
+    ends = smallest[:, smallest[0] != smallest[1]]
+    while ends.size:
+        larger = ends.max(axis=0)
+        np.minimum.at(query, larger, ends.min(axis=0))
+        while ((smaller := query[query[larger]]) != query[larger]).any():
+            query[larger] = smaller
+        ends = query[ends]
+        ends = ends[:, ends[0] != ends[1]]
+    query[links] = query[smallest]
 
 
 def lists_shown(

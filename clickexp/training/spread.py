@@ -108,23 +108,23 @@ class OneDevice:
         """
 
     def mapped(
-        self, function: Callable[..., Any], given: Sequence[Kind], returned: Any
+        self, function: Callable[..., Any], kinds: Sequence[Kind], returned: Any
     ) -> Callable[..., Any]:
         """Returns a function that each device runs on its own rows and sessions.
 
         Args:
             function: It has the placement, by which devices exchange what they need of each other.
-            given: What each argument is.
+            kinds: What each argument is.
             returned: What it returns: the place of an argument that lies as this does, or `on_each`.
         """
         return function
 
-    def adding(self, function: Callable[..., Any], given: Sequence[Kind]) -> Callable[..., Any]:
+    def adding(self, function: Callable[..., Any], kinds: Sequence[Kind]) -> Callable[..., Any]:
         """Returns a function that adds to sums, of which each device has those of its own sessions.
 
         Args:
             function: From `own_sums` and other arguments to the sums.
-            given: What each of the others is.
+            kinds: What each of the others is.
         """
         return function
 
@@ -246,12 +246,12 @@ class SeveralDevices(OneDevice):
             )
 
     def mapped(
-        self, function: Callable[..., Any], given: Sequence[Kind], returned: Any
+        self, function: Callable[..., Any], kinds: Sequence[Kind], returned: Any
     ) -> Callable[..., Any]:
         """Returns a function that each device runs on its own rows and sessions; see `OneDevice.mapped`."""
 
         def run(*arguments: Any) -> Any:
-            places = [kind(each) for kind, each in zip(given, arguments, strict=True)]
+            places = [kind(argument) for kind, argument in zip(kinds, arguments, strict=True)]
             of_result = jax.tree.map(
                 lambda like: _EVERYWHERE if like is on_each else places[like], returned
             )
@@ -265,20 +265,20 @@ class SeveralDevices(OneDevice):
 
         return run
 
-    def adding(self, function: Callable[..., Any], given: Sequence[Kind]) -> Callable[..., Any]:
+    def adding(self, function: Callable[..., Any], kinds: Sequence[Kind]) -> Callable[..., Any]:
         """Returns a function that adds to the sums of each device; see `OneDevice.adding`."""
 
         def on_device(sums: Any, *arguments: Any) -> Any:
-            own = jax.tree.map(lambda each: each[0], sums)
-            return jax.tree.map(lambda each: each[None], function(own, *arguments))
+            own = jax.tree.map(lambda leaf: leaf[0], sums)
+            return jax.tree.map(lambda leaf: leaf[None], function(own, *arguments))
 
-        return self.mapped(on_device, [_of_each, *given], 0)
+        return self.mapped(on_device, [_of_each, *kinds], 0)
 
     def own_sums(self, zeros: Any) -> Any:
         """Returns sums of nothing, for each device."""
         number, place = self.placement.devices, self.placement.sharding(AXIS)
         return jax.tree.map(
-            lambda each: jnp.zeros((number, *each.shape), each.dtype, device=place), zeros
+            lambda leaf: jnp.zeros((number, *leaf.shape), leaf.dtype, device=place), zeros
         )
 
     def total(self, sums: Any) -> Any:
@@ -349,7 +349,7 @@ def _has_own_rule(leaf: Any) -> bool:
 
 
 def _over_first_axis(sums: Any) -> Any:
-    return jax.tree.map(lambda each: jnp.sum(each, axis=0), sums)
+    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), sums)
 
 
 def _has_rows(leaf: Any) -> bool:

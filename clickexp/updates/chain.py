@@ -116,7 +116,7 @@ class EarlierRun:
     def until(self) -> int | None:
         """Time of the last session of the chain; None where no log has times."""
         parts = self.result.update, self.result.origin
-        return _latest(*(each.until for each in parts if each is not None))
+        return _latest(*(part.until for part in parts if part is not None))
 
     def identity(self) -> dict[str, str]:
         """Returns what makes a training from the run another than one from another run."""
@@ -320,16 +320,17 @@ class Continued:
             return self
         pull = {} if shared is None else pull_on(model, shared)
         estimate = shared_estimate(model, train, pull, devices)
-        found = [] if estimate is None else changes(model, estimate, shared, self.layouts)
-        if found and self.run.settings.on_change == "error":
+        contradicted = [] if estimate is None else changes(model, estimate, shared, self.layouts)
+        if contradicted and self.run.settings.on_change == "error":
+            reasons = " ".join(map(describe_change, contradicted))
             raise ConfigError(
-                f"{' '.join(map(describe_change, found))} prior.on_change=release forgets what earlier logs say of it."
+                f"{reasons} prior.on_change=release forgets what earlier logs say of it."
             )
-        if found and self.run.settings.on_change == "release":
-            logs = replace(self.logs, shared=shared and released(shared, found))
-            changed = {change.parameter for change in found}
-            layouts = [each for each in self.layouts if each.curve.parameter not in changed]
-            return replace(self, logs=logs, changes=[*self.changes, *found], layouts=layouts)
+        if contradicted and self.run.settings.on_change == "release":
+            logs = replace(self.logs, shared=shared and released(shared, contradicted))
+            changed = {change.parameter for change in contradicted}
+            layouts = [layout for layout in self.layouts if layout.curve.parameter not in changed]
+            return replace(self, logs=logs, changes=[*self.changes, *contradicted], layouts=layouts)
         own = None
         if estimate is not None:
             own = estimate.trained
@@ -338,7 +339,7 @@ class Continued:
                 settled(model, estimate, shared)
             refined = newton_refined(model, row_tables(model), train, devices=devices)
             nnx.update(model, nnx.state(refined, Table))
-        return replace(self, changes=[*self.changes, *found], own=own)
+        return replace(self, changes=[*self.changes, *contradicted], own=own)
 
     def update(
         self, model: Model, dataset: Dataset, origin: Origin, backward: Mapping[str, float]
@@ -373,7 +374,7 @@ def _no_test(roles: Sequence[str]) -> str:
 
 
 def _latest(*times: int | None) -> int | None:
-    return max((each for each in times if each is not None), default=None)
+    return max((time for time in times if time is not None), default=None)
 
 
 def describe_change(change: Change) -> str:
@@ -399,7 +400,7 @@ def logs_of(origin: Origin | None) -> list[str]:
     if origin is None:
         return []
     return [
-        each for each in (origin.digest, origin.sources.get("dataset.path")) if each is not None
+        name for name in (origin.digest, origin.sources.get("dataset.path")) if name is not None
     ]
 
 
@@ -438,13 +439,13 @@ def _renamed(posterior: SharedPosterior, places: Mapping[str, Places]) -> Shared
 
 def _documents(seen: Seen, model: Model, places: Mapping[str, Places]) -> dict[tuple, Documents]:
     """Returns the documents of tables that may have more rows now, by path."""
-    found = {}
+    by_path = {}
     for path, node in _tables(model).items():
-        each = seen.documents.get(path_name(path))
-        if each is None:
+        documents = seen.documents.get(path_name(path))
+        if documents is None:
             continue
-        sums = np.asarray(each.sums)
+        sums = np.asarray(documents.sums)
         grown = np.zeros((len(node.get_value().values), sums.shape[1]), sums.dtype)
         grown[places.get(path_name(path), slice(len(sums)))] = sums
-        found[path] = replace(each, sums=grown)
-    return found
+        by_path[path] = replace(documents, sums=grown)
+    return by_path

@@ -96,9 +96,9 @@ def changes(
         A test per role that is surely contradicted.
     """
     estimate = _at_this_scale(model, estimate)
-    found = [] if prior is None else _of_roles(model, estimate, prior)
-    found += _of_cells(model, estimate, layouts)
-    return [change for change in found if change.p < _SURE]
+    all_changes = [] if prior is None else _of_roles(model, estimate, prior)
+    all_changes += _of_cells(model, estimate, layouts)
+    return [change for change in all_changes if change.p < _SURE]
 
 
 def _of_roles(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Change]:
@@ -113,21 +113,21 @@ def _of_roles(model: Model, estimate: Estimate, prior: SharedPrior) -> list[Chan
     deviations = np.sqrt(np.maximum(np.diag(own_covariance), 0.0))
     is_sure = (deviations < _UNSURE) & (deviations < _UNSURE_LOGIT * slopes)
     covariance = own_covariance + prior.covariance()[np.ix_(before, before)]
-    found = []
+    all_changes = []
     for role, (of_role, positions) in _by_role(model, both).items():
         sure = is_sure[of_role]
         chosen = of_role[sure]
         among = _INFLATED * covariance[np.ix_(chosen, chosen)]
         is_ratio = bool(prior.is_factor[before][of_role].all())
         change = _tested(role, positions[sure], away[chosen], among)
-        found.append(change.model_copy(update={"is_ratio": is_ratio}))
-    return found
+        all_changes.append(change.model_copy(update={"is_ratio": is_ratio}))
+    return all_changes
 
 
 def _of_cells(model: Model, estimate: Estimate, layouts: Sequence[OfLayouts]) -> list[Change]:
     """A test per role that differs between layouts, of the cells that this log and earlier ones show."""
     now = {curve.parameter: curve for curve in curves(model, estimate.posterior)}
-    found = []
+    all_changes = []
     for before in layouts:
         curve = now.get(before.curve.parameter)
         if curve is None or not _has_layouts(curve):
@@ -135,7 +135,7 @@ def _of_cells(model: Model, estimate: Estimate, layouts: Sequence[OfLayouts]) ->
         cells = _cells(curve), _cells(before.curve)
         _, own, earlier = np.intersect1d(*cells, return_indices=True)
         line = estimate.posterior.line_of(model, curve.function)
-        values, slopes = (each[own] for each in line)
+        values, slopes = (value[own] for value in line)
         away = values + slopes @ estimate.step - before.values[earlier]
         own_covariance = slopes @ estimate.posterior.covariance @ slopes.T
         sure = np.flatnonzero(_deviations(own_covariance) < _UNSURE)
@@ -143,8 +143,8 @@ def _of_cells(model: Model, estimate: Estimate, layouts: Sequence[OfLayouts]) ->
         positions = np.array([curve.keys[at].place()["position"] for at in own], np.intp)
         among = _INFLATED * both[np.ix_(sure, sure)]
         change = _tested(curve.parameter, positions[sure], away[sure], among)
-        found.append(change.model_copy(update={"is_ratio": curve.relative}))
-    return found
+        all_changes.append(change.model_copy(update={"is_ratio": curve.relative}))
+    return all_changes
 
 
 def _has_layouts(curve: Curve) -> bool:
@@ -155,33 +155,33 @@ def _cells(curve: Curve) -> np.ndarray:
     return np.array([key.position or 0 for key in curve.keys])
 
 
-def released(prior: SharedPrior, found: Collection[Change]) -> SharedPrior | None:
+def released(prior: SharedPrior, changes: Collection[Change]) -> SharedPrior | None:
     """Returns the prior without the roles that a log contradicts, as if nothing was known of these."""
-    kept = np.array([not is_of(name, found) for name in prior.names])
+    kept = np.array([not is_of(name, changes) for name in prior.names])
     return prior.of(kept) if kept.any() else None
 
 
-def is_of(name: str, found: Iterable[Change]) -> bool:
+def is_of(name: str, changes: Iterable[Change]) -> bool:
     """Whether a parameter is one of the roles that a log contradicts."""
-    return any(name.startswith(f"{change.parameter}/") for change in found)
+    return any(name.startswith(f"{change.parameter}/") for change in changes)
 
 
 def _tested(role: str, positions: np.ndarray, away: np.ndarray, covariance: np.ndarray) -> Change:
     """The test of one role, but for directions that one of the logs leaves open."""
     variances, directions = np.linalg.eigh(covariance)
-    known = variances < _OPEN**2
-    roots = np.sqrt(np.maximum(variances[known], np.finfo(float).tiny))
-    scores = directions[:, known].T @ away / roots
-    apart = directions[:, known] @ (directions[:, known].T @ away)
-    if not known.all():  # a factor that nobody knows is that of most numbers
+    is_known = variances < _OPEN**2
+    roots = np.sqrt(np.maximum(variances[is_known], np.finfo(float).tiny))
+    scores = directions[:, is_known].T @ away / roots
+    apart = directions[:, is_known] @ (directions[:, is_known].T @ away)
+    if not is_known.all():  # a factor that nobody knows is that of most numbers
         apart = apart - np.median(apart)
     deviations = np.sqrt(
-        np.maximum((directions[:, known] * roots) ** 2 @ np.ones(known.sum()), 1e-12)
+        np.maximum((directions[:, is_known] * roots) ** 2 @ np.ones(is_known.sum()), 1e-12)
     )
     far = np.abs(apart) > _FAR * deviations
     return Change(
         parameter=role,
-        p=float(chi2.sf(scores @ scores, max(int(known.sum()), 1))),
+        p=float(chi2.sf(scores @ scores, max(int(is_known.sum()), 1))),
         positions=sorted({int(position) for position in positions[far] if position}),
         largest=float(apart[np.argmax(np.abs(apart))]) if len(apart) else 0.0,
     )
@@ -215,11 +215,11 @@ def _places(names: Sequence[str], among: Sequence[str]) -> np.ndarray:
 def _by_role(model: Model, names: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Places of the numbers of each role, and their positions, 0 where one belongs to none."""
     model = with_shared_cells(model)
-    found = {}
+    curves = {}
     for prefix, part in components(model).items():
         for _, name, tower, of_tower in towers(part, prefix, set(names)):
             keys = positions_of(part, tower, of_tower)
             places = _places([f"{name}[{place}]" for place in of_tower], names)
             positions = np.array([key.place()["position"] or 0 for key in keys])
-            found[name.rpartition("/")[0]] = places, positions
-    return found
+            curves[name.rpartition("/")[0]] = places, positions
+    return curves

@@ -80,7 +80,7 @@ def take_over(
     """
     state = nnx.state(model, KEPT)
     _check_names(state, stored)
-    places, known, lost = {}, 0.0, 0.0
+    places, total, lost = {}, 0.0, 0.0
     taken = []
     for path, variable in nnx.to_flat_state(state):
         name = path_name(path)
@@ -92,7 +92,7 @@ def take_over(
             rows = grown_rows(variable.get_value(), name, stored, at)
             if kept is not None:
                 rows, information = _with_sites(rows, 0.0 if is_released(name) else kept)
-                known, lost = known + information, lost + (1 - kept) * information
+                total, lost = total + information, lost + (1 - kept) * information
             taken.append((path, variable.copy(rows)))
             continue
         value = np.asarray(variable.get_value())
@@ -104,7 +104,7 @@ def take_over(
             old = grown
         taken.append((path, variable.copy(jnp.asarray(old))))
     nnx.update(model, nnx.from_flat_state(taken))
-    return Taken(places, lost / known if known else 0.0)
+    return Taken(places, lost / total if total else 0.0)
 
 
 def _check_names(state: nnx.State, stored: Arrays) -> None:
@@ -128,7 +128,7 @@ def _places_of_rows(
         return None
     tower, name, positions = _node(model, path[:-1]), path_name(path), sizes.positions
     if isinstance(tower, CellParameter):
-        columns = tuple((each, sizes.columns[each] + 1) for each in tower.cells.names)
+        columns = tuple((name, sizes.columns[name] + 1) for name in tower.cells.names)
         return tower.cells.places_of(Cells(columns, positions))
     index = Index("query_doc_ids", 0, positions)
     if isinstance(tower, EmbeddingParameter):
@@ -146,7 +146,7 @@ def _places_of_rows(
 def _indices(model: Model) -> dict[str, Index]:
     """Columns that the model, or components of a mixture, add to batches by position and another number."""
     return {
-        key: each for part in components(model).values() for key, each in part.indices().items()
+        key: size for part in components(model).values() for key, size in part.indices().items()
     }
 
 
@@ -214,7 +214,7 @@ def _with_sites(rows: Rows, kept: float) -> tuple[Rows, float]:
         return rows, 0.0
     tau = math.exp(float(rows.prior.log_precision))
     room = rows.with_sites()
-    values, known = np.array(room.values), 0.0
+    values, information = np.array(room.values), 0.0
     for part in blocks(len(values), _BLOCK):
         block = values[part].astype(np.float64)
         offsets, spreads = block[:, : rows.dim], block[:, rows.dim : rows.numbers]
@@ -222,13 +222,13 @@ def _with_sites(rows: Rows, kept: float) -> tuple[Rows, float]:
         center = _centers(rows, rows.prior, block)
         site = np.where(shown, np.maximum(np.expm1(-2 * spreads), LEAST_SITE) * tau, 0.0)
         tilt = np.where(shown, (tau + site) * offsets + site * center, 0.0)
-        known += float(np.maximum(site, 0.0).sum())
+        information += float(np.maximum(site, 0.0).sum())
         site, tilt = kept * site, kept * tilt
         total = tau + site
         offsets[:] = (tilt - site * center) / total
         spreads[:] = np.log(tau / total) / 2
         values[part] = np.concatenate([block[:, : rows.width], site, tilt], axis=1)
-    return dataclasses.replace(room, values=jnp.asarray(values)), known
+    return dataclasses.replace(room, values=jnp.asarray(values)), information
 
 
 def _centers(rows: Rows, prior: Prior, block: np.ndarray) -> np.ndarray:
@@ -237,6 +237,6 @@ def _centers(rows: Rows, prior: Prior, block: np.ndarray) -> np.ndarray:
     if prior.slopes is None:
         return np.broadcast_to(mean, (len(block), rows.dim))
     x = block[:, rows.numbers]
-    known = np.where(np.isfinite(x), x, 0.0)
-    of_ranks = np.asarray(powers(known), np.float64) @ np.asarray(prior.slopes, np.float64)
+    finite = np.where(np.isfinite(x), x, 0.0)
+    of_ranks = np.asarray(powers(finite), np.float64) @ np.asarray(prior.slopes, np.float64)
     return mean + np.where(np.isfinite(x)[:, None], of_ranks, 0.0)

@@ -39,14 +39,14 @@ class Seen:
             documents: By the path of the table.
             queries: See the class.
         """
-        return cls({path_name(path): each for path, each in documents.items()}, queries)
+        return cls({path_name(path): counts for path, counts in documents.items()}, queries)
 
     def forgetting(self, kept: float) -> "Seen":
         """Returns a part of all counts."""
         part = np.float32(kept)
         documents = {
-            name: Documents(each.sums * part, each.squares * part)
-            for name, each in self.documents.items()
+            name: Documents(counts.sums * part, counts.squares * part)
+            for name, counts in self.documents.items()
         }
         queries = self.queries
         return Seen(documents, queries and queries._replace(lists=queries.lists * kept))
@@ -64,8 +64,8 @@ class Seen:
         if self.queries is not None:
             lists = np.float32(self.queries.lists)
             arrays = {_LABELS: self.queries.labels.astype(np.int32), _LISTS: lists}
-        for name, each in self.documents.items():
-            arrays |= {f"{name}/sums": each.sums, f"{name}/squares": each.squares}
+        for name, counts in self.documents.items():
+            arrays |= {f"{name}/sums": counts.sums, f"{name}/squares": counts.squares}
         with whole(file) as part, part.open("wb") as stream:
             np.savez(stream, **arrays)
 

@@ -92,10 +92,10 @@ def settled(model: Model, estimate: Estimate, prior: SharedPrior | None) -> None
     information = information[np.ix_(kept, kept)]
     if prior is not None:
         at = np.flatnonzero(np.isin(prior.names, names))
-        places = np.array([names.index(prior.names[each]) for each in at])
+        places = np.array([names.index(prior.names[place]) for place in at])
         _, slopes = _away(model, prior)
         pull = pull_on(model, prior)
-        gradient[places] += [pull[prior.names[each]] for each in at]
+        gradient[places] += [pull[prior.names[place]] for place in at]
         information[np.ix_(places, places)] += (prior.information * np.outer(slopes, slopes))[
             np.ix_(at, at)
         ]

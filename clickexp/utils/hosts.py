@@ -46,12 +46,14 @@ def count() -> int:
     Raises:
         ConfigError: Of the variables some are missing or wrong.
     """
-    address, number, index = given = [os.environ.get(name) for name in (ADDRESS, COUNT, INDEX)]
+    address, number, index = settings = [os.environ.get(name) for name in (ADDRESS, COUNT, INDEX)]
     if number is None and index is None:  # the first alone may be there for other programs
         return 1
     numbers = [int(text) if text and text.isdecimal() else -1 for text in (number, index)]
     if not address or not 0 <= numbers[1] < numbers[0]:
-        shown = " ".join(map("=".join, zip((ADDRESS, COUNT, INDEX), map(str, given), strict=True)))
+        shown = " ".join(
+            map("=".join, zip((ADDRESS, COUNT, INDEX), map(str, settings), strict=True))
+        )
         raise ConfigError(
             f"{shown}: give HOST:PORT of the first process, how many there are, and which this one is, from 0"
         )
@@ -180,11 +182,11 @@ def _of_first(numbers: Any) -> Any:
     if jax.process_index() == 0:
         own[0] = numbers
     by_device = NamedSharding(mesh, PartitionSpec("all"))
-    given = jax.make_array_from_process_local_data(by_device, own)
+    laid = jax.make_array_from_process_local_data(by_device, own)
     total = jax.jit(
         jnp.sum, static_argnums=(1, 2), out_shardings=NamedSharding(mesh, PartitionSpec())
     )
-    return np.asarray(total(given, 0, numbers.dtype))
+    return np.asarray(total(laid, 0, numbers.dtype))
 
 
 def check_same(facts: dict[str, str]) -> None:

@@ -31,6 +31,13 @@ def here(function, arguments, ended):
     return results
 
 
+def twice(function, arguments, ended):
+    """Calls a function again, as of processes that died when they had done their work."""
+    for each in arguments:
+        function(*each)
+    return here(function, arguments, ended)
+
+
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """A share per worker, and several batches in a file."""
@@ -39,11 +46,11 @@ def small(monkeypatch):
     monkeypatch.setattr(SourceTable, "batch_rows", 7)
 
 
-def prepared(source, folder, workers=None, format="lists", **options):
+def prepared(source, folder, workers=None, format="lists", call=here, **options):
     opener = FORMATS[format]
     read = opener.read
     if workers is not None:
-        read = sharing(opener, workers, lambda _: nullcontext(here))
+        read = sharing(opener, workers, lambda _: nullcontext(call))
     return prepare(read, opener.format, source, folder, **options)
 
 
@@ -122,6 +129,17 @@ def test_shares_of_the_files_join_to_the_log_of_one_process(log, workers, tmp_pa
     prepared(tmp_path / "log", tmp_path / "several", workers, **options)
     assert_equal(tmp_path / "one", tmp_path / "several")
     assert verify_log(tmp_path / "several")
+
+
+def test_what_is_done_again_is_done_alike(tmp_path):
+    """Each of the rounds, whose files are there already."""
+    table, options = LOGS["rich"]
+    (tmp_path / "log").mkdir()
+    for number in range(4):
+        pl.DataFrame(table(number)).write_parquet(tmp_path / f"log/{number}.parquet")
+    prepared(tmp_path / "log", tmp_path / "one", **options)
+    prepared(tmp_path / "log", tmp_path / "several", 2, call=twice, **options)
+    assert_equal(tmp_path / "one", tmp_path / "several")
 
 
 @pytest.mark.parametrize("text", [False, True])

@@ -20,6 +20,7 @@ from clickexp.posteriors.marginal import (
     Earlier,
     MarginalLikelihood,
     improve_examination,
+    maximum,
 )
 from clickexp.posteriors.policy_prior import lists_of_queries
 from clickexp.posteriors.shared import SharedPosterior
@@ -58,6 +59,15 @@ def test_the_value_is_that_of_integration():
     documents = documents_of(rng)
     likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])), EARLIER)
     point = likelihood.start + rng.normal(0, 0.05, len(likelihood.start))
+    value, _ = likelihood(point)
+    precisions = np.array([4.0] * 3 + [1e-3] * 2 + [1.0] * 5 + [1e-3] * 2)
+    away = log_expit(point[:3]) - EARLIER.center
+    held = precisions @ (point - likelihood.start) ** 2 + away @ EARLIER.information @ away
+    assert value == pytest.approx(held / 2 - integrated(documents, point), abs=2e-3)
+
+
+def integrated(documents, point):
+    """The log-likelihood of all documents, by sums over a fine grid of logits."""
     center = documents.means.mean()
     scale = np.sqrt(documents.means.var() + np.mean(documents.deviations**2))
     standardised = np.linspace(-6, 6, 4001)
@@ -70,12 +80,38 @@ def test_the_value_is_that_of_integration():
     logs = documents.clicks.toarray() @ log_click
     logs += documents.skips.toarray() @ np.log1p(-np.exp(log_click))
     logs += np.outer(documents.tilts, z) - np.outer(documents.precisions, z**2 / 2)
-    integrals = logsumexp(log_priors + logs, axis=1)
+    return logsumexp(log_priors + logs, axis=1).sum()
+
+
+def test_no_prior_wins_at_nodes_that_documents_share():
+    """Documents with one impression have one posterior. A prior with two peaks is no better at its nodes than it is."""
+    rng = np.random.default_rng(8)
+    number = 1000
+    shown = np.eye(3)[rng.integers(0, 3, number)]
+    is_clicked = rng.random((number, 1)) < 0.1
+    clicks, skips = csr_array(shown * is_clicked), csr_array(shown * ~is_clicked)
+    means, known = np.full(number, -1.5), rng.normal(size=(number, 2))
+    nothing = np.zeros(number)
+    documents = Documents(clicks, skips, means, np.ones(number), known, nothing, nothing)
+    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])))
+    point = likelihood.start.copy()
+    point[3:10] = -8.3, -9.2, 26.7, -4.7, -39.0, 38.0, -15.2
     value, _ = likelihood(point)
-    precisions = np.array([4.0] * 3 + [1e-3] * 2 + [1.0] * 5 + [1e-3] * 2)
-    away = log_expit(point[:3]) - EARLIER.center
-    held = precisions @ (point - likelihood.start) ** 2 + away @ EARLIER.information @ away
-    assert value == pytest.approx(held / 2 - integrals.sum(), abs=2e-3)
+    assert likelihood.held(point) - value < integrated(documents, point)
+
+
+def test_a_part_of_the_documents_leads_to_the_end_of_all(monkeypatch):
+    documents = documents_of(np.random.default_rng(9), 1600)
+    start = logit(np.array([0.7, 0.5, 0.3]))
+    of_all, covariance = maximum(documents, start)
+    monkeypatch.setattr(marginal, "_LEAST_PART", 200)
+    by_part, wider = maximum(documents, start)
+    deviations = np.sqrt(np.diag(covariance))
+    # the gain that ends a search is that of a seventh of a deviation, which the scale alone takes
+    assert (np.abs(by_part - of_all) < 0.15 * deviations).all()
+    ratios, expected = (log_expit(each[1:]) - log_expit(each[0]) for each in (by_part, of_all))
+    assert (np.abs(ratios - expected) < 0.02 * deviations[1:]).all()
+    np.testing.assert_allclose(np.sqrt(np.diag(wider)), deviations, rtol=0.01)
 
 
 def test_scores_are_slopes_of_the_value():

@@ -197,8 +197,8 @@ def test_lists_link_the_documents_of_a_query(monkeypatch):
         lengths=np.array([3, 2, 2, 1, 1, 2]),
         query_doc_pairs=10,
     )
-    for links in (1, 1 << 25):
-        monkeypatch.setattr("clickexp.posteriors.policy_prior._LINKS", links)
+    for links in (1, 2, 1 << 25):
+        monkeypatch.setattr("clickexp.posteriors.policy_prior._MERGED", links)
         read = []
         found = lists_of_queries(sessions, 11, lambda done, total: read.append((done, total))).lists
         assert found.tolist() == [0, 3, 3, 3, 3, 3, 0, 2, 1, 1, 0] and read[-1] == (6, 6)
@@ -207,7 +207,7 @@ def test_lists_link_the_documents_of_a_query(monkeypatch):
 def test_lists_link_as_a_search_through_them_does(monkeypatch):
     """Of random lists, in chunks, against sets that are joined one list at a time."""
     monkeypatch.setattr("clickexp.data.view._CHUNK", 7)
-    monkeypatch.setattr("clickexp.posteriors.policy_prior._LINKS", 9)
+    monkeypatch.setattr("clickexp.posteriors.policy_prior._MERGED", 9)
     rng = np.random.default_rng(0)
     ids = rng.integers(1, 60, (50, 1)) // 4 * 4 + rng.integers(0, 6, (50, 3))
     sessions = Sessions.from_arrays(

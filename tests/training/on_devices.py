@@ -288,7 +288,7 @@ def lowered(case, devices):
 
 def rows_of(learner):
     """How many rows a device has."""
-    return learner._devices.placement.rows_per_device(PAIRS + 1)
+    return learner.devices.placement.rows_per_device(PAIRS + 1)
 
 
 def together(case, file):

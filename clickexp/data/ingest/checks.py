@@ -1,13 +1,10 @@
-"""Decisions about the rows of a log when all have been read."""
+"""Counts over the rows of a log, of which something is decided when all have been read."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from clickexp.data.ingest.extent import Extent
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.shown import FirstRankCheck
-from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import Column
 
 
 @dataclass
@@ -36,19 +33,3 @@ class Checks:
         self.first_rank.join(later.first_rank)
         self.faults.join(later.faults)
         self.extent.join(later.extent)
-
-    def end(self, invalid: str, log: LogWriter) -> None:
-        """Ends the reading of a log.
-
-        Args:
-            invalid: What becomes of faulty rows.
-            log: Receives counts.
-
-        Raises:
-            FaultyLogError: See `Faults.end`.
-        """
-        self.faults.end(invalid, log, self.extent.lists, self.first_rank.options)
-
-    def ranks(self, columns: Iterable[str | Column]) -> int:
-        """Returns the length of the longest list; see `Extent.ranks`."""
-        return self.extent.ranks(columns, self.remedy)

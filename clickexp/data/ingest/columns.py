@@ -43,6 +43,11 @@ class Field(NamedTuple):
         return self.fill
 
 
+Readable = Column | Field
+"""What a column of a file is read as: one that is packed so, or another."""
+Fields = Mapping[str, Readable]
+
+
 ANY_ID = Field("iuU", "ids are integers or text")
 
 

@@ -7,7 +7,11 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.columns import Field
+from clickexp.data.ingest.columns import (
+    Field,
+    Fields,
+    Readable,
+)
 from clickexp.data.ingest.times import TEXT
 from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_writer import LogWriter
@@ -66,7 +70,7 @@ class Lists:
         cls,
         columns: Mapping[str, pl.Series],
         location: SourceLocation,
-        fields: Mapping[str, Column | Field] = COLUMNS,
+        fields: Fields = COLUMNS,
     ) -> "Lists":
         """Takes columns with a row per list, which are lists themselves where they are per document.
 
@@ -198,7 +202,7 @@ class Lists:
 def cells(
     name: str,
     values: pl.Series,
-    field: Column | Field,
+    field: Readable,
     location: SourceLocation,
     lengths: np.ndarray | None = None,
 ) -> Values:
@@ -228,7 +232,7 @@ def cells(
     return parsed
 
 
-def _any_value(dtype: pl.DataType, field: Column | Field) -> str | int:
+def _any_value(dtype: pl.DataType, field: Readable) -> str | int:
     """A valid value in place of one that is refused."""
     least = field.least if isinstance(field, Column) else None
     return _ANY.get(dtype, least or 0)
@@ -238,7 +242,7 @@ def _reject_nulls(
     name: str,
     values: pl.Series,
     parsed: pl.Series,
-    field: Column | Field,
+    field: Readable,
     location: SourceLocation,
     lengths: np.ndarray | None,
 ) -> None:
@@ -256,7 +260,7 @@ def _reject_nulls(
     location.reject(large, values, name, remedy, lengths)
 
 
-def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
+def _parsed(values: pl.Series, field: Readable) -> pl.Series:
     """The values as numbers or text, null where they are missing without a fill, or are neither."""
     if values.dtype == pl.Null:
         values = values.cast(pl.Int64)
@@ -268,7 +272,7 @@ def _parsed(values: pl.Series, field: Column | Field) -> pl.Series:
     return _names(values, field) if "U" in field.kinds else _of_type(_numbers(values, field), field)
 
 
-def _of_type(numbers: pl.Series, field: Column | Field) -> pl.Series:
+def _of_type(numbers: pl.Series, field: Readable) -> pl.Series:
     """Numbers as integers where the field has no fractions."""
     if _has_fractions(numbers) and "f" not in field.kinds and "i" in field.kinds:
         return _whole(numbers)
@@ -277,7 +281,7 @@ def _of_type(numbers: pl.Series, field: Column | Field) -> pl.Series:
     return numbers
 
 
-def _truth(field: Column | Field) -> Mapping[str, str]:
+def _truth(field: Readable) -> Mapping[str, str]:
     """The words for true and false that a column may have."""
     if "f" not in field.kinds:
         return {}
@@ -285,7 +289,7 @@ def _truth(field: Column | Field) -> Mapping[str, str]:
     return _TRUTH if is_number else _WORDS_OF_TRUTH
 
 
-def _names(text: pl.Series, field: Column | Field) -> pl.Series:
+def _names(text: pl.Series, field: Readable) -> pl.Series:
     """Text as names, null where it is empty."""
     words = text.cast(pl.String)
     if isinstance(field, Field) and field.normalize:
@@ -293,7 +297,7 @@ def _names(text: pl.Series, field: Column | Field) -> pl.Series:
     return words.set(words == "", None)
 
 
-def _numbers(text: pl.Series, field: Column | Field) -> pl.Series:
+def _numbers(text: pl.Series, field: Readable) -> pl.Series:
     """The numbers in a text, of words for true and false or for grades, too; null for other words."""
     words = text.cast(pl.String).str.to_lowercase()
     if isinstance(field, Column) and field.words:
@@ -331,7 +335,7 @@ def _whole(numbers: pl.Series) -> pl.Series:
     return integers.set(~is_exact.fill_null(False), None)
 
 
-def _is_large(read: pl.Series, field: Column | Field) -> pl.Series:
+def _is_large(read: pl.Series, field: Readable) -> pl.Series:
     """Which numbers are so large that they are no exact integers of 64 bits."""
     if not _has_fractions(read) or "f" in field.kinds:
         return pl.repeat(False, len(read), eager=True)
@@ -341,7 +345,7 @@ def _is_large(read: pl.Series, field: Column | Field) -> pl.Series:
 def list_lengths(
     lists: Mapping[str, pl.Series],
     location: SourceLocation,
-    fields: Mapping[str, Column | Field],
+    fields: Fields,
 ) -> np.ndarray:
     """The length of the lists of each row, 0 where one is missing or they differ."""
     sizes = {}

@@ -46,9 +46,10 @@ class ReadLists:
             FaultyLogError: There are faulty rows, which are not to be dropped.
             DataError: One list is much longer than the others.
         """
-        self.checks.end(self.invalid, log)
-        columns = self.schema.values()
-        ranks = self.checks.ranks(columns) if self.positions is None else self.positions
+        checks, ranks, columns = self.checks, self.positions, self.schema.values()
+        checks.faults.end(self.invalid, log, checks.extent.lists, checks.first_rank.options)
+        if ranks is None:
+            ranks = checks.extent.ranks(columns, checks.remedy)
         return log.part(PART, ranks, columns, self.query_doc_pairs)
 
 

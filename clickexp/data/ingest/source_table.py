@@ -12,11 +12,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from clickexp.data.ingest.columns import Decimal, Field
+from clickexp.data.ingest.columns import (
+    Decimal,
+    Fields,
+)
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns
 from clickexp.data.ingest.lists import list_lengths
-from clickexp.data.schema import Column, SourceLocation
+from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
 
 PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time": "times"}
@@ -158,7 +161,7 @@ class SourceTable(ABC):
     def __init__(
         self,
         file: Path,
-        fields: Mapping[str, Column | Field],
+        fields: Fields,
         names: Mapping[str, str | None],
         required: Iterable[str],
         text: TextForm | None = None,

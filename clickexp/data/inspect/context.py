@@ -1,11 +1,11 @@
 """How much context a log has: what came before its lists in their search sessions."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from clickexp.data.dataset import Dataset
+from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
 
 
@@ -51,7 +51,7 @@ def _summary(part: Sessions) -> ContextSummary:
     )
     depths = np.zeros(1, int)
     for chunk in part.chunks():
-        counted: Mapping[str, np.ndarray] = {
+        counted: Columns = {
             "later": chunk["session_index"] > 0,
             "list_repeated": chunk["list_repeated"],
             "query_repeated": chunk["query_repeated"] if "query_repeated" in chunk else np.zeros(0),

@@ -12,12 +12,12 @@ so that n[1, 1]^2 <= 2 n[0, 1] n[2, 1] whatever the rates (Cauchy and Schwarz). 
 there twice, hardly any kind of list is seen once.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from clickexp.data.id_table import mixed
+from clickexp.data.schema import Columns
 
 COMPARED = ("query_doc_ids", "positions", "clicks", "lengths", "query_ids", "session_ids", "times")
 """Columns in which copies of a list are the same."""
@@ -45,7 +45,7 @@ class Copies(NamedTuple):
         return self.excess > max(_FEW * self.lists, 1)
 
 
-def list_keys(chunk: Mapping[str, np.ndarray]) -> np.ndarray:
+def list_keys(chunk: Columns) -> np.ndarray:
     """Returns a 64-bit hash of each list: of its documents in their order, and what else of `COMPARED` there is.
 
     It adds products with odd numbers modulo 2^64 (Dietzfelbinger 1996, "Universal hashing and k-wise independent random

@@ -36,6 +36,8 @@ _MOVING_SESSIONS = 200_000
 """Sessions that movement is estimated from."""
 _LEAST_REPEATS = 100
 """Impressions of documents after their first, below which movement is not known."""
+_RANDOM = 0.98
+"""Movement above which lists are in nearly random order."""
 _NEARLY_FIXED = 0.2
 """Movement below which examination has errors that its intervals do not show."""
 
@@ -99,6 +101,11 @@ class Identifiability:
     def nearly_fixed(self) -> bool:
         """Whether documents hardly move between positions."""
         return self.movement < _NEARLY_FIXED
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether a policy orders lists."""
+        return self.movement < _RANDOM
 
     @property
     def warns(self) -> bool:

@@ -14,7 +14,10 @@ import polars as pl
 
 from clickexp.data.encoding import FEATURES, Missing
 from clickexp.data.id_table import IdTable
-from clickexp.data.ingest.columns import Field, named_columns
+from clickexp.data.ingest.columns import (
+    Fields,
+    named_columns,
+)
 from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.features import FeatureColumns, FeatureForm
@@ -142,7 +145,7 @@ def open_baidu_ultr_uva(
 def _opened(
     source: Path,
     pattern: str,
-    fields: Mapping[str, Column | Field],
+    fields: Fields,
     names: Mapping[str, str | None],
     keys: Sequence[str],
 ) -> list[SourceTable]:
@@ -200,9 +203,7 @@ def _annotations(folder: Path, name: str | None) -> dict[str, str]:
     raise DataError(f"{folder / name}: no such file. Check annotations, or set it to null.")
 
 
-def _sound(
-    batch: Batch, fields: Mapping[str, Column | Field], lowest: int | None, log: LogWriter
-) -> Lists:
+def _sound(batch: Batch, fields: Fields, lowest: int | None, log: LogWriter) -> Lists:
     """The lists of a batch that its location does not refuse."""
     location = batch.location
     lists = Lists.of(batch.columns, location, fields)

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.columns import ANY_ID, Field, Grades, ValueForms, named_columns
+from clickexp.data.ingest.columns import (
+    ANY_ID,
+    Fields,
+    Grades,
+    Readable,
+    ValueForms,
+    named_columns,
+)
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds
@@ -17,7 +24,7 @@ from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, Column, SourceLocation
+from clickexp.data.schema import COLUMNS, Column, Columns, SourceLocation
 from clickexp.errors import DataError
 from clickexp.utils.bounds import FirstRank, Seed
 
@@ -29,7 +36,7 @@ _MEAN = (
     "impressions, which dataset=impressions reads"
 )
 _COUNTS = "impressions and clicks are integers from 0"
-_FIELDS: dict[str, Column | Field] = {
+_FIELDS: dict[str, Readable] = {
     "query": ANY_ID._replace(per_document=False),
     "document": ANY_ID._replace(per_document=False),
     "rank": Column("rank", "int32", per="session"),
@@ -117,7 +124,7 @@ def _rows(
 
 
 def _sound(
-    batch: Batch, fields: Mapping[str, Column | Field], check: FirstRankCheck, log: LogWriter
+    batch: Batch, fields: Fields, check: FirstRankCheck, log: LogWriter
 ) -> dict[str, pl.Series]:
     """The values of the rows of a batch that its location does not refuse; the log counts the others."""
     _check_no_mean(batch)
@@ -146,7 +153,7 @@ def _check_no_mean(batch: Batch) -> None:
         raise batch.location.error(what, _MEAN, int(batch.rows[row]))
 
 
-def _unshown(rows: Mapping[str, np.ndarray]) -> np.ndarray:
+def _unshown(rows: Columns) -> np.ndarray:
     return (rows["clicked"] == 0) & (rows["skipped"] == 0)
 
 

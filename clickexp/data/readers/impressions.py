@@ -15,8 +15,8 @@ from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
     TIME,
-    Field,
     Normalize,
+    Readable,
     ValueForms,
     id_field,
     named_columns,
@@ -54,7 +54,7 @@ from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
 from clickexp.errors import DataError
 from clickexp.utils.bounds import FirstRank, PositiveInt
 
-_FIELDS: dict[str, Column | Field] = {
+_FIELDS: dict[str, Readable] = {
     **dict.fromkeys(("session", "query", "document"), ANY_ID._replace(per_document=False)),
     "search_session": SEARCH_SESSION,
     "time": TIME,

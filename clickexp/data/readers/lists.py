@@ -12,8 +12,8 @@ from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
-    Field,
     Normalize,
+    Readable,
     ValueForms,
     id_field,
     named_columns,
@@ -120,11 +120,11 @@ def list_columns(
     pair_key: str | None,
     normalize: Normalize,
     forms: ValueForms,
-) -> tuple[dict[str, Column | Field], dict[str, str | None], tuple[str, ...]]:
+) -> tuple[dict[str, Readable], dict[str, str | None], tuple[str, ...]]:
     """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
     names, extra = named_columns({"time": None, **(columns or {})}, _KEYS)
     check_pair_key(pair_key, (None, *PAIR_KEYS))
-    fields: dict[str, Column | Field] = {
+    fields: dict[str, Readable] = {
         **COLUMNS,
         **extra,
         "clicks": forms.clicks(),
