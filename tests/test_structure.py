@@ -161,7 +161,7 @@ def test_few_modules_stand_at_the_root():
     [
         (
             ("hydra", "omegaconf"),
-            {"clickexp/cli/main.py"}
+            {"clickexp/cli/experiment.py"}
             | {
                 f"clickexp/experiment/{name}.py"
                 for name in ("api", "differences", "hydra_errors", "instantiate")
@@ -254,7 +254,7 @@ def test_all_that_is_imported_is_declared_and_the_other_way_round():
 
 
 def test_the_entry_point_is_short():
-    assert len((ROOT / "clickexp/cli/main.py").read_text().splitlines()) <= 60
+    assert len((ROOT / "clickexp/cli/experiment.py").read_text().splitlines()) <= 60
 
 
 PRINTING = """

@@ -28,7 +28,6 @@ from clickexp.runs.store import (
 )
 from clickexp.sweeps.callback import all_overrides, composed_config, current, in_sweep, jobs_folder
 from clickexp.sweeps.view import print_plain
-from clickexp.utils.exits import complain
 from clickexp.utils.paths import display_path
 
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: "
@@ -51,15 +50,14 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     folder = Path(hydra.runtime.output_dir)
     try:
         return _run_experiment(cfg, hydra)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         hint = ""
         if (folder / CHECKPOINT).exists():
             from clickexp.experiment.differences import continuing_command
 
             command = continuing_command(folder, list(hydra.overrides.task))
             hint = f"; this continues from its checkpoint: {command}"
-        complain("clickexp", f"interrupted{hint}")
-        raise
+        raise KeyboardInterrupt(f"interrupted{hint}") from stop
 
 
 def compose_job(

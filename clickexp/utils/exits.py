@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any, TextIO
 
 from clickexp import __version__
@@ -59,7 +60,7 @@ def again(command: str, words: Sequence[str], options: Mapping[str, str]) -> str
 
 @contextlib.contextmanager
 def ending(
-    command: str, stopped: str | None = "stopped", words: Sequence[str] | None = None
+    command: str, stopped: str = "stopped", words: Sequence[str] | None = None
 ) -> Iterator[None]:
     """Ends a command: one line for what the user can mend, the rest with its trace.
 
@@ -68,7 +69,7 @@ def ending(
 
     Args:
         command: Its name, at the head of messages.
-        stopped: The message after Ctrl-C; None for none.
+        stopped: The message after Ctrl-C, unless the interruption comes with one.
         words: Its arguments, by default those of the process.
     """
     try:
@@ -82,17 +83,25 @@ def ending(
             lines.append(f"next: {again(command, words or sys.argv[1:], error.options)}")
         complain(command, "\n".join(lines))
         sys.exit(1)
-    except KeyboardInterrupt:
-        if stopped is not None:
-            complain(command, stopped)
+    except KeyboardInterrupt as stop:
+        complain(command, str(stop) or stopped)
         INTERRUPTED.set()
         sys.exit(STOPPED)
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Has Ctrl-C end the block also where Python ignores errors, as in callbacks of the garbage collector."""
-    before = sys.unraisablehook
+    """Has Ctrl-C end the block wherever it falls.
+
+    Python ignores errors in callbacks of the garbage collector, and a library may make an error of another kind of it,
+    as of an import that it has cut off.
+    """
+    before, handler = sys.unraisablehook, signal.getsignal(signal.SIGINT)
+    pressed = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        pressed.set()
+        signal.default_int_handler(number, frame)
 
     def again(ignored: Any) -> None:
         if issubclass(ignored.exc_type, KeyboardInterrupt):
@@ -101,10 +110,20 @@ def _interruptible() -> Iterator[None]:
             before(ignored)
 
     sys.unraisablehook = again
+    # another handler stays, such as of a process in the background, and other threads receive no signals
+    is_default = handler is signal.default_int_handler
+    if is_default and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, note)
     try:
         yield
+    except Exception as error:
+        if pressed.is_set():
+            raise KeyboardInterrupt from error
+        raise
     finally:
         sys.unraisablehook = before
+        if signal.getsignal(signal.SIGINT) is note:
+            signal.signal(signal.SIGINT, handler)
 
 
 @contextlib.contextmanager

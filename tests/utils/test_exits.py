@@ -39,9 +39,17 @@ def test_the_whole_trace_of_any_command_is_there_for_who_wants_it(error, full, m
     assert capsys.readouterr().err == ("" if full else "x: wrong\n")
 
 
-@pytest.mark.parametrize("place", ["work()", "gc.callbacks.append(work); gc.collect()"])
+IMPORT = """
+    try:
+        work()
+    except KeyboardInterrupt as error:
+        raise ImportError("an extension was not initialized") from error
+"""
+
+
+@pytest.mark.parametrize("place", ["work()", "gc.callbacks.append(work); gc.collect()", IMPORT])
 def test_an_interrupt_ends_a_command_wherever_it_comes(place):
-    """Also in a callback of the garbage collector, as JAX has one, whose errors Python ignores."""
+    """Also in a callback of the garbage collector, as JAX has one, and where a library makes another error of it."""
     code = f"""
 import gc, signal, time
 from clickexp.utils.exits import ending
@@ -58,6 +66,38 @@ print("goes on")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "x: stopped\n")
+
+
+@pytest.mark.parametrize(
+    "command, words, package",
+    [
+        ("main", ["debug=fast"], "hydra"),
+        ("data", ["inspect", "log.csv"], "numpy"),
+        ("compare", ["runs"], "numpy"),
+        ("export", ["run"], "hydra"),
+        ("update", ["run", "log.csv"], "hydra"),
+    ],
+)
+def test_an_interrupt_while_a_command_imports_ends_it_in_one_line(
+    command, words, package, tmp_path
+):
+    """Imports take the first second of a command, and modules of commands none of it."""
+    code = f"""
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "{package}":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from clickexp.cli.{command} import main
+sys.argv[1:] = {words}
+main()
+"""
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    (line,) = done.stderr.splitlines()
+    name = "clickexp" if command == "main" else f"clickexp-{command}"
+    assert done.returncode == 130 and line.startswith(f"{name}: stopped")
 
 
 def test_the_environment_asks_for_the_trace():

@@ -80,7 +80,7 @@ class Job:
 
 
 IMPORTED = (
-    "clickexp.cli.main",
+    "clickexp.cli.experiment",
     "clickexp.sweeps.launcher",
     "clickexp.experiment.run",
     "clickexp.loggers.wandb",
