@@ -124,6 +124,22 @@ def test_shares_of_the_files_join_to_the_log_of_one_process(log, workers, tmp_pa
     assert verify_log(tmp_path / "several")
 
 
+@pytest.mark.parametrize("options", [{}, {"pair_key": "query_document"}])
+@pytest.mark.parametrize("workers", WORKERS)
+def test_the_largest_id_that_is_allowed_is_that_of_the_log(workers, options, tmp_path):
+    """Whether ids are those of the files or numbered over all of them, and whether the log has one so large."""
+    (tmp_path / "log").mkdir()
+    for number in range(4):
+        pl.DataFrame(plain(number)).write_parquet(tmp_path / f"log/{number}.parquet")
+    allowed = {**options, "query_doc_pairs": 1000}
+    prepared(tmp_path / "log", tmp_path / "one", **allowed)
+    several = prepared(tmp_path / "log", tmp_path / "several", workers, **allowed)
+    assert_equal(tmp_path / "one", tmp_path / "several")
+    assert several.parts["sessions"].query_doc_pairs == 1000
+    with refuses(DataError, "query_doc_ids holds", "query_doc_pairs, 10"):
+        prepared(tmp_path / "log", tmp_path / "few", workers, **{**options, "query_doc_pairs": 10})
+
+
 @pytest.mark.parametrize("text", [False, True])
 def test_folders_state_columns_and_a_file_may_be_empty(text, tmp_path):
     """Keys of text have second ones, which a share without lists lacks."""
