@@ -1,6 +1,7 @@
 """Logs that several processes read are, to the bit, those that one process reads."""
 
 import filecmp
+import pickle
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -22,11 +23,15 @@ from clickexp.experiment.formats import FORMATS
 WORKERS = [1, 2, 4]
 
 
+def copied(value):
+    return pickle.loads(pickle.dumps(value))
+
+
 def here(function, arguments, ended):
-    """Calls a function in this process."""
+    """Calls a function in this process, with what other processes would have of arguments and results."""
     results = []
     for each in arguments:
-        results.append(function(*each))
+        results.append(copied(function(*copied(each))))
         ended()
     return results
 
