@@ -1,6 +1,7 @@
 """Logs that several processes read are, to the bit, those that one process reads."""
 
 import filecmp
+import pickle
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -22,11 +23,15 @@ from clickexp.experiment.formats import FORMATS
 WORKERS = [1, 2, 4]
 
 
+def copied(value):
+    return pickle.loads(pickle.dumps(value))
+
+
 def here(function, arguments, ended):
-    """Calls a function in this process."""
+    """Calls a function in this process, with what other processes would have of arguments and results."""
     results = []
     for each in arguments:
-        results.append(function(*each))
+        results.append(copied(function(*copied(each))))
         ended()
     return results
 
@@ -140,6 +145,22 @@ def test_what_is_done_again_is_done_alike(tmp_path):
     prepared(tmp_path / "log", tmp_path / "one", **options)
     prepared(tmp_path / "log", tmp_path / "several", 2, call=twice, **options)
     assert_equal(tmp_path / "one", tmp_path / "several")
+
+
+@pytest.mark.parametrize("options", [{}, {"pair_key": "query_document"}])
+@pytest.mark.parametrize("workers", WORKERS)
+def test_the_largest_id_that_is_allowed_is_that_of_the_log(workers, options, tmp_path):
+    """Whether ids are those of the files or numbered over all of them, and whether the log has one so large."""
+    (tmp_path / "log").mkdir()
+    for number in range(4):
+        pl.DataFrame(plain(number)).write_parquet(tmp_path / f"log/{number}.parquet")
+    allowed = {**options, "query_doc_pairs": 1000}
+    prepared(tmp_path / "log", tmp_path / "one", **allowed)
+    several = prepared(tmp_path / "log", tmp_path / "several", workers, **allowed)
+    assert_equal(tmp_path / "one", tmp_path / "several")
+    assert several.parts["sessions"].query_doc_pairs == 1000
+    with refuses(DataError, "query_doc_ids holds", "query_doc_pairs, 10"):
+        prepared(tmp_path / "log", tmp_path / "few", workers, **{**options, "query_doc_pairs": 10})
 
 
 @pytest.mark.parametrize("text", [False, True])

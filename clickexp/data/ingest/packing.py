@@ -50,7 +50,9 @@ class ReadLists:
         checks.faults.end(self.invalid, log, checks.extent.lists, checks.first_rank.options)
         if ranks is None:
             ranks = checks.extent.ranks(columns, checks.remedy)
-        return log.part(PART, ranks, columns, self.query_doc_pairs)
+        part = log.part(PART, ranks, columns, self.query_doc_pairs)
+        part.query_doc_pairs = self.query_doc_pairs or part.query_doc_pairs
+        return part
 
 
 def pack(read: ReadLists, log: LogWriter) -> None:
@@ -60,7 +62,6 @@ def pack(read: ReadLists, log: LogWriter) -> None:
         return
     with read.new_part(log) as part:
         append(part, read.lists, {})
-        part.query_doc_pairs = read.query_doc_pairs or part.query_doc_pairs
 
 
 def append(part: PartWriter, waiting: Spool[Lists], numbers: Mapping[str, np.ndarray]) -> None:

@@ -51,7 +51,6 @@ from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
-from clickexp.errors import DataError
 from clickexp.utils.bounds import FirstRank, PositiveInt
 
 _FIELDS: dict[str, Readable] = {
@@ -240,16 +239,14 @@ class _Reading:
             lists = from_one(self._lists(rows, starts), self._first_rank, self._place)
             lists = lists.down_to(positions, self._log)
             if len(lists.lengths):
-                self.checks.extent.add(lists.lengths, self, rows["place"].to_numpy()[starts])
+                places = rows["place"].to_numpy()[starts]
+                longest = self._locations[places[lists.lengths.argmax()] >> 32]
+                self.checks.extent.add(lists.lengths, longest, places & 0xFFFFFFFF)
                 lists = self._feature_columns.encoded(lists, self._log, self._place)
                 self.lists.append(self._ids.number(lists))
         self.tables = self._ids.tables
         if "session" in self._tables[0].columns:  # else a page is a row
             self.tables[PAGES] = pages.sessions
-
-    def error(self, what: str, remedy: str, row: int) -> DataError:
-        """The error to raise about the row at a place."""
-        return self._locations[row >> 32].error(what, remedy, row & 0xFFFFFFFF)
 
     def _rows(self) -> Iterator[Rows]:
         """The rows batch by batch, without those of no session."""

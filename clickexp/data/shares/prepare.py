@@ -99,7 +99,8 @@ class _Joining:
             self._write_names(shares)
             categories = self._join_categories(shares)
             source = str(part.source)
-            joined = JoinedPart(part.folder, source, part.ranks, part.schema, keys, tables)
+            shape = part.folder, source, part.ranks, part.schema
+            joined = JoinedPart(*shape, keys, tables, part.max_id)
             firsts = np.cumsum([0, *(share.sessions for share in shares)]).tolist()
             calls = [
                 (joined, number, firsts[number], share.read.lists, categories[number])

@@ -26,6 +26,7 @@ class JoinedPart:
         schema: Declarations of the columns.
         keys: Keys of all shares, in the order of their sessions.
         tables: Numbers of ids, by column.
+        max_id: Ids above are an error; None allows all.
     """
 
     folder: Path
@@ -34,6 +35,7 @@ class JoinedPart:
     schema: Mapping[str, Column]
     keys: Sequence[Keys]
     tables: Mapping[str, Numbered]
+    max_id: int | None
 
 
 def write_share(
@@ -58,6 +60,7 @@ def write_share(
         if name in part.schema
     }
     columns = part.schema.values()
-    with PartWriter(part.folder, part.ranks, columns, part.source, first=first) as written:
+    place = part.folder, part.ranks, columns, part.source, part.max_id
+    with PartWriter(*place, first=first) as written:
         append(written, lists, {**numbers, **categories})
     return written.description()
