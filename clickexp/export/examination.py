@@ -11,7 +11,7 @@ from clickexp.data.cells import Cells
 from clickexp.export.predict import examination_outputs, predicted
 from clickexp.models import ClickModel
 from clickexp.parameters import LayoutParameter, PositionParameter
-from clickexp.parameters.layouts import layouts_of
+from clickexp.parameters.layouts import layouts_of, with_shared_cells
 from clickexp.posteriors.intervals import propensity
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
@@ -43,7 +43,8 @@ def examination(
     cells = layouts_of(model) or Cells((), max(sessions.positions, sessions.ranks))
     view = cells.view(sessions)
     counts, clicks = view.by_position
-    values, slopes = _rates(model, sessions, view, counts)
+    # intervals are those of the means of differences between layouts, without their spreads
+    values, slopes = _rates(with_shared_cells(model), sessions, view, counts)
     ratios = [] if posterior is None else propensity(model, posterior, sessions)
     intervals = {
         cells.cell(ratio.layout, ratio.position): ratio

@@ -1,5 +1,7 @@
 """Propensities of logs whose first ranks are not shown, and of positions that are not ranks in the list."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from clickexp.data.schema import Column
 from clickexp.export.examination import examination
 from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import ContextParameterConfig, PositionParameterConfig, SumParameterConfig
+from clickexp.parameters.layouts import LayoutParameterConfig
 from clickexp.posteriors.shared import SharedPosterior
 
 CLICKS = np.array([[1, 0], [1, 1], [0, 1]], bool)
@@ -136,3 +139,28 @@ def test_lists_may_be_narrower_than_the_log():
     table = examination(model, log)
     assert table["rank"].to_list() == [1, 2]
     assert table["click_rate"].to_list() == [1.0, 0.5]
+
+
+def test_examination_of_layouts_is_that_of_their_numbers():
+    """Intervals lie around it; predictions count the spreads of differences, too."""
+    tower = LayoutParameterConfig(PositionParameterConfig(), ["device"])
+    model = PositionBasedModel(6, 3, columns={"device": 1}, examination=tower, rngs=nnx.Rngs(0))
+    shared, differences = model.examination.terms.values()
+    shared.weight[...] = jnp.asarray(LOGITS, jnp.float32)
+    rows = differences.table.get_value()
+    moved = np.random.default_rng(0).normal(size=len(rows.values))
+    values = rows.values.at[:, 0].set(jnp.asarray(moved, jnp.float32))
+    differences.table.set_value(dataclasses.replace(rows, values=values))
+    log = Sessions.from_arrays(
+        query_doc_ids=LOG.column("query_doc_ids"),
+        clicks=CLICKS,
+        positions=AT,
+        query_doc_pairs=3,
+        extra={Column("device", np.int32, per="session"): np.array([0, 1, 1], np.int32)},
+    )
+    table = examination(model, log).sort("device", "rank")
+    assert table["rank"].to_list() == [3, 6, 3, 6]
+    cells = np.array([3, 6, 7 + 3, 7 + 6])
+    mean = float(rows.prior.mean[0])
+    expected = expit(LOGITS[[3, 6, 3, 6]] + mean + moved[cells])
+    np.testing.assert_allclose(table["examination"], expected, rtol=1e-5)
