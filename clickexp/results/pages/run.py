@@ -31,8 +31,8 @@ _CAPTIONS = {
     "cold_start": "Share of the perplexity above 1 that is gained over rank-CTR, of documents by how often training "
     "has shown them, and their share of the test set.",
     "updates": "Over the updates from a fit from scratch: test log-likelihood on the log of each, before and after the "
-    "update and after the next one, examination relative to position 1 with 95% intervals, and the click rate of the "
-    "test sessions.",
+    "update and after the next one, the click rate of the test sessions and, without layouts, examination relative to "
+    "position 1 with 95% intervals.",
     "learning": "Losses by epoch, on the scale of all but the first. The model is that of the best epoch, which the "
     "star marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "

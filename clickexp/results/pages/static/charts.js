@@ -195,7 +195,7 @@ function against() {
   const unit = baseline?.comparison.tests[name]?.unit;
   $("against-about").textContent = !baseline ? "Choose one test set: runs on different ones cannot be compared in pairs."
     : `Baseline: ${baseline.name}. ${unit
-      ? `Differences ± half their 95% intervals: paired t-test over ${unit}${unit !== "seeds" ? " (jackknife pseudo-values of the metric)" : ""}, p corrected by Holm's method for ${baseline.comparison.groups.length - 1} comparisons. Open marks are not significant.`
+      ? `Differences ± half their 95% intervals: paired t-test over ${unit}${unit !== "seeds" ? " (jackknife pseudo-values of the metric)" : ""}, p corrected by Holm's method for ${baseline.comparison.groups.length === 2 ? "one comparison" : `${baseline.comparison.groups.length - 1} comparisons`}. Open marks are not significant.`
       : "There is nothing to test: runs kept no values per query (keep_values=true) and share fewer than two seeds."}`;
 }
 
