@@ -382,7 +382,7 @@ def test_an_interrupted_run_tells_how_to_go_on(checkpoint, tmp_path, capsys, mon
         "overrides": {"task": ["model=pbm", "continue_from=an earlier one"]},
     }
     runtime = OmegaConf.create(node)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit), exits.ending("clickexp"):
         run_job(OmegaConf.create({"continue_from": None}), runtime)
     command = f"clickexp model=pbm continue_from={tmp_path}"
     hint = f"; this continues from its checkpoint: {command}" if checkpoint else ""
