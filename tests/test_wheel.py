@@ -82,7 +82,7 @@ def test_the_sdist_holds_what_git_has_but_its_own_settings(tmp_path):
 def test_the_wheel_answers_outside_the_checkout(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    command = "import clickexp.cli.main as m; print(m.CONF); m.main()"
+    command = "import clickexp.cli.main as m; from clickexp.experiment.conf import CONF; print(CONF); m.main()"
     done = subprocess.run(
         [sys.executable, "-c", command, "--cfg", "all", "launcher=accelerators"],
         cwd=tmp_path,
