@@ -24,7 +24,9 @@ RAY = [
 @pytest.fixture
 def place(tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'clickexp[ray]'")
-    return ProcessPlace(tmp_path)
+    place = ProcessPlace(tmp_path)
+    place.env["RAY_worker_niceness"] = "0"  # or workers wait for the other tests of this machine
+    return place
 
 
 def test_each_job_has_a_device_of_its_own_and_is_not_run_again(place):
