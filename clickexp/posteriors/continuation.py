@@ -95,7 +95,7 @@ def improve_continuation(
     steps = _Steps(model, part, shown, posterior.places(model)[is_moved], covariance, devices)
     for _ in range(_STEPS):
         steps.take(documents)
-    steps.settle(model)
+    steps.apply(model)
     return posterior
 
 
@@ -152,7 +152,7 @@ class _Steps:
         _move(self._model, self._places, step)
         self.total += step
 
-    def settle(self, model: Model) -> None:
+    def apply(self, model: Model) -> None:
         """Moves continuation of the model as far, and the means of its rows with it."""
         _move(model, self._places, self.total)
         for path, table in _tables(model).items():
