@@ -149,7 +149,7 @@ class Passes:
         done(0)
         arguments, steps = self._devices.lay(arguments), 0
         size = BATCH * self._devices.placement.devices
-        for batch in feed(data, size, _STEPS, mesh=self._devices.mesh):
+        for batch in feed(data, size, _STEPS, devices=self._devices.feeding):
             sums = program(sums, arguments, batch.arrays, np.int32(batch.steps), np.uint32(steps))
             jax.block_until_ready(sums)
             steps += batch.steps

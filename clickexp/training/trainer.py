@@ -101,14 +101,14 @@ class _GradientDescent(Learner):
         self._trainer = trainer
         self.passes = trainer.epochs
         optimizer = optimizer_of(trainer.optimizer)
-        self.devices = training_on(trainer.devices)
+        devices = training_on(trainer.devices)
         model.train()
         graphdef, state = split_model(model, optimizer, trainer.seed, trainer.earlier.shared)
         model.eval()
-        self.devices.check_model(state.params, state.other)
+        devices.check_model(state.params, state.other)
+        super().__init__(state, devices)
         self._no_documents = jax.eval_shape(learned_priors.no_documents, state.tables)
         self._found: dict[Path, Documents] | None = None
-        self.lay(state)
         structure, *self._first_state = nnx.split(model)
         self._select_columns = ColumnSelection(
             lambda model, batch: model.compute_loss(batch, aggregate=False), structure
@@ -220,8 +220,8 @@ class _GradientDescent(Learner):
         sessions, number = session_count(data), self.devices.placement.devices
         size = self._trainer.batch_size or max(_fitting_batch_size(sessions), number)
         data = self._select_columns(data, self._first_state)
-        steps, mesh = self._trainer.steps_per_execution, self.devices.mesh
-        for batch in feed(data, size, steps, seed, epoch, mesh, self._tables(data)):
+        steps, devices = self._trainer.steps_per_execution, self.devices.feeding
+        for batch in feed(data, size, steps, seed, epoch, devices, self._tables(data)):
             self.devices.check(batch)
             yield batch
 
@@ -233,7 +233,7 @@ class _GradientDescent(Learner):
             if isinstance(data, Sessions) and hosts.broadcast(
                 stays
             ):  # hosts may have more and less memory
-                tables = resident_on(data, self.devices.mesh)
+                tables = resident_on(data, self.devices.feeding)
             self._resident = data, tables
         return self._resident[1]
 
