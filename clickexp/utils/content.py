@@ -1,8 +1,9 @@
 """Hashes of what files hold, so that one log is never taken for another."""
 
+import ast
 import functools
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,34 @@ def content_of_all(files: Iterable[Path], folder: Path | None = None) -> str:
         name = file.name if folder is None else "/".join(parts_below(folder, file))
         digest.update(f"{name} {content_of(file)}\n".encode())
     return digest.hexdigest()[:20]
+
+
+def content_of_code(file: Path, root: Path) -> str:
+    """Returns a hash of a Python file and of those that it imports, which these import, and so on.
+
+    Args:
+        file: The file.
+        root: The folder that its imports start from; what lies elsewhere, such as installed packages, is left out.
+    """
+    files: set[Path] = set()
+    found = [file]
+    while found:
+        file = found.pop()
+        if file not in files:
+            files.add(file)
+            found += _imported(file, root)
+    return content_of_all(sorted(files), root)
+
+
+def _imported(file: Path, root: Path) -> Iterator[Path]:
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        folder, module = root, ""
+        if isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            folder = file.parents[node.level - 1] if node.level else root
+        for name in (module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)):
+            path = folder.joinpath(*name.split("."))
+            modules = (path.with_name(f"{path.name}.py"), path / "__init__.py")
+            yield from (place for place in modules if place.is_file())
