@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import json
 import logging
-import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -186,16 +185,11 @@ def prepare(
 
 def _reader_source(read: _Read) -> str | None:
     """The content of a reader outside the package, and of the modules beside it that it imports; else None."""
-    module = inspect.unwrap(read).__module__
-    if module.partition(".")[0] == __name__.partition(".")[0]:
-        return None
-    source = inspect.getsourcefile(inspect.unwrap(read))
+    read = inspect.unwrap(read)
+    source = inspect.getsourcefile(read)
     if source is None or not Path(source).is_file():
         return None
-    file = Path(source).resolve()
-    root = file.parents[module.count(".")]
-    is_installed = root == Path(sysconfig.get_path("purelib")).resolve()
-    return content_of(file) if is_installed else content_of_code(file, root)
+    return content_of_code(read.__module__, Path(source))
 
 
 def _read(

@@ -1,8 +1,11 @@
 """Hashes of what files hold, so that one log is never taken for another."""
 
 import ast
+import contextlib
 import functools
 import hashlib
+import importlib.util
+import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -72,13 +75,35 @@ def content_of_all(files: Iterable[Path], folder: Path | None = None) -> str:
     return digest.hexdigest()[:20]
 
 
-def content_of_code(file: Path, root: Path) -> str:
-    """Returns a hash of a Python file and of those that it imports, which these import, and so on.
+def content_of_target(target: str) -> str | None:
+    """Returns the content of the module of a class or function, by its dotted name; None where `content_of_code` is.
+
+    Also None of a module that cannot be found, which is an error elsewhere.
+    """
+    module = target.rpartition(".")[0]
+    if not module or _is_of_package(module):
+        return None
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(module)
+        if spec is not None and spec.has_location:
+            return content_of_code(module, Path(str(spec.origin)))
+    return None
+
+
+def content_of_code(module: str, file: Path) -> str | None:
+    """Returns a hash of a Python file, of those beside it that it imports, which these import, and so on.
 
     Args:
+        module: Dotted name of its module.
         file: The file.
-        root: The folder that its imports start from; what lies elsewhere, such as installed packages, is left out.
+
+    Returns:
+        The hash; None of this package and others that are installed, whose versions tell them apart.
     """
+    file = file.resolve()
+    root = file.parents[module.count(".") + (file.name == "__init__.py")]
+    if _is_of_package(module) or file.suffix != ".py" or str(root) in _installed():
+        return None
     files: set[Path] = set()
     found = [file]
     while found:
@@ -87,6 +112,15 @@ def content_of_code(file: Path, root: Path) -> str:
             files.add(file)
             found += _imported(file, root)
     return content_of_all(sorted(files), root)
+
+
+def _is_of_package(module: str) -> bool:
+    return module.partition(".")[0] == __name__.partition(".")[0]
+
+
+@functools.cache
+def _installed() -> set[str]:
+    return {str(Path(path).resolve()) for path in sysconfig.get_paths().values()}
 
 
 def _imported(file: Path, root: Path) -> Iterator[Path]:
