@@ -18,7 +18,7 @@ Sources = dict[str, str | None]
 
 
 def sources(config: Mapping[str, Any]) -> Sources:
-    """Returns the content of what a configuration names: the log, other files of the dataset, runs, and code outside the package.
+    """Returns the content of what a configuration names: the log, other files, runs, and code outside the package.
 
     Args:
         config: Plain values, interpolations resolved.
