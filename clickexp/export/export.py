@@ -85,8 +85,11 @@ def export(
         check_inside(folder, run)  # a link may have come with the folder
     given = _file_options(options, predict or rank)
     to_onnx = None if onnx is None else onnx_writer()
-    with computing_on(devices_of(configuration(run))):
-        files = Export(run, fitted(run, dataset, trust), folder, report, given)
+    config = configuration(run)
+    devices = devices_of(config)
+    with computing_on(devices):
+        fit = fitted(run, dataset, trust)
+        files = Export(run, config, devices, fit, folder, report, given)
         sessions: Sessions = getattr(files.fit.log, part)
         if rank is not None:  # files may be faulty, which is said before what takes longer
             files.write_ranking(rank)
@@ -113,6 +116,8 @@ class Export:
 
     Args:
         run: Folder of the run.
+        config: Its configuration.
+        devices: How many share the passes over the log; see `devices_of`.
         fit: Its model and log.
         folder: Where to write.
         report: Called with each file once it is there.
@@ -122,6 +127,8 @@ class Export:
     def __init__(
         self,
         run: Path,
+        config: Mapping[str, Any],
+        devices: int | str,
         fit: Fitted,
         folder: Path,
         report: Callable[[Path], object],
@@ -129,7 +136,7 @@ class Export:
     ):
         self.run, self.fit, self.folder = run, fit, folder
         self._report, self._given = report, given
-        self._config = configuration(run)
+        self._config, self._devices = config, devices
         self._transform = transform_of(self._config, fit.log)
 
     @cached_property
@@ -197,7 +204,7 @@ class Export:
             self.save(SHARED_TABLE, pl.DataFrame(rows, infer_schema_length=None).write_csv)
         _warn_of_examination(model, self.fit.log.train, posterior is None)
         settings = {"intervals": intervals, "has_intervals": self.fit.is_own, **self._seen()}
-        settings["devices"] = devices_of(self._config)
+        settings["devices"] = self._devices
         arguments = model, self.fit.log, self.names, posterior
         self.save(DOCUMENTS_TABLE, partial(write_documents, *arguments, **settings))
 

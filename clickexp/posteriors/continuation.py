@@ -39,7 +39,7 @@ from clickexp.posteriors.policy_prior import (
     scale_of,
     shown_in,
 )
-from clickexp.posteriors.rows import by_path, newton_refined
+from clickexp.posteriors.rows import by_path, newton_refined, posterior_precision
 from clickexp.posteriors.shared import SharedPosterior, shared_estimate
 from clickexp.training.sparse.packing import Path
 from clickexp.utils import hosts
@@ -50,8 +50,6 @@ _MOST_SESSIONS = 300_000
 """Of larger logs, the sessions of some queries represent all."""
 _LONGEST_STEP = 5.0
 """Of a number, in standard deviations."""
-_LEAST_PRECISION = 0.25
-"""Of a posterior, in units of the prior's: estimates of the curvature may be below 0."""
 _CONTINUATION = re.compile(r"continuation\w*/weight\[")
 """Names of numbers that move."""
 
@@ -144,7 +142,7 @@ class _Steps:
             path: np.arange(len(table.get_value().values))
             for path, table in nnx.to_flat_state(state[1])
         }
-        self._sums = passes.sums(state, self._places, kept, data, lambda sessions: None)
+        self._sums = passes.sums(state, self._places, kept, data)
         step = -self._covariance @ np.asarray(self._sums.gradient, np.float64)
         longest = _LONGEST_STEP * np.sqrt(np.diag(self._covariance))
         # processors of several hosts round differently
@@ -173,7 +171,7 @@ class _Steps:
         """Returns rows by what clicks say of them where the last pass was, which a step changes to first order."""
         precision = scale_of(rows) ** 2
         crossed, own, gradient = self._of_rows(path, step)
-        total = np.maximum(own + precision, _LEAST_PRECISION * precision)
+        total = posterior_precision(own, precision)
         is_read = (own != 0) | (gradient != 0)
         values = np.array(rows.values)
         offsets = (own * values[:, 0] - gradient - crossed) / total

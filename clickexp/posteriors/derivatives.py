@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Integer
 
 from clickexp.data.batches import Arrays, at_step, with_mask
-from clickexp.data.feed import Compiled, Data, feed
+from clickexp.data.feed import Compiled, Data, feed, session_count
 from clickexp.models.base import ClickModel, Model
 from clickexp.parameters import (
     EmbeddingParameter,
@@ -33,6 +33,7 @@ from clickexp.training.sparse.packing import Path
 from clickexp.training.sparse.placement import Whole
 from clickexp.training.spread import OneDevice, by_row, by_session, on_each, training_on
 from clickexp.types import Array, Batch, Count
+from clickexp.utils.progress import Report, no_report
 
 BATCH, _STEPS = 256, 64
 """Of each device. Small batches, whose derivatives in each direction stay in the cache of a core."""
@@ -41,8 +42,6 @@ _Ids = Integer[Array, " lookups"]
 _Vector = Float[jax.Array, " shared"]
 State = tuple[nnx.State, nnx.State, nnx.State]
 """Shared parameters, tables, the rest."""
-Done = Callable[[int], None]
-"""Receives how many sessions of a pass are done."""
 
 
 class Sums(NamedTuple):
@@ -100,7 +99,7 @@ class Passes:
         self._count = Compiled(self._devices.mapped(count, [by_row, *given], 0), donate_argnums=0)
 
     def reads(
-        self, state: State, data: Data, done: Done
+        self, state: State, data: Data, report: Report = no_report
     ) -> tuple[np.ndarray, dict[Path, np.ndarray]]:
         """Returns which shared parameters the log moves, and how many documents each row serves."""
         nothing = {
@@ -108,7 +107,7 @@ class Passes:
             for path, table in nnx.to_flat_state(state[1])
         }
         start = jnp.zeros(shared_size(state), jnp.int32), nothing
-        read = self._pass(self._count, self._devices.lay(start), (state,), data, done)
+        read = self._pass(self._count, self._devices.lay(start), (state,), data, report)
         moved, counts = self._devices.whole(read, jax.eval_shape(lambda: start))
         return np.asarray(moved), {
             path: np.asarray(each.values)[:, 0] for path, each in counts.items()
@@ -120,8 +119,8 @@ class Passes:
         used: np.ndarray,
         kept: Mapping[Path, np.ndarray],
         data: Data,
-        done: Done,
-        width: int | None = None,
+        report: Report = no_report,
+        cross_only: bool = False,
     ) -> Sums:
         """Returns sums over the log for the shared parameters `used` and the rows that are kept.
 
@@ -130,30 +129,32 @@ class Passes:
             used: Shared parameters, as places in the vector of all.
             kept: Rows of each table.
             data: The log.
-            done: See `Done`.
-            width: Columns of rows, all by default; or as many as shared parameters.
+            report: Receives how many sessions are done, and how many there are, 0 if that is not known.
+            cross_only: Whether rows have the columns E[L_tz] alone, which take less than half the memory of all.
         """
         rows, slots = {}, {}
         size = len(used)
-        width = width or 2 * size + 2
+        width = size if cross_only else 2 * size + 2
         for path, table in nnx.to_flat_state(state[1]):
             all_rows, found = table.get_value(), kept[path]
             slots[path] = Rows(_slots(len(all_rows.values), found), 1)
             rows[path] = jnp.zeros((len(found), all_rows.dim, width))
         start = Sums(jnp.zeros(size), jnp.zeros((size, size)), rows)
         start = self._devices.own_sums(start)
-        sums = self._pass(self._add, start, (state, jnp.asarray(used), slots), data, done)
+        sums = self._pass(self._add, start, (state, jnp.asarray(used), slots), data, report)
         return self._devices.total(sums)
 
-    def _pass(self, program: Compiled, sums: Any, arguments: tuple, data: Data, done: Done) -> Any:
-        done(0)
-        arguments, steps = self._devices.lay(arguments), 0
+    def _pass(
+        self, program: Compiled, sums: Any, arguments: tuple, data: Data, report: Report
+    ) -> Any:
+        arguments, steps, total = self._devices.lay(arguments), 0, session_count(data)
+        report(0, total)
         size = BATCH * self._devices.placement.devices
         for batch in feed(data, size, _STEPS, devices=self._devices.feeding):
             sums = program(sums, arguments, batch.arrays, np.int32(batch.steps), np.uint32(steps))
             jax.block_until_ready(sums)
             steps += batch.steps
-            done(steps * size)
+            report(min(steps * size, total), total)
         return sums
 
     def _loop(

@@ -29,7 +29,6 @@ from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table
 from clickexp.posteriors.derivatives import (
     BATCH,
-    Done,
     Passes,
     State,
     Sums,
@@ -40,6 +39,7 @@ from clickexp.training.sparse import packing
 from clickexp.training.sparse.packing import Path
 from clickexp.training.spread import training_on
 from clickexp.types import Array
+from clickexp.utils.progress import Report, no_report
 
 _FEW = 64
 """Shared numbers up to which those that the log does not read are carried along."""
@@ -84,7 +84,7 @@ class Information(NamedTuple):
 def information(
     model: Model,
     data: Data,
-    done: Done = lambda sessions: None,
+    report: Report = no_report,
     devices: int | str = 1,
 ) -> Information:
     """Returns what a log says about the shared parameters of a model that was fitted to it.
@@ -95,7 +95,7 @@ def information(
     Args:
         model: The model, in the state to judge.
         data: Its training data, which can be iterated twice.
-        done: Receives how many sessions of a pass are done.
+        report: Receives how many sessions of a pass are done, and how many there are, 0 if that is not known.
         devices: See `prepared`.
     """
     passes, state, data = prepared(model, data, devices)
@@ -106,7 +106,7 @@ def information(
         path: _Kept(np.arange(len(r.values)), np.ones(len(r.values))) for path, r in tables.items()
     }
     if size > _FEW or any(len(r.values) * r.dim * 2 * size > room for r in tables.values()):
-        moved, counts = passes.reads(state, data, done)
+        moved, counts = passes.reads(state, data, report)
         used = np.flatnonzero(moved)
         numbers = 2 * (len(used) + 1)
         kept = {
@@ -114,7 +114,7 @@ def information(
             for path, each in counts.items()
         }
     rows = {path: each.rows for path, each in kept.items()}
-    return _assembled(state, used, kept, passes.sums(state, used, rows, data, done))
+    return _assembled(state, used, kept, passes.sums(state, used, rows, data, report))
 
 
 def prepared(model: Model, data: Data, devices: int | str = 1) -> tuple[Passes, State, Data]:

@@ -240,8 +240,7 @@ def _informed(model: Model, data: Data, report: Report, devices: int | str) -> _
     if isinstance(data, Sessions) and data.count * len(names) > WORK:
         first = max(WORK // len(names), 1)
         data, share = data.slice(0, first), first / data.count
-    total = data.count if isinstance(data, Sessions) else 0
-    found = information(model, data, lambda done: report(min(done, total), total), devices)
+    found = information(model, data, report, devices)
     used = found.used[found.used < len(names)]
     found = _without_unknown(_with_priors(found, params, used, share))
     return _Informed(tuple(names[place] for place in used), found, share)
