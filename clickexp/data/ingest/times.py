@@ -93,8 +93,9 @@ class TimeForm(NamedTuple):
 
 
 class TimeCheck:
-    """Refuses times of two kinds, which have no order: numbers and dates, with an offset and without, of days and of
-    moments, in two units.
+    """Refuses times of two kinds, which have no order.
+
+    Kinds are numbers in a unit, days, and moments with an offset from UTC and without.
 
     Columns of parquet have types, which `SourceTable.layout` distinguishes. Numbers have a unit where all of a log are
     of the years 1990 to 2100 in that unit, or 0.
