@@ -20,7 +20,7 @@ from clickexp.data.log_writer import LogWriter
 from clickexp.data.prepared import Log, open_prepared
 from clickexp.data.public_logs import how_to_get
 from clickexp.errors import DataError, no_room
-from clickexp.utils.content import content_of, content_of_all
+from clickexp.utils.content import content_of, content_of_all, content_of_code
 from clickexp.utils.files import check_source
 from clickexp.utils.progress import Progress, no_report
 from clickexp.utils.signatures import with_flat_options
@@ -185,12 +185,12 @@ def prepare(
 
 
 def _reader_source(read: _Read) -> str | None:
-    """The content of the file that a reader outside the package is written in; None of one of the package."""
-    module = inspect.unwrap(read).__module__
-    if module.partition(".")[0] == __name__.partition(".")[0]:
+    """The content of a reader outside the package, and of the modules beside it that it imports; else None."""
+    read = inspect.unwrap(read)
+    source = inspect.getsourcefile(read)
+    if source is None or not Path(source).is_file():
         return None
-    file = inspect.getsourcefile(inspect.unwrap(read))
-    return content_of(Path(file)) if file is not None and Path(file).is_file() else None
+    return content_of_code(read.__module__, Path(source))
 
 
 def _read(

@@ -19,6 +19,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Integer
 
 from clickexp.data import Sessions
+from clickexp.data.by_document import ByDocument
 from clickexp.models import Model
 from clickexp.models.cascade.chain import CascadeFamily
 from clickexp.parameters import Rows, Table
@@ -77,7 +78,7 @@ def improve_continuation(
     if not isinstance(model, CascadeFamily) or rows is None:
         return None
     part = _of_some_queries(train, queries)
-    shown = shown_in(rows, _impressions(part, len(rows.values)), queries)
+    shown = shown_in(rows, ByDocument.of(part).dense(len(rows.values)).shown, queries)
     documents = documents_to_fit(shown)
     if len(documents) < LEAST_DOCUMENTS:
         return None
@@ -210,10 +211,3 @@ def _of_some_queries(train: Sessions, queries: Queries) -> Sessions:
     turns = np.random.default_rng(0).permutation(len(queries.labels))[query]
     last = np.partition(turns, _MOST_SESSIONS)[_MOST_SESSIONS]
     return train.select(np.flatnonzero(turns < last))
-
-
-def _impressions(train: Sessions, rows: int) -> Integer[np.ndarray, " rows"]:
-    counts = np.zeros(rows, np.int64)
-    for chunk in train.chunks():
-        counts += np.bincount(chunk.of_documents("query_doc_ids"), minlength=rows)
-    return counts

@@ -27,11 +27,12 @@ from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Integer, Real
+from jaxtyping import Float, Integer, Real
 from scipy.sparse import coo_array, csr_array
 from scipy.special import expit, log_expit
 
 from clickexp.data import Sessions
+from clickexp.data.by_document import ByDocument
 from clickexp.data.view import Chunk
 from clickexp.models import Model, PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameter, PositionParameter, Rows
@@ -524,13 +525,6 @@ class _Log(NamedTuple):
     cells: _Cells
     size: int
 
-    def shown(self, rows: int) -> Bool[np.ndarray, " rows"]:
-        """Returns which rows the sessions show."""
-        shown = np.zeros(rows, bool)
-        for chunk in self.train.chunks():
-            shown[chunk["query_doc_ids"][chunk.shown]] = True
-        return shown
-
     def counts(
         self, chosen: Integer[np.ndarray, " documents"], rows: int
     ) -> tuple[csr_array, csr_array]:
@@ -587,7 +581,8 @@ def _documents(
 ) -> Documents | None:
     """Returns what a log shows of documents; None of few."""
     number = len(posteriors.x)
-    chosen = np.flatnonzero(np.isfinite(posteriors.x) & log.shown(number))
+    impressions_here = ByDocument.of(log.train).dense(number).shown
+    chosen = np.flatnonzero(np.isfinite(posteriors.x) & (impressions_here > 0))
     if len(chosen) < LEAST_DOCUMENTS:
         return None
     if len(chosen) > _MOST_DOCUMENTS:

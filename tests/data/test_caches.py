@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import sys
 
 from refusals import refuses
 
@@ -62,6 +63,32 @@ def test_an_edited_reader_reads_again(tmp_path, monkeypatch):
         rates.append(
             module.read(tmp_path / "log.txt", cache=tmp_path / "cache", **SPLIT).click_rate
         )
+    assert rates == [0, 1]
+
+
+def test_a_reader_reads_again_where_a_module_that_it_imports_is_edited(tmp_path, monkeypatch):
+    """Also one that is imported by another, by a relative import, or in a function."""
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    text = READER.format(click="Rate().value")
+    (package / "reader.py").write_text(f"from .rates import Rate\n{text.lstrip()}")
+    (package / "rates.py").write_text(
+        "class Rate:\n    def __init__(self):\n        from own_package.inner import numbers as n\n"
+        "        self.value = n.CLICK\n"
+    )
+    (package / "inner").mkdir()
+    numbers = package / "inner/numbers.py"
+    (tmp_path / "log.txt").write_text("anything")
+    monkeypatch.syspath_prepend(tmp_path)
+    rates = []
+    for click in (False, True):
+        numbers.write_text(f"CLICK = {click}{' ' * click}\n")
+        importlib.invalidate_caches()
+        for name in [name for name in sys.modules if name.startswith("own_package")]:
+            del sys.modules[name]
+        read = importlib.import_module("own_package.reader").read
+        rates.append(read(tmp_path / "log.txt", cache=tmp_path / "cache", **SPLIT).click_rate)
     assert rates == [0, 1]
 
 

@@ -156,3 +156,11 @@ def test_a_run_does_not_write_through_links_that_lead_out_of_its_folder(tmp_path
     (tmp_path / "run/inside").symlink_to(path.parent)
     with claim(tmp_path / "run").lock:
         assert elsewhere.read_text() == "of someone else"
+
+
+def test_a_sweep_is_repeated_beside_the_links_that_wandb_leaves_in_its_jobs(tmp_path):
+    """They lead to its cache, and would end each repetition of a sweep with the default logger."""
+    logs = tmp_path / "sweep/0/wandb/offline-run-1/logs"
+    logs.mkdir(parents=True)
+    (logs / "debug-core.log").symlink_to(tmp_path / "cache/wandb/core-debug.log")
+    claim_sweep(tmp_path / "sweep").lock.close()

@@ -124,6 +124,25 @@ def layouts(curves: Mapping[str, Bars], axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
+def layout(
+    groups: Sequence[Group], curves: Mapping[Group, Mapping[str, Spread]], name: str, axes: Axes
+) -> None:
+    """Draws relative examination by rank of one layout, of the groups that have it.
+
+    Args:
+        groups: All groups, whose places choose their looks.
+        curves: By group and by name of the layout.
+        name: That of the layout.
+        axes: The panel.
+    """
+    for place, group in enumerate(groups):
+        if spread := curves.get(group, {}).get(name):
+            _barred(spread, place, axes, figure_text(group.name))
+    label = textwrap.fill(figure_text(f"Relative examination, {name}"), _NAME)
+    axes.set(xlabel="Rank", ylabel=label, ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
 def forest(
     rows: Sequence[tuple[str, int, float, float, bool]], xlabel: str, named: bool, axes: Axes
 ) -> None:

@@ -27,8 +27,8 @@ from clickexp.results.figures.panels import (
     scale_to,
 )
 from clickexp.results.groups import Group
+from clickexp.results.layouts import points_by_layout
 from clickexp.runs.run import RelativeExamination, Run, Vectors
-from clickexp.utils.text import layout_name
 
 CLICK_RATES = "click_rates_by_"
 """How names of figures of click rates begin."""
@@ -123,18 +123,13 @@ def run_groups(run: Run) -> list[Group]:
 
 def _by_layout(points: Sequence[RelativeExamination]) -> dict[str, Bars]:
     """Returns the curve of propensities of each layout."""
-    by_layout: dict[str, list[RelativeExamination]] = {}
-    for point in points:
-        by_layout.setdefault(layout_name(point.layout), []).append(point)
-    return {
-        name: (
-            [point.position for point in of_layout],
-            [point.relative for point in of_layout],
-            np.array([point.relative_low for point in of_layout], np.float64),
-            np.array([point.relative_high for point in of_layout], np.float64),
-        )
-        for name, of_layout in by_layout.items()
-    }
+    curves = {}
+    for name, of_layout in points_by_layout(points).items():
+        values = [point.relative for point in of_layout.values()]
+        low = np.array([point.relative_low for point in of_layout.values()], np.float64)
+        high = np.array([point.relative_high for point in of_layout.values()], np.float64)
+        curves[name] = [*of_layout], values, low, high
+    return curves
 
 
 def _rates(name: str, values: Mapping[str, Vectors]) -> dict[str, np.ndarray]:

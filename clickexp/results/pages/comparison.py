@@ -15,12 +15,13 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 
 from clickexp.results import metric_names
-from clickexp.results.chains import chain_table, chains, lines
+from clickexp.results.chains import chain_layouts, chain_table, chains, lines
 from clickexp.results.colors import COLORS
 from clickexp.results.comparison import Comparison
 from clickexp.results.conclusion import conclusion
 from clickexp.results.groups import Group, varying
 from clickexp.results.hyperparameters import commands, importances
+from clickexp.results.layouts import layout_curves, named_references, references_of
 from clickexp.results.leaderboard import difference_texts, value_texts
 from clickexp.results.loading import Skipped
 from clickexp.results.online_results import online_results, online_table
@@ -177,6 +178,7 @@ def _comparison(comparison: Comparison, group_at: dict[int, int]) -> dict[str, A
         "baselines": [group_at[id(group)] for group in baselines],
         "baseline": group_at[id(comparison.baseline)],
         "tests": _tests(comparison),
+        **_layouts(comparison, group_at),
     }
 
 
@@ -189,6 +191,18 @@ def _tests(comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def _layouts(comparison: Comparison, group_at: dict[int, int]) -> dict[str, Any]:
+    """Examination of layouts by group, and what it is relative to."""
+    curves = {
+        group_at[id(group)]: {
+            name: _rounded([spread.mean, spread.low, spread.high])
+            for name, spread in by_layout.items()
+        }
+        for group, by_layout in layout_curves(comparison.groups).items()
+    }
+    return {"layouts": curves, "reference": named_references(references_of(comparison.runs))}
+
+
 def _search(comparison: Comparison) -> dict[str, Any]:
     """The metric that a search optimised, and how much each hyperparameter mattered for it."""
     for run in comparison.runs:
@@ -199,13 +213,19 @@ def _search(comparison: Comparison) -> dict[str, Any]:
 
 
 def _chain(runs: Sequence[Run]) -> dict[str, Any]:
-    """The table of a chain of updates, and what is drawn of it."""
-    table = chain_table(runs)
+    """The tables of a chain of updates, and what is drawn of it."""
+    table, layouts = chain_table(runs), chain_layouts(runs)
     drawn = {
         label: [[name, *map(_rounded, values)] for name, *values in of_label]
         for label, of_label in lines(runs).items()
     }
-    return {"header": table.header, "rows": table.rows, "lines": drawn}
+    return {
+        "header": table.header,
+        "rows": table.rows,
+        "lines": drawn,
+        "layouts": layouts
+        and {name: getattr(layouts, name) for name in ("header", "rows", "caption")},
+    }
 
 
 def _online(comparison: OnlineComparison) -> dict[str, Any]:

@@ -5,9 +5,12 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Bool, Float
 
+from clickexp.data import Sessions
+from clickexp.data.by_document import ByDocument
 from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, powers
 from clickexp.training.sparse import sites
 from clickexp.training.sparse.packing import Path, Taken, WholeTable, flat, has_prior, learns_prior
@@ -59,6 +62,24 @@ def no_documents(tables: nnx.State) -> dict[Path, Documents]:
         path: Documents(jnp.zeros((len(of_table.values), 1 + of_table.by_rank)), jnp.zeros(()))
         for path, of_table in rows.items()
     }
+
+
+def documents_of(sessions: Sessions, like: Mapping[Path, Documents]) -> dict[Path, Documents]:
+    """Documents of tables with a row for each id of the sessions.
+
+    Args:
+        sessions: The training sessions.
+        like: Shapes, by table.
+    """
+    counts = ByDocument.of(sessions)
+    squares = jnp.float32(counts.squares)
+
+    def of_table(shape: tuple[int, int]) -> Documents:
+        by_id = counts.dense(shape[0])
+        columns = [by_id.shown, by_id.log_ranks][: shape[1]]
+        return Documents(jnp.asarray(np.stack(columns, axis=1, dtype=np.float32)), squares)
+
+    return {path: of_table(documents.sums.shape) for path, documents in like.items()}
 
 
 def count(

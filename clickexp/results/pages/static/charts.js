@@ -48,24 +48,39 @@ function differences(group, base, name) {
   });
 }
 
-function perRank(id, name, difference) {
-  const base = difference && state.baseline?.perRank[name] ? state.baseline : null;
-  const all = drawn().filter((group) => group.perRank[name]?.length);
-  const groups = id === "examination" ? all.filter((group) => group.examines) : all;
+const ranksOf = (values) => values.map((_, at) => at + 1);
+const dense = (traces) => ({ dtick: traces.some((trace) => trace.x.length > 50) ? undefined : 1 });
+
+function perRank() {
+  const name = $("ranks-metric").value;
+  const base = $("ranks-difference").checked && state.baseline?.perRank[name] ? state.baseline : null;
+  const groups = drawn().filter((group) => group.perRank[name]?.length);
   const traces = groups.flatMap((group) => {
     const vectors = group.perRank[name];
-    const ranks = vectors[0].map((_, at) => at + 1);
-    const [mean, low, high] = [0, 1, 2].map((part) => (base ? differences(group, base, name).map((values) => values[part]) : vectors[part]));
-    return curve(group, ranks, [mean, low, high], id === "examination");
+    const parts = [0, 1, 2].map((part) => (base ? differences(group, base, name).map((values) => values[part]) : vectors[part]));
+    return curve(group, ranksOf(vectors[0]), parts);
   });
-  if (id === "examination") {
-    const without = all.filter((group) => !group.examines).map(label);
-    $("examination-note").textContent = without.length ? ` Not drawn, since all ranks are examined: ${without.join(", ")}.` : "";
-  }
   const title = base ? `Difference to ${alone(base)}\nin ${metric(name).axis.replace(/^[A-Z](?=[a-z ])/, (sign) => sign.toLowerCase())}` : metric(name).axis;
-  const yaxis = id === "examination" ? { range: [0, 1.03] } : {};
-  chart(id, traces, layout("Rank", title, { xaxis: { dtick: traces.some((trace) => trace.x.length > 50) ? undefined : 1 }, yaxis, uirevision: `${name}${Boolean(base)}` }));
+  chart("ranks", traces, layout("Rank", title, { xaxis: dense(traces), uirevision: `${name}${Boolean(base)}` }));
 }
+
+// examination of a layout, such as a device, or the mean over the test sessions
+function examination() {
+  const chosen = $("examination-layout").value;
+  const curves = (group) => (chosen ? layoutsOf(group)[chosen] : group.perRank.examination);
+  const having = drawn().filter((group) => curves(group)?.[0].length);
+  const groups = chosen ? having : having.filter((group) => group.examines);
+  const traces = groups.flatMap((group) => curve(group, ranksOf(curves(group)[0]), curves(group), true));
+  const others = chosen ? drawn().filter((group) => !having.includes(group)) : having.filter((group) => !group.examines);
+  const why = chosen ? "without this layout" : "since all ranks are examined";
+  const note = chosen ? `Examination of a rank relative to ${[...new Set(groups.map((group) => group.comparison.reference))].join(" or ")}. Bars are 95% intervals.`
+    : "Probability that the fitted user examines a rank, mean over the test sessions.";
+  $("examination-note").textContent = others.length ? `${note} Not drawn, ${why}: ${others.map(label).join(", ")}.` : note;
+  const title = chosen ? `Relative examination,\n${chosen}` : metric("examination").axis;
+  chart("examination", traces, layout("Rank", title, { xaxis: dense(traces), yaxis: chosen ? { rangemode: "tozero" } : { range: [0, 1.03] }, uirevision: chosen }));
+}
+
+const layoutsOf = (group) => group.comparison.layouts[group.id] ?? {};
 
 // mean and its bounds over runs as far as all go, and a thin line for each that goes on
 function learned(group, runs, name, over) {
@@ -233,9 +248,7 @@ function diff() {
 }
 
 const charts = {
-  ranks: () => perRank("ranks", $("ranks-metric").value, $("ranks-difference").checked),
-  examination: () => perRank("examination", "examination", false),
-  learning, cost, reliability, parallel, scatter, search: searched, against, diff, chain: chainResults, online: onlineResults,
+  ranks: perRank, examination, learning, cost, reliability, parallel, scatter, search: searched, against, diff, chain: chainResults, online: onlineResults,
 };
 // the element that is watched for each chart
 const watched = { against: "forest", search: "history" };
