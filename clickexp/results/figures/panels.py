@@ -138,9 +138,14 @@ def layout(
     for place, group in enumerate(groups):
         if spread := curves.get(group, {}).get(name):
             _barred(spread, place, axes, figure_text(group.name))
-    label = textwrap.fill(figure_text(f"Relative examination, {name}"), _NAME)
-    axes.set(xlabel="Rank", ylabel=label, ylim=(0, None))
+    label = figure_text(f"Relative examination, {name}")
+    axes.set(xlabel="Rank", ylabel=wrapped(label), ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def wrapped(label: str) -> str:
+    """Returns the label of an axis in lines that its panel has room for."""
+    return textwrap.fill(label, _NAME)
 
 
 def forest(
@@ -167,7 +172,7 @@ def forest(
     beside = named and not in_legend
     names = ["\n".join(of_row) if beside else "" for of_row in lines]
     axes.set_yticks([-i for i in range(len(rows))], names)
-    axes.set(xlabel=textwrap.fill(xlabel, _NAME), ylim=(0.6 - len(rows), 0.6))
+    axes.set(xlabel=wrapped(xlabel), ylim=(0.6 - len(rows), 0.6))
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.15)  # small differences are not at the edge
     axes.xaxis.set_major_locator(MaxNLocator(4))
