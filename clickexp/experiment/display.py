@@ -85,8 +85,8 @@ def note(parts: Parts) -> None:
     for line in _doubts(parts):
         parts.logger.warning(f"warning: {line}")
     _note_identifiability(parts)
-    judged = parts.dataset.ranking is not None or parts.metrics.get("counterfactual")
-    if isinstance(parts.model, Ranker) and not judged:
+    is_evaluated = parts.dataset.ranking is not None or parts.metrics.get("counterfactual")
+    if isinstance(parts.model, Ranker) and not is_evaluated:
         parts.logger.message(
             "no list has labels: metric=[all,counterfactual] judges the ranker by clicks"
         )

@@ -110,10 +110,10 @@ def information(
         used = np.flatnonzero(moved)
         numbers = 2 * (len(used) + 1)
         kept = {
-            path: _sample(each, room // (tables[path].dim * numbers))
-            for path, each in counts.items()
+            path: _sample(of_rows, room // (tables[path].dim * numbers))
+            for path, of_rows in counts.items()
         }
-    rows = {path: each.rows for path, each in kept.items()}
+    rows = {path: of_table.rows for path, of_table in kept.items()}
     return _assembled(state, used, kept, passes.sums(state, used, rows, data, report))
 
 
@@ -175,12 +175,12 @@ def _assembled(state: State, used: np.ndarray, kept: dict[Path, _Kept], sums: Su
             second -= explained.T @ block.curved
     first += complete
     informed = np.append(np.diag(first)[:size] != 0, np.ones(len(learned), bool))
-    each = np.ix_(informed, informed)
+    both = np.ix_(informed, informed)
     return Information(
         used[informed[:size]],
-        (first + second)[each],
-        first[each],
-        complete[each],
+        (first + second)[both],
+        first[both],
+        complete[both],
         score[informed],
     )
 
@@ -211,7 +211,7 @@ def of_sites(rows: Rows, values: np.ndarray) -> np.ndarray:
     """Returns precisions S of what earlier logs say of rows, and the gradients S m - h of that, [2, rows, dim]."""
     if not rows.has_sites:
         return np.zeros((2, len(values), rows.dim))
-    site, tilt = (np.asarray(each, np.float64) for each in rows.site(values))
+    site, tilt = (np.asarray(part, np.float64) for part in rows.site(values))
     mean = np.asarray(rows.means(jnp.asarray(values)), np.float64)
     return np.stack([site, site * mean - tilt])
 
@@ -256,7 +256,7 @@ def _blocks(
         spreads = values[:, rows.dim : rows.numbers].astype(np.float64).ravel()
         square = np.exp(2 * spreads - log_precision)
         cross[:, at], curved[:, at] = precision * offset, precision * square
-        site, pull = (each.ravel() for each in of_sites(rows, values))
+        site, pull = (part.ravel() for part in of_sites(rows, values))
         variance = _row_variance(own, precision + site)
         of_prior = precision / 2 * (offset**2 + square)
         yield _Block(

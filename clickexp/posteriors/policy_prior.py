@@ -175,7 +175,7 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
 
 
 class _Sums(NamedTuple):
-    """What the documents of each query say of u: exp(slope u - curvature u^2 / 2), and the variance of its prior.
+    """Evidence of the documents of each query on u: exp(slope u - curvature u^2 / 2), and the variance of its prior.
 
     Attributes:
         curvature: By query.

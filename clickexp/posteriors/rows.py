@@ -87,9 +87,9 @@ def newton_refined(
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
         return table.copy(_refined(table.get_value(), sums.rows[path])) if path in chosen else table
 
-    found = nnx.clone(model)
-    nnx.update(found, nnx.map_state(changed, state[1]))
-    return found
+    refined = nnx.clone(model)
+    nnx.update(refined, nnx.map_state(changed, state[1]))
+    return refined
 
 
 def with_shared_uncertainty(
@@ -118,8 +118,8 @@ def with_shared_uncertainty(
         report: Receives how many sessions are read, and how many there are.
         devices: How many share the pass, or `all`.
     """
-    found = by_path(model, tables)
-    baselines = {path_name((*path[:-1], "baseline")) for path in found}
+    chosen = by_path(model, tables)
+    baselines = {path_name((*path[:-1], "baseline")) for path in chosen}
     first = of_first_positions(model, posterior)
     if first is None:
         return model
@@ -130,11 +130,11 @@ def with_shared_uncertainty(
     part = train.select(np.arange(0, train.count, ceil_div(train.count * len(used), WORK)))
     share = part.count / train.count
     passes, state, data = prepared(model, part, devices)
-    most = ROOM // (len(found) * (2 * len(used) + 2))
+    most = ROOM // (len(chosen) * (2 * len(used) + 2))
     kept: dict[Path, np.ndarray] = {
         path: np.zeros(0, np.intp) for path, _ in nnx.to_flat_state(state[1])
     }
-    for path, table in found.items():
+    for path, table in chosen.items():
         rows = table.get_value()
         kept[path] = np.sort(np.argsort(np.asarray(rows.values[:, rows.dim]), kind="stable")[:most])
     sums = passes.sums(state, used, kept, data, report, cross_only=True)
@@ -147,12 +147,12 @@ def with_shared_uncertainty(
             share,
             others.covariance,
         )
-        for path, table in found.items()
+        for path, table in chosen.items()
     }
     del sums  # which take as much memory as the tables that follow
 
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
-        if path not in found:
+        if path not in chosen:
             return table
         rows = table.get_value()
         values = jnp.asarray(rows.values).at[kept[path], rows.dim].set(spreads[path])

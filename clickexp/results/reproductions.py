@@ -9,6 +9,7 @@ import numpy as np
 
 from clickexp.results.publication import Publication
 from clickexp.runs.run import Run
+from clickexp.utils.statistics.means import Spread
 
 SECONDS = "seconds"
 _LOSS_PER_SESSION = "loss_per_session"
@@ -58,7 +59,7 @@ class Row:
     @property
     def sd(self) -> float:
         """Standard deviation over splits; nan for one."""
-        return float(np.std(self.ours, ddof=1)) if len(self.ours) > 1 else math.nan
+        return float(Spread.of(self.ours).sd)
 
     @property
     def difference(self) -> float:
@@ -129,8 +130,8 @@ def _reproduction(
 
 def _variant(publication: Publication, run: Run) -> str:
     """The model, the value of `by` that its figures depend on, and overrides that make it another experiment."""
-    known = (*_KNOWN_KEYS, publication.by)
-    others = [f"{key}={value}" for key, value in run.overrides.items() if key not in known]
+    named = (*_KNOWN_KEYS, publication.by)
+    others = [f"{key}={value}" for key, value in run.overrides.items() if key not in named]
     parts = [run.model, publication.value(run), *others]
     return ", ".join(part for part in parts if part is not None)
 

@@ -89,7 +89,7 @@ def check_arguments(
 
     Args:
         constructor: What is to be called with them.
-        arguments: Values by name. Those that contain a node with _target_ are judged where it is built.
+        arguments: Values by name. Those that contain a node with _target_ are checked where it is built.
         where: The dotted key of the node that they are in, for messages.
 
     Raises:
