@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from clickexp.runs.run import DRAWS, Run
+from clickexp.runs.settings import NAMED_GROUPS
 from clickexp.runs.store import short_keys
 from clickexp.utils.statistics.means import Spread
 from clickexp.utils.text import without_module
@@ -249,7 +250,6 @@ def groups_of(experiments: Sequence[Sequence[Run]]) -> list[Group]:
     return [Group(tuple(runs), *name) for runs, name in zip(experiments, names, strict=True)]
 
 
-_IN_NAMES = ("model", "dataset", "loss", "debias")
 _METHOD = "method"
 """The group that chooses model, loss and correction at once."""
 
@@ -262,7 +262,7 @@ def _names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
     """
     runs = [of_experiment[0] for of_experiment in experiments]
     differing = varying([run.overrides for run in runs])
-    keys = [key for key in differing if key not in (*_IN_NAMES, _METHOD)]
+    keys = [key for key in differing if key not in {*NAMED_GROUPS, _METHOD}]
     names = [", ".join([run.model, *_key_values(keys, run.overrides)]) for run in runs]
     by_name: dict[str, list[Run]] = {}
     for name, run in zip(_with_methods(names, runs), runs, strict=True):

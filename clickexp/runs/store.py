@@ -213,7 +213,7 @@ def read_limited(file: Path) -> Any:
 def read_epochs(folder: Path) -> list[dict[str, Any]]:
     """Returns the last record of each epoch of a run, without lines that a killed process cut off."""
     epochs: dict[int, dict[str, Any]] = {}
-    with contextlib.suppress(OSError):  # before the first epoch
+    with contextlib.suppress(OSError, EndlessError):  # before the first epoch, or a file of no run
         for line in read_file(folder / _METRICS).decode(errors="replace").splitlines():
             with contextlib.suppress(ValueError):
                 record = parse_json(line)

@@ -179,8 +179,12 @@ def guess(columns: Mapping[str, Kind]) -> Layout | None:
         by_key = pattern.find(columns)
         if pattern.fits(by_key):
             return Layout(pattern.format, by_key, _options(pattern.format, by_key, columns))
-    if {"query_doc_ids", "clicks"} <= columns.keys():  # no lists, which the reader says
-        return Layout("lists", {}, {})
+    named = {"query_doc_ids", "clicks"}
+    # lists such as 3 5 8 in cells of text, or none, which the reader says
+    if named <= columns.keys():
+        columns = {**columns, **dict.fromkeys(named, Kind(is_list=True, is_text=False))}
+        by_key = guessed_columns("lists", columns)
+        return Layout("lists", by_key, _options("lists", by_key, columns))
     return None
 
 

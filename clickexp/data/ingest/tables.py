@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from clickexp.data.checksums import Progress
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.json_table import JsonTable
@@ -15,6 +14,7 @@ from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.ingest.times import TimeCheck
 from clickexp.data.log_files import COMPRESSIONS, Share, log_files
 from clickexp.errors import DataError
+from clickexp.utils.progress import Progress, no_report
 from clickexp.utils.sources import parts_below
 
 Kinds = Sequence[type[SourceTable]]
@@ -116,7 +116,7 @@ def _kind_of(file: Path, kinds: Kinds) -> type[SourceTable]:
 
 def batches_of(
     tables: Sequence[SourceTable],
-    progress: Progress | None = None,
+    progress: Progress = no_report,
     keys: Iterable[str] | None = None,
     faults: Faults | None = None,
 ) -> Iterator[Batch]:
@@ -142,8 +142,7 @@ def batches_of(
                 faults.rows += read_rows
             yield batch
             rows += read_rows
-            if progress is not None:
-                progress(read + batch.done, total, *_where(table, number, len(tables), rows))
+            progress(read + batch.done, total, *_where(table, number, len(tables), rows))
         read += table.size
 
 

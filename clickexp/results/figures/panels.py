@@ -285,9 +285,8 @@ def calibration(groups: Sequence[Group], axes: Axes) -> None:
             edges = np.linspace(0, 1, len(documents) + 1)
             shown = np.where(documents > 0, documents, np.nan)
             counts.stairs(shown, edges, baseline=None, linewidth=0.9, **look(i))
-            largest = max(
-                [largest, *x, *y]
-            )  # bins with few documents are left out, in small test sets all
+            # bins with few documents are left out, in small test sets all
+            largest = max([largest, *x, *y])
     axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
     axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")
     counts.set(xlim=axes.get_xlim(), yscale="log", ylim=(1, None))

@@ -154,7 +154,7 @@ def _details(summary: str, table: Table) -> str:
 
 
 def _captions(run: Run) -> dict[str, str]:
-    """What stands below each figure."""
+    """Text below each figure."""
     of_layouts = any(point.layout for point in propensities(run))
     return _CAPTIONS | ({"examination": _OF_LAYOUTS} if of_layouts else {})
 
