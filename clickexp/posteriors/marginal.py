@@ -598,11 +598,9 @@ def _documents(
     of_chosen = posteriors.some(chosen)
     lists = np.maximum(queries.lists[chosen], of_all)
     shown = Shown(of_all, lists, of_chosen.x, queries.labels[chosen])
-    known = [shown.x**2 - 1, *regressors(shown, float(log_odds(shown).mean()))]
+    known = regressors(shown, float(log_odds(shown).mean())).T
     sites = _sites(rows, chosen, posteriors.baseline)
-    return Documents(
-        clicks, skips, of_chosen.means, of_chosen.deviations, np.stack(known, axis=1), *sites
-    )
+    return Documents(clicks, skips, of_chosen.means, of_chosen.deviations, known, *sites)
 
 
 def _sites(

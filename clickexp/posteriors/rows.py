@@ -24,7 +24,7 @@ from clickexp.utils.rounding import ceil_div
 _MOST_SESSIONS = 2_000_000
 """Of a log that is read once more; of larger ones, rows stay as training has left them."""
 _LONGEST_STEP = 1.0
-"""Of a mean, in standard deviations."""
+"""Of a mean near its optimum, in standard deviations."""
 _LEAST_PRECISION = 0.25
 """Of a posterior, in units of the prior's: estimates of the curvature may be below 0."""
 _BLOCK = 1 << 16
@@ -44,6 +44,7 @@ def newton_refined(
     train: Sessions,
     report: Report = no_report,
     devices: int | str = 1,
+    longest: float = _LONGEST_STEP,
 ) -> Model:
     """Returns the model with posteriors of rows by one Newton step of the evidence bound over a whole log.
 
@@ -60,10 +61,11 @@ def newton_refined(
     Args:
         model: A model fitted to the log.
         tables: Those to refine: one number per row, of which a document has one. Rows in which the log has no slope,
-            such as satisfaction of documents without clicks, stay as they are.
+            such as satisfaction of documents without clicks, become their prior.
         train: The training sessions; none are read where these are more than two million.
         report: Receives how many sessions are read, and how many there are.
         devices: How many share the pass, or `all`.
+        longest: Step of a mean, in standard deviations; infinite where rows are posteriors under another prior.
     """
     if not tables or train.count > _MOST_SESSIONS:
         return model
@@ -80,7 +82,9 @@ def newton_refined(
     )
 
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
-        return table.copy(_refined(table.get_value(), sums.rows[path])) if path in chosen else table
+        if path not in chosen:
+            return table
+        return table.copy(_refined(table.get_value(), sums.rows[path], longest))
 
     found = nnx.clone(model)
     nnx.update(found, nnx.map_state(changed, state[1]))
@@ -189,7 +193,7 @@ def _inflated(
     return spreads
 
 
-def _refined(rows: Rows, sums: Array) -> Rows:
+def _refined(rows: Rows, sums: Array, longest: float) -> Rows:
     if rows.prior is None:
         raise ValueError("these rows have no posteriors")
     log_precision = float(rows.prior.log_precision)
@@ -205,10 +209,8 @@ def _refined(rows: Rows, sums: Array) -> Rows:
         total = np.maximum(curvature + precision + site, _LEAST_PRECISION * (precision + site))
         sd = total**-0.5
         steps = (gradient + precision * offsets + pull) / total
-        read = (curvature != 0) | (gradient != 0)
-        longest = _LONGEST_STEP * sd
-        offsets -= np.where(read, np.clip(steps, -longest, longest), 0.0)
-        spreads[read] = (np.log(sd) + log_precision / 2)[read]
+        offsets -= np.clip(steps, -longest * sd, longest * sd)
+        spreads[...] = np.log(sd) + log_precision / 2
         return block
 
     return rows.recomputed(refined)
