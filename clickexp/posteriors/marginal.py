@@ -12,9 +12,9 @@ note on Gauss-Hermite quadrature"). By Bayes' rule, the prior of a document that
     p(z) proportional to g(z) exp(t z).
 
 The density g of all documents is the exponential of a parabola and five bumps (Efron 2016, "Empirical Bayes
-deconvolution estimates"), and t is a parabola in the mean log rank of the document, and the line of
-`clickexp.posteriors.policy_prior` in the share of lists that show it. Training knows normal densities, and no shares:
-what these leave out of the order of lists biases examination.
+deconvolution estimates"), and t is the parabola of `clickexp.posteriors.policy_prior` in the mean log rank of the
+document and the share of lists that show it. Training knows normal densities, and no shares: what these leave out of
+the order of lists biases examination.
 
 Where the log goes on from earlier ones, p(z) has their factor exp(h z - S z^2 / 2), the site of the row of the
 document, and the logarithms of e_c have the normal prior that these logs give.

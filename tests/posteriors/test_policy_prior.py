@@ -260,6 +260,31 @@ def log_of(rng, policy, skew):
     )
 
 
+def exported_figures(seed, policy, skew, file):
+    """Fractions of intervals that hold and errors, as trained and exported, and of exported values inside of intervals.
+
+    They are of click rates at rank 1, which clicks identify.
+    """
+    truth, log = log_of(np.random.default_rng(seed), policy, skew)
+    click_rate = float(log.column("clicks").mean())
+    model = PositionBasedModel(RANKS, PAIRS, click_rate=click_rate, rngs=nnx.Rngs(0))
+    Trainer(seed=0).train(model, log, log)
+    dataset = Dataset("d", log, log, log, PAIRS, RANKS)
+    write_documents(model, dataset, None, shared_posterior(model, log), file)
+    table = pl.read_parquet(file)
+    ids, top = table["query_doc_id"].to_numpy(), sigmoid(model.examination.weight[1])
+    rate = sigmoid(truth[ids])
+    mean, variance = model.attraction.posterior({"query_doc_ids": ids[None]})
+    half = 1.959964 * variance[0] ** 0.5
+    attraction, low, high = table["attraction", "attraction_low", "attraction_high"].to_numpy().T
+    batch = {"query_doc_ids": ids[None], "mask": np.ones((1, len(ids)), bool)}
+    bounds = (sigmoid(mean[0] - half), sigmoid(mean[0] + half)), (low, high)
+    held = [((top * low <= rate) & (rate <= top * high)).mean() for low, high in bounds]
+    values = model.attraction.prob(batch)[0], attraction
+    errors = [np.abs(top * each - rate).mean() for each in values]
+    return [*held, *errors, ((low < attraction) & (attraction < high)).mean()]
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("policy", "skew"),
@@ -267,45 +292,19 @@ def log_of(rng, policy, skew):
     ids=["ordered", "random", "ordered, equally popular"],
 )
 def test_exported_attraction_and_its_intervals_are_near_the_truth(policy, skew, tmp_path):
-    """Of click rates at rank 1, which clicks identify, where a policy orders lists and where it does not.
+    """Where a policy orders lists and where it does not, of two logs.
 
-    Under an order intervals are conservative: 97.1, 97.5 and 97.1% hold on three logs.
+    So few documents tell the variance of their prior badly: of four ordered logs .905, .951, .954 and .962 hold.
     """
-    truth, log = log_of(np.random.default_rng(4), policy, skew)
-    click_rate = float(log.column("clicks").mean())
-    model = PositionBasedModel(RANKS, PAIRS, click_rate=click_rate, rngs=nnx.Rngs(0))
-    Trainer(seed=0).train(model, log, log)
-    dataset = Dataset("d", log, log, log, PAIRS, RANKS)
-    write_documents(
-        model, dataset, None, shared_posterior(model, log), tmp_path / "documents.parquet"
-    )
-    table = pl.read_parquet(tmp_path / "documents.parquet")
-    ids, top = table["query_doc_id"].to_numpy(), sigmoid(model.examination.weight[1])
-    rate = sigmoid(truth[ids])
-    mean, variance = model.attraction.posterior({"query_doc_ids": ids[None]})
-    half = 1.959964 * variance[0] ** 0.5
-    held = {}
-    for name, (low, high) in {
-        "exported": (table["attraction_low"].to_numpy(), table["attraction_high"].to_numpy()),
-        "as trained": (sigmoid(mean[0] - half), sigmoid(mean[0] + half)),
-    }.items():
-        held[name] = ((top * low <= rate) & (rate <= top * high)).mean()
-    assert 0.92 < held["exported"] < (0.98 if policy else 0.97)
-    trained = model.attraction.prob(
-        {"query_doc_ids": ids[None], "mask": np.ones((1, len(ids)), bool)}
-    )[0]
-    error, before = (
-        np.abs(top * each - rate).mean() for each in (table["attraction"].to_numpy(), trained)
-    )
-    assert error < before * (1.01 if not policy else 0.97 if skew else 0.85)
+    logs = [exported_figures(seed, policy, skew, tmp_path / "d.parquet") for seed in (4, 5)]
+    trained, exported, before, error, inside = np.mean(logs, axis=0)
+    assert 0.92 < exported < 0.97
+    assert error < before * (1.01 if not policy else 0.9 if skew else 0.7)
     if policy:
-        assert held["as trained"] < (0.9 if skew else 0.91)
-        inside = (table["attraction_low"] < table["attraction"]) & (
-            table["attraction"] < table["attraction_high"]
-        )
-        assert inside.mean() > 0.99
+        assert trained < (0.9 if skew else 0.91)
+        assert inside > 0.99
     else:  # where they change by the noise of training alone
-        assert 0 < held["exported"] - held["as trained"] < 0.02
+        assert 0 < exported - trained < 0.02
 
 
 def test_what_has_no_such_prior_stays_as_it_is():
