@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from clickexp.data.checksums import DamagedError, Progress
+from clickexp.data.checksums import DamagedError
 from clickexp.data.dataset import Dataset
 from clickexp.data.description import Numbering, is_log
 from clickexp.data.folders import remove, remove_stale, temporary
@@ -20,10 +20,11 @@ from clickexp.data.log_writer import LogWriter
 from clickexp.data.prepared import Log, open_prepared
 from clickexp.data.public_logs import how_to_get
 from clickexp.errors import DataError, no_room
-from clickexp.utils.content import content_of, content_of_all
+from clickexp.utils.content import content_of, content_of_all, content_of_code
 from clickexp.utils.files import check_source
+from clickexp.utils.progress import Progress, no_report
 from clickexp.utils.signatures import with_flat_options
-from clickexp.utils.sources import source_path
+from clickexp.utils.sources import is_remote, source_path
 
 if TYPE_CHECKING:
     import polars as pl
@@ -88,7 +89,7 @@ class LogFormat:
         path: str | Path,
         *,
         cache: str | Path | None = None,
-        progress: Progress | None = None,
+        progress: Progress = no_report,
         ids: Numbering | None = None,
         learned: Numbering | None = None,
         **arguments: Any,
@@ -112,6 +113,8 @@ class LogFormat:
         if is_log(source):
             return open_prepared(source, ids=ids, learned=learned, **arguments)
         check_source(source, _REMEDY + how_to_get(arguments.get("name")))
+        # a cache may keep it under the name that an equal file had
+        arguments["name"] = arguments.get("name") or source.stem
         read = functools.partial(_read, self.read, self.format, source, progress=progress, ids=ids)
         chosen = {**defaults, **options}
         if cache is None:
@@ -184,12 +187,12 @@ def prepare(
 
 
 def _reader_source(read: _Read) -> str | None:
-    """The content of the file that a reader outside the package is written in; None of one of the package."""
-    module = inspect.unwrap(read).__module__
-    if module.partition(".")[0] == __name__.partition(".")[0]:
+    """The content of a reader outside the package, and of the modules beside it that it imports; else None."""
+    read = inspect.unwrap(read)
+    source = inspect.getsourcefile(read)
+    if source is None or not Path(source).is_file():
         return None
-    file = inspect.getsourcefile(inspect.unwrap(read))
-    return content_of(Path(file)) if file is not None and Path(file).is_file() else None
+    return content_of_code(read.__module__, Path(source))
 
 
 def _read(
@@ -199,7 +202,7 @@ def _read(
     folder: Path,
     *,
     name: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_report,
     durable: bool = True,
     ids: Numbering | None = None,
     earlier: "pl.DataFrame | None" = None,
@@ -222,11 +225,17 @@ def written(read: _Read, source: Path, log: LogWriter, **options: Any) -> LogWri
         options: Those of the reader.
 
     Raises:
-        DataError: The source cannot be read, or there is too little room for the log.
+        DataError: The source cannot be read or changes meanwhile, or there is too little room for the log.
     """
+    files = options.get("files")
+    before = None if is_remote(source) else _content(source, files)
     try:
         with log:
             read(source, log, **options)
+            if before is not None and _content(source, files) != before:
+                raise DataError(
+                    f"{source}: it has changed while it was read. Wait until nothing writes to it, or read a copy."
+                )
     except MemoryError as error:
         remedy = "Lower the positions or features to keep, or use a machine with more memory"
         raise DataError(f"{source}: there is too little memory ({error}). {remedy}.") from error

@@ -21,6 +21,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float, Integer
 
 from clickexp.data import Sessions
+from clickexp.data.by_document import ByDocument
 from clickexp.models import Model
 from clickexp.models.cascade.chain import CascadeFamily
 from clickexp.parameters import Rows, Table
@@ -40,7 +41,7 @@ from clickexp.posteriors.policy_prior import (
     scale_of,
     shown_in,
 )
-from clickexp.posteriors.rows import by_path, newton_refined
+from clickexp.posteriors.rows import by_path, newton_refined, posterior_precision
 from clickexp.posteriors.shared import SharedPosterior, shared_estimate
 from clickexp.training.sparse.packing import Path
 from clickexp.utils import hosts
@@ -53,8 +54,6 @@ _LONGEST_STEP = 5.0
 """Of a number, in standard deviations."""
 _OF_WAY = 0.5
 """What a better prior still errs by, of what it has moved continuation by."""
-_LEAST_PRECISION = 0.25
-"""Of a posterior, in units of the prior's: estimates of the curvature may be below 0."""
 _CONTINUATION = re.compile(r"continuation\w*/weight\[")
 """Names of numbers that move."""
 
@@ -83,7 +82,7 @@ def improve_continuation(
     if not isinstance(model, CascadeFamily) or rows is None:
         return None
     part = _of_some_queries(train, queries)
-    shown = shown_in(rows, _impressions(part, len(rows.values)), queries)
+    shown = shown_in(rows, ByDocument.of(part).dense(len(rows.values)).shown, queries)
     documents = documents_to_fit(shown)
     if len(documents) < LEAST_DOCUMENTS:
         return None
@@ -99,7 +98,7 @@ def improve_continuation(
     steps = _Steps(model, part, shown, posterior.places(model)[is_moved], covariance, devices)
     for _ in range(_STEPS):
         steps.take(documents)
-    steps.settle(model)
+    steps.apply(model)
     return _with_error(posterior, is_moved, _OF_WAY * steps.total)
 
 
@@ -156,7 +155,7 @@ class _Steps:
             path: np.arange(len(table.get_value().values))
             for path, table in nnx.to_flat_state(state[1])
         }
-        self._sums = passes.sums(state, self._places, kept, data, lambda sessions: None)
+        self._sums = passes.sums(state, self._places, kept, data)
         step = -self._covariance @ np.asarray(self._sums.gradient, np.float64)
         longest = _LONGEST_STEP * np.sqrt(np.diag(self._covariance))
         # processors of several hosts round differently
@@ -165,7 +164,7 @@ class _Steps:
         _move(self._model, self._places, step)
         self.total += step
 
-    def settle(self, model: Model) -> None:
+    def apply(self, model: Model) -> None:
         """Moves continuation of the model as far, and the means of its rows with it."""
         _move(model, self._places, self.total)
         for path, table in _tables(model).items():
@@ -185,7 +184,7 @@ class _Steps:
         """Returns rows by what clicks say of them where the last pass was, which a step changes to first order."""
         precision = scale_of(rows) ** 2
         crossed, own, gradient = self._of_rows(path, step)
-        total = np.maximum(own + precision, _LEAST_PRECISION * precision)
+        total = posterior_precision(own, precision)
         is_read = (own != 0) | (gradient != 0)
         values = np.array(rows.values)
         offsets = (own * values[:, 0] - gradient - crossed) / total
@@ -225,10 +224,3 @@ def _of_some_queries(train: Sessions, queries: Queries) -> Sessions:
     turns = np.random.default_rng(0).permutation(len(queries.labels))[query]
     last = np.partition(turns, _MOST_SESSIONS)[_MOST_SESSIONS]
     return train.select(np.flatnonzero(turns < last))
-
-
-def _impressions(train: Sessions, rows: int) -> Integer[np.ndarray, " rows"]:
-    counts = np.zeros(rows, np.int64)
-    for chunk in train.chunks():
-        counts += np.bincount(chunk.of_documents("query_doc_ids"), minlength=rows)
-    return counts

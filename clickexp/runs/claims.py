@@ -136,8 +136,12 @@ def _claim(folder: Path, exist_ok: bool = True) -> Claim | None:
 
 
 def _check_places(folder: Path) -> None:
-    """Raises a ConfigError for a link or a pipe in a folder, through which a run would write elsewhere, or wait."""
-    for path in (*folder.glob("*"), *folder.glob(f"{HYDRA}/*"), *folder.glob("[0-9]*/**/*")):
+    """Raises a ConfigError for a link or a pipe in a folder, through which a run would write elsewhere, or wait.
+
+    What loggers keep in folders of theirs is left alone: W&B links its runs to a log in its own cache.
+    """
+    places = ("*", f"{HYDRA}/*", "[0-9]*/*", f"[0-9]*/{HYDRA}/*")
+    for path in (path for place in places for path in folder.glob(place)):
         leads_out = path.is_symlink() and not is_inside(path, folder)
         if leads_out or path.is_fifo():
             what = "leads out of the folder" if leads_out else "is a pipe"

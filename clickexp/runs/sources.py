@@ -6,7 +6,7 @@ from typing import Any
 
 from clickexp.runs.hashing import flat, hashed
 from clickexp.runs.store import MODEL, RANKER, RESULT
-from clickexp.utils.content import content_of, content_of_all
+from clickexp.utils.content import content_of, content_of_all, content_of_target
 from clickexp.utils.sources import files_below, source_path
 
 _RUN_FILES = (RESULT, MODEL, RANKER)
@@ -14,11 +14,11 @@ _RUN_FILES = (RESULT, MODEL, RANKER)
 _LOG = "log.json"
 """The file that makes a folder a prepared log, whose descriptions have the checksums of all its files."""
 Sources = dict[str, str | None]
-"""A hash of the content of each file or folder, by its key in the configuration; None of one that is not there."""
+"""A hash of the content of each file, folder or module, by its key in the configuration; None of what is not there."""
 
 
 def sources(config: Mapping[str, Any]) -> Sources:
-    """Returns the content of what a configuration names: the log, other files of the dataset, and runs.
+    """Returns the content of what a configuration names: the log, other files, runs, and code outside the package.
 
     Args:
         config: Plain values, interpolations resolved.
@@ -34,7 +34,12 @@ def sources(config: Mapping[str, Any]) -> Sources:
             else {key: value}
         )
         for name, text in texts.items():
-            if isinstance(text, str) and (path := _source(key, text)):
+            if not isinstance(text, str):
+                continue
+            if key.rpartition(".")[2] == "_target_":
+                code = content_of_target(text)
+                contents |= {} if code is None else {name: code}
+            elif path := _source(key, text):
                 contents[name] = _content(path)
     return contents
 

@@ -1,8 +1,12 @@
 """Hashes of what files hold, so that one log is never taken for another."""
 
+import ast
+import contextlib
 import functools
 import hashlib
-from collections.abc import Iterable
+import importlib.util
+import sysconfig
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +73,65 @@ def content_of_all(files: Iterable[Path], folder: Path | None = None) -> str:
         name = file.name if folder is None else "/".join(parts_below(folder, file))
         digest.update(f"{name} {content_of(file)}\n".encode())
     return digest.hexdigest()[:20]
+
+
+def content_of_target(target: str) -> str | None:
+    """Returns the content of the module of a class or function, by its dotted name; None where `content_of_code` is.
+
+    Also None of a module that cannot be found, which is an error elsewhere.
+    """
+    module = target.rpartition(".")[0]
+    if not module or _is_of_package(module):
+        return None
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(module)
+        if spec is not None and spec.has_location:
+            return content_of_code(module, Path(str(spec.origin)))
+    return None
+
+
+def content_of_code(module: str, file: Path) -> str | None:
+    """Returns a hash of a Python file, of those beside it that it imports, which these import, and so on.
+
+    Args:
+        module: Dotted name of its module.
+        file: The file.
+
+    Returns:
+        The hash; None of this package and others that are installed, whose versions tell them apart.
+    """
+    file = file.resolve()
+    root = file.parents[module.count(".") + (file.name == "__init__.py")]
+    if _is_of_package(module) or file.suffix != ".py" or str(root) in _installed():
+        return None
+    files: set[Path] = set()
+    waiting = [file]
+    while waiting:
+        file = waiting.pop()
+        if file not in files:
+            files.add(file)
+            waiting += _imported(file, root)
+    return content_of_all(sorted(files), root)
+
+
+def _is_of_package(module: str) -> bool:
+    return module.partition(".")[0] == __name__.partition(".")[0]
+
+
+@functools.cache
+def _installed() -> set[str]:
+    return {str(Path(path).resolve()) for path in sysconfig.get_paths().values()}
+
+
+def _imported(file: Path, root: Path) -> Iterator[Path]:
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        folder, module = root, ""
+        if isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            folder = file.parents[node.level - 1] if node.level else root
+        for name in (module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)):
+            path = folder.joinpath(*name.split("."))
+            modules = (path.with_name(f"{path.name}.py"), path / "__init__.py")
+            yield from (place for place in modules if place.is_file())

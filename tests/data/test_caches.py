@@ -2,10 +2,11 @@
 
 import importlib
 import os
+import sys
 
 from refusals import refuses
 
-from clickexp.data import open_lists
+from clickexp.data import log_format, open_lists
 from clickexp.errors import DataError
 
 SPLIT = dict(train_sessions=0.5, val_sessions=0.25, test_sessions=0.25)
@@ -32,7 +33,9 @@ def test_a_log_that_was_moved_is_not_read_again(tmp_path):
     write_log(tmp_path / "here/log.csv", 1)
     open_lists(tmp_path / "here/log.csv", cache=tmp_path / "cache", **SPLIT)
     (tmp_path / "here").rename(tmp_path / "there")
-    open_lists(tmp_path / "there/log.csv", cache=tmp_path / "cache", **SPLIT)
+    (tmp_path / "there/log.csv").rename(tmp_path / "there/day2.csv")
+    moved = open_lists(tmp_path / "there/day2.csv", cache=tmp_path / "cache", **SPLIT)
+    assert moved.name == "day2"
     assert len([*(tmp_path / "cache").iterdir()]) == 1
 
 
@@ -63,6 +66,47 @@ def test_an_edited_reader_reads_again(tmp_path, monkeypatch):
             module.read(tmp_path / "log.txt", cache=tmp_path / "cache", **SPLIT).click_rate
         )
     assert rates == [0, 1]
+
+
+def test_a_reader_reads_again_where_a_module_that_it_imports_is_edited(tmp_path, monkeypatch):
+    """Also one that is imported by another, by a relative import, or in a function."""
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    text = READER.format(click="Rate().value")
+    (package / "reader.py").write_text(f"from .rates import Rate\n{text.lstrip()}")
+    (package / "rates.py").write_text(
+        "class Rate:\n    def __init__(self):\n        from own_package.inner import numbers as n\n"
+        "        self.value = n.CLICK\n"
+    )
+    (package / "inner").mkdir()
+    numbers = package / "inner/numbers.py"
+    (tmp_path / "log.txt").write_text("anything")
+    monkeypatch.syspath_prepend(tmp_path)
+    rates = []
+    for click in (False, True):
+        numbers.write_text(f"CLICK = {click}{' ' * click}\n")
+        importlib.invalidate_caches()
+        for name in [name for name in sys.modules if name.startswith("own_package")]:
+            del sys.modules[name]
+        read = importlib.import_module("own_package.reader").read
+        rates.append(read(tmp_path / "log.txt", cache=tmp_path / "cache", **SPLIT).click_rate)
+    assert rates == [0, 1]
+
+
+def test_a_log_that_changes_while_it_is_read_is_refused(tmp_path):
+    """What was read of it is neither the log before nor the one after."""
+    write_log(tmp_path / "log.csv", 0)
+
+    @log_format("growing")
+    def read(source, log):
+        open_lists.read(source, log)
+        with source.open("a") as file:
+            file.write('"[1,2]","[1,1]"\n')
+
+    with refuses(DataError, "log.csv", "changed while it was read", "copy"):
+        read(tmp_path / "log.csv", cache=tmp_path / "cache", **SPLIT)
+    assert not [*(tmp_path / "cache").iterdir()]
 
 
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):

@@ -50,6 +50,8 @@ def kept(result: object) -> Callable[[Path], object]:
         *(pytest.param(written(name, DEEP), id=f"{name}: deep")
           for name in ("config.yaml", ".hydra/overrides.yaml", "result.json")),
         pytest.param(written("config.yaml", "x: 1" + ":1" * 300 + ".5"), id="a float in base 60"),
+        pytest.param(written("config.yaml", f"x: {'y' * (1 << 20)}"), id="a configuration of a MiB"),
+        pytest.param(lambda run: os.truncate(run / "result.json", 1 << 32), id="a result of 4 GiB"),
         pytest.param(piped("result.json"), id="a result that is a pipe"),
         pytest.param(kept("a\0b"), id="an earlier result at no path"),
         pytest.param(kept("a" * 5_000), id="an earlier result at a path too long"),
@@ -156,3 +158,11 @@ def test_a_run_does_not_write_through_links_that_lead_out_of_its_folder(tmp_path
     (tmp_path / "run/inside").symlink_to(path.parent)
     with claim(tmp_path / "run").lock:
         assert elsewhere.read_text() == "of someone else"
+
+
+def test_a_sweep_is_repeated_beside_the_links_that_wandb_leaves_in_its_jobs(tmp_path):
+    """They lead to its cache, and would end each repetition of a sweep with the default logger."""
+    logs = tmp_path / "sweep/0/wandb/offline-run-1/logs"
+    logs.mkdir(parents=True)
+    (logs / "debug-core.log").symlink_to(tmp_path / "cache/wandb/core-debug.log")
+    claim_sweep(tmp_path / "sweep").lock.close()

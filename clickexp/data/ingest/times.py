@@ -17,7 +17,14 @@ _UTC = r"\s*(UTC|GMT)$"
 """How BigQuery and others end a time of Greenwich."""
 _OFFSET = r"\d\d:\d\d.*([Zz]|UTC|GMT|[+-]\d\d(:?\d\d)?)$"
 """How a time ends that says how far it is from UTC."""
-_FORMS = ("", "numbers", "dates without an offset from UTC", "dates with an offset from UTC")
+_DAY = rf"{_DATE}$"
+_FORMS = (
+    "",
+    "numbers",
+    "dates and times without an offset from UTC",
+    "dates and times with an offset from UTC",
+    "dates without a time of day",
+)
 _UNITS = (
     "",
     "seconds since 1970",
@@ -86,7 +93,9 @@ class TimeForm(NamedTuple):
 
 
 class TimeCheck:
-    """Refuses times of two kinds, which have no order: numbers and dates, with an offset and without, in two units.
+    """Refuses times of two kinds, which have no order.
+
+    Kinds are numbers in a unit, days, and moments with an offset from UTC and without.
 
     Columns of parquet have types, which `SourceTable.layout` distinguishes. Numbers have a unit where all of a log are
     of the years 1990 to 2100 in that unit, or 0.
@@ -123,7 +132,7 @@ class TimeCheck:
         if times.dtype in TEXT:
             forms = _forms(times.cast(pl.String), numbers)
             if form.zone is not None:
-                forms = np.minimum(forms, 2)
+                forms[forms == 3] = 2
             self._forms.check(forms, times, location, lengths)
         values = numbers.cast(pl.Float64).fill_null(0).to_numpy()
         places = np.searchsorted(EDGES, values, side="right")
@@ -180,14 +189,16 @@ class _Alike:
     def _remedy(self, kind: int) -> str:
         here, first = self._words[kind], self._words[self._kind]
         remedy = f"times here are {here}, those of {self._first} {first}: write all of them alike"
-        if {here, first} == {*_FORMS[2:]}:
+        if {here, first} == {*_FORMS[2:4]}:
             return f"{remedy}, or say of which zone those without are, as time_zone=UTC"
         return f"{remedy}, as SQL in docs/howto/messy-log.md does"
 
 
 def _forms(words: pl.Series, numbers: pl.Series) -> np.ndarray:
     """Returns the kinds of `_FORMS` of text."""
-    is_date = words.str.contains(_DATE).fill_null(False).to_numpy()
+    forms = numbers.is_not_null().to_numpy().astype(np.int32)
+    for form, pattern in {2: _DATE, 4: _DAY}.items():
+        forms[words.str.contains(pattern).fill_null(False).to_numpy()] = form
     has_offset = words.str.contains(_OFFSET).fill_null(False).to_numpy()
-    is_number = numbers.is_not_null().to_numpy()
-    return np.where(is_date, np.where(has_offset, 3, 2), np.where(is_number, 1, 0))
+    forms[has_offset & (forms == 2)] = 3
+    return forms

@@ -99,6 +99,13 @@ def test_what_is_read_besides_is_not_called_unread(tmp_path):
     assert found.reason.endswith("not read: price")
 
 
+def test_lists_in_cells_of_text_are_columns_by_name_like_those_of_parquet(tmp_path):
+    found = detect(table(tmp_path, "query_doc_ids,clicks,keyword,price", "3 5,0 1,jax,1"), FORMATS)
+    assert "by the names of columns: query_doc_ids, clicks, keyword as query_id; " in found.reason
+    assert found.reason.endswith("not read: price")
+    assert found.options == {"columns.query_id": "keyword"}
+
+
 def test_a_column_that_may_hold_times_comes_with_the_option_that_reads_it(tmp_path):
     """Counts have none."""
     file = table(tmp_path, "session,query,document,rank,click,Event_Time,price", "1,1,1,1,1,1,1")

@@ -33,6 +33,7 @@ KINDS = {
     "text with an offset": UTC,
     "text of 1 in the morning": [f"{time[:11]}01{time[13:]}+0100" for time in NAIVE],
     "text as BigQuery writes it": [f"{time} UTC" for time in NAIVE],
+    "days as text": [time[:10] for time in NAIVE],
     "dates": [time.date() for time in WALL],
     "times": WALL,
     "times in a time zone": ZONED,
@@ -93,12 +94,14 @@ def test_two_files_with_times_of_two_kinds_are_refused(one, other, folder, tmp_p
 
 
 @pytest.mark.parametrize("rows", [1, 3, 100])
-@pytest.mark.parametrize("later", ["milliseconds as text", "text", "text with an offset"])
+@pytest.mark.parametrize(
+    "later", ["milliseconds as text", "text", "text with an offset", "days as text"]
+)
 def test_rows_of_two_kinds_are_refused_in_batches_of_any_size(
     later, rows, folder, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(SourceTable, "batch_rows", rows)
-    first = KINDS["text" if later == "text with an offset" else "seconds as text"]
+    first = KINDS["text" if later in ("text with an offset", "days as text") else "seconds as text"]
     log_of([*first, *KINDS[later]]).write_parquet(folder / "log.parquet")
     with refuses(
         DataError,
