@@ -24,7 +24,7 @@ from clickexp.utils.content import content_of, content_of_all, content_of_code
 from clickexp.utils.files import check_source
 from clickexp.utils.progress import Progress, no_report
 from clickexp.utils.signatures import with_flat_options
-from clickexp.utils.sources import source_path
+from clickexp.utils.sources import is_remote, source_path
 
 if TYPE_CHECKING:
     import polars as pl
@@ -113,6 +113,8 @@ class LogFormat:
         if is_log(source):
             return open_prepared(source, ids=ids, learned=learned, **arguments)
         check_source(source, _REMEDY + how_to_get(arguments.get("name")))
+        # a cache may keep it under the name that an equal file had
+        arguments["name"] = arguments.get("name") or source.stem
         read = functools.partial(_read, self.read, self.format, source, progress=progress, ids=ids)
         chosen = {**defaults, **options}
         if cache is None:
@@ -223,11 +225,17 @@ def written(read: _Read, source: Path, log: LogWriter, **options: Any) -> LogWri
         options: Those of the reader.
 
     Raises:
-        DataError: The source cannot be read, or there is too little room for the log.
+        DataError: The source cannot be read or changes meanwhile, or there is too little room for the log.
     """
+    files = options.get("files")
+    before = None if is_remote(source) else _content(source, files)
     try:
         with log:
             read(source, log, **options)
+            if before is not None and _content(source, files) != before:
+                raise DataError(
+                    f"{source}: it has changed while it was read. Wait until nothing writes to it, or read a copy."
+                )
     except MemoryError as error:
         remedy = "Lower the positions or features to keep, or use a machine with more memory"
         raise DataError(f"{source}: there is too little memory ({error}). {remedy}.") from error

@@ -27,6 +27,8 @@ _TYPES = (
     "float64",
 )
 CATEGORY = "category"
+LARGEST_GRADE = 31
+"""Of graded labels, whose gain 2^label - 1 is beyond all use above."""
 _KINDS = {"b": "biuf", "i": "iu", "u": "iu", "f": "biuf"}
 """Kinds of numpy type that a column of each kind is read from."""
 

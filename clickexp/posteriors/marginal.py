@@ -21,10 +21,10 @@ document, and the logarithms of e_c have the normal prior that these logs give.
 """
 
 import copy
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer, Real
@@ -47,6 +47,7 @@ from clickexp.posteriors.policy_prior import (
 )
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.training.earlier import SharedPrior
+from clickexp.types import Array
 from clickexp.utils import hosts
 from clickexp.utils.blocks import blocks
 
@@ -224,10 +225,20 @@ def improve_examination(
     change = np.zeros(log.size)
     change[cells] = log_expit(moved) - log_expit(before)
     offsets = log.moved(posteriors, expit(np.asarray(tower.weight[...], np.float64)), change)
-    values = parts.rows.values.at[:, 0].add(jnp.float32(offsets))
-    attraction.table.set_value(dataclasses.replace(parts.rows, values=values))
-    tower.weight[...] = tower.weight[...].at[cells].set(jnp.float32(moved))
+    attraction.table.set_value(_with_means_moved(parts.rows, offsets))
+    weight = np.array(tower.weight[...])
+    weight[cells] = moved
+    tower.weight[...] = jnp.asarray(weight)
     return SharedPosterior(_names(cells), covariance * np.outer(slopes, slopes))
+
+
+def _with_means_moved(rows: Rows, offsets: Float[np.ndarray, " rows"]) -> Rows:
+    def moved(block: np.ndarray, part: slice) -> np.ndarray:
+        block = np.array(block)
+        block[:, 0] += np.float32(offsets[part])
+        return block
+
+    return rows.recomputed(moved)
 
 
 def _scaled(
@@ -496,9 +507,8 @@ class _Posteriors(NamedTuple):
     @classmethod
     def of(cls, rows: Rows, baseline: float) -> "_Posteriors":
         """Returns those of rows of one number, which are added to a baseline."""
-        offsets, deviations = rows.means(rows.values)[:, 0], rows.deviations(rows.values)[:, 0]
-        x = np.asarray(rows.values[:, rows.numbers])
-        return cls(np.asarray(offsets), np.asarray(deviations), x, baseline)
+        offsets, deviations = map(np.asarray, _moments(rows))
+        return cls(offsets, deviations, np.asarray(rows.values)[:, rows.numbers], baseline)
 
     def some(self, chosen: Integer[np.ndarray, " chosen"] | slice) -> "_Posteriors":
         """Returns some rows in double precision."""
@@ -510,6 +520,11 @@ class _Posteriors(NamedTuple):
     def means(self) -> Float[np.ndarray, " rows"]:
         """Means of the logits."""
         return self.offsets + self.baseline
+
+
+@jax.jit
+def _moments(rows: Rows) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+    return rows.means(rows.values)[:, 0], rows.deviations(rows.values)[:, 0]
 
 
 class _Log(NamedTuple):
@@ -607,6 +622,6 @@ def _sites(
     shape = len(chosen), 1
     precisions, tilts = (
         np.broadcast_to(np.asarray(each, np.float64), shape)[:, 0]
-        for each in rows.site(rows.values[chosen])
+        for each in rows.site(np.asarray(rows.values)[chosen])
     )
     return precisions, tilts + precisions * baseline

@@ -13,6 +13,7 @@ from clickexp.runs.run import DRAWS, Run
 from clickexp.runs.settings import NAMED_GROUPS
 from clickexp.runs.store import short_keys
 from clickexp.utils.statistics.means import Spread
+from clickexp.utils.text import without_module
 
 _MOST_KEYS = 3
 """Keys of the configuration in a name, at most, where overrides do not distinguish groups."""
@@ -305,4 +306,5 @@ def varying(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
 def _key_values(keys: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
     """Such as lr=0.1 for each key that has a value; keys are cut to their last part where that is unique."""
     named = zip(keys, short_keys(keys), strict=True)
-    return [f"{name}={settings[key]}" for key, name in named if settings.get(key) is not None]
+    values = {key: without_module(value) for key, value in settings.items() if value is not None}
+    return [f"{name}={values[key]}" for key, name in named if key in values]

@@ -6,15 +6,13 @@ from typing import Any
 import numpy as np
 
 from clickexp.data.dataset import Dataset
-from clickexp.data.schema import SourceLocation
+from clickexp.data.schema import LARGEST_GRADE, SourceLocation
 from clickexp.models.base import ClickModel
 from clickexp.simulation.simulated import GroundTruth
 from clickexp.simulation.towers import Behavior, logits_of
 
 LARGEST = "largest label"
 """Note of the log."""
-_LARGEST_LABEL = 31
-"""Of graded labels, whose gain 2^label - 1 is beyond all use above."""
 
 
 def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel | None:
@@ -70,8 +68,8 @@ def attraction_logits(
         raise location.error(
             "no document has a label above 0", "clicks are simulated from graded labels"
         )
-    if by_label is None and largest > _LARGEST_LABEL:
-        what = f"a document has label {largest:g}, and labels above {_LARGEST_LABEL} leave all others unattractive"
+    if by_label is None and largest > LARGEST_GRADE:
+        what = f"a document has label {largest:g}, and labels above {LARGEST_GRADE} leave all others unattractive"
         raise location.error(
             what, "correct the labels, or give attraction_by_label one number per label, from 0"
         )

@@ -337,7 +337,8 @@ class Loop:
         except ValueError as error:
             if must_continue:
                 raise ConfigError(
-                    f"the checkpoint to continue from cannot be used: {error}"
+                    f"the checkpoint to continue from cannot be used: {error}. Give what it is of, or train anew "
+                    "without continue_from."
                 ) from error
             self.logger.warning(
                 f"training starts from scratch, since {file} cannot be used: {error}"

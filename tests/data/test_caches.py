@@ -6,7 +6,7 @@ import sys
 
 from refusals import refuses
 
-from clickexp.data import open_lists
+from clickexp.data import log_format, open_lists
 from clickexp.errors import DataError
 
 SPLIT = dict(train_sessions=0.5, val_sessions=0.25, test_sessions=0.25)
@@ -33,7 +33,9 @@ def test_a_log_that_was_moved_is_not_read_again(tmp_path):
     write_log(tmp_path / "here/log.csv", 1)
     open_lists(tmp_path / "here/log.csv", cache=tmp_path / "cache", **SPLIT)
     (tmp_path / "here").rename(tmp_path / "there")
-    open_lists(tmp_path / "there/log.csv", cache=tmp_path / "cache", **SPLIT)
+    (tmp_path / "there/log.csv").rename(tmp_path / "there/day2.csv")
+    moved = open_lists(tmp_path / "there/day2.csv", cache=tmp_path / "cache", **SPLIT)
+    assert moved.name == "day2"
     assert len([*(tmp_path / "cache").iterdir()]) == 1
 
 
@@ -90,6 +92,21 @@ def test_a_reader_reads_again_where_a_module_that_it_imports_is_edited(tmp_path,
         read = importlib.import_module("own_package.reader").read
         rates.append(read(tmp_path / "log.txt", cache=tmp_path / "cache", **SPLIT).click_rate)
     assert rates == [0, 1]
+
+
+def test_a_log_that_changes_while_it_is_read_is_refused(tmp_path):
+    """What was read of it is neither the log before nor the one after."""
+    write_log(tmp_path / "log.csv", 0)
+
+    @log_format("growing")
+    def read(source, log):
+        open_lists.read(source, log)
+        with source.open("a") as file:
+            file.write('"[1,2]","[1,1]"\n')
+
+    with refuses(DataError, "log.csv", "changed while it was read", "copy"):
+        read(tmp_path / "log.csv", cache=tmp_path / "cache", **SPLIT)
+    assert not [*(tmp_path / "cache").iterdir()]
 
 
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):

@@ -193,6 +193,13 @@ def guessed_columns(format: str, columns: Mapping[str, Kind]) -> dict[str, str]:
     return next((pattern.find(columns) for pattern in _PATTERNS if pattern.format == format), {})
 
 
+def names_read(format: str, columns: Mapping[str, Kind]) -> set[str]:
+    """Returns names of columns of a table that a format reads without options, or that are those of times."""
+    times = [name for name in columns if _squeezed(name) in _TIMES]
+    keys = next(pattern.names for pattern in _PATTERNS if pattern.format == format)
+    return {*keys, *_READ[format], *guessed_columns(format, columns).values(), *times}
+
+
 def likeliest(columns: Mapping[str, Kind]) -> dict[str, str]:
     """Returns options of the format whose columns a table has most of; NAME stands for what it needs and lacks.
 

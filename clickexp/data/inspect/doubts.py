@@ -13,6 +13,7 @@ from clickexp.data.inspect.copies import Copies, copies, list_keys
 from clickexp.data.inspect.layouts import layout_doubts
 from clickexp.data.inspect.order import shuffled_sessions
 from clickexp.data.inspect.summary import shows_twice
+from clickexp.data.schema import LARGEST_GRADE
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
 
@@ -77,12 +78,13 @@ class _Part:
         labels: The smallest and the largest label of documents that were clicked, and of the others.
         partly_judged: Lists of which some documents have labels and others have none.
         unjudged: Documents without a label in these.
+        absurd: Documents with a label beyond grades.
     """
 
     def __init__(self, sessions: Sessions, share: int):
         keys = [np.zeros(0, np.uint64)]
         self.repeated = self.shared = self.disordered = self.clicks = 0
-        self.partly_judged = self.unjudged = 0
+        self.partly_judged = self.unjudged = self.absurd = 0
         self.labels = {True: (np.inf, -np.inf), False: (np.inf, -np.inf)}
         for chunk in _sampled(sessions, share):
             keys.append(list_keys(chunk))
@@ -101,6 +103,7 @@ class _Part:
         self.partly_judged += int(np.count_nonzero(lacking.any(axis=1)))
         self.unjudged += int(np.count_nonzero(lacking))
         self.clicks += int(np.count_nonzero(chunk["clicks"] & has_label))
+        self.absurd += int(np.count_nonzero(chunk.shown & (chunk["labels"] > LARGEST_GRADE)))
         for clicked, (least, most) in self.labels.items():
             labels = chunk["labels"][chunk.shown & has_label & (chunk["clicks"] == clicked)]
             self.labels[clicked] = (labels.min(initial=least), labels.max(initial=most))
@@ -123,6 +126,7 @@ def _of_lists(parts: Mapping[str, _Part], simulated: bool) -> Iterator[str]:
     yield from _shared_positions(parts.values())
     if not simulated:  # simulated users may click what is relevant, and nothing else
         yield from _labels_of_clicks(parts)
+    yield from _absurd_labels(parts)
     yield from _missing_labels(parts)
 
 
@@ -192,6 +196,18 @@ def _labels_of_clicks(parts: Mapping[str, _Part]) -> Iterator[str]:
             f"({labels[True][0]:g}), all others another ({labels[False][0]:g}). Ranking metrics then judge by the "
             "clicks that models learn from. Name the column of judgements by columns.labels=NAME, or leave it out: "
             "columns.labels=null"
+        )
+
+
+def _absurd_labels(parts: Mapping[str, _Part]) -> Iterator[str]:
+    """Doubts whether labels are grades, whose gain 2^label - 1 leaves others something to gain."""
+    absurd = {name: part.absurd for name, part in parts.items() if part.absurd}
+    if absurd:
+        largest = max(most for name in absurd for _, most in parts[name].labels.values())
+        yield (
+            f"{sum(absurd.values()):,} documents of {', '.join(absurd)} have a label above {LARGEST_GRADE}, up to "
+            f"{largest:g}, beside which the gain 2^label - 1 of ndcg leaves others nothing. Correct the labels, scale "
+            "them to grades, or set metric.ranking.NAME.form=linear"
         )
 
 

@@ -29,7 +29,7 @@ _CAPTIONS = {
     CLICK_RATES: "Click rates by rank of the test sessions, by length of list or a column with few values. One curve "
     "of examination fits them where they differ by a factor at most, or show other documents.",
     "cold_start": "Share of the perplexity above 1 that is gained over rank-CTR, of documents by how often training "
-    "has shown them, and their share of the test set.",
+    "has shown them, and their share of the test set. Ranges with fewer than 100 test documents have no gain.",
     "updates": "Over the updates from a fit from scratch: test log-likelihood on the log of each, before and after the "
     "update and after the next one, click rate of the test sessions, and examination relative to position 1 with 95% "
     "intervals; of layouts, that of the first three.",

@@ -243,6 +243,18 @@ def test_labels_of_lists_without_clicks_are_judgements():
     assert not [*doubts(labelled(lambda clicks, rng: np.zeros(clicks.shape), click_rate=0))]
 
 
+def test_labels_that_are_no_grades_are_doubted():
+    def labels_of(clicks, rng, absurd=40):
+        labels = rng.integers(0, 5, clicks.shape)
+        labels[[3, 1990], 2] = 31, absurd
+        return labels
+
+    (doubt,) = doubts(labelled(labels_of))
+    assert doubt.startswith("1 documents of test have a label above 31, up to 40, ")
+    assert "form=linear" in doubt
+    assert not [*doubts(labelled(lambda clicks, rng: labels_of(clicks, rng, absurd=4)))]
+
+
 def test_a_run_reports_doubts_before_training(monkeypatch):
     monkeypatch.setattr(display, "doubts", lambda dataset: [f"{dataset.name} is doubtful"])
     logger, dataset = Mock(), dataset_of(random_log())
