@@ -17,7 +17,6 @@ from typing import cast
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float, Integer
 
 from clickexp.data import Sessions
@@ -42,7 +41,7 @@ from clickexp.posteriors.policy_prior import (
     shown_in,
 )
 from clickexp.posteriors.rows import by_path, newton_refined, posterior_precision
-from clickexp.posteriors.shared import SharedPosterior, shared_estimate
+from clickexp.posteriors.shared import SharedPosterior, add_to_shared, shared_estimate
 from clickexp.training.sparse.packing import Path
 from clickexp.utils import hosts
 
@@ -161,12 +160,12 @@ class _Steps:
         # processors of several hosts round differently
         step = np.array(hosts.broadcast(np.clip(step, -longest, longest).tolist()))
         self._follow(step)
-        _move(self._model, self._places, step)
+        add_to_shared(self._model, self._places, step)
         self.total += step
 
     def apply(self, model: Model) -> None:
         """Moves continuation of the model as far, and the means of its rows with it."""
-        _move(model, self._places, self.total)
+        add_to_shared(model, self._places, self.total)
         for path, table in _tables(model).items():
             table.set_value(self._following(path, table.get_value(), self.total))
 
@@ -206,12 +205,6 @@ class _Steps:
 
 def _tables(model: Model) -> dict[Path, Table]:
     return by_path(model, row_tables(model))
-
-
-def _move(model: Model, places: Integer[np.ndarray, " numbers"], step: Step) -> None:
-    """Adds a step to shared numbers of a model."""
-    numbers, back = ravel_pytree(nnx.state(model, nnx.Param))
-    nnx.update(model, back(numbers.at[places].add(jnp.float32(step))))
 
 
 def _of_some_queries(train: Sessions, queries: Queries) -> Sessions:

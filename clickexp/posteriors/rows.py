@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import jax.numpy as jnp
 import numpy as np
@@ -85,15 +85,7 @@ def newton_refined(
     }
     none = np.zeros(0, np.int32)  # of the shared parameters
     sums = passes.sums(state, none, kept, data, report)
-
-    def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
-        if path not in chosen:
-            return table
-        return table.copy(_refined(table.get_value(), sums.rows[path], longest))
-
-    refined = nnx.clone(model)
-    nnx.update(refined, nnx.map_state(changed, state[1]))
-    return refined
+    return _changed(model, chosen, lambda path, rows: _refined(rows, sums.rows[path], longest))
 
 
 def with_shared_uncertainty(
@@ -155,16 +147,20 @@ def with_shared_uncertainty(
     }
     del sums  # which take as much memory as the tables that follow
 
-    def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
-        if path not in chosen:
-            return table
-        rows = table.get_value()
+    def inflated(path: Path, rows: Rows) -> Rows:
         values = jnp.asarray(rows.values).at[kept[path], rows.dim].set(spreads[path])
-        return table.copy(dataclasses.replace(rows, values=values))
+        return dataclasses.replace(rows, values=values)
 
-    inflated = nnx.clone(model)
-    nnx.update(inflated, nnx.map_state(changed, state[1]))
-    return inflated
+    return _changed(model, chosen, inflated)
+
+
+def _changed(model: Model, tables: Collection[Path], change: Callable[[Path, Rows], Rows]) -> Model:
+    """Returns the model with other rows in some tables."""
+    copy = nnx.clone(model)
+    for path, node in nnx.iter_graph(copy):
+        if path in tables:
+            node.set_value(change(path, node.get_value()))
+    return copy
 
 
 def _inflated(
