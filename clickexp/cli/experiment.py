@@ -1,4 +1,4 @@
-"""What the command `clickexp` does: it composes a configuration and runs it. Heavy imports wait until a run starts."""
+"""The command `clickexp`: it composes a configuration and runs it. Heavy imports wait until a run starts."""
 
 import sys
 from typing import NoReturn

@@ -1,5 +1,6 @@
 """The work of `clickexp-data`: prepare, inspect and verify logs."""
 
+import contextlib
 import hashlib
 import inspect
 import shlex
@@ -27,6 +28,7 @@ from clickexp.data.inspect.layout import detect
 from clickexp.data.inspect.layouts import LENGTH, click_rates, groupings
 from clickexp.data.inspect.spans import future_in_training, spans
 from clickexp.data.inspect.summary import summaries
+from clickexp.data.inspect.unread import Declarations, layout_columns
 from clickexp.data.log_format import LogFormat, prepare
 from clickexp.data.names import read_names
 from clickexp.data.prepared import open_prepared, verify_log
@@ -49,6 +51,8 @@ from clickexp.utils.signatures import (
 from clickexp.utils.sources import source_path
 from clickexp.utils.text import byte_size
 
+_OF_PAGES = ("lists", "impressions")
+"""Formats of tables whose pages may have layouts."""
 _WORKERS = ("workers", "launcher")
 """Options of the processes that prepare a log."""
 _FURTHER = (
@@ -139,7 +143,8 @@ def inspect_log(
         output: Where figures/ goes; by default a folder below outputs/inspect for the path of the log.
         json: Print one JSON object instead of tables.
     """
-    dataset, layout, split, following = _dataset(source_path(path), parsed_options(options))
+    opened = _dataset(source_path(path), parsed_options(options))
+    dataset, following = opened.dataset, opened.following
     times = spans(dataset)
     counts, links, contexts = (
         summaries(dataset),
@@ -149,7 +154,10 @@ def inspect_log(
     unfit = examination_doubts(dataset)
     warnings = [*doubts(dataset), *alike_names(dataset.names), *unfit.values()]
     if columns := [name for name in unfit if name != LENGTH]:
-        following = [*following, f"examination_by=[{','.join(columns)}]"]
+        declared = {
+            f"columns.{name}": opened.layouts[name] for name in columns if name in opened.layouts
+        }
+        following += [*_overrides(declared), f"examination_by=[{','.join(columns)}]"]
     if (doubt := future_in_training(dataset, times)) is not None:
         warnings.append(doubt)
     by_group = click_rates(dataset.train, groupings(dataset.train))
@@ -169,9 +177,10 @@ def inspect_log(
     )
     _show(
         f"{path}: {dataset.name}",
-        layout,
+        opened.layout,
+        _looked_at(opened.layouts),
         report.counts(counts),
-        split,
+        opened.split,
         report.times(times),
         report.largest_id(dataset.parts.values()),
         report.click_rates(train),
@@ -303,12 +312,21 @@ def _check(
 
 
 class _Opened(NamedTuple):
-    """A log, and lines about it: how its format was found where nobody named it, its split, and what to do next."""
+    """A log, and what there is to say about it.
+
+    Attributes:
+        dataset: The log.
+        layout: A line on how its format was found where nobody named it.
+        split: A line on its split.
+        following: The words of the command that fits a model to it.
+        layouts: Declarations of columns that nobody named, read to compare the click rates of layouts.
+    """
 
     dataset: Dataset
     layout: str
     split: str
     following: list[str]
+    layouts: Declarations
 
 
 def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
@@ -317,7 +335,7 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
     if is_log(path):
         _check(open_prepared, options, _names(open_prepared), "a prepared log")
         dataset = open_prepared(path, **options)
-        return _Opened(dataset, "", _split(dataset, options), _next("prepared", path, options))
+        return _Opened(dataset, "", _split(dataset, options), _next("prepared", path, options), {})
     if not path.exists():
         key, equals, _ = str(path).partition("=")
         remedy = (
@@ -331,27 +349,71 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
         format, options, why = _detected(path, options)
     opener = _opener(format)
     _check(opener, options, _names(opener), opener.format)
-    with Steps(f"reading {path.name}") as progress:
-        dataset = opener(path, progress=progress, **options)
+    dataset, layouts = _read_with_layouts(opener, path, options)
     following = _next(format, path, options)
-    return _Opened(dataset, why, _split(dataset, options), following)
+    return _Opened(dataset, why, _split(dataset, options), following, layouts)
+
+
+def _read_with_layouts(
+    opener: LogFormat, path: Path, options: Mapping[str, Any]
+) -> tuple[Dataset, Declarations]:
+    """Reads a log, with columns that may tell layouts apart where it can be read so."""
+    layouts = _layout_columns(opener.format, path, options)
+    columns = {**layouts, **(options.get("columns") or {})}
+    if layouts:
+        with contextlib.suppress(DataError), Steps(f"reading {path.name}") as progress:
+            return opener(path, progress=progress, **{**options, "columns": columns}), layouts
+    with Steps(f"reading {path.name}") as progress:
+        return opener(path, progress=progress, **options), {}
+
+
+def _layout_columns(format: str, path: Path, options: Mapping[str, Any]) -> Declarations:
+    """Declarations of columns that may tell layouts apart and that no option names."""
+    if format not in _OF_PAGES:
+        return {}
+    columns = options.get("columns") or {}
+    session = columns.get("session", "session") if format == "impressions" else None
+    return layout_columns(
+        path,
+        format,
+        _named(options),
+        session,
+        options.get("files"),
+        _text_form(options),
+        options.get("invalid") == "drop",
+    )
+
+
+def _looked_at(layouts: Declarations) -> str:
+    """A line about columns that nobody named and that were read nevertheless."""
+    options = [f"{key}={value}" for key, value in flat_options({"columns": layouts})]
+    return f"compared as layouts, by few values: {shlex.join(options)}" if layouts else ""
 
 
 def _detected(path: Path, options: Mapping[str, Any]) -> tuple[str, dict[str, Any], str]:
     """The format that the files show, all options, and a line about how it was found."""
+    text = _text_form(options)
+    format, guessed, why = detect(path, FORMATS, _named(options), options.get("files"), text)
+    together = merged(guessed, options)
+    words = [f"{key}={value}" for key, value in flat_options({"format": format, **together})]
+    command = shlex.join(["clickexp-data", "inspect", str(path), *words])
+    return format, together, f"{why}. To say so, or otherwise: {command}"
+
+
+def _named(options: Mapping[str, Any]) -> list[str]:
+    """Columns of a log that options name."""
     named = [
         key.partition(".")[2] if value.startswith("{") else value
         for key, value in flat_options(options)
         if key.startswith("columns.")
     ]
     features = options.get("features")
-    named += features if isinstance(features, list) else []
-    written = {name: options[name] for name in TextForm._fields if name in options}
-    format, guessed, why = detect(path, FORMATS, named, options.get("files"), TextForm(**written))
-    together = merged(guessed, options)
-    words = [f"{key}={value}" for key, value in flat_options({"format": format, **together})]
-    command = shlex.join(["clickexp-data", "inspect", str(path), *words])
-    return format, together, f"{why}. To say so, or otherwise: {command}"
+    return [*named, *features] if isinstance(features, list) else named
+
+
+def _text_form(options: Mapping[str, Any]) -> TextForm:
+    """How text is written, as options say."""
+    return TextForm(**{name: options[name] for name in TextForm._fields if name in options})
 
 
 def _split(dataset: Dataset, options: Mapping[str, Any]) -> str:
@@ -368,9 +430,15 @@ def _split(dataset: Dataset, options: Mapping[str, Any]) -> str:
 
 def _next(format: str, path: Path, options: Mapping[str, Any]) -> list[str]:
     """The words of the command that fits a model to a log."""
-    settings = []
-    for key, value in flat_options({"path": str(path), **options}):
+    kept = {key: value for key, value in options.items() if key != "cache"}
+    return ["clickexp", f"dataset={format}", *_overrides({"path": str(path), **kept}), "model=pbm"]
+
+
+def _overrides(options: Mapping[str, Any]) -> list[str]:
+    """Options of a format as overrides of `clickexp`."""
+    overrides = []
+    for key, value in flat_options(options):
         is_new = key.startswith("columns.") and value.startswith("{")
         declares = "+" if is_new else ""  # a key that configurations lack
-        settings += [f"{declares}dataset.{key}={for_hydra(value)}"] if key != "cache" else []
-    return ["clickexp", f"dataset={format}", *settings, "model=pbm"]
+        overrides.append(f"{declares}dataset.{key}={for_hydra(value)}")
+    return overrides

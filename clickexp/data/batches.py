@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from clickexp.data.feed import FEATURE_TABLE, looked_up
+from clickexp.data.devices import FEATURE_TABLE
+from clickexp.data.feed import looked_up
 from clickexp.data.records import RECORDS, ranks_of
 from clickexp.data.sessions import Sessions
 from clickexp.types import SHOWN_FIRST, Array, Batch, Count

@@ -5,10 +5,11 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from clickexp.errors import DataError, reason
 from clickexp.utils.documents import parse_json
+from clickexp.utils.progress import Progress, no_report
 
 _SEAL = "seal"
 _CHUNK = 1 << 22
@@ -17,20 +18,6 @@ _ONE, _POLYNOMIAL = 1 << 31, 0xEDB88320
 _LONG = 1 << 26
 """Bytes from which on a verification reports its progress."""
 REMEDY = "Delete the folder and prepare the data again."
-
-
-class Progress(Protocol):
-    """Receives the progress of a reader."""
-
-    def __call__(self, done: int, total: int, where: str = "", /) -> None:
-        """Receives what is done so far and the total, in sessions, bytes or another unit of the reader.
-
-        Args:
-            done: What is done.
-            total: The total.
-            where: File and rows, of a reader of several files.
-        """
-        ...
 
 
 class DamagedError(DataError):
@@ -60,7 +47,7 @@ class Stored(NamedTuple):
     crc32: int
 
 
-def verify(folder: Path, files: Sequence[Stored], progress: Progress | None = None) -> None:
+def verify(folder: Path, files: Sequence[Stored], progress: Progress = no_report) -> None:
     """Reads all files.
 
     Args:
@@ -76,7 +63,7 @@ def verify(folder: Path, files: Sequence[Stored], progress: Progress | None = No
         if (problem := _problem(stored)) is not None:
             wrong.append(f"{stored.file.relative_to(folder)} ({problem})")
         done += stored.size
-        if progress is not None and total >= _LONG:
+        if total >= _LONG:
             progress(done, total)
     if wrong:
         raise DamagedError(f"{folder}: damaged: {', '.join(wrong)}", REMEDY)

@@ -5,13 +5,14 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
+from clickexp.data.devices import FEATURE_TABLE, SINGLE, SingleDevice
 from clickexp.data.loader import (
     NUMBERS,
     RESIDENT,
@@ -24,7 +25,7 @@ from clickexp.data.loader import (
 from clickexp.data.numbered import numbered
 from clickexp.data.sessions import Sessions
 from clickexp.types import Array
-from clickexp.utils.rounding import ceil_div, round_up
+from clickexp.utils.rounding import ceil_div
 
 Data = Sessions | Iterable[Mapping[str, Array]]
 """Packed sessions, or batches: anything that yields them each time it is iterated, such as a list."""
@@ -32,8 +33,6 @@ Data = Sessions | Iterable[Mapping[str, Array]]
 
 _FEEDING_THREADS = 4
 """That read for an accelerator, which trains faster than one reads; the cores of a CPU have other work."""
-FEATURE_TABLE = "feature_table"
-"""Key of the table [ids, features] in the arrays of a superbatch, which looks up what a batch needs."""
 
 
 def feed(
@@ -42,52 +41,42 @@ def feed(
     steps: int,
     seed: int | None = None,
     epoch: int = 0,
-    mesh: Mesh | None = None,
+    devices: SingleDevice = SINGLE,
     resident: Mapping[str, jax.Array] | None = None,
 ) -> Iterator[Superbatch]:
     """Superbatches of the data; batches that come ready-made are dispatched one by one, in their own order.
 
     All dispatches of packed sessions take equally many steps, at most `steps`, so that hardly any is empty. The threads
-    that read sessions also copy them, over the devices of a mesh or to an accelerator. Of sessions that are
-    `resident`, as `resident_on` has copied them, the devices compute the numbers. Processes that share a mesh each
+    that read sessions also copy them, over several devices or to an accelerator. Of sessions that are
+    `resident`, as `resident_on` has copied them, the devices compute the numbers. Processes that share devices each
     read the sessions of their own devices.
     """
     if not isinstance(data, Sessions):
-        single = map(_single, data)
-        return single if mesh is None else (over_devices(batch, mesh) for batch in single)
-    batch_size, even = _even_sizes(data, batch_size, steps, mesh)
-
-    def lay(table: Array) -> jax.Array:
-        return everywhere(jnp.asarray(table), mesh)
-
+        return (_single(batch, devices) for batch in data)
+    batch_size, even = _even_sizes(data, batch_size, steps, devices)
     if resident is None:
-        packed = _read(data, batch_size, even, seed, epoch, mesh)
+        packed = _read(data, batch_size, even, seed, epoch, devices)
     else:
-        packed = numbered(data.count, batch_size, even, seed, epoch, mesh, lay)
+        packed = numbered(data.count, batch_size, even, seed, epoch, devices)
     tables = dict(resident or {})
     if data.features is not None:
-        tables[FEATURE_TABLE] = lay(data.features.on_device)
+        tables[FEATURE_TABLE] = devices.everywhere(jnp.asarray(data.features.on_device))
     return _with_tables(packed, tables) if tables else packed
 
 
-def shared_evenly(batch_size: int, mesh: Mesh | None) -> int:
-    """Returns the smallest size of batches, not below another, that the devices of a mesh share evenly."""
-    return batch_size if mesh is None else round_up(batch_size, mesh.size)
-
-
 def _even_sizes(
-    sessions: Sessions, batch_size: int, steps: int, mesh: Mesh | None
+    sessions: Sessions, batch_size: int, steps: int, devices: SingleDevice
 ) -> tuple[int, int]:
     """Sessions per batch and batches per superbatch of `feed`."""
     fitting = 1 << max(sessions.count - 1, 0).bit_length()  # a small log is not padded
-    batch_size = min(batch_size, shared_evenly(fitting, mesh))
+    batch_size = min(batch_size, devices.even_size(fitting))
     batches = ceil_div(sessions.count, batch_size)
     return batch_size, ceil_div(batches, ceil_div(batches, steps))
 
 
 def feed_like(sessions: Sessions, batch_size: int, steps: int) -> dict[str, jax.ShapeDtypeStruct]:
     """Returns shapes and types of the arrays that `feed` has of packed sessions on one device; reads none."""
-    batch_size, steps = _even_sizes(sessions, batch_size, steps, None)
+    batch_size, steps = _even_sizes(sessions, batch_size, steps, SINGLE)
     arrays = {
         name: jax.ShapeDtypeStruct((steps, batch_size, *values.shape[1:]), values.dtype)
         for name, values in padding_session(sessions).items()
@@ -104,30 +93,24 @@ def _read(
     steps: int,
     seed: int | None,
     epoch: int,
-    mesh: Mesh | None,
+    devices: SingleDevice,
 ) -> Iterator[Superbatch]:
     """Superbatches of what is read of the sessions, on the devices."""
-    share, on_cpu = (0, 1), jax.default_backend() == "cpu"
-    place = _as_it_lies if on_cpu else _on_device
-    if mesh is not None:
-        place = functools.partial(over_devices, mesh=mesh, batch_size=batch_size)
-        if batch_size % mesh.size == 0:
-            processes = sorted({device.process_index for device in mesh.devices.flat})
-            share = (processes.index(jax.process_index()), len(processes))
+    share = devices.share(batch_size)
     readers = superbatch_readers(sessions, batch_size, steps, seed=seed, epoch=epoch, share=share)
 
     def placed(read: Callable[[], Superbatch]) -> Superbatch:
-        return place(read())
+        return devices.lay(read(), batch_size)
 
     makers = (functools.partial(placed, read) for read in readers)
-    threads = 1 if on_cpu else _FEEDING_THREADS
+    threads = 1 if jax.default_backend() == "cpu" else _FEEDING_THREADS
     return ahead(makers, threads + 1, "feed", threads)
 
 
-def resident_on(sessions: Sessions, mesh: Mesh | None = None) -> dict[str, jax.Array]:
+def resident_on(sessions: Sessions, devices: SingleDevice = SINGLE) -> dict[str, jax.Array]:
     """Returns tables of all that batches carry of some sessions, on each device."""
     pieces = [
-        {name: everywhere(jnp.asarray(values), mesh) for name, values in piece.items()}
+        {name: devices.everywhere(jnp.asarray(values)) for name, values in piece.items()}
         for piece in resident_tables(sessions)
     ]
     return {name: jnp.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
@@ -146,75 +129,11 @@ def looked_up(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
     return columns
 
 
-def is_table(name: str) -> bool:
-    """Returns whether an array of a superbatch is a table, which all its batches have in common."""
-    return name == FEATURE_TABLE or name.startswith(RESIDENT)
-
-
-def everywhere(values: Array, mesh: Mesh | None) -> Any:
-    """An array on each device of a mesh, those of other processes included, which have the same."""
-    if mesh is None:
-        return values
-    if jnp.issubdtype(values.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(everywhere(jax.random.key_data(values), mesh))
-    return _laid(np.asarray(values), mesh, PartitionSpec(), values.shape)
-
-
-def _laid(
-    values: np.ndarray, mesh: Mesh, place: PartitionSpec, shape: tuple[int, ...]
-) -> jax.Array:
-    return jax.make_array_from_process_local_data(NamedSharding(mesh, place), values, shape)
-
-
-def _as_it_lies(batch: Superbatch) -> Superbatch:
-    """The superbatch, whose arrays a CPU computes with where they lie."""
-    return batch
-
-
-def _on_device(batch: Superbatch) -> Superbatch:
-    """The superbatch with arrays on the device."""
-    return dataclasses.replace(batch, arrays=jax.device_put(dict(batch.arrays)))
-
-
 def _with_tables(
     batches: Iterator[Superbatch], tables: Mapping[str, jax.Array]
 ) -> Iterator[Superbatch]:
     for batch in batches:
         yield dataclasses.replace(batch, arrays={**batch.arrays, **tables})
-
-
-def place_of(name: str, axis: str) -> PartitionSpec:
-    """Where an array of a superbatch lies on a mesh: its sessions over the axis, or all of it on each device."""
-    return PartitionSpec() if is_table(name) else PartitionSpec(None, axis)
-
-
-def over_devices(batch: Superbatch, mesh: Mesh, batch_size: int | None = None) -> Superbatch:
-    """The superbatch on the devices of a mesh, each with equally many sessions; with all, where that cannot be.
-
-    Args:
-        batch: All sessions, or those of the devices of this process.
-        mesh: The devices.
-        batch_size: Sessions of a batch; None where `batch` has all.
-    """
-    (axis,) = mesh.axis_names
-
-    def laid(name: str, values: Array) -> jax.Array:
-        steps, sessions, *others = values.shape
-        size = batch_size or sessions
-        place = PartitionSpec() if size % mesh.size else place_of(name, axis)
-        return _laid(np.asarray(values), mesh, place, (steps, size, *others))
-
-    arrays = {name: laid(name, values) for name, values in batch.arrays.items()}
-    return dataclasses.replace(batch, arrays=arrays)
-
-
-def mesh_of(state: Any) -> Mesh | None:
-    """The mesh that arrays lie on; None where they are on one device."""
-    for leaf in jax.tree.leaves(state):
-        placed = getattr(leaf, "sharding", None)
-        if isinstance(placed, NamedSharding):
-            return cast(Mesh, placed.mesh)
-    return None
 
 
 def session_count(data: Data) -> int:
@@ -227,12 +146,11 @@ def fingerprint(data: Data) -> str | None:
     return data.fingerprint if isinstance(data, Sessions) else None
 
 
-def _single(batch: Mapping[str, Array]) -> Superbatch:
+def _single(batch: Mapping[str, Array], devices: SingleDevice) -> Superbatch:
     """A ready-made batch as a superbatch of one step."""
-    shown = batch["mask" if "mask" in batch else "lengths"]
-    return Superbatch(
-        {name: np.asarray(values)[None] for name, values in batch.items()}, 1, len(shown)
-    )
+    sessions = len(batch["mask" if "mask" in batch else "lengths"])
+    arrays = {name: np.asarray(values)[None] for name, values in batch.items()}
+    return devices.lay(Superbatch(arrays, 1, sessions), sessions)
 
 
 class Compiled:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from clickexp.data.checksums import DamagedError, Progress
+from clickexp.data.checksums import DamagedError
 from clickexp.data.dataset import Dataset
 from clickexp.data.description import Numbering, is_log
 from clickexp.data.folders import remove, remove_stale, temporary
@@ -22,6 +22,7 @@ from clickexp.data.public_logs import how_to_get
 from clickexp.errors import DataError, no_room
 from clickexp.utils.content import content_of, content_of_all, content_of_code
 from clickexp.utils.files import check_source
+from clickexp.utils.progress import Progress, no_report
 from clickexp.utils.signatures import with_flat_options
 from clickexp.utils.sources import is_remote, source_path
 
@@ -88,7 +89,7 @@ class LogFormat:
         path: str | Path,
         *,
         cache: str | Path | None = None,
-        progress: Progress | None = None,
+        progress: Progress = no_report,
         ids: Numbering | None = None,
         learned: Numbering | None = None,
         **arguments: Any,
@@ -201,7 +202,7 @@ def _read(
     folder: Path,
     *,
     name: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_report,
     durable: bool = True,
     ids: Numbering | None = None,
     earlier: "pl.DataFrame | None" = None,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from clickexp.data.arrays import GrowingArray, array_bytes
-from clickexp.data.checksums import Progress, checksum
+from clickexp.data.checksums import checksum
 from clickexp.data.description import FEATURES, NAMES, Description, PartDescription, is_log
 from clickexp.data.encoding import FeatureSettings, Names
 from clickexp.data.folders import NewFolder
@@ -26,6 +26,7 @@ from clickexp.data.schema import (
     declared,
 )
 from clickexp.errors import DataError
+from clickexp.utils.progress import Progress, no_report
 
 if TYPE_CHECKING:
     import polars as pl
@@ -142,7 +143,7 @@ class LogWriter:
         folder: str | Path,
         name: str,
         format: str,
-        progress: Progress | None = None,
+        progress: Progress = no_report,
         *,
         source: str | Path | None = None,
         durable: bool = True,
@@ -154,7 +155,7 @@ class LogWriter:
         from clickexp.data.names import NamesWriter
 
         self.folder, self.name, self.format = Path(folder), name, format
-        self.progress = progress or (lambda done, total, where="", /: None)
+        self.progress = progress
         self.source, self.durable = source or folder, durable
         self.notes: dict[str, int | str] = {}
         self.categories: dict[str, Names] = {}

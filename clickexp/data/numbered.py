@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
 
+from clickexp.data.devices import SINGLE, SingleDevice
 from clickexp.data.loader import NUMBERS, Superbatch
 from clickexp.data.order import ShuffledOrder, mapped
-from clickexp.types import Array
 from clickexp.utils.rounding import ceil_div
 
 
@@ -20,8 +19,7 @@ def numbered(
     steps: int,
     seed: int | None = None,
     epoch: int = 0,
-    mesh: Mesh | None = None,
-    lay: Callable[[Array], Array] = jnp.asarray,
+    devices: SingleDevice = SINGLE,
 ) -> Iterator[Superbatch]:
     """One pass over the numbers of sessions in the order of `superbatches`, where they are computed.
 
@@ -33,12 +31,11 @@ def numbered(
         steps: Batches of a superbatch.
         seed: Of the order; None for that of the files.
         epoch: Of the order.
-        mesh: Devices that share each batch, where they can; None for one device.
-        lay: Copies an array to each of them.
+        devices: Those that share each batch, where they can.
     """
     bits, tables = _order(count, seed, epoch)
-    tables = [lay(table) for table in tables]
-    compute = _program(bits, batch_size, steps, mesh)
+    tables = [devices.everywhere(jnp.asarray(table)) for table in tables]
+    compute = _program(bits, batch_size, steps, devices)
     size = batch_size * steps
     for start in range(0, count, size):
         numbers = compute(np.uint32(start), np.uint32(count), *tables)
@@ -58,16 +55,15 @@ def _order(count: int, seed: int | None, epoch: int) -> tuple[int | None, list[n
 
 @functools.lru_cache(maxsize=8)
 def _program(
-    bits: int | None, batch_size: int, steps: int, mesh: Mesh | None
+    bits: int | None, batch_size: int, steps: int, devices: SingleDevice
 ) -> Callable[..., jax.Array]:
     """Computes the numbers of a superbatch from its first place, the number of sessions, and the order's arrays."""
-    size, axis = batch_size, None
-    if mesh is not None and batch_size % mesh.size == 0:
-        (axis,) = mesh.axis_names
-        size //= mesh.size
+    parts = devices.parts(batch_size)
+    size = batch_size // parts
 
-    def numbers(start: jax.Array, count: jax.Array, *tables: jax.Array) -> jax.Array:
-        part = 0 if axis is None else jax.lax.axis_index(axis).astype(jnp.uint32)
+    def numbers(
+        part: jax.Array | int, start: jax.Array, count: jax.Array, *tables: jax.Array
+    ) -> jax.Array:
         batches = jnp.arange(steps, dtype=jnp.uint32)[:, None]
         places = start + batches * np.uint32(batch_size) + part * np.uint32(size)
         places += jnp.arange(size, dtype=jnp.uint32)
@@ -75,18 +71,7 @@ def _program(
         rows = _rows(bits, jnp.where(within, places, 0), count, *tables)
         return jnp.where(within, rows, count).astype(jnp.int32)
 
-    if mesh is None:
-        return jax.jit(numbers)
-    replicated = PartitionSpec()
-    return jax.jit(
-        jax.shard_map(
-            numbers,
-            mesh=mesh,
-            in_specs=replicated,
-            out_specs=PartitionSpec(None, axis),
-            check_vma=False,
-        )
-    )
+    return devices.by_part(numbers, parts)
 
 
 def _rows(bits: int | None, places: jax.Array, count: jax.Array, *tables: jax.Array) -> jax.Array:

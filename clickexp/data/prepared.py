@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clickexp.data.checksums import Progress, Stored, verify
+from clickexp.data.checksums import Stored, verify
 from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
 from clickexp.data.description import FEATURES, NAMES, SPLIT, Description, Numbering
 from clickexp.data.encoding import Encoding, FeatureSettings, Names
@@ -19,6 +19,7 @@ from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
 from clickexp.errors import DataError
 from clickexp.utils.bounds import NonNegativeInt
+from clickexp.utils.progress import Progress, no_report
 
 _messages = logging.getLogger("clickexp.data.prepared")
 
@@ -256,7 +257,7 @@ def _check_stated(chunk: Chunk, positions: int, location: SourceLocation) -> Non
     location.reject(chunk.positions > positions, chunk.positions, "positions", again)
 
 
-def verify_log(folder: Path, progress: Progress | None = None) -> list[Stored]:
+def verify_log(folder: Path, progress: Progress = no_report) -> list[Stored]:
     """Reads a prepared log against its checksums, and checks its numbers as when they were written.
 
     Args:

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from clickexp.data.by_document import ByDocument
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.id_table import mixed
 from clickexp.data.schema import Column, Columns
@@ -21,7 +22,7 @@ _FEW = 4096
 class Impressions(DerivedColumn):
     """The column `train_impressions`, counted when it is first read.
 
-    Memory: 4 bytes per id, or 20 per document shown where ids are larger than their number.
+    Memory: 4 bytes per id, or 8 per document shown where ids are larger than their number.
 
     Args:
         train: The training sessions.
@@ -36,14 +37,8 @@ class Impressions(DerivedColumn):
     @cached_property
     def _counts(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Impressions by id, or those of the ids that training shows, which are second and ascend."""
-        train, chunks = self._train, _ids(self._train)
-        if train.query_doc_pairs <= train.documents:
-            counts = np.zeros(train.query_doc_pairs + 1, np.int32)
-            for ids in chunks:
-                np.add.at(counts, ids, np.int32(1))  # another type would be slow
-            return counts, None
-        ids, counts = np.unique(np.concatenate(list(chunks)), return_counts=True)
-        return counts.astype(np.int32), ids
+        counts = ByDocument.of(self._train)
+        return counts.shown, counts.ids
 
     def of(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the impressions of the documents."""

@@ -8,19 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from clickexp.data import Sessions
 from clickexp.data.batches import at_step, batch_like, with_mask
+from clickexp.data.devices import SINGLE, devices_with
 from clickexp.data.feed import (
     Compiled,
     Data,
-    everywhere,
     feed,
     feed_like,
-    mesh_of,
     session_count,
-    shared_evenly,
 )
 from clickexp.data.schema import COLUMNS, MADE
 from clickexp.errors import ConfigError, DataError
@@ -207,7 +204,7 @@ class Program:
         self.data = data
         self._graphdefs = [nnx.graphdef(one) for one in models]
         self._truth = [] if truth is None else [(nnx.state(truth),)]
-        self._mesh: Mesh | None = None
+        self._devices = SINGLE
         self._select_columns = ColumnSelection(self._read, *self._graphdefs)
 
     def __call__(self, state: ModelState, phase: Phase, epoch: int = 0) -> MetricGroup:
@@ -220,12 +217,13 @@ class Program:
         """
         metrics = self.group.empty()
         done, total = 0, session_count(self.data)
-        self._mesh = mesh_of(state)
-        truth = jax.tree.map(lambda leaf: everywhere(leaf, self._mesh), self._truth)
+        self._devices = devices_with(state)
+        truth = jax.tree.map(self._devices.everywhere, self._truth)
         states = state, *truth
         data = self._select_columns(self.data, *states)
         size, steps = self._sizes_for(data)
-        for batch in feed(data, shared_evenly(size, self._mesh), steps, mesh=self._mesh):
+        size = self._devices.even_size(size)
+        for batch in feed(data, size, steps, devices=self._devices):
             if self.group.by_rank and not isinstance(data, Sessions):
                 self._positions = _positions_so_far(self._positions, batch.arrays)
             metrics.add(self.run(states, batch.arrays, self._positions), stacked=True)
@@ -325,10 +323,7 @@ class Program:
 
         predicted = jax.lax.map(predict, jnp.arange(len(arrays["mask"])))
         sums = jax.lax.map(statistics, predicted)
-        if self._mesh is None:
-            return sums
-        # each process reads all
-        return jax.lax.with_sharding_constraint(sums, NamedSharding(self._mesh, PartitionSpec()))
+        return self._devices.replicated(sums)
 
 
 def _positions_so_far(positions: Positions | None, arrays: Mapping[str, Array]) -> Positions | None:

@@ -11,7 +11,8 @@ import numpy as np
 from flax import nnx
 
 from clickexp.data.batches import at_step, with_mask
-from clickexp.data.feed import feed, mesh_of, shared_evenly
+from clickexp.data.devices import devices_with
+from clickexp.data.feed import feed
 from clickexp.data.sessions import Sessions
 from clickexp.evaluation.inputs import ColumnSelection, checked
 from clickexp.models.base import Model
@@ -61,7 +62,7 @@ def outputs_by_batch(
     """
     graphdef, whole = nnx.split(model)
     state = [_LAY.get()(whole)]
-    selection, mesh = ColumnSelection(outputs, graphdef), mesh_of(state)
+    selection, devices = ColumnSelection(outputs, graphdef), devices_with(state)
 
     @jax.jit
     def run(state: list[nnx.State], arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -73,8 +74,8 @@ def outputs_by_batch(
 
     def compute(sessions: Sessions) -> Batches:
         done = 0
-        size = shared_evenly(min(_BATCH, sessions.count), mesh)
-        for batch in feed(selection(sessions, state), size, 1, mesh=mesh):
+        size = devices.even_size(min(_BATCH, sessions.count))
+        for batch in feed(selection(sessions, state), size, 1, devices=devices):
             arrays = run(state, batch.arrays)
             values = {name: np.asarray(array)[: batch.sessions] for name, array in arrays.items()}
             yield sessions.chunk(done, done + batch.sessions)["lengths"], values

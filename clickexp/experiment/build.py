@@ -161,7 +161,9 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     check_metrics(model, dataset, config.metrics)
     metrics = {key: group.prepare(dataset) for key, group in config.metrics.items()}
     validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
+    prior = {} if continued is None else continued.training
     trainer = config.trainer.copy_with(
+        **prior,
         groups=validated,
         logger=logger,
         settings=identified,
@@ -169,8 +171,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         continue_from=earlier,
     )
     if continued is not None:
-        continued = continued.judged(model, trainer, dataset)
-        trainer = continued.trainer(trainer)
+        continued = continued.tested(model, trainer, dataset)
     return Parts(config, folder, dataset, model, trainer, metrics, logger, origin, continued)
 
 

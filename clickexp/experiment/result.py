@@ -50,7 +50,7 @@ _Part = dict[str, Any]
 """Keys and values of a `Run`."""
 
 
-class Settled(NamedTuple):
+class Refined(NamedTuple):
     """Results of training before the test.
 
     Attributes:
@@ -62,23 +62,23 @@ class Settled(NamedTuple):
     shared: SharedPosterior | None = None
 
 
-def settle(parts: Parts, fit: FitReport) -> Settled:
+def refine_shared(parts: Parts, fit: FitReport) -> Refined:
     """Moves examination or continuation to the largest marginal likelihood, where the model has one."""
     model, train, continued = parts.model, parts.dataset.train, parts.continued
     return_freed_memory()
     if fit.documents is None:
-        return Settled()
+        return Refined()
     earlier = None if continued is None else continued.seen.queries
     queries = lists_shown(model, train, earlier=earlier)
     if queries is None:
-        return Settled()
+        return Refined()
     return_freed_memory()
     impressions = Seen.of(fit.documents).impressions(model)
     prior = None if continued is None else continued.logs.shared
     shared = improve_examination(model, train, queries, impressions, prior)
     if shared is None and continued is None:
         shared = improve_continuation(model, train, queries, parts.trainer.devices)
-    return Settled(queries, shared)
+    return Refined(queries, shared)
 
 
 def evaluate_test_set(parts: Parts) -> Evaluation:
@@ -86,13 +86,13 @@ def evaluate_test_set(parts: Parts) -> Evaluation:
     return parts.test(parts.trainer.evaluator.state_of(parts.model), "test")
 
 
-def evaluate_run(parts: Parts, fit: FitReport, settled: Settled, evaluation: Evaluation) -> Run:
+def evaluate_run(parts: Parts, fit: FitReport, refined: Refined, evaluation: Evaluation) -> Run:
     """Evaluates the trained model, and saves it where the configuration says so; the document is not written yet.
 
     Args:
         parts: From `build`.
         fit: Report of the training.
-        settled: From `settle`.
+        refined: From `refine_shared`.
         evaluation: From `evaluate_test_set`.
 
     Returns:
@@ -127,10 +127,10 @@ def evaluate_run(parts: Parts, fit: FitReport, settled: Settled, evaluation: Eva
         save_model(model, parts.folder / MODEL)
         _save_names(dataset, parts.folder)
         if fit.documents is not None:
-            Seen.of(fit.documents, settled.queries).save(parts.folder / SEEN)
+            Seen.of(fit.documents, refined.queries).save(parts.folder / SEEN)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
-    result |= _shared_intervals(parts, settled.shared)
+    result |= _shared_intervals(parts, refined.shared)
     if parts.continued is not None:
         backward = of_last_log(parts, parts.continued.run)
         update = parts.continued.update(model, dataset, parts.origin, backward)

@@ -20,7 +20,7 @@ from clickexp.experiment.build import Parts, build, open_loggers
 from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import note, print_config, run_info
 from clickexp.experiment.resolve import resolve
-from clickexp.experiment.result import Settled, evaluate_run, evaluate_test_set, settle
+from clickexp.experiment.result import Refined, evaluate_run, evaluate_test_set, refine_shared
 from clickexp.loggers import Logger
 from clickexp.runs.run import Run
 from clickexp.runs.store import CHECKPOINT, CONFIG
@@ -88,15 +88,15 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     return finished
 
 
-def _tested(parts: Parts) -> tuple[Parts, FitReport, Settled, Evaluation]:
+def _tested(parts: Parts) -> tuple[Parts, FitReport, Refined, Evaluation]:
     """Fits the model and tests it, with all processes that there are."""
     fit = _train(parts)
     if parts.continued is not None:
         parts, fit = _continued(parts, parts.continued, fit)
-    settled = settle(parts, fit)
+    refined = refine_shared(parts, fit)
     evaluation = evaluate_test_set(parts)
     hosts.leave()
-    return parts, fit, settled, evaluation
+    return parts, fit, refined, evaluation
 
 
 def _begin(parts: Parts, sweep: Path | None) -> None:
@@ -120,21 +120,20 @@ def _train(parts: Parts) -> FitReport:
 
 
 def _continued(parts: Parts, continued: "Continued", fit: FitReport) -> tuple[Parts, FitReport]:
-    """Settles a model that goes on from an earlier run; trains it once more where the log contradicts its prior."""
+    """Corrects a model that goes on from an earlier run; trains it once more where the log contradicts its prior."""
     from clickexp.updates.chain import describe_change  # here, since other runs do without
 
     while True:
-        corrected = continued.settled(parts.model, parts.dataset.train, parts.trainer.devices)
+        corrected = continued.corrected(parts.model, parts.dataset.train, parts.trainer.devices)
         for change in corrected.changes[len(continued.changes) :]:
             parts.logger.warning(describe_change(change))
-        parts = dataclasses.replace(
-            parts, continued=corrected, trainer=corrected.trainer(parts.trainer)
-        )
+        parts = dataclasses.replace(parts, continued=corrected)
         if corrected.logs is continued.logs:
             return parts, fit
         continued = corrected
         (parts.folder / CHECKPOINT).unlink(missing_ok=True)
-        continued.again(parts.model)
+        trainer = continued.again(parts.model, parts.trainer)
+        parts = dataclasses.replace(parts, trainer=trainer)
         fit = _train(parts)
 
 

@@ -85,10 +85,13 @@ def export(
     folder = Path(output) if output is not None else run / "export"
     if output is None:
         check_inside(folder, run)  # a link may have come with the folder
-    given = _file_options(options, predict or rank)
+    file_options = _file_options(options, predict or rank)
     to_onnx = None if onnx is None else onnx_writer()
-    with computing_on(devices_of(configuration(run))):
-        files = Export(run, fitted(run, dataset, trust), folder, report, given)
+    config = configuration(run)
+    devices = devices_of(config)
+    with computing_on(devices):
+        fit = fitted(run, dataset, trust)
+        files = Export(run, config, devices, fit, folder, report, file_options)
         sessions: Sessions = getattr(files.fit.log, part)
         if rank is not None:  # files may be faulty, which is said before what takes longer
             files.write_ranking(rank)
@@ -115,23 +118,27 @@ class Export:
 
     Args:
         run: Folder of the run.
+        config: Its configuration.
+        devices: How many share the passes over the log; see `devices_of`.
         fit: Its model and log.
         folder: Where to write.
         report: Called with each file once it is there.
-        given: Options of the files to predict or to rank.
+        file_options: Options of the files to predict or to rank.
     """
 
     def __init__(
         self,
         run: Path,
+        config: Mapping[str, Any],
+        devices: int | str,
         fit: Fitted,
         folder: Path,
         report: Callable[[Path], object],
-        given: Mapping[str, Any],
+        file_options: Mapping[str, Any],
     ):
         self.run, self.fit, self.folder = run, fit, folder
-        self._report, self._given = report, given
-        self._config = configuration(run)
+        self._report, self._file_options = report, file_options
+        self._config, self._devices = config, devices
         self._transform = transform_of(self._config, fit.log)
 
     @cached_property
@@ -166,7 +173,9 @@ class Export:
         """Returns files to read, whose values are written as those of the log are, if options do not say otherwise."""
         settings = self._config["dataset"]
         alike = {name: settings[name] for name in ALIKE if name in settings}
-        return Source(source_path(path), {**alike, **self._given}, settings.get("columns") or {})
+        return Source(
+            source_path(path), {**alike, **self._file_options}, settings.get("columns") or {}
+        )
 
     def write_ranking(self, path: str | Path) -> None:
         """Writes the lists of files in the order of their scores."""
@@ -200,7 +209,7 @@ class Export:
             self.save(SHARED_TABLE, pl.DataFrame(rows, infer_schema_length=None).write_csv)
         _warn_of_examination(model, self.fit.log.train, posterior is None)
         settings = {"intervals": intervals, "has_intervals": self.fit.is_own, **self._seen()}
-        settings["devices"] = devices_of(self._config)
+        settings["devices"] = self._devices
         arguments = model, self.fit.log, self.names, posterior
         self.save(DOCUMENTS_TABLE, partial(write_documents, *arguments, **settings))
 
@@ -243,14 +252,14 @@ class Export:
 
 def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict[str, Any]:
     """Returns the options of the files to predict or to rank; UserError for others."""
-    given = parsed_options(options)
-    if (options and not given_file) or given.keys() - {*OPTIONS}:
+    parsed = parsed_options(options)
+    if (options and not given_file) or parsed.keys() - {*OPTIONS}:
         raise UserError(
             f"{' '.join(options)}: options are columns.KEY=NAME, {', '.join(OPTIONS[1:])}, for --predict FILE or "
             "--rank LISTS"
         )
-    check_arguments(open_lists, given, "")
-    return given
+    check_arguments(open_lists, parsed, "")
+    return parsed
 
 
 def _warn_of_examination(model: Model, sessions: Sessions, takes_as_known: bool) -> None:

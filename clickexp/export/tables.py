@@ -1,6 +1,7 @@
 """Large tables of a fitted model: documents, and predictions of sessions."""
 
 import contextlib
+import itertools
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickexp.data import Dataset, Sessions
+from clickexp.data.by_document import ByDocument
 from clickexp.data.names import OLDEST, NamesFile
 from clickexp.export.files import Reading, ShownLists, Source
 from clickexp.export.predict import (
@@ -221,21 +223,15 @@ def _predictions(
 
 def _counts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns training impressions and clicks of each id, and whether any part of the dataset shows it."""
-    rows = dataset.query_doc_pairs + 1
-    impressions, clicks = np.zeros((2, rows), np.int32)
-    shown = np.zeros(rows, bool)
-    total, done = sum(part.count for part in dataset.parts.values()), 0
     with Steps("counting") as progress:
-        for name, part in dataset.parts.items():
-            for chunk in part.chunks():
-                ids = chunk.of_documents("query_doc_ids")
-                shown[ids] = True
-                if name == "train":
-                    # numbers of another type would take fifteen times as long
-                    np.add.at(impressions, ids, np.int32(1))
-                    np.add.at(clicks, chunk["query_doc_ids"][chunk["clicks"]], np.int32(1))
-                done += chunk.count
-                progress(done, total)
+        counts = ByDocument.of(dataset.train).dense(dataset.query_doc_pairs + 1)
+        shown, done = counts.shown > 0, dataset.train.count
+        others = [part for name, part in dataset.parts.items() if name != "train"]
+        total = done + sum(part.count for part in others)
+        for chunk in itertools.chain.from_iterable(part.chunks() for part in others):
+            shown[chunk.of_documents("query_doc_ids")] = True
+            done += chunk.count
+            progress(done, total)
     if dataset.names is not None:
         shown[0] = False  # what the run does not know
-    return impressions, clicks, shown
+    return counts.shown, counts.clicks, shown

@@ -224,8 +224,7 @@ def outputs_by_rank(outputs: Mapping[str, Any]) -> dict[str, Any]:
         return ranks_first(np.asarray(values) if isinstance(values, list) else values)
 
     arrays = {name: values for name, values in outputs.items() if np.ndim(values)}
-    turned = jax.tree.map(by_rank, arrays, is_leaf=lambda values: isinstance(values, list))
-    return {**outputs, **turned}
+    return outputs | jax.tree.map(by_rank, arrays, is_leaf=lambda values: isinstance(values, list))
 
 
 def pick(metric: object, outputs: Mapping[str, Any], *names: str) -> Any:

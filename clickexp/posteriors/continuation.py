@@ -19,6 +19,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Integer
 
 from clickexp.data import Sessions
+from clickexp.data.by_document import ByDocument
 from clickexp.models import Model
 from clickexp.models.cascade.chain import CascadeFamily
 from clickexp.parameters import Rows, Table
@@ -38,7 +39,7 @@ from clickexp.posteriors.policy_prior import (
     scale_of,
     shown_in,
 )
-from clickexp.posteriors.rows import by_path, newton_refined
+from clickexp.posteriors.rows import by_path, newton_refined, posterior_precision
 from clickexp.posteriors.shared import SharedPosterior, shared_estimate
 from clickexp.training.sparse.packing import Path
 from clickexp.utils import hosts
@@ -49,8 +50,6 @@ _MOST_SESSIONS = 300_000
 """Of larger logs, the sessions of some queries represent all."""
 _LONGEST_STEP = 5.0
 """Of a number, in standard deviations."""
-_LEAST_PRECISION = 0.25
-"""Of a posterior, in units of the prior's: estimates of the curvature may be below 0."""
 _CONTINUATION = re.compile(r"continuation\w*/weight\[")
 """Names of numbers that move."""
 
@@ -79,7 +78,7 @@ def improve_continuation(
     if not isinstance(model, CascadeFamily) or rows is None:
         return None
     part = _of_some_queries(train, queries)
-    shown = shown_in(rows, _impressions(part, len(rows.values)), queries)
+    shown = shown_in(rows, ByDocument.of(part).dense(len(rows.values)).shown, queries)
     documents = documents_to_fit(shown)
     if len(documents) < LEAST_DOCUMENTS:
         return None
@@ -95,7 +94,7 @@ def improve_continuation(
     steps = _Steps(model, part, shown, posterior.places(model)[is_moved], covariance, devices)
     for _ in range(_STEPS):
         steps.take(documents)
-    steps.settle(model)
+    steps.apply(model)
     return posterior
 
 
@@ -143,7 +142,7 @@ class _Steps:
             path: np.arange(len(table.get_value().values))
             for path, table in nnx.to_flat_state(state[1])
         }
-        self._sums = passes.sums(state, self._places, kept, data, lambda sessions: None)
+        self._sums = passes.sums(state, self._places, kept, data)
         step = -self._covariance @ np.asarray(self._sums.gradient, np.float64)
         longest = _LONGEST_STEP * np.sqrt(np.diag(self._covariance))
         # processors of several hosts round differently
@@ -152,7 +151,7 @@ class _Steps:
         _move(self._model, self._places, step)
         self.total += step
 
-    def settle(self, model: Model) -> None:
+    def apply(self, model: Model) -> None:
         """Moves continuation of the model as far, and the means of its rows with it."""
         _move(model, self._places, self.total)
         for path, table in _tables(model).items():
@@ -172,7 +171,7 @@ class _Steps:
         """Returns rows by what clicks say of them where the last pass was, which a step changes to first order."""
         precision = scale_of(rows) ** 2
         crossed, own, gradient = self._of_rows(path, step)
-        total = np.maximum(own + precision, _LEAST_PRECISION * precision)
+        total = posterior_precision(own, precision)
         is_read = (own != 0) | (gradient != 0)
         values = np.array(rows.values)
         offsets = (own * values[:, 0] - gradient - crossed) / total
@@ -212,10 +211,3 @@ def _of_some_queries(train: Sessions, queries: Queries) -> Sessions:
     turns = np.random.default_rng(0).permutation(len(queries.labels))[query]
     last = np.partition(turns, _MOST_SESSIONS)[_MOST_SESSIONS]
     return train.select(np.flatnonzero(turns < last))
-
-
-def _impressions(train: Sessions, rows: int) -> Integer[np.ndarray, " rows"]:
-    counts = np.zeros(rows, np.int64)
-    for chunk in train.chunks():
-        counts += np.bincount(chunk.of_documents("query_doc_ids"), minlength=rows)
-    return counts

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Integer
 
 from clickexp.data.batches import Arrays, at_step, with_mask
-from clickexp.data.feed import Compiled, Data, feed
+from clickexp.data.feed import Compiled, Data, feed, session_count
 from clickexp.models.base import ClickModel, Model
 from clickexp.parameters import (
     EmbeddingParameter,
@@ -33,16 +33,16 @@ from clickexp.training.sparse.packing import Path
 from clickexp.training.sparse.placement import Whole
 from clickexp.training.spread import OneDevice, by_row, by_session, on_each, training_on
 from clickexp.types import Array, Batch, Count
+from clickexp.utils.progress import Report, no_report
 
 BATCH, _STEPS = 256, 64
 """Of each device. Small batches, whose derivatives in each direction stay in the cache of a core."""
 
 _Ids = Integer[Array, " lookups"]
+_Tree = TypeVar("_Tree")
 _Vector = Float[jax.Array, " shared"]
 State = tuple[nnx.State, nnx.State, nnx.State]
 """Shared parameters, tables, the rest."""
-Done = Callable[[int], None]
-"""Receives how many sessions of a pass are done."""
 
 
 class Sums(NamedTuple):
@@ -93,14 +93,14 @@ class Passes:
     ):
         self.graphdef, self._roles = graphdef, roles
         self._devices = devices or training_on(1)
-        given = [by_row, by_session, on_each, on_each]
+        kinds = [by_row, by_session, on_each, on_each]
         add = functools.partial(self._loop, _of_documents if roles else self._sums)
-        self._add = Compiled(self._devices.adding(add, given), donate_argnums=0)
+        self._add = Compiled(self._devices.adding(add, kinds), donate_argnums=0)
         count = functools.partial(self._loop, self._reads)
-        self._count = Compiled(self._devices.mapped(count, [by_row, *given], 0), donate_argnums=0)
+        self._count = Compiled(self._devices.mapped(count, [by_row, *kinds], 0), donate_argnums=0)
 
     def reads(
-        self, state: State, data: Data, done: Done
+        self, state: State, data: Data, report: Report = no_report
     ) -> tuple[np.ndarray, dict[Path, np.ndarray]]:
         """Returns which shared parameters the log moves, and how many documents each row serves."""
         nothing = {
@@ -108,10 +108,10 @@ class Passes:
             for path, table in nnx.to_flat_state(state[1])
         }
         start = jnp.zeros(shared_size(state), jnp.int32), nothing
-        read = self._pass(self._count, self._devices.lay(start), (state,), data, done)
+        read = self._pass(self._count, self._devices.lay(start), (state,), data, report)
         moved, counts = self._devices.whole(read, jax.eval_shape(lambda: start))
         return np.asarray(moved), {
-            path: np.asarray(each.values)[:, 0] for path, each in counts.items()
+            path: np.asarray(counted.values)[:, 0] for path, counted in counts.items()
         }
 
     def sums(
@@ -120,8 +120,8 @@ class Passes:
         used: np.ndarray,
         kept: Mapping[Path, np.ndarray],
         data: Data,
-        done: Done,
-        width: int | None = None,
+        report: Report = no_report,
+        cross_only: bool = False,
     ) -> Sums:
         """Returns sums over the log for the shared parameters `used` and the rows that are kept.
 
@@ -130,30 +130,32 @@ class Passes:
             used: Shared parameters, as places in the vector of all.
             kept: Rows of each table.
             data: The log.
-            done: See `Done`.
-            width: Columns of rows, all by default; or as many as shared parameters.
+            report: Receives how many sessions are done, and how many there are, 0 if that is not known.
+            cross_only: Whether rows have the columns E[L_tz] alone, which take less than half the memory of all.
         """
         rows, slots = {}, {}
         size = len(used)
-        width = width or 2 * size + 2
+        width = size if cross_only else 2 * size + 2
         for path, table in nnx.to_flat_state(state[1]):
-            all_rows, found = table.get_value(), kept[path]
-            slots[path] = Rows(_slots(len(all_rows.values), found), 1)
-            rows[path] = jnp.zeros((len(found), all_rows.dim, width))
+            all_rows, kept_rows = table.get_value(), kept[path]
+            slots[path] = Rows(_slots(len(all_rows.values), kept_rows), 1)
+            rows[path] = jnp.zeros((len(kept_rows), all_rows.dim, width))
         start = Sums(jnp.zeros(size), jnp.zeros((size, size)), rows)
         start = self._devices.own_sums(start)
-        sums = self._pass(self._add, start, (state, jnp.asarray(used), slots), data, done)
+        sums = self._pass(self._add, start, (state, jnp.asarray(used), slots), data, report)
         return self._devices.total(sums)
 
-    def _pass(self, program: Compiled, sums: Any, arguments: tuple, data: Data, done: Done) -> Any:
-        done(0)
-        arguments, steps = self._devices.lay(arguments), 0
+    def _pass(
+        self, program: Compiled, sums: Any, arguments: tuple, data: Data, report: Report
+    ) -> Any:
+        arguments, steps, total = self._devices.lay(arguments), 0, session_count(data)
+        report(0, total)
         size = BATCH * self._devices.placement.devices
-        for batch in feed(data, size, _STEPS, mesh=self._devices.mesh):
+        for batch in feed(data, size, _STEPS, devices=self._devices.feeding):
             sums = program(sums, arguments, batch.arrays, np.int32(batch.steps), np.uint32(steps))
             jax.block_until_ready(sums)
             steps += batch.steps
-            done(steps * size)
+            report(min(steps * size, total), total)
         return sums
 
     def _loop(
@@ -176,9 +178,8 @@ class Passes:
     @staticmethod
     def _reads(sums: tuple, step: "_Step", seed: Count, state: State) -> tuple:
         moved, counts = sums
-        gradient = jax.grad(step.loss)(
-            step.theta, step.deviations
-        )  # which are above 0: rows that matter do not cancel
+        # deviations are above 0: rows that matter do not cancel
+        gradient = jax.grad(step.loss)(step.theta, step.deviations)
         counts = counts | {path: step.counted(counts[path], path) for path in step.ids}
         return moved + step.placement.summed((gradient != 0).astype(jnp.int32)), counts
 
@@ -227,17 +228,21 @@ class Passes:
                 rows[path] = jnp.concatenate(columns, axis=-1)
             return Sums(of_theta, second[:size], rows)
 
-        found = jax.tree.map(
-            lambda each: jnp.mean(each, axis=0), jax.lax.map(at_point, jnp.array([1.0, -1.0]))
-        )
+        mean = _mean_over_signs(at_point)
         rows = {}
-        for path, each in found.rows.items():
+        for path, columns in mean.rows.items():
             at = step.slots(slots[path], path, len(sums.rows[path]))
             before = sums.rows[path]
-            rows[path] = before.at[at].add(each[..., : before.shape[-1]], mode="drop")
+            rows[path] = before.at[at].add(columns[..., : before.shape[-1]], mode="drop")
         return Sums(
-            sums.gradient + found.gradient, sums.information + found.information, sums.rows | rows
+            sums.gradient + mean.gradient, sums.information + mean.information, sums.rows | rows
         )
+
+
+def _mean_over_signs(at_point: Callable[[jax.Array], _Tree]) -> _Tree:
+    """Returns the mean over the two points m +- s."""
+    at_both = jax.lax.map(at_point, jnp.array([1.0, -1.0]))
+    return jax.tree.map(lambda values: jnp.mean(values, axis=0), at_both)
 
 
 def _slots(rows: int, kept: np.ndarray) -> jax.Array:
@@ -261,7 +266,7 @@ def _of_documents(
     place = jnp.full(total, size, jnp.int32).at[used].set(jnp.arange(size, dtype=jnp.int32))
     drawn, probes = _draws(step, seed)
     others, places = step.others, step.places
-    still = {path: jnp.zeros((len(others), *each.shape)) for path, each in step.deviations.items()}
+    still = {path: jnp.zeros((len(others), *sd.shape)) for path, sd in step.deviations.items()}
 
     def at_point(sign: jax.Array) -> _OfDocuments:
         away = {path: sign * drawn[path] * sd for path, sd in step.deviations.items()}
@@ -292,12 +297,12 @@ def _of_documents(
         by_place = {key: pull(curvature[_role(key)])[0] for key in places}
         rows = {}
         for path, sd in away.items():
-            each = jnp.concatenate([cross[path], *(by[path][None] for by in by_place.values())])
-            rows[path] = each
+            crossed = jnp.concatenate([cross[path], *(by[path][None] for by in by_place.values())])
+            rows[path] = crossed
             if sums.rows[path].shape[-1] > size:
                 own_of_rows = own[path] * signs[path]
                 rows[path] = jnp.concatenate(
-                    [each, each * sd, own_of_rows[None], of_rows[path][None]]
+                    [crossed, crossed * sd, own_of_rows[None], of_rows[path][None]]
                 )
         products = {role: (_flat(slope), _flat(moved[role])) for role, slope in slopes.items()}
         return _OfDocuments(
@@ -312,27 +317,25 @@ def _of_documents(
             rows,
         )
 
-    found = jax.tree.map(
-        lambda each: jnp.mean(each, axis=0), jax.lax.map(at_point, jnp.array([1.0, -1.0]))
-    )
+    mean = _mean_over_signs(at_point)
     of_others = place[others]
     # sums over the batch first, since those over the log are large numbers
-    gradient = jnp.zeros(size).at[of_others].add(found.gradient, mode="drop")
+    gradient = jnp.zeros(size).at[of_others].add(mean.gradient, mode="drop")
     information = jnp.zeros((size, size))
-    information = information.at[of_others[:, None], of_others].add(found.second, mode="drop")
+    information = information.at[of_others[:, None], of_others].add(mean.second, mode="drop")
     columns = {key: place[number] for key, number in places.items()}
     for key, column in columns.items():
-        gradient = gradient.at[column].add(found.of_places[key], mode="drop")
-        mixed = _flat(found.mixed[key])
+        gradient = gradient.at[column].add(mean.of_places[key], mode="drop")
+        mixed = _flat(mean.mixed[key])
         flat = column.ravel()
         information = information.at[of_others[:, None], flat].add(mixed, mode="drop")
         information = information.at[flat[:, None], of_others].add(mixed.T, mode="drop")
         for other, column_of_other in columns.items():
             information = information.at[column, column_of_other].add(
-                found.pairs[key][other], mode="drop"
+                mean.pairs[key][other], mode="drop"
             )
     rows = {}
-    for path, values in found.rows.items():
+    for path, values in mean.rows.items():
         at = step.slots(slots[path], path, len(sums.rows[path]))
         own_places = step.places_of_lookups(path)
         cells = [jnp.broadcast_to(of_others, (len(at), len(others)))]
@@ -485,7 +488,7 @@ class _Step:
         self._taken = tbl.shown_ids(tables, read, batch["mask"], True)
         self.ids = {path: packing.flat(ids) for path, ids in self._taken.items()}
         places = tbl.shown_ids(tables, read, batch["mask"], True, placement)
-        self._at = {path: packing.flat(each) for path, each in places.items()}
+        self._at = {path: packing.flat(of_reads) for path, of_reads in places.items()}
         self._packed = {}
         for path, at in self._at.items():
             values = self._tables[path].values
@@ -525,21 +528,21 @@ class _Step:
     def places(self) -> dict[str, jax.Array]:
         """Which number of the vector each document has of each weight by positions, `[batch, rank]`."""
         still = {path: jnp.zeros_like(sd) for path, sd in self.deviations.items()}
-        found = {}
+        numbers_by_weight = {}
         for key, places in self._of_positions.items():
             numbers = jnp.zeros(self.theta.size).at[places].set(places.astype(np.float32))
-            found[key] = self.logits(numbers, still)[_role(key)].astype(jnp.int32)
-        return found
+            numbers_by_weight[key] = self.logits(numbers, still)[_role(key)].astype(jnp.int32)
+        return numbers_by_weight
 
     def places_of_lookups(self, path: Path) -> dict[str, jax.Array]:
         """The same of the documents of the lookups of a table, [lookups]."""
-        still = {each: jnp.zeros_like(sd) for each, sd in self.deviations.items()}
+        still = {table: jnp.zeros_like(sd) for table, sd in self.deviations.items()}
         _, pull = jax.vjp(lambda moved: self.logits(self.theta, moved), still)
-        found = {}
+        numbers_by_weight = {}
         for other, numbers in self.places.items():
             (pulled,) = pull({**self.shifts, str(path[0]): numbers.astype(jnp.float32)})
-            found[other] = pulled[path][:, 0].astype(jnp.int32)
-        return found
+            numbers_by_weight[other] = pulled[path][:, 0].astype(jnp.int32)
+        return numbers_by_weight
 
     def logits(self, theta: _Vector, moved: dict[Path, jax.Array]) -> dict[str, jax.Array]:
         """Returns the logits of the towers that may be shifted, `[batch, rank]`, for arguments as `loss` has them."""

@@ -58,8 +58,8 @@ def tower_of(model: Model, roles: Sequence[str]) -> object:
     """Returns the tower of the first of these roles that the model has, or that all components of a mixture share."""
     components = model.models if isinstance(model, MixtureModel) else [model]
     towers = [
-        next((getattr(each, role) for role in roles if hasattr(each, role)), None)
-        for each in components
+        next((getattr(component, role) for role in roles if hasattr(component, role)), None)
+        for component in components
     ]
     return towers[0] if all(tower is towers[0] for tower in towers) else None
 

@@ -93,8 +93,8 @@ def open_documents(
         for interval in intervals
         if interval.relative is not None and interval.position is not None
     ]
-    known = {position for position, low in ratios if low is not None}
-    left_open = {position for position, _ in ratios} - known
+    bounded = {position for position, low in ratios if low is not None}
+    left_open = {position for position, _ in ratios} - bounded
     is_open, elsewhere = np.zeros((2, rows), bool)
     if not left_open:
         return is_open

@@ -29,7 +29,6 @@ from clickexp.models.base import Model
 from clickexp.parameters.table import Rows, Table
 from clickexp.posteriors.derivatives import (
     BATCH,
-    Done,
     Passes,
     State,
     Sums,
@@ -40,6 +39,7 @@ from clickexp.training.sparse import packing
 from clickexp.training.sparse.packing import Path
 from clickexp.training.spread import training_on
 from clickexp.types import Array
+from clickexp.utils.progress import Report, no_report
 
 _FEW = 64
 """Shared numbers up to which those that the log does not read are carried along."""
@@ -84,7 +84,7 @@ class Information(NamedTuple):
 def information(
     model: Model,
     data: Data,
-    done: Done = lambda sessions: None,
+    report: Report = no_report,
     devices: int | str = 1,
 ) -> Information:
     """Returns what a log says about the shared parameters of a model that was fitted to it.
@@ -95,7 +95,7 @@ def information(
     Args:
         model: The model, in the state to judge.
         data: Its training data, which can be iterated twice.
-        done: Receives how many sessions of a pass are done.
+        report: Receives how many sessions of a pass are done, and how many there are, 0 if that is not known.
         devices: See `prepared`.
     """
     passes, state, data = prepared(model, data, devices)
@@ -106,15 +106,15 @@ def information(
         path: _Kept(np.arange(len(r.values)), np.ones(len(r.values))) for path, r in tables.items()
     }
     if size > _FEW or any(len(r.values) * r.dim * 2 * size > room for r in tables.values()):
-        moved, counts = passes.reads(state, data, done)
+        moved, counts = passes.reads(state, data, report)
         used = np.flatnonzero(moved)
         numbers = 2 * (len(used) + 1)
         kept = {
-            path: _sample(each, room // (tables[path].dim * numbers))
-            for path, each in counts.items()
+            path: _sample(of_rows, room // (tables[path].dim * numbers))
+            for path, of_rows in counts.items()
         }
-    rows = {path: each.rows for path, each in kept.items()}
-    return _assembled(state, used, kept, passes.sums(state, used, rows, data, done))
+    rows = {path: of_table.rows for path, of_table in kept.items()}
+    return _assembled(state, used, kept, passes.sums(state, used, rows, data, report))
 
 
 def prepared(model: Model, data: Data, devices: int | str = 1) -> tuple[Passes, State, Data]:
@@ -175,12 +175,12 @@ def _assembled(state: State, used: np.ndarray, kept: dict[Path, _Kept], sums: Su
             second -= explained.T @ block.curved
     first += complete
     informed = np.append(np.diag(first)[:size] != 0, np.ones(len(learned), bool))
-    each = np.ix_(informed, informed)
+    both = np.ix_(informed, informed)
     return Information(
         used[informed[:size]],
-        (first + second)[each],
-        first[each],
-        complete[each],
+        (first + second)[both],
+        first[both],
+        complete[both],
         score[informed],
     )
 
@@ -211,7 +211,7 @@ def of_sites(rows: Rows, values: np.ndarray) -> np.ndarray:
     """Returns precisions S of what earlier logs say of rows, and the gradients S m - h of that, [2, rows, dim]."""
     if not rows.has_sites:
         return np.zeros((2, len(values), rows.dim))
-    site, tilt = (np.asarray(each, np.float64) for each in rows.site(values))
+    site, tilt = (np.asarray(part, np.float64) for part in rows.site(values))
     mean = np.asarray(rows.means(jnp.asarray(values)), np.float64)
     return np.stack([site, site * mean - tilt])
 
@@ -256,7 +256,7 @@ def _blocks(
         spreads = values[:, rows.dim : rows.numbers].astype(np.float64).ravel()
         square = np.exp(2 * spreads - log_precision)
         cross[:, at], curved[:, at] = precision * offset, precision * square
-        site, pull = (each.ravel() for each in of_sites(rows, values))
+        site, pull = (part.ravel() for part in of_sites(rows, values))
         variance = _row_variance(own, precision + site)
         of_prior = precision / 2 * (offset**2 + square)
         yield _Block(

@@ -64,11 +64,11 @@ def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedPar
         model: A fitted model; of a mixture, one component after the other.
         posterior: From `shared_posterior`.
     """
-    found = []
+    parameters = []
     for curve in curves(model, posterior):
         moments = posterior.moments_of(model, curve.function)
-        found += (_ratios if curve.relative else _probabilities)(curve, *moments)
-    return found
+        parameters += (_ratios if curve.relative else _probabilities)(curve, *moments)
+    return parameters
 
 
 def curves(model: Model, posterior: SharedPosterior) -> "Iterator[Curve]":
@@ -167,8 +167,8 @@ def _means_after_clicks(
     radix, cells, weights = next(iter(model.indices().values())).radix, tower.cells, 1.0
     if isinstance(tower, PositionParameter):  # without the numbers that the log does not move
         names = (f"examination/{path}weight[{place}]" for place in range(cells.count))
-        known, cells = set(posterior.names), Cells((), cells.count // radix - 1)
-        weights = np.array([name in known for name in names]).reshape(-1, radix)
+        informed, cells = set(posterior.names), Cells((), cells.count // radix - 1)
+        weights = np.array([name in informed for name in names]).reshape(-1, radix)
     counts = weights * _by_last_click(sessions, cells, radix)
     shown = np.flatnonzero(counts.any(axis=1))
     at, last = np.nonzero(counts[shown])
@@ -266,9 +266,9 @@ def components(model: Model) -> dict[str, Model]:
 
 
 def towers(
-    part: Model, prefix: str, known: Container[str]
+    part: Model, prefix: str, informed: Container[str]
 ) -> Iterator[tuple[str, str, Parameter, np.ndarray]]:
-    """Yields role, name, tower and known places of the towers of one number or one per position that the log moves.
+    """Yields role, name, tower and informed places of the towers of one number or one per position that the log moves.
 
     Of towers of layouts, whose differences are shared parameters, the places are cells. Those of models that read the
     last click, too, are left out: they have no number of a cell alone.
@@ -280,7 +280,7 @@ def towers(
             path, numbers = f"{path}terms/differences/", tower.terms["differences"]
         if isinstance(numbers, PositionParameter | GlobalParameter | PointCellParameter):
             name, sizes = f"{prefix}{role}/{path}weight", range(numbers.weight[...].size)
-            places = np.array([i for i in sizes if f"{name}[{i}]" in known], np.int32)
+            places = np.array([i for i in sizes if f"{name}[{i}]" in informed], np.int32)
             if places.size:
                 yield role, name, tower, places
 
@@ -300,13 +300,13 @@ def of_first_positions(model: Model, posterior: SharedPosterior) -> list[str] | 
     if not all(part.separates_examination for part in parts.values()):
         return []
     prefix, part = next(iter(parts.items()))
-    names, known = [], set(posterior.names)
-    for _, name, tower, places in towers(part, prefix, known):
+    names, informed = [], set(posterior.names)
+    for _, name, tower, places in towers(part, prefix, informed):
         if isinstance(tower, LayoutParameter):
             names += _of_first_cell(model, posterior, name, tower)
         else:
             names.append(f"{name}[{places[0]}]")
-    return [name for name in names if name in known] or None
+    return [name for name in names if name in informed] or None
 
 
 def _of_first_cell(
@@ -320,8 +320,8 @@ def _of_first_cell(
     return [f"{name}[{cell}]", f"{name.replace('/differences/', '/shared/')}[{position}]"]
 
 
-def _curves(part: Model, prefix: str, known: Container[str]) -> Iterator[Curve]:
-    for role, _, tower, places in towers(part, prefix, known):
+def _curves(part: Model, prefix: str, informed: Container[str]) -> Iterator[Curve]:
+    for role, _, tower, places in towers(part, prefix, informed):
         if role == "false_positive":
             continue
         keys, relative = positions_of(part, tower, places), part.separates_examination
@@ -359,9 +359,8 @@ def _log_slopes(places: np.ndarray, part: Any) -> Array:
     )
     slopes, at = true - false, jax.lax.stop_gradient(true - false)
     scale = jnp.maximum(at, _LEAST_SLOPE)
-    return (
-        jnp.log(scale) + (slopes - at) / scale
-    )  # the logarithm, and its derivative, which is large below the least
+    # the logarithm, and its derivative, which is large below the least
+    return jnp.log(scale) + (slopes - at) / scale
 
 
 def _probabilities(

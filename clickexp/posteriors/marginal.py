@@ -21,17 +21,18 @@ document, and the logarithms of e_c have the normal prior that these logs give.
 """
 
 import copy
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Integer, Real
+from jaxtyping import Float, Integer, Real
 from scipy.sparse import coo_array, csr_array
 from scipy.special import expit, log_expit
 
 from clickexp.data import Sessions
+from clickexp.data.by_document import ByDocument
 from clickexp.data.view import Chunk
 from clickexp.models import Model, PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameter, PositionParameter, Rows
@@ -46,6 +47,7 @@ from clickexp.posteriors.policy_prior import (
 )
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.training.earlier import SharedPrior
+from clickexp.types import Array
 from clickexp.utils import hosts
 from clickexp.utils.blocks import blocks
 
@@ -223,10 +225,20 @@ def improve_examination(
     change = np.zeros(log.size)
     change[cells] = log_expit(moved) - log_expit(before)
     offsets = log.moved(posteriors, expit(np.asarray(tower.weight[...], np.float64)), change)
-    values = parts.rows.values.at[:, 0].add(jnp.float32(offsets))
-    attraction.table.set_value(dataclasses.replace(parts.rows, values=values))
-    tower.weight[...] = tower.weight[...].at[cells].set(jnp.float32(moved))
+    attraction.table.set_value(_with_means_moved(parts.rows, offsets))
+    weight = np.array(tower.weight[...])
+    weight[cells] = moved
+    tower.weight[...] = jnp.asarray(weight)
     return SharedPosterior(_names(cells), covariance * np.outer(slopes, slopes))
+
+
+def _with_means_moved(rows: Rows, offsets: Float[np.ndarray, " rows"]) -> Rows:
+    def moved(block: np.ndarray, part: slice) -> np.ndarray:
+        block = np.array(block)
+        block[:, 0] += np.float32(offsets[part])
+        return block
+
+    return rows.recomputed(moved)
 
 
 def _scaled(
@@ -495,9 +507,8 @@ class _Posteriors(NamedTuple):
     @classmethod
     def of(cls, rows: Rows, baseline: float) -> "_Posteriors":
         """Returns those of rows of one number, which are added to a baseline."""
-        offsets, deviations = rows.means(rows.values)[:, 0], rows.deviations(rows.values)[:, 0]
-        x = np.asarray(rows.values[:, rows.numbers])
-        return cls(np.asarray(offsets), np.asarray(deviations), x, baseline)
+        offsets, deviations = map(np.asarray, _moments(rows))
+        return cls(offsets, deviations, np.asarray(rows.values)[:, rows.numbers], baseline)
 
     def some(self, chosen: Integer[np.ndarray, " chosen"] | slice) -> "_Posteriors":
         """Returns some rows in double precision."""
@@ -509,6 +520,11 @@ class _Posteriors(NamedTuple):
     def means(self) -> Float[np.ndarray, " rows"]:
         """Means of the logits."""
         return self.offsets + self.baseline
+
+
+@jax.jit
+def _moments(rows: Rows) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+    return rows.means(rows.values)[:, 0], rows.deviations(rows.values)[:, 0]
 
 
 class _Log(NamedTuple):
@@ -523,13 +539,6 @@ class _Log(NamedTuple):
     train: Sessions
     cells: _Cells
     size: int
-
-    def shown(self, rows: int) -> Bool[np.ndarray, " rows"]:
-        """Returns which rows the sessions show."""
-        shown = np.zeros(rows, bool)
-        for chunk in self.train.chunks():
-            shown[chunk["query_doc_ids"][chunk.shown]] = True
-        return shown
 
     def counts(
         self, chosen: Integer[np.ndarray, " documents"], rows: int
@@ -587,7 +596,8 @@ def _documents(
 ) -> Documents | None:
     """Returns what a log shows of documents; None of few."""
     number = len(posteriors.x)
-    chosen = np.flatnonzero(np.isfinite(posteriors.x) & log.shown(number))
+    impressions_here = ByDocument.of(log.train).dense(number).shown
+    chosen = np.flatnonzero(np.isfinite(posteriors.x) & (impressions_here > 0))
     if len(chosen) < LEAST_DOCUMENTS:
         return None
     if len(chosen) > _MOST_DOCUMENTS:
@@ -612,6 +622,6 @@ def _sites(
     shape = len(chosen), 1
     precisions, tilts = (
         np.broadcast_to(np.asarray(each, np.float64), shape)[:, 0]
-        for each in rows.site(rows.values[chosen])
+        for each in rows.site(np.asarray(rows.values)[chosen])
     )
     return precisions, tilts + precisions * baseline

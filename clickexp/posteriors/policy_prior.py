@@ -29,6 +29,7 @@ from flax import nnx
 from jaxtyping import Float, Integer, Real
 
 from clickexp.data import Sessions
+from clickexp.data.kept import kept
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.parameters.table import Prior
@@ -174,7 +175,7 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
 
 
 class _Sums(NamedTuple):
-    """What the documents of each query say of u: exp(slope u - curvature u^2 / 2), and the variance of its prior.
+    """Evidence of the documents of each query on u: exp(slope u - curvature u^2 / 2), and the variance of its prior.
 
     Attributes:
         curvature: By query.
@@ -254,6 +255,8 @@ def lists_of_queries(
 ) -> Queries:
     """Returns for each id how many lists its query has: those with any document that lists link to it.
 
+    Of a prepared log that goes on from no other they are found once; see `clickexp.data.kept`.
+
     Of documents that several queries share, these are the lists of all; where lists are pages of results, those of the
     page. Shares are then popularities or shares of a page, and the fit finds out what these tell.
 
@@ -263,6 +266,20 @@ def lists_of_queries(
         report: Receives how many of them are read, and how many there are.
         earlier: What earlier logs say of the first ids.
     """
+    if earlier is None:
+        return Queries(
+            **kept(train, "queries", rows, lambda: _linked(train, rows, report)._asdict())
+        )
+    return _linked(train, rows, report, earlier)
+
+
+def _linked(
+    train: Sessions,
+    rows: int,
+    report: Report,
+    earlier: Queries | None = None,
+) -> Queries:
+    """Returns `lists_of_queries`."""
     first, query = np.zeros(rows), np.arange(rows, dtype=np.int32)
     if earlier is not None:
         _, one_of_each, label = np.unique(earlier.labels, return_index=True, return_inverse=True)

@@ -26,7 +26,7 @@ _MOST_SESSIONS = 2_000_000
 _LONGEST_STEP = 1.0
 """Of a mean, in standard deviations."""
 _LEAST_PRECISION = 0.25
-"""Of a posterior, in units of the prior's: estimates of the curvature may be below 0."""
+"""Of a posterior, in units of the prior's."""
 _BLOCK = 1 << 16
 """Rows that are computed in double precision at a time."""
 
@@ -36,6 +36,13 @@ def by_path(model: Model, tables: Collection[Table]) -> dict[Path, Table]:
     return {
         path: node for path, node in nnx.iter_graph(model) if any(node is table for table in tables)
     }
+
+
+def posterior_precision(
+    curvature: Float[np.ndarray, "*rows"], prior: Float[np.ndarray, "*rows"] | float
+) -> Float[np.ndarray, "*rows"]:
+    """Returns precisions of posteriors; estimates of the curvature of the loss may be below 0."""
+    return np.maximum(curvature + prior, _LEAST_PRECISION * prior)
 
 
 def newton_refined(
@@ -75,16 +82,14 @@ def newton_refined(
         for path, size in sizes.items()
     }
     none = np.zeros(0, np.int32)  # of the shared parameters
-    sums = passes.sums(
-        state, none, kept, data, lambda done: report(min(done, train.count), train.count)
-    )
+    sums = passes.sums(state, none, kept, data, report)
 
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
         return table.copy(_refined(table.get_value(), sums.rows[path])) if path in chosen else table
 
-    found = nnx.clone(model)
-    nnx.update(found, nnx.map_state(changed, state[1]))
-    return found
+    refined = nnx.clone(model)
+    nnx.update(refined, nnx.map_state(changed, state[1]))
+    return refined
 
 
 def with_shared_uncertainty(
@@ -113,8 +118,8 @@ def with_shared_uncertainty(
         report: Receives how many sessions are read, and how many there are.
         devices: How many share the pass, or `all`.
     """
-    found = by_path(model, tables)
-    baselines = {path_name((*path[:-1], "baseline")) for path in found}
+    chosen = by_path(model, tables)
+    baselines = {path_name((*path[:-1], "baseline")) for path in chosen}
     first = of_first_positions(model, posterior)
     if first is None:
         return model
@@ -125,21 +130,14 @@ def with_shared_uncertainty(
     part = train.select(np.arange(0, train.count, ceil_div(train.count * len(used), WORK)))
     share = part.count / train.count
     passes, state, data = prepared(model, part, devices)
-    most = ROOM // (len(found) * (2 * len(used) + 2))
+    most = ROOM // (len(chosen) * (2 * len(used) + 2))
     kept: dict[Path, np.ndarray] = {
         path: np.zeros(0, np.intp) for path, _ in nnx.to_flat_state(state[1])
     }
-    for path, table in found.items():
+    for path, table in chosen.items():
         rows = table.get_value()
         kept[path] = np.sort(np.argsort(np.asarray(rows.values[:, rows.dim]), kind="stable")[:most])
-    sums = passes.sums(
-        state,
-        used,
-        kept,
-        data,
-        lambda done: report(min(done, part.count), part.count),
-        width=len(used),
-    )
+    sums = passes.sums(state, used, kept, data, report, cross_only=True)
 
     spreads = {
         path: _inflated(
@@ -149,12 +147,12 @@ def with_shared_uncertainty(
             share,
             others.covariance,
         )
-        for path, table in found.items()
+        for path, table in chosen.items()
     }
     del sums  # which take as much memory as the tables that follow
 
     def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
-        if path not in found:
+        if path not in chosen:
             return table
         rows = table.get_value()
         values = jnp.asarray(rows.values).at[kept[path], rows.dim].set(spreads[path])
@@ -202,7 +200,7 @@ def _refined(rows: Rows, sums: Array) -> Rows:
         block = values.astype(np.float64)
         site, pull = of_sites(rows, values)
         offsets, spreads = block[:, : rows.dim], block[:, rows.dim : rows.numbers]
-        total = np.maximum(curvature + precision + site, _LEAST_PRECISION * (precision + site))
+        total = posterior_precision(curvature, precision + site)
         sd = total**-0.5
         steps = (gradient + precision * offsets + pull) / total
         read = (curvature != 0) | (gradient != 0)

@@ -81,20 +81,21 @@ class SharedPosterior:
 
             return value(theta[used]), jax.jacfwd(value)(theta[used])
 
-        values, slopes = (np.asarray(each, np.float64) for each in line(params, rest))
+        values, slopes = (np.asarray(part, np.float64) for part in line(params, rest))
         return values, slopes
 
     def given(self, names: Collection[str]) -> "SharedPosterior":
         """Returns the posterior of all other parameters, where these have the values of the model."""
-        known = np.isin(self.names, list(names))
+        is_given = np.isin(self.names, list(names))
         across, of_known = (
-            self.covariance[np.ix_(~known, known)],
-            self.covariance[np.ix_(known, known)],
+            self.covariance[np.ix_(~is_given, is_given)],
+            self.covariance[np.ix_(is_given, is_given)],
         )
         covariance = (
-            self.covariance[np.ix_(~known, ~known)] - across @ np.linalg.pinv(of_known) @ across.T
+            self.covariance[np.ix_(~is_given, ~is_given)]
+            - across @ np.linalg.pinv(of_known) @ across.T
         )
-        return SharedPosterior(tuple(np.array(self.names)[~known].tolist()), covariance)
+        return SharedPosterior(tuple(np.array(self.names)[~is_given].tolist()), covariance)
 
     def places(self, model: Model) -> Integer[np.ndarray, " numbers"]:
         """Returns where the numbers are in the vector of all shared parameters of the model.
@@ -164,10 +165,10 @@ def shared_posterior(
 
 def _trained(informed: "_Informed", pull: Mapping[str, float]) -> SharedPosterior | None:
     """The posterior around a model as training has left it; None for that of nothing."""
-    names, found, share = informed
+    names, of_log, share = informed
     size = len(names)
-    found.score[:size] += share * np.array([pull.get(name, 0.0) for name in names])
-    covariance = share * _covariance(found)[:size, :size]
+    of_log.score[:size] += share * np.array([pull.get(name, 0.0) for name in names])
+    covariance = share * _covariance(of_log)[:size, :size]
     if not size or not np.isfinite(covariance).all():
         return None
     return SharedPosterior(names, covariance)
@@ -206,10 +207,10 @@ def shared_estimate(
     informed = _informed(model, data, no_report, devices)
     if informed is None:
         return None
-    names, found, share = informed
-    root = _inverse_root(found.complete, found.complete - found.matrix)
+    names, of_log, share = informed
+    root = _inverse_root(of_log.complete, of_log.complete - of_log.matrix)
     covariance = root @ root.T
-    step = -covariance @ found.score
+    step = -covariance @ of_log.score
     size = len(names)
     posterior = SharedPosterior(names, covariance[:size, :size])
     return Estimate(posterior, step[:size], share, _trained(informed, pull))
@@ -220,12 +221,12 @@ class _Informed(NamedTuple):
 
     Attributes:
         names: Of those that it moves.
-        found: What is said, of these first.
+        of_log: What is said, of these first.
         share: Of the log that says it.
     """
 
     names: tuple[str, ...]
-    found: Information
+    of_log: Information
     share: float
 
 
@@ -240,58 +241,57 @@ def _informed(model: Model, data: Data, report: Report, devices: int | str) -> _
     if isinstance(data, Sessions) and data.count * len(names) > WORK:
         first = max(WORK // len(names), 1)
         data, share = data.slice(0, first), first / data.count
-    total = data.count if isinstance(data, Sessions) else 0
-    found = information(model, data, lambda done: report(min(done, total), total), devices)
-    used = found.used[found.used < len(names)]
-    found = _without_unknown(_with_priors(found, params, used, share))
-    return _Informed(tuple(names[place] for place in used), found, share)
+    of_log = information(model, data, report, devices)
+    used = of_log.used[of_log.used < len(names)]
+    of_log = _without_unknown(_with_priors(of_log, params, used, share))
+    return _Informed(tuple(names[place] for place in used), of_log, share)
 
 
 def _with_priors(
-    found: Information, params: nnx.State, used: np.ndarray, share: float
+    of_log: Information, params: nnx.State, used: np.ndarray, share: float
 ) -> Information:
     """Adds the priors of differences between layouts to what a share of a log says, in proportion."""
     precisions, pulls = [], []
     for _, variable in nnx.to_flat_state(params):
-        value, known = np.ravel(variable.get_value()), variable.get_metadata()
-        precisions.append(np.full(value.size, share * known.get("prior_precision", 0.0)))
-        pulls.append(precisions[-1] * (value - known.get("prior_mean", 0.0)))
-    more = np.zeros(len(found.score))
+        value, metadata = np.ravel(variable.get_value()), variable.get_metadata()
+        precisions.append(np.full(value.size, share * metadata.get("prior_precision", 0.0)))
+        pulls.append(precisions[-1] * (value - metadata.get("prior_mean", 0.0)))
+    more = np.zeros(len(of_log.score))
     more[: len(used)] = np.concatenate(precisions)[used]
-    pull = np.zeros(len(found.score))
+    pull = np.zeros(len(of_log.score))
     pull[: len(used)] = np.concatenate(pulls)[used]
-    return found._replace(
-        matrix=found.matrix + np.diag(more),
-        first=found.first + np.diag(more),
-        complete=found.complete + np.diag(more),
-        score=found.score + pull,
+    return of_log._replace(
+        matrix=of_log.matrix + np.diag(more),
+        first=of_log.first + np.diag(more),
+        complete=of_log.complete + np.diag(more),
+        score=of_log.score + pull,
     )
 
 
-def _without_unknown(found: Information) -> Information:
+def _without_unknown(of_log: Information) -> Information:
     """Leaves numbers by themselves that a log says nothing of, with the least information and no step.
 
     Where a probability is near 1, the log-likelihood may be convex in its logit: a negative curvature of one number is
     large beside the little that is known of it, and would make all others look sure.
     """
-    unknown = np.diag(found.complete) < _LEAST
+    unknown = np.diag(of_log.complete) < _LEAST
     is_apart = np.logical_or.outer(unknown, unknown)
 
     def apart(matrix: np.ndarray) -> np.ndarray:
         return np.where(is_apart, 0.0, matrix) + np.diag(np.where(unknown, _LEAST, 0.0))
 
-    return found._replace(
-        matrix=apart(found.matrix),
-        first=apart(found.first),
-        complete=apart(found.complete),
-        score=np.where(unknown, 0.0, found.score),
+    return of_log._replace(
+        matrix=apart(of_log.matrix),
+        first=apart(of_log.first),
+        complete=apart(of_log.complete),
+        score=np.where(unknown, 0.0, of_log.score),
     )
 
 
-def _covariance(found: Information) -> np.ndarray:
-    root = _inverse_root(found.complete, found.complete - found.matrix)
-    of_first = _inverse_root(found.complete, found.complete - found.first)
-    left = of_first @ np.clip(of_first.T @ found.score, -1, 1)
+def _covariance(of_log: Information) -> np.ndarray:
+    root = _inverse_root(of_log.complete, of_log.complete - of_log.matrix)
+    of_first = _inverse_root(of_log.complete, of_log.complete - of_log.first)
+    left = of_first @ np.clip(of_first.T @ of_log.score, -1, 1)
     return root @ root.T + np.outer(left, left)
 
 

@@ -119,7 +119,7 @@ class _Number(NamedTuple):
 def _numbers(model: Model, names: tuple[str, ...]) -> Iterator[_Number]:
     """Yields the numbers of towers of positions, by position alone or also by the last click above."""
     rates: dict[int, dict[str, float]] = defaultdict(dict)
-    found = []
+    numbers = []
     for role, name, tower, places in towers(model, "", set(names)):
         if not isinstance(tower, LayoutParameter | PositionParameter) or (
             isinstance(tower, PositionParameter)
@@ -129,8 +129,8 @@ def _numbers(model: Model, names: tuple[str, ...]) -> Iterator[_Number]:
         probabilities = expit(np.ravel(tower.of_cells(np.arange(tower.cells.count))))
         for place, key in zip(places, positions_of(model, tower, places), strict=True):
             rates[place][role] = float(probabilities[place])
-            found.append(_Number(f"{name}[{place}]", role, key.position or 0, rates[place]))
-    yield from found
+            numbers.append(_Number(f"{name}[{place}]", role, key.position or 0, rates[place]))
+    yield from numbers
 
 
 def _moved(model: Model, number: _Number) -> dict[str, float]:

@@ -10,7 +10,7 @@ from clickexp.data import Dataset
 from clickexp.errors import ConfigError
 from clickexp.propensities.base import Propensities, PropensitySource
 from clickexp.utils.bounds import OneOf
-from clickexp.utils.statistics.means import QUANTILE
+from clickexp.utils.statistics.means import ratio_bounds
 
 _STEPS, _CLOSE = 10_000, 1e-10
 
@@ -60,8 +60,7 @@ class HarvestedPropensities(PropensitySource):
                 ]
             )
             variance = (groups - 1) / groups * ((others - others.mean(axis=0)) ** 2).sum(axis=0)
-            spread = QUANTILE * np.sqrt(variance)
-            low, high = ratios * np.exp(-spread), ratios * np.exp(spread)
+            low, high = ratio_bounds(ratios, variance)
         if not np.isfinite(ratios[1:]).any():
             raise ConfigError(
                 "propensity=harvest: no document was shown and clicked at the first position and at another, so that "

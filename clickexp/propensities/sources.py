@@ -19,7 +19,7 @@ from clickexp.propensities.base import (
 )
 from clickexp.runs.run import RelativeExamination, Run
 from clickexp.runs.store import CONFIG, read_object
-from clickexp.utils.statistics.means import QUANTILE
+from clickexp.utils.statistics.means import ratio_bounds
 from clickexp.utils.text import layout_name
 
 
@@ -285,9 +285,8 @@ def _rate_ratios(sessions: Sessions, source: str) -> Propensities:
         variance = (clicked * missed * weights**2).sum(axis=0) / at**2
         variance += (clicked[:, :1] * missed[:, :1] * first**2).sum(axis=0) / at_first**2
         ratios = at / at_first
-        spread = QUANTILE * np.sqrt(variance)
-        spread[0] = 0
-        low, high = ratios * np.exp(-spread), ratios * np.exp(spread)
+        variance[0] = 0
+        low, high = ratio_bounds(ratios, variance)
     seen = np.flatnonzero(shown.sum(axis=0)).max(initial=0) + 1
     return Propensities.relative(ratios[:seen], low=low[:seen], high=high[:seen], source=source)
 

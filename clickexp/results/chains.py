@@ -2,23 +2,32 @@
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from clickexp.errors import UserError
+from clickexp.results.layouts import (
+    Points,
+    in_order,
+    layout_table,
+    layouts_of,
+    named_references,
+    references_of,
+)
 from clickexp.runs.run import RelativeExamination, Run, Update
 from clickexp.utils.tables.numbers import number
 from clickexp.utils.tables.table import Table
 
 _MOST = 366
 """Updates that are followed back."""
-_MOST_POSITIONS = 3
+_MOST_POSITIONS, _MOST_LAYOUTS = 3, 3
 """That lines are drawn of."""
 _LL = "ll"
 LIKELIHOOD = "Test log-likelihood"
+EXAMINATION = "Relative examination"
 
 Values = Sequence[float | None]
 
@@ -104,7 +113,7 @@ def lines(runs: Sequence[Run]) -> dict[str, list[Line]]:
             Line("before", [before_update(run) for run in runs]),
             Line("after the next", after_next(runs)),
         ],
-        "Relative examination": _examination(runs),
+        **_examination(runs),
     }
     rates = [click_rate(run) for run in runs]
     if any(rate is not None for rate in rates):
@@ -112,13 +121,42 @@ def lines(runs: Sequence[Run]) -> dict[str, list[Line]]:
     return {label: of_label for label, of_label in drawn.items() if of_label}
 
 
-def _examination(runs: Sequence[Run]) -> list[Line]:
-    """Examination relative to the first position, at some positions."""
-    curves = [examination_by_position(run) for run in runs]
-    positions = sorted({position for curve in curves for position in curve} - {1})
-    chosen = np.linspace(0, len(positions) - 1, min(_MOST_POSITIONS, len(positions))).astype(int)
+def _examination(runs: Sequence[Run]) -> dict[str, list[Line]]:
+    """Relative examination at some positions by label: of all runs, or of each of the first layouts."""
+    of_all = [examination_by_position(run) for run in runs]
+    by_layout = _by_layout(runs)
+    shared = set.intersection(*map(_positions_of, by_layout.values())) if by_layout else set()
+    drawn = {EXAMINATION: _lines(of_all, _some(_positions_of(of_all) - {1}))}
+    for name, curves in [*by_layout.items()][:_MOST_LAYOUTS]:
+        positions = _some(shared or _positions_of(curves))
+        drawn[f"{EXAMINATION}, {name}"] = _lines(curves, positions)
+    return drawn
+
+
+def _positions_of(curves: Iterable[Points]) -> set[int]:
+    """Positions that any of some runs has examination of."""
+    return {position for curve in curves for position in curve}
+
+
+def _some(positions: Iterable[int]) -> list[int]:
+    """Returns positions from the first to the last, as many as are drawn."""
+    ordered = sorted(positions)
+    chosen = np.linspace(0, len(ordered) - 1, min(_MOST_POSITIONS, len(ordered))).astype(int)
+    return [ordered[at] for at in chosen]
+
+
+def _by_layout(runs: Sequence[Run]) -> dict[str, list[Points]]:
+    """Examination by position of each run, by layout; nothing where a run has none of a layout."""
+    references = references_of(runs)
+    of_runs = [layouts_of(run, references) for run in runs]
+    names = dict.fromkeys(name for of_run in of_runs for name in of_run)
+    return {name: [of_run.get(name, {}) for of_run in of_runs] for name in names}
+
+
+def _lines(curves: Sequence[Points], positions: Iterable[int]) -> list[Line]:
+    """Lines over runs of examination at some positions."""
     lines = []
-    for position in (positions[at] for at in chosen):
+    for position in positions:
         points = [curve.get(position) for curve in curves]
         values, low, high = (
             [None if point is None else getattr(point, name) for point in points]
@@ -155,14 +193,30 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
                 "" if update is None else ", ".join(change.parameter for change in update.changes),
             ]
         )
-    header = ["Run", "Sessions", "Clicks", "ll before", "ll", "ll next"]
+    header = ["Run", "Sessions", "Click rate", "ll before", "ll", "ll next"]
     header += [*(f"e({at})" for at in positions), "New", "Forgotten", "Changed"]
-    left_out = ("Sessions", "Clicks", "New", "Forgotten") if short else ()
+    left_out = ("Sessions", "Click rate", "New", "Forgotten") if short else ()
     caption = (
         "A chain of updates: sessions, click rate, test log-likelihood on the log of each run before and after its "
         "update and after the next one, examination e relative to the first position, and ids that no earlier log has"
     )
     return Table(header, rows, caption).without_empty_columns(*left_out)
+
+
+def chain_layouts(runs: Sequence[Run]) -> Table | None:
+    """Returns a row per run of a chain and layout, with examination at each position; None without layouts."""
+    by_layout = _by_layout(runs)
+    if not by_layout:
+        return None
+    curves: dict[str, dict[str, list[float | None]]] = {}
+    for at, run in enumerate(runs):
+        points = {layout: of_runs[at] for layout, of_runs in by_layout.items() if of_runs[at]}
+        curves[run.folder.name] = {
+            layout: [point and point.relative for point in in_order(of_layout)]
+            for layout, of_layout in points.items()
+        }
+    caption = f"A chain of updates: examination relative to {named_references(references_of(runs))}"
+    return layout_table("Run", curves, caption)
 
 
 def _positions(runs: Sequence[Run]) -> list[int]:

@@ -1,6 +1,6 @@
 """The tables of a comparison: overall, relative to the baseline, and per rank; for readers and as CSV for programs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -9,6 +9,12 @@ import numpy as np
 from clickexp.results.comparison import Comparison
 from clickexp.results.differences import Tests
 from clickexp.results.groups import Group
+from clickexp.results.layouts import (
+    layout_curves,
+    layout_table,
+    named_references,
+    references_of,
+)
 from clickexp.results.metric_names import ARROWS, PER_RANK, name, short
 from clickexp.utils import escape
 from clickexp.utils.statistics.means import SIGNIFICANT, Spread
@@ -43,6 +49,9 @@ def tables(
         if ranked := per_rank(comparison, metric, ranks):
             by_file[f"{metric}_per_rank{label}"] = ranked
             files[f"{metric}_per_rank{label}.csv"] = _per_rank_csv(comparison, metric)
+    if curves := layout_curves(comparison.groups):
+        by_file[f"examination_by_layout{label}"] = _by_layout(comparison, curves)
+        files[f"examination_by_layout{label}.csv"] = _by_layout_csv(curves)
     for file, table in by_file.items():
         files[f"{file}.md"] = markdown(table)
         files[f"{file}.tex"] = latex(table, f"tab:{file}")
@@ -225,6 +234,30 @@ def _per_rank_csv(comparison: Comparison, metric: str) -> str:
         for rank, row in enumerate(zip(*values, strict=True), start=1):
             rows.append([group.name, rank, *row])
     keys = ("name", "rank", metric, "sd", "low", "high", "seeds")
+    return escape.csv_text([dict(zip(keys, row, strict=True)) for row in rows])
+
+
+def _by_layout(comparison: Comparison, curves: Mapping[Group, Mapping[str, Spread]]) -> Table:
+    """Means over seeds of examination of each layout at each rank."""
+    references = named_references(references_of(comparison.runs))
+    values = {
+        group.title: {name: spread.mean.tolist() for name, spread in by_layout.items()}
+        for group, by_layout in curves.items()
+    }
+    caption = f"Examination on {comparison.name} relative to {references}."
+    return layout_table("Model", values, caption)
+
+
+def _by_layout_csv(curves: Mapping[Group, Mapping[str, Spread]]) -> str:
+    """Examination of layouts with the ends of its intervals, unrounded."""
+    rows = [
+        [group.name, layout, rank, *values]
+        for group, by_layout in curves.items()
+        for layout, spread in by_layout.items()
+        for rank, values in enumerate(zip(spread.mean, spread.low, spread.high, strict=True), 1)
+        if np.isfinite(values[0])
+    ]
+    keys = ("name", "layout", "rank", "relative", "low", "high")
     return escape.csv_text([dict(zip(keys, row, strict=True)) for row in rows])
 
 

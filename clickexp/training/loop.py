@@ -19,7 +19,6 @@ from clickexp.evaluation.evaluator import CompiledEvaluation, ModelState
 from clickexp.loggers.base import Logger
 from clickexp.models.base import Model
 from clickexp.training.checkpoint import check_same, load_training, save_training
-from clickexp.training.sparse.placement import ONE_DEVICE
 from clickexp.training.spread import OneDevice
 from clickexp.training.stopping import EarlyStopping
 from clickexp.utils import hosts
@@ -78,15 +77,21 @@ class Learner:
         like: Shapes of what a checkpoint holds: the state and a snapshot, on one device.
         programs: What is compiled, for the report.
         settings: What else has to be the same where a training continues, by name.
+
+    Args:
+        state: That before the first pass, on one device.
+        devices: What lies where.
     """
 
     passes: int
     warmup_passes: int = 0
-    devices: OneDevice = OneDevice(ONE_DEVICE)
-    state: Any
-    like: Any
     programs: Sequence[Compiled] = ()
     settings: Mapping[str, Any] = {}
+
+    def __init__(self, state: Any, devices: OneDevice):
+        self.devices = devices
+        self.like = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), state)
+        self.state: Any = devices.lay(state)
 
     def start(self, data: Data) -> None:
         """Prepares for the first pass; not called where a training continues."""
@@ -123,11 +128,6 @@ class Learner:
     def restore(self, model: Model, best: Any) -> None:
         """Puts a snapshot into the model; None where no epoch was an improvement."""
         raise NotImplementedError
-
-    def lay(self, state: Any) -> None:
-        """Takes a state on one device for that before the first pass."""
-        self.like = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), state)
-        self.state = self.devices.lay(state)
 
     def resume(self, state: Any) -> None:
         """Takes up the state from a checkpoint."""

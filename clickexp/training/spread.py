@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from clickexp.data import Superbatch
-from clickexp.data.feed import everywhere, is_table, place_of
+from clickexp.data.devices import SINGLE, DeviceMesh, SingleDevice, is_table, place_of
 from clickexp.errors import ConfigError
 from clickexp.evaluation.evaluator import Evaluator, ModelState
 from clickexp.evaluation.scores import laid_by
@@ -72,13 +72,13 @@ class OneDevice:
     """A training on one device: its state is as models have it.
 
     Attributes:
-        mesh: The devices that share batches; None for one.
+        feeding: The devices that share batches.
 
     Args:
         placement: Where rows lie.
     """
 
-    mesh: Mesh | None = None
+    feeding: SingleDevice = SINGLE
 
     def __init__(self, placement: Whole):
         self.placement = placement
@@ -163,7 +163,7 @@ class SeveralDevices(OneDevice):
     placement: Spread
 
     def __init__(self, placement: Spread):
-        self.placement, self.mesh = placement, placement.mesh
+        self.placement, self.feeding = placement, DeviceMesh(placement.mesh)
         self.in_order = jax.jit(self._in_order)
         self._learned = jax.jit(packing.learned)
         self._total = jax.jit(_over_first_axis, out_shardings=placement.sharding())
@@ -192,7 +192,7 @@ class SeveralDevices(OneDevice):
                     return on_each(leaf)
 
         def on_each(leaf: Any) -> jax.Array:
-            return everywhere(leaf, self.mesh)
+            return self.feeding.everywhere(leaf)
 
         return jax.tree.map(laid, tree, is_leaf=_has_rows)
 
@@ -257,7 +257,7 @@ class SeveralDevices(OneDevice):
             )
             return jax.shard_map(
                 function,
-                mesh=self.mesh,
+                mesh=self.placement.mesh,
                 in_specs=tuple(places),
                 out_specs=of_result,
                 check_vma=False,
@@ -331,7 +331,7 @@ def computing_on(devices: int | str) -> Iterator[None]:
     """Has several devices compute outputs of models, each with a part of the rows; the models stay on the host."""
     several = training_on(devices)
     on_host = contextlib.nullcontext()
-    if several.mesh is not None:
+    if several.placement.devices > 1:
         on_host = jax.default_device(jax.local_devices(backend="cpu")[0])
     with on_host, laid_by(several.lay_model):
         yield
@@ -384,7 +384,7 @@ def by_row(tree: Any) -> Any:
 
 
 def by_session(arrays: Mapping[str, Any]) -> dict[str, PartitionSpec]:
-    """Where arrays of a superbatch lie: sessions over the devices, all else everywhere, as `over_devices` lays them."""
+    """Where arrays of a superbatch lie: sessions over the devices, all else everywhere, as `DeviceMesh` lays them."""
     return {name: place_of(name, AXIS) for name in arrays}
 
 

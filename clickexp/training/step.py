@@ -1,6 +1,7 @@
 """The training step: what changes, one batch of a superbatch, and the loop over its batches."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import cast
 
 import jax
@@ -17,7 +18,7 @@ from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse import rows as tbl
 from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.sparse.learned_priors import Documents
-from clickexp.training.sparse.lookups import ids_read, with_rows
+from clickexp.training.sparse.lookups import ids_read, tables_read_at, with_rows
 from clickexp.training.sparse.packing import Path
 from clickexp.training.sparse.placement import ONE_DEVICE, Whole
 from clickexp.types import Batch, Count, Flag, Leaf, Scalar
@@ -168,6 +169,25 @@ class TrainStep:
             return learned_priors.count(documents, ids, axes, log_ranks, self.placement)
 
         return jax.lax.fori_loop(0, len(arrays["mask"]), body, documents)
+
+    def tables_of_documents(
+        self, state: TrainState, shapes: Mapping[str, jax.ShapeDtypeStruct]
+    ) -> dict[Path, bool]:
+        """Whether the loss reads each table once for each document of a superbatch, at its id."""
+        of_documents: dict[Path, bool] = {}
+
+        def read(state: TrainState, arrays: Arrays) -> None:
+            batch = at_step(with_mask(arrays), 0)
+            of_documents.update(
+                tables_read_at(
+                    batch["query_doc_ids"],
+                    state.tables,
+                    lambda tables: self._loss(tables, state.params, state.other, batch),
+                )
+            )
+
+        jax.eval_shape(read, state, shapes)
+        return of_documents
 
     def _loss(
         self, taken: nnx.State, params: nnx.State, other: nnx.State, batch: Batch

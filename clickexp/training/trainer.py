@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import optax
 from flax import nnx
 
 from clickexp.data import Sessions, Superbatch
-from clickexp.data.feed import Compiled, Data, feed, resident_on, session_count
+from clickexp.data.feed import Compiled, Data, feed, feed_like, resident_on, session_count
 from clickexp.data.loader import resident_bytes
 from clickexp.evaluation.evaluator import ModelState
 from clickexp.evaluation.inputs import ColumnSelection
@@ -31,6 +31,7 @@ from clickexp.training.step import TrainState, TrainStep, decayed, learning_rate
 from clickexp.training.stopping import EarlyStopping, Stopping, early_stopping_of
 from clickexp.utils import hosts
 from clickexp.utils.bounds import BatchSize, Fraction, NonNegativeInt, OneOf, PositiveInt, Seed
+from clickexp.utils.rounding import ceil_div
 
 AUTO = "auto"
 _MAX_BATCH = 4096
@@ -101,19 +102,19 @@ class _GradientDescent(Learner):
         self._trainer = trainer
         self.passes = trainer.epochs
         optimizer = optimizer_of(trainer.optimizer)
-        self.devices = training_on(trainer.devices)
+        devices = training_on(trainer.devices)
         model.train()
         graphdef, state = split_model(model, optimizer, trainer.seed, trainer.earlier.shared)
         model.eval()
-        self.devices.check_model(state.params, state.other)
+        devices.check_model(state.params, state.other)
+        super().__init__(state, devices)
         self._no_documents = jax.eval_shape(learned_priors.no_documents, state.tables)
         self._found: dict[Path, Documents] | None = None
-        self.lay(state)
         structure, *self._first_state = nnx.split(model)
         self._select_columns = ColumnSelection(
             lambda model, batch: model.compute_loss(batch, aggregate=False), structure
         )
-        step = TrainStep(graphdef, optimizer, self.devices.placement)
+        self._step = step = TrainStep(graphdef, optimizer, self.devices.placement)
         kinds, mapped = [by_row, by_session, on_each], self.devices.mapped
         train = mapped(step, kinds, (0, on_each, on_each))
         self._train = Compiled(train, donate_argnums=0)
@@ -156,6 +157,9 @@ class _GradientDescent(Learner):
         documents, steps = self._no_documents, 0
         if not documents and self.state.pull is None:
             return documents, steps
+        if isinstance(data, Sessions) and self._reads_documents(data):
+            counted = learned_priors.documents_of(data, documents)
+            return self.devices.lay(counted), ceil_div(data.count, self._batch_size(data))
         documents = self.devices.lay(jax.tree.map(lambda sums: jnp.zeros(sums.shape), documents))
         for sums in jax.tree.leaves(documents):
             use_huge_pages(sums)
@@ -163,6 +167,16 @@ class _GradientDescent(Learner):
             documents = self._count(documents, self.state, batch.arrays, np.int32(batch.steps))
             steps += batch.steps
         return documents, steps
+
+    def _reads_documents(self, data: Sessions) -> bool:
+        """Whether tables have the rows of documents, which are counted without a pass of the model over the data."""
+        if jax.process_count() > 1:  # each of which reads its share
+            return False
+        selected = cast(Sessions, self._select_columns(data, self._first_state))
+        shapes = feed_like(selected, self._batch_size(data), 1)
+        of_documents = self._step.tables_of_documents(self.state, shapes)
+        rows = {path: len(documents.sums) for path, documents in self._no_documents.items()}
+        return all(of_documents[path] and rows[path] > data.query_doc_pairs for path in rows)
 
     def documents(self, data: Data) -> dict[Path, Documents] | None:
         if optimizer_of(self._trainer.optimizer).rows is None:
@@ -217,23 +231,25 @@ class _GradientDescent(Learner):
             use_huge_pages(table)
 
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0) -> Iterator[Superbatch]:
-        sessions, number = session_count(data), self.devices.placement.devices
-        size = self._trainer.batch_size or max(_fitting_batch_size(sessions), number)
+        size = self._batch_size(data)
         data = self._select_columns(data, self._first_state)
-        steps, mesh = self._trainer.steps_per_execution, self.devices.mesh
-        for batch in feed(data, size, steps, seed, epoch, mesh, self._tables(data)):
+        steps, devices = self._trainer.steps_per_execution, self.devices.feeding
+        for batch in feed(data, size, steps, seed, epoch, devices, self._tables(data)):
             self.devices.check(batch)
             yield batch
+
+    def _batch_size(self, data: Data) -> int:
+        fitting = max(_fitting_batch_size(session_count(data)), self.devices.placement.devices)
+        return self._trainer.batch_size or fitting
 
     def _tables(self, data: Data) -> Mapping[str, jax.Array] | None:
         """The sessions on the devices, where they stay there; copied once."""
         if self._resident is None or self._resident[0] is not data:
             tables = None
             stays = isinstance(data, Sessions) and _stays(self._trainer.resident, data)
-            if isinstance(data, Sessions) and hosts.broadcast(
-                stays
-            ):  # hosts may have more and less memory
-                tables = resident_on(data, self.devices.mesh)
+            # hosts may have more and less memory
+            if isinstance(data, Sessions) and hosts.broadcast(stays):
+                tables = resident_on(data, self.devices.feeding)
             self._resident = data, tables
         return self._resident[1]
 

@@ -32,7 +32,7 @@ from clickexp.updates.change import OfLayouts, changes, is_of, of_layouts, relea
 from clickexp.updates.growth import Places, Sizes, take_over
 from clickexp.updates.moved import moved
 from clickexp.updates.seen import Seen
-from clickexp.updates.shared import prior_of, pull_on, settled
+from clickexp.updates.shared import move_shared, prior_of, pull_on
 from clickexp.utils.content import content_of
 from clickexp.utils.paths import display_path
 from clickexp.utils.text import listed
@@ -262,7 +262,7 @@ class Continued:
         forgotten: Share of the information on rows that half-lives have taken off.
         changes: Roles whose shared parameters the log contradicts.
         before: Test metrics of the model before training.
-        own: What the log says of shared parameters, once the model is settled; None for nothing.
+        own: What the log says of shared parameters, once the model is corrected; None for nothing.
         layouts: What earlier logs say of roles that differ between layouts.
     """
 
@@ -277,28 +277,34 @@ class Continued:
     own: SharedPosterior | None = None
     layouts: Sequence[OfLayouts] = ()
 
-    def again(self, model: Model) -> None:
-        """Gives a model the parameters of the run once more, but for what its rows know of released roles."""
+    @property
+    def training(self) -> dict[str, EarlierLogs]:
+        """Fields of a trainer that knows of the earlier logs."""
+        return {} if self.run.settings.warm else {"earlier": self.logs}
+
+    def again(self, model: Model, trainer: BaseTrainer) -> BaseTrainer:
+        """Gives a model the parameters of the run once more, but for what its rows know of released roles.
+
+        Args:
+            model: Fitted under the prior of before.
+            trainer: Which fitted it.
+
+        Returns:
+            The trainer of another fit, under the prior without these roles.
+        """
         rows = self.run.kept(self.until)[0]
         take_over(model, self.stored, self.run.sizes, rows, lambda name: is_of(name, self.changes))
+        names = [change.parameter for change in self.changes]
+        settings = {**trainer.settings, "released": names}
+        return trainer.copy_with(**self.training, settings=settings, continue_from=None)
 
-    def trainer(self, trainer: BaseTrainer) -> BaseTrainer:
-        """Returns a trainer that knows of the earlier logs."""
-        if self.run.settings.warm:
-            return trainer
-        if not self.changes:
-            return trainer.copy_with(earlier=self.logs)
-        released = {"released": [change.parameter for change in self.changes]}
-        settings = {**trainer.settings, **released}
-        return trainer.copy_with(earlier=self.logs, settings=settings, continue_from=None)
-
-    def judged(self, model: Model, trainer: BaseTrainer, dataset: Dataset) -> "Continued":
+    def tested(self, model: Model, trainer: BaseTrainer, dataset: Dataset) -> "Continued":
         """Returns the same with test metrics of the model before training."""
         if not isinstance(model, ClickModel):
             return self
         return replace(self, before=trainer.evaluate(model, dataset.test).compute())
 
-    def settled(self, model: Model, train: Sessions, devices: int | str = 1) -> "Continued":
+    def corrected(self, model: Model, train: Sessions, devices: int | str = 1) -> "Continued":
         """Takes off what training has left of noise, or finds that the log contradicts the earlier ones.
 
         Training draws from posteriors, and leaves rows and shared parameters a little off their optimum. Over a chain
@@ -320,26 +326,32 @@ class Continued:
             return self
         pull = {} if shared is None else pull_on(model, shared)
         estimate = shared_estimate(model, train, pull, devices)
-        contradicted = [] if estimate is None else changes(model, estimate, shared, self.layouts)
+        if estimate is None:
+            return self
+        contradicted = changes(model, estimate, shared, self.layouts)
+        all_changes = [*self.changes, *contradicted]
         if contradicted and self.run.settings.on_change == "error":
             reasons = " ".join(map(describe_change, contradicted))
             raise ConfigError(
                 f"{reasons} prior.on_change=release forgets what earlier logs say of it."
             )
         if contradicted and self.run.settings.on_change == "release":
-            logs = replace(self.logs, shared=shared and released(shared, contradicted))
-            changed = {change.parameter for change in contradicted}
-            layouts = [layout for layout in self.layouts if layout.curve.parameter not in changed]
-            return replace(self, logs=logs, changes=[*self.changes, *contradicted], layouts=layouts)
-        own = None
-        if estimate is not None:
-            own = estimate.trained
-            if estimate.share == 1:  # else of the first sessions alone
-                own = estimate.posterior
-                settled(model, estimate, shared)
-            refined = newton_refined(model, row_tables(model), train, devices=devices)
-            nnx.update(model, nnx.state(refined, Table))
-        return replace(self, changes=[*self.changes, *contradicted], own=own)
+            return replace(self._without(contradicted), changes=all_changes)
+        own = estimate.trained
+        if estimate.share == 1:  # else of the first sessions alone
+            own = estimate.posterior
+            move_shared(model, estimate, shared)
+        refined = newton_refined(model, row_tables(model), train, devices=devices)
+        nnx.update(model, nnx.state(refined, Table))
+        return replace(self, changes=all_changes, own=own)
+
+    def _without(self, contradicted: Sequence[Change]) -> "Continued":
+        """Returns the same without what earlier logs say of some roles."""
+        shared = self.logs.shared
+        logs = replace(self.logs, shared=shared and released(shared, contradicted))
+        roles = {change.parameter for change in contradicted}
+        layouts = [layout for layout in self.layouts if layout.curve.parameter not in roles]
+        return replace(self, logs=logs, layouts=layouts)
 
     def update(
         self, model: Model, dataset: Dataset, origin: Origin, backward: Mapping[str, float]

@@ -215,11 +215,11 @@ def _places(names: Sequence[str], among: Sequence[str]) -> np.ndarray:
 def _by_role(model: Model, names: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Places of the numbers of each role, and their positions, 0 where one belongs to none."""
     model = with_shared_cells(model)
-    curves = {}
+    of_roles = {}
     for prefix, part in components(model).items():
         for _, name, tower, of_tower in towers(part, prefix, set(names)):
             keys = positions_of(part, tower, of_tower)
             places = _places([f"{name}[{place}]" for place in of_tower], names)
             positions = np.array([key.place()["position"] or 0 for key in keys])
-            curves[name.rpartition("/")[0]] = places, positions
-    return curves
+            of_roles[name.rpartition("/")[0]] = places, positions
+    return of_roles

@@ -73,7 +73,7 @@ def combined(
     return SharedPosterior(names, _inverse(information))
 
 
-def settled(model: Model, estimate: Estimate, prior: SharedPrior | None) -> None:
+def move_shared(model: Model, estimate: Estimate, prior: SharedPrior | None) -> None:
     """Moves shared parameters by the Newton step that training has left.
 
     That is at most a deviation in each direction, and 1 of each number: of what is hardly known, a deviation is far.

@@ -1,11 +1,9 @@
-"""Progress of readers and exports, which have no logger."""
+"""Progress of readers, passes and exports: who receives it, and what shows it where there is no logger."""
 
 import sys
 import time
 from collections.abc import Callable
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from typing import Protocol
 
 _SHORTEST = 1.0
 """Seconds of work without lines of progress."""
@@ -15,7 +13,21 @@ Report = Callable[[int, int], None]
 """Receives how much is done, and how much there is, 0 if that is not known."""
 
 
-def no_report(done: int, total: int) -> None:
+class Progress(Protocol):
+    """Receives the progress of a reader."""
+
+    def __call__(self, done: int, total: int, where: str = "", /) -> None:
+        """Receives what is done so far and the total, in sessions, bytes or another unit of the reader.
+
+        Args:
+            done: What is done.
+            total: The total.
+            where: File and rows, of a reader of several files.
+        """
+        ...
+
+
+def no_report(done: int, total: int, where: str = "", /) -> None:
     """Reports nothing."""
 
 
@@ -27,15 +39,19 @@ class Steps:
     """
 
     def __init__(self, what: str):
+        # here, since readers without it import this module, too
+        from rich import progress
+        from rich.console import Console
+
         self.what, self.tenths, self.began = what, 0, time.monotonic()
         columns = (
-            TextColumn("{task.description}"),
-            TextColumn("{task.fields[where]}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeRemainingColumn(),
+            progress.TextColumn("{task.description}"),
+            progress.TextColumn("{task.fields[where]}"),
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.TimeRemainingColumn(),
         )
-        self.bar = Progress(
+        self.bar = progress.Progress(
             *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
         )
 

@@ -68,9 +68,8 @@ def located(path: str, key: str = "") -> Callable[..., Any]:
         )
     try:
         try:
-            return pkgutil.resolve_name(
-                f"{module}:{name}"
-            )  # without a colon it swallows errors of an import
+            # without a colon it swallows errors of an import
+            return pkgutil.resolve_name(f"{module}:{name}")
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
                 raise
@@ -89,7 +88,7 @@ def check_arguments(
 
     Args:
         constructor: What is to be called with them.
-        arguments: Values by name. Those that contain a node with _target_ are judged where it is built.
+        arguments: Values by name. Those that contain a node with _target_ are checked where it is built.
         where: The dotted key of the node that they are in, for messages.
 
     Raises:

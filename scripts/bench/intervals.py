@@ -37,11 +37,11 @@ def log(sessions: int) -> Sessions:
 def measured(passes: Passes, state: State, used: np.ndarray, data: Data) -> tuple[float, Sums]:
     """Processor seconds of sums over a log, and the sums."""
     rows = {path: np.arange(len(t.get_value().values)) for path, t in nnx.to_flat_state(state[1])}
-    sums = passes.sums(state, used, rows, data, lambda done: None)  # compiles
+    sums = passes.sums(state, used, rows, data)  # compiles
     times = []
     for _ in range(REPEATS):
         start = time.process_time()
-        jax.block_until_ready(passes.sums(state, used, rows, data, lambda done: None))
+        jax.block_until_ready(passes.sums(state, used, rows, data))
         times.append(time.process_time() - start)
     return float(np.median(times)), sums
 
@@ -57,7 +57,7 @@ def main() -> None:
         )
         model.eval()
         passes, state, data = prepared(model, log(count))
-        used = np.flatnonzero(passes.reads(state, data, lambda done: None)[0])
+        used = np.flatnonzero(passes.reads(state, data)[0])
         others = Passes(passes.graphdef)
         seconds, sums = zip(
             *(measured(each, state, used, data) for each in (others, passes)), strict=True

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from layout_logs import layout_log
 from refusals import refuses
 
 from clickexp.cli import log_commands as commands
@@ -81,12 +82,18 @@ def parquet(tmp_path):
     return file
 
 
-def said(capsys, *words):
-    """The lines that the command prints, as cells; it draws nothing, which takes longest."""
+def text_of(capsys, *words):
+    """The text that the command prints; it draws nothing, which takes longest."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawn, "write_figures", lambda figures, folder: folder / "figures")
         main(list(map(str, words)))
-    return [re.split(r" {2,}|: ", line.strip()) for line in capsys.readouterr().out.splitlines()]
+    return capsys.readouterr().out
+
+
+def said(capsys, *words):
+    """The lines that the command prints, as cells."""
+    lines = text_of(capsys, *words).splitlines()
+    return [re.split(r" {2,}|: ", line.strip()) for line in lines]
 
 
 def row(printed, *start):
@@ -468,6 +475,78 @@ def test_a_messy_log_is_understood_by_the_commands_that_errors_name(tmp_path, ca
         _, *words = next_command(capsys.readouterr().err)
     main(words)
     assert words[:2] == ["prepare", "impressions"] and (target / "log.json").exists()
+
+
+def devices(values, **columns):
+    """A log of two devices as rows per page, with a column of them, and others that cannot tell layouts apart."""
+    log = layout_log(6000)
+    parts = [log.train, log.val, log.test]
+    together = {
+        name: np.concatenate([part.column(name) for part in parts])
+        for name in ("query_doc_ids", "clicks", "lengths", "device")
+    }
+    rows = zip(*(together[name] for name in ("query_doc_ids", "clicks", "lengths")), strict=True)
+    shown = [(ids[:length].tolist(), clicks[:length].tolist()) for ids, clicks, length in rows]
+    listed = {"query_doc_ids": [ids for ids, _ in shown], "clicks": [clicks for _, clicks in shown]}
+    return pl.DataFrame(
+        {**listed, "device": [values[device] for device in together["device"]], **columns}
+    )
+
+
+LAYOUTS = {
+    "words": (("desktop", "phone"), "category"),
+    "numbers": ((3, -7), "category"),
+    "truth": ((False, True), "bool"),
+}
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_inspect_proposes_a_column_of_layouts_that_nobody_named(kind, tmp_path, capsys):
+    """Where click rates differ by it; columns of other kinds, with many values or with gaps are not read."""
+    values, dtype = LAYOUTS[kind]
+    others = {
+        "user": np.arange(6000),
+        "price": np.arange(6000) % 2 + 0.5,
+        "gap": [None, "a", "b"] * 2000,
+        "side": ["left", "right"] * 3000,
+    }
+    devices(values, **others).write_parquet(tmp_path / "log.parquet")
+    printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
+    declared = f"columns.device={{dtype: {dtype}, per: session}}"
+    assert next_command(printed)[-2:] == [f"+dataset.{declared}", "examination_by=[device]"]
+    assert f"few values: '{declared}' 'columns.side={{dtype: category, per: session}}'" in printed
+    assert "click rate by device" in printed and "click rate by length" not in printed
+    assert not any("gap=" in line or "price=" in line for line in printed.splitlines())
+    settings = {"name": "device", "dtype": dtype, "per": "session"}
+    read = open_lists(tmp_path / "log.parquet", columns={"device": settings})
+    assert read.train.column("device").max() == (2 if dtype == "category" else 1)
+
+
+def test_names_of_layouts_are_drawn_as_text(tmp_path, capsys):
+    """Dollar signs would start mathematics, and a slash a folder."""
+    log = devices(("$x^{$", "电话\x1b[31m")).rename({"device": "of/page"})
+    log.write_parquet(tmp_path / "log.parquet")
+    main(["inspect", str(tmp_path / "log.parquet"), "--output", str(tmp_path / "out")])
+    assert "\x1b" not in capsys.readouterr().out
+    (file,) = (tmp_path / "out/figures").glob("click_rate_by_*.png")
+    assert file.stat().st_size > 1000
+
+
+def test_inspect_takes_no_column_that_differs_within_a_page(tmp_path, capsys):
+    """Rows of a page lie together: a device is one per page, and what is special about a document is not."""
+    by_list = devices(("desktop", "phone")).with_row_index("session")
+    rows = by_list.explode("query_doc_ids", "clicks").rename(
+        {"query_doc_ids": "document", "clicks": "click"}
+    )
+    rank = pl.int_range(1, pl.len() + 1).over("session")
+    rows = rows.with_columns(rank=rank, query=pl.lit("q"), special=pl.col("document") % 2)
+    rows.write_csv(tmp_path / "log.csv")
+    printed = text_of(capsys, "inspect", tmp_path / "log.csv")
+    assert "special=" not in printed and "examination_by=[device]" in next_command(printed)
+    damaged = rows.with_columns(document=pl.when(rank == 2).then(None).otherwise("document"))
+    damaged.write_csv(tmp_path / "damaged.csv")
+    printed = text_of(capsys, "inspect", tmp_path / "damaged.csv", "invalid=drop")
+    assert "click rate by device" in printed
 
 
 def test_columns_that_show_no_layout_are_an_error_with_what_each_needs(tmp_path, capsys):

@@ -9,9 +9,9 @@ import pytest
 from stored_logs import stored
 
 from clickexp.data import Sessions, superbatches
-from clickexp.data import feed as feed_module
 from clickexp.data import order as order_of_epoch
 from clickexp.data.batches import unpacked
+from clickexp.data.devices import SingleDevice
 from clickexp.data.feed import feed
 from clickexp.data.loader import superbatch_readers
 from clickexp.data.order import ShuffledOrder
@@ -73,11 +73,14 @@ def test_threads_that_feed_an_accelerator_keep_the_order(monkeypatch):
     expected = [part.arrays["query_doc_ids"] for part in superbatches(sessions, 16, 4, seed=3)]
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     waits = iter(np.linspace(0.02, 0.0, len(expected)))
-    place = feed_module._on_device
-    monkeypatch.setattr(
-        feed_module, "_on_device", lambda batch: (time.sleep(next(waits)), place(batch))[1]
-    )
-    found = [part.arrays["query_doc_ids"] for part in feed(sessions, 16, 4, seed=3)]
+
+    class Slow(SingleDevice):
+        def lay(self, batch, batch_size):
+            time.sleep(next(waits))
+            return super().lay(batch, batch_size)
+
+    batches = feed(sessions, 16, 4, seed=3, devices=Slow())
+    found = [part.arrays["query_doc_ids"] for part in batches]
     assert all(map(np.array_equal, found, expected)) and len(found) == len(expected)
 
 

@@ -216,6 +216,48 @@ def test_impressions_whose_pages_lie_in_one_file_each(workers, tmp_path):
     assert_equal(tmp_path / "one", tmp_path / "several")
 
 
+WRITTEN = {"parquet": "write_parquet", "csv": "write_csv", "jsonl": "write_ndjson"}
+DEVICE = {"columns": {"device": {"dtype": "int8", "per": "session"}}}
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_impressions_of_files_without_labels_lie_beside_those_of_others(kind, workers, tmp_path):
+    """Whose columns would come in another order: pages of a device on both sides of the end of a file."""
+    (tmp_path / "log").mkdir()
+    labels = []
+    for number in range(4):
+        rows = impressions(number).sort("session", "rank")
+        label, device = pl.col("document") % 5, pl.lit(number % 2)
+        rows = rows.with_columns(device=device, label=label if number % 2 else pl.lit(None))
+        labels += rows["label"].to_list()
+        rows = rows if number % 2 else rows.drop("label")
+        getattr(rows, WRITTEN[kind])(tmp_path / f"log/{number}.{kind}")
+    log = prepared(tmp_path / "log", tmp_path / "out", workers, "impressions", **DEVICE)
+    part = log.parts["sessions"]
+    shown = np.arange(part.ranks) < part.column("lengths")[:, None]
+    np.testing.assert_array_equal(part.column("labels")[shown], np.array(labels, float))
+    assert part.column("device").tolist() == np.repeat([0, 1, 0, 1], 12).tolist()
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("kind", WRITTEN)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_column_that_some_files_lack_is_named(first, kind, workers, tmp_path):
+    (tmp_path / "log").mkdir()
+    for number in range(2):
+        rows = impressions(number)
+        if (number == 0) is first:
+            rows = rows.with_columns(search_session=pl.lit(number))
+        getattr(rows, WRITTEN[kind])(tmp_path / f"log/{number}.{kind}")
+    lacking, other = (f"{number}.{kind}" for number in (int(first), int(not first)))
+    words = f"{lacking}: no column 'search_session'", other, "columns.search_session=null"
+    with refuses(DataError, *words):
+        prepared(tmp_path / "log", tmp_path / "out", workers, "impressions")
+    columns = {"search_session": None}
+    assert prepared(tmp_path / "log", tmp_path / "kept", workers, "impressions", columns=columns)
+
+
 def test_pages_across_files_are_refused(tmp_path):
     (tmp_path / "log").mkdir()
     impressions(0).write_csv(tmp_path / "log/0.csv")

@@ -2,16 +2,13 @@
 
 import ast
 import functools
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 from compositions import run_in
-from places import ROOT
+from places import REAL_LOGS
 
-DATA = Path(os.environ.get("CLICKEXP_DATA", ROOT.parent / "shared/data"))
-LOGS, LISTS = DATA / "web_search_sessions", DATA / "lambdarank"
+LOGS, LISTS = REAL_LOGS / "web_search_sessions", REAL_LOGS / "lambdarank"
 MODELS = ("gctr", "rctr", "dctr", "drctr", "cm", "pbm", "ubm", "dcm", "ccm", "dbn", "sdbn")
 
 needs_lists = pytest.mark.skipif(

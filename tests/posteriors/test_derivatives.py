@@ -92,23 +92,20 @@ def check_sums(model, log):
     assert linear_towers(model)
     passes, state, data = prepared(model, log)
     others = Passes(passes.graphdef)
-    moved, _ = others.reads(state, data, lambda done: None)
-    np.testing.assert_array_equal(passes.reads(state, data, lambda done: None)[0], moved)
+    moved, _ = others.reads(state, data)
+    np.testing.assert_array_equal(passes.reads(state, data)[0], moved)
     sizes = {path: len(t.get_value().values) for path, t in nnx.to_flat_state(state[1])}
     for step in (1, 2):
         used = np.flatnonzero(moved)[::step]
         kept = {path: np.arange(0, size, step) for path, size in sizes.items()}
-        found, wanted = (
-            each.sums(state, used, kept, data, lambda done: None) for each in (passes, others)
-        )
+        found, wanted = (each.sums(state, used, kept, data) for each in (passes, others))
         for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
             largest = np.abs(other).max(initial=1e-3)
             np.testing.assert_allclose(one, other, rtol=0, atol=3e-6 * largest)
         for each, whole in (passes, found), (others, wanted):
-            width = len(used)
-            part = each.sums(state, used, kept, data, lambda done: None, width=width)
+            part = each.sums(state, used, kept, data, cross_only=True)
             for path, columns in part.rows.items():
-                np.testing.assert_array_equal(columns, whole.rows[path][..., :width])
+                np.testing.assert_array_equal(columns, whole.rows[path][..., : len(used)])
 
 
 class WithTemperature(models.PositionBasedModel):

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit, log_expit, logit, logsumexp
 
 from clickexp.data import Sessions
-from clickexp.experiment.result import settle
+from clickexp.experiment.result import refine_shared
 from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors import marginal
@@ -348,7 +348,7 @@ def test_a_run_and_an_update_end_with_it():
         parts = SimpleNamespace(
             model=model, dataset=SimpleNamespace(train=log), continued=continued
         )
-        settled = settle(parts, fit)
-        assert settled.queries.lists.max() > 1 and settled.shared is not None
+        refined = refine_shared(parts, fit)
+        assert refined.queries.lists.max() > 1 and refined.shared is not None
         assert np.abs(np.asarray(model.examination.weight[...]) - before).max() > 0
-    assert settle(parts, SimpleNamespace(documents=None)) == (None, None)
+    assert refine_shared(parts, SimpleNamespace(documents=None)) == (None, None)

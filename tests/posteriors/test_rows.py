@@ -1,4 +1,4 @@
-"""Settled posteriors of rows against Newton steps in float64, and exact ones on a grid."""
+"""Refined posteriors of rows against Newton steps in float64, and exact ones on a grid."""
 
 import dataclasses
 

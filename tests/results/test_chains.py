@@ -5,7 +5,14 @@ import pytest
 from browsing import shown_page
 from small_runs import write_run
 
-from clickexp.results.chains import chain_of, chain_table, chains, moved_table
+from clickexp.results.chains import (
+    chain_layouts,
+    chain_of,
+    chain_table,
+    chains,
+    lines,
+    moved_table,
+)
 from clickexp.results.commands.compare import compare
 from clickexp.results.comparison import comparisons
 from clickexp.results.figures.chain import chain_panels
@@ -23,6 +30,88 @@ def propensity(*ratios):
         {"position": at, "relative": ratio, "relative_low": ratio, "relative_high": ratio}
         for at, ratio in enumerate(ratios, 1)
     ]
+
+
+def of_devices(scale, reference="phone"):
+    """Examination on two devices, of which phones show two documents, relative to the first of one of them."""
+    curves = {"desktop": [0.5, 0.3, 0.2], "phone": [1.0, 0.8 * scale]}
+    first = curves[reference][0]
+    return [
+        {"position": at, "relative": value / first, "layout": {"device": device},
+         "relative_low": 0.9 * value / first, "relative_high": 1.2 * value / first}
+        for device, curve in curves.items()
+        for at, value in enumerate(curve, 1)
+    ]  # fmt: skip
+
+
+def chain_of_layouts(tmp_path):
+    """Three days, the second of which has examination relative to the other device."""
+    days = {"a": of_devices(1.0), "b": of_devices(0.9, "desktop"), "c": of_devices(0.7)}
+    for number, (day, examination) in enumerate(days.items()):
+        before = update_of(tmp_path / "ab"[number - 1], number, -0.5) if number else None
+        write_run(tmp_path / day, test_set=day, propensity=examination, update=before)
+    return chain_of({run.folder.name: run for run in find_runs([tmp_path])[0]}["c"])
+
+
+def test_a_chain_shows_examination_of_each_layout_on_one_scale(tmp_path, capsys):
+    chain = chain_of_layouts(tmp_path)
+    assert chain_layouts(chain).rows == [
+        [day, f"device {device}", *values]
+        for day, phone in zip("abc", ("0.8000", "0.7200", "0.5600"))
+        for device, values in (
+            ("desktop", ["0.5000", "0.3000", "0.2000"]),
+            ("phone", ["1.0000", phone, ""]),
+        )
+    ]
+    assert "relative to position 1 of device phone" in chain_layouts(chain).caption
+    by_label = lines(chain)
+    at_1, at_2 = by_label["Relative examination, device phone"]
+    np.testing.assert_allclose([at_1.values, at_2.values], [[1.0, 1.0, 1.0], [0.8, 0.72, 0.56]])
+    assert at_2.low == [0.8 * 0.9, None, 0.7 * 0.8 * 0.9]  # nobody knows those to another device
+    names = [line.name for line in by_label["Relative examination, device desktop"]]
+    assert names == ["position 1", "position 2"]  # which both devices show
+    compare([tmp_path], with_figures=True)
+    assert "0.5600" in capsys.readouterr().out
+    layouts = (tmp_path / "tables" / "chain-1-layouts.csv").read_text()
+    assert layouts.count("\n") == 7 and "c,device phone,1.0000,0.5600" in layouts
+    (shown,) = data(comparisons(chain), [], tmp_path)["chains"]
+    assert shown["layouts"]["rows"] == chain_layouts(chain).rows
+
+
+def test_a_comparison_shows_examination_of_each_layout(tmp_path):
+    """Means over two seeds, one of which has examination relative to the other device, beside a run without layouts."""
+    write_run(tmp_path / "0", "PBM", 1, propensity=of_devices(1.0))
+    write_run(tmp_path / "1", "PBM", 2, propensity=of_devices(0.5, "desktop"))
+    write_run(tmp_path / "2", "UBM", 1, propensity=propensity(1.0, 0.6))
+    compare([tmp_path], with_figures=True)
+    rows = (tmp_path / "tables" / "examination_by_layout.csv").read_text().splitlines()[1:]
+    means = {("desktop", at): value for at, value in enumerate([0.5, 0.3, 0.2], 1)}
+    means |= {("phone", 1): 1.0, ("phone", 2): (0.8 + 0.4) / 2}
+    for row, ((device, rank), mean) in zip(rows, means.items(), strict=True):
+        name, layout, *numbers = row.split(",")
+        assert (name, layout) == ("PBM", f"device {device}")
+        np.testing.assert_allclose(list(map(float, numbers)), [rank, mean, 0.9 * mean, 1.2 * mean])
+    (compared,) = comparisons(find_runs([tmp_path])[0])
+    shown = data([compared], [], tmp_path)["comparisons"][0]
+    ((at, by_layout),) = shown["layouts"].items()
+    assert compared.groups[at].model == "PBM" and shown["reference"] == "position 1 of device phone"
+    np.testing.assert_allclose(by_layout["device phone"], [[1, 0.6], [0.9, 0.54], [1.2, 0.72]])
+
+
+@pytest.mark.nightly
+def test_the_page_draws_examination_of_the_chosen_layout(tmp_path):
+    chain_of_layouts(tmp_path)
+    compare([tmp_path])
+    with shown_page(tmp_path / "comparison.html") as opened:
+        opened.locator("#examination").scroll_into_view_if_needed()
+        opened.wait_for_function("$('examination').data?.length === 1")
+        assert opened.evaluate("$('examination').data[0].y") == [0.5, 0.3, 0.2]
+        opened.select_option("#examination-layout", "device phone")
+        opened.wait_for_function("$('examination').data[0].y.length === 2")
+        assert opened.evaluate("$('examination').data[0].error_y.visible")
+        assert "position 1 of device phone" in opened.inner_text("#examination-note")
+        rows = opened.locator("#chain-layouts tbody tr").all_inner_texts()
+    assert rows[1].split("\t")[:4] == ["a", "device phone", "1.0000", "0.8000"]
 
 
 def written(tmp_path):

@@ -147,6 +147,27 @@ def test_layouts_have_curves_of_their_own_and_no_mean(tmp_path, unrendered):
     assert {"device phone": [1.0, 0.4], "device desktop": [0.9, 0.7]}.items() <= curves.items()
 
 
+def test_ranges_of_few_documents_have_no_gain_over_the_reference(tmp_path, unrendered):
+    """A perplexity of a handful of documents is chance; their shares are counts."""
+
+    def cold(*documents):
+        ranges = {"from": [0, 1, 6, 51], "documents": documents, "clicks": [1, 10, 50, 60]}
+        return {"cold": {**ranges, "ppl": [1.9, 1.5, 1.6, 1.7]}}
+
+    rank_ctr = REFERENCES["rank-CTR"] | {"curves": cold(3, 100, 700, 99)}
+    rank_ctr["curves"]["cold"]["ppl"] = [2.0, 2.0, 2.0, 2.0]
+    curves, references = cold(3, 100, 700, 99), {"rank-CTR": rank_ctr}
+    text = report(tmp_path / "run", curves=curves, references=references).read_text()
+    assert "fewer than 100 test documents" in text
+    gains, shares = drawing(run_figures(find_runs([tmp_path / "run"])[0][0])["cold_start"]).axes
+    expected = [np.nan, 100 * (2.0 - 1.5), 100 * (2.0 - 1.6), np.nan]
+    np.testing.assert_allclose(gains.lines[0].get_ydata(), expected)
+    np.testing.assert_allclose(shares.lines[0].get_ydata(), np.array([3, 100, 700, 99]) / 902)
+    assert gains.get_xlim()[0] < 0 and gains.get_xlim()[1] > 3  # all ranges have their place
+    text = report(tmp_path / "one", curves=cold(0, 99, 0, 700), references=references).read_text()
+    assert "cold_start" not in drawn(text)
+
+
 def drawn(text):
     """Names of the figures of a page."""
     labels = re.findall(r'<svg role="img" aria-label="([^:]+):', text)

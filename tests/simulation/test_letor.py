@@ -5,14 +5,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from places import ROOT
+from places import REAL_LOGS
 from refusals import refuses
 
 from clickexp.data.ingest import extent
 from clickexp.errors import DataError
 from clickexp.simulation import open_letor, svmlight
 
-REAL = ROOT.parent / "shared/data/lambdarank"
+REAL = REAL_LOGS / "lambdarank"
 FEW = dict(sessions=200, val_sessions=50, test_sessions=50, positions=3)
 CERTAIN = dict(click_noise=0.0, examination_top=30.0, examination_decay=0.0)
 WIDTH = 6

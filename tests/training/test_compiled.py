@@ -181,6 +181,14 @@ RUNS = {
 }
 
 
+OTHER_ROWS = {
+    "vectors of a recurrent network",
+    "a tower beside vectors",
+    "hashed and full posteriors in a mixture, Adagrad",
+}
+"""Runs with a table without a row for each document, which a program counts; others are counted on the host."""
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n == "posteriors" else pytest.mark.nightly) for n in RUNS]
 )
@@ -197,15 +205,18 @@ def test_a_run_compiles_once_and_updates_tables_in_place(made, name):
     learned = bool(packing.priors(tables))
     of_documents = sum(sums.nbytes for sums in jax.tree.leaves(learned_priors.no_documents(tables)))
     Trainer(optimizer, 3, None, **options).train(model, train, val)
+    counted_on_device = int(name in OTHER_ROWS)
     assert {(run.name, run.traces, len(run.programs)) for run in made} == {
         ("train", 1, 1),
-        ("count", 1, 1),
+        ("count", counted_on_device, counted_on_device),
         ("shares", 1, 1),
         ("_statistics", 1, 1),
         ("snapshot", 2, 2),  # with and without an older one to write into
         *([("refit_priors", 1, 1)] if learned else []),
     }
     for run in made:
+        if not run.programs:
+            continue
         program = next(iter(run.programs.values()))
         if run.name == "_statistics":
             assert not table_sized(program)

@@ -18,6 +18,7 @@ from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.loggers.base import Logger
 from clickexp.training import EarlyStopping, loop
 from clickexp.training.loop import Checkpoint, Learner, Loop
+from clickexp.training.spread import training_on
 from clickexp.training.stopping import KeepLast, early_stopping_of
 
 RANKS, PAIRS, SESSIONS = 3, 7, 10
@@ -30,10 +31,10 @@ class Counting(Learner):
     """A learner whose state is how many passes it has done, and how often its rates fell."""
 
     def __init__(self, passes, train, *, decays=0, warmup_passes=0, settings=(), programs=()):
+        super().__init__({"passes": jnp.asarray(0), "decays": jnp.asarray(0)}, training_on(1))
         self.passes, self.warmup_passes = passes, warmup_passes
         self.settings, self.programs = dict(settings), programs
         self.train, self.most_decays, self.starts = train, decays, 0
-        self.lay({"passes": jnp.asarray(0), "decays": jnp.asarray(0)})
 
     def start(self, data):
         self.starts += 1
@@ -421,7 +422,8 @@ def test_what_cannot_be_read_is_named_and_left(tmp_path):
         file.write_bytes(file.read_bytes()[:-100])
 
     def other_learner(made):
-        made.learner.lay({**made.learner.state, "more": jnp.asarray(0)})
+        state = {**made.learner.state, "more": jnp.asarray(0)}
+        Learner.__init__(made.learner, state, made.learner.devices)
 
     def other_metric(made):
         made.validation.names = ("loss", "ll", "auc")

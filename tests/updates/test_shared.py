@@ -21,7 +21,7 @@ from clickexp.training.earlier import SharedPrior, shared_names
 from clickexp.updates import chain
 from clickexp.updates.chain import EarlierRun
 from clickexp.updates.change import changes, released
-from clickexp.updates.shared import combined, prior_of, pull_on, settled
+from clickexp.updates.shared import combined, move_shared, prior_of, pull_on
 
 RANKS, PAIRS = 4, 20
 NAMES = tuple(f"examination/weight[{position}]" for position in range(1, RANKS + 1))
@@ -119,17 +119,19 @@ def test_settling_is_the_newton_step_to_the_optimum_of_both():
     model = model_of([0.5, 0.5, 0.5, 0.5])
     prior = SharedPrior(names, np.zeros(2, bool), center, np.linalg.inv(covariance))
     own, step = np.diag([0.05, 0.01]), np.array([0.005, -0.004])
-    settled(model, Estimate(SharedPosterior(names, own), step), prior)
+    move_shared(model, Estimate(SharedPosterior(names, own), step), prior)
     both = np.linalg.inv(own) + np.linalg.inv(covariance)
     expected = np.linalg.solve(
         both, np.linalg.solve(own, step) + np.linalg.solve(covariance, center)
     )
     np.testing.assert_allclose(model.examination.weight[...][1:3], expected, atol=1e-5)
     model = model_of([0.5, 0.5, 0.5, 0.5])
-    settled(model, Estimate(SharedPosterior(names[:1], np.array([[0.01]])), np.array([5.0])), None)
+    move_shared(
+        model, Estimate(SharedPosterior(names[:1], np.array([[0.01]])), np.array([5.0])), None
+    )
     assert model.examination.weight[...][1] == pytest.approx(0.1, rel=1e-4)
     vague = SharedPosterior(names[:1], np.array([[100.0]]))
-    settled(model, Estimate(vague, np.array([5.0])), None)
+    move_shared(model, Estimate(vague, np.array([5.0])), None)
     assert model.examination.weight[...][1] == pytest.approx(1.1, rel=1e-4)
 
 

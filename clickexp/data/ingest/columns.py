@@ -44,7 +44,7 @@ class Field(NamedTuple):
 
 
 Readable = Column | Field
-"""What a column of a file is read as: one that is packed so, or another."""
+"""A column of a file as it is read: one that is packed so, or another."""
 Fields = Mapping[str, Readable]
 
 

@@ -180,9 +180,8 @@ def guess(columns: Mapping[str, Kind]) -> Layout | None:
         if pattern.fits(by_key):
             return Layout(pattern.format, by_key, _options(pattern.format, by_key, columns))
     named = {"query_doc_ids", "clicks"}
-    if (
-        named <= columns.keys()
-    ):  # lists such as 3 5 8 in cells of text, or none, which the reader says
+    # lists such as 3 5 8 in cells of text, or none, which the reader says
+    if named <= columns.keys():
         columns = {**columns, **dict.fromkeys(named, Kind(is_list=True, is_text=False))}
         by_key = guessed_columns("lists", columns)
         return Layout("lists", by_key, _options("lists", by_key, columns))
@@ -192,6 +191,13 @@ def guess(columns: Mapping[str, Kind]) -> Layout | None:
 def guessed_columns(format: str, columns: Mapping[str, Kind]) -> dict[str, str]:
     """Returns the names of the columns of a table for the keys of a format, where there is one likely name."""
     return next((pattern.find(columns) for pattern in _PATTERNS if pattern.format == format), {})
+
+
+def names_read(format: str, columns: Mapping[str, Kind]) -> set[str]:
+    """Returns names of columns of a table that a format reads without options, or that are those of times."""
+    times = [name for name in columns if _squeezed(name) in _TIMES]
+    keys = next(pattern.names for pattern in _PATTERNS if pattern.format == format)
+    return {*keys, *_READ[format], *guessed_columns(format, columns).values(), *times}
 
 
 def likeliest(columns: Mapping[str, Kind]) -> dict[str, str]:

@@ -19,7 +19,7 @@ PART = "sessions"
 
 @dataclass(frozen=True)
 class ReadLists:
-    """What was read of the files of a log, or of a share of them.
+    """Contents of the files of a log, or of a share of them.
 
     Attributes:
         lists: The lists, with ids and categories numbered as they appear in these files.

@@ -8,6 +8,7 @@ import polars as pl
 
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.faults import Faults
+from clickexp.data.ingest.source_table import option_key
 from clickexp.data.ingest.spool import Spool
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
@@ -163,7 +164,7 @@ class Pages:
         spoilt = []
         for name in self._per_session:
             other = same_page & (rows[name] != rows[name].shift()).fill_null(False)
-            what = f"its {name} differs from the one above in its session"
+            what = f"its {option_key(name)} differs from the one above in its session"
             spoilt += self._spoilt(rows, other, what, remedy, f"pages_with_two_values_of_{name}")
         return spoilt
 

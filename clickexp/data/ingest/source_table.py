@@ -24,6 +24,7 @@ from clickexp.errors import DataError
 
 PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time": "times"}
 """Keys of `columns` whose packed column has another name."""
+_KEYS = {packed: key for key, packed in PACKED_NAMES.items()}
 _NEAR = 0.7
 """How much a name of the file must resemble one that is missing to be proposed."""
 _KEY_OF_FORMAT = {"impressions": "session", "lists": "query_doc_ids", "counts": "impressions"}
@@ -81,6 +82,11 @@ class TextForm(NamedTuple):
             ) from error
 
 
+def option_key(packed: str) -> str:
+    """Returns the key of the option `columns` for a packed column, as messages name it."""
+    return _KEYS.get(packed, packed)
+
+
 class Batch(NamedTuple):
     """The next rows of a table.
 
@@ -116,6 +122,11 @@ class Leaf(NamedTuple):
     column: str
     fields: tuple[str, ...]
     type: pa.DataType
+
+    @property
+    def name(self) -> str:
+        """The name of the column with those of the fields, such as shown.id."""
+        return ".".join([self.column, *self.fields])
 
     def of(self, values: pl.Series) -> pl.Series:
         """Returns the values of this leaf in those of the column."""
@@ -214,8 +225,11 @@ class SourceTable(ABC):
         return is_any(leaf.type.value_type if is_vector else leaf.type, _LISTS)
 
     def add_missing(self, key: str) -> None:
-        """Reads the file as if it had a column without values."""
-        self.columns[key], self.layout[key] = Leaf("", (), pa.null()), "nothing"
+        """Reads the file as if it had a column without values, in the place where other files have it."""
+        columns = {**self.columns, key: Leaf("", (), pa.null())}
+        order = [PACKED_NAMES.get(name, name) for name in self._names]
+        self.columns = {other: columns[other] for other in order if other in columns}
+        self.layout[key] = "nothing"
 
     def _stated(self, key: str, rows: int) -> pl.Series:
         """The values of such a column."""

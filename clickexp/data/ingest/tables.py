@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from clickexp.data.checksums import Progress
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.json_table import JsonTable
 from clickexp.data.ingest.parquet_table import ParquetTable
-from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
+from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm, option_key
 from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.ingest.times import TimeCheck
 from clickexp.data.log_files import COMPRESSIONS, Share, log_files
 from clickexp.errors import DataError
+from clickexp.utils.progress import Progress, no_report
 from clickexp.utils.sources import parts_below
 
 Kinds = Sequence[type[SourceTable]]
@@ -73,10 +73,8 @@ def _check_alike(tables: Sequence[SourceTable]) -> None:
 
 def _check_columns(table: SourceTable, first: SourceTable) -> None:
     """DataError where a table has other columns than the first one."""
-    if {*table.columns} != {*first.columns}:
-        what = f"there are {[*table.columns]}, in {first.file} there are {[*first.columns]}"
-        remedy = "give all files the same columns, or leave one out with columns.NAME=null"
-        raise table.source.error(what, remedy)
+    _check_has_columns(table, first)
+    _check_has_columns(first, table)
     for key, kind in table.layout.items():
         if "nothing" not in (kind, first.layout[key]) and kind != first.layout[key]:
             what = f"{key} holds {kind}, in {first.file} {first.layout[key]}"
@@ -84,6 +82,16 @@ def _check_columns(table: SourceTable, first: SourceTable) -> None:
             if type(table) is not type(first):
                 remedy = f"name the files to read: files='*{table.file.suffix}'"
             raise table.source.error(what, remedy)
+
+
+def _check_has_columns(table: SourceTable, other: SourceTable) -> None:
+    """DataError where a table lacks a column of another one."""
+    missing = [key for key in other.columns if key not in table.columns]
+    if missing:
+        names = " and ".join(repr(other.columns[key].name) for key in missing)
+        left_out = " ".join(f"columns.{option_key(key)}=null" for key in missing)
+        remedy = f"give all files the same columns, or leave out what some lack: {left_out}"
+        raise table.source.error(f"no column {names}, which {other.file} has", remedy)
 
 
 def _folder_columns(source: Path, file: Path) -> dict[str, str | None]:
@@ -108,7 +116,7 @@ def _kind_of(file: Path, kinds: Kinds) -> type[SourceTable]:
 
 def batches_of(
     tables: Sequence[SourceTable],
-    progress: Progress | None = None,
+    progress: Progress = no_report,
     keys: Iterable[str] | None = None,
     faults: Faults | None = None,
 ) -> Iterator[Batch]:
@@ -134,8 +142,7 @@ def batches_of(
                 faults.rows += read_rows
             yield batch
             rows += read_rows
-            if progress is not None:
-                progress(read + batch.done, total, *_where(table, number, len(tables), rows))
+            progress(read + batch.done, total, *_where(table, number, len(tables), rows))
         read += table.size
 
 

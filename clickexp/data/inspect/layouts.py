@@ -16,7 +16,7 @@ from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
 
 LENGTH = "length of list"
-_MOST_VALUES = 12
+MOST_VALUES = 12
 """Values of a column that tells layouts apart."""
 _GROUPS_OF_LENGTHS = 6
 LEVEL = 0.001
@@ -92,7 +92,7 @@ def _by_value(sessions: Sessions, name: str) -> Grouping | None:
     numbers = np.zeros(0, np.int64)
     for chunk in sessions.chunks():
         numbers = np.union1d(numbers, chunk[name].astype(np.int64))
-        if len(numbers) > _MOST_VALUES:
+        if len(numbers) > MOST_VALUES:
             return None
     if len(numbers) < 2:
         return None
@@ -250,9 +250,8 @@ def layout_doubts(
         for grouping, measured in tested
         if measured.p_value < LEVEL / len(tested) and measured.relative > _MATERIAL
     }
-    if messages.keys() - {
-        LENGTH
-    }:  # layouts that a column names often have lists of their own lengths
+    # layouts that a column names often have lists of their own lengths
+    if messages.keys() - {LENGTH}:
         messages.pop(LENGTH, None)
     return messages
 
@@ -274,7 +273,11 @@ def _doubt(grouping: Grouping, difference: Difference, others: Collection[str]) 
 
 
 def click_rates(sessions: Sessions, chosen: Sequence[Grouping]) -> dict[str, Mapping[str, dict]]:
-    """Returns documents shown and clicks by rank, by grouping and group, as JSON holds them."""
+    """Returns documents shown and clicks by rank, by grouping and group, as JSON holds them.
+
+    Lengths of lists are left out where a column makes the same groups, such as that of devices with lists of one length
+    each.
+    """
     rates: dict[str, Mapping[str, dict]] = {}
     for grouping in chosen:
         shown, clicks = rates_by_group(sessions, grouping)
@@ -282,4 +285,14 @@ def click_rates(sessions: Sessions, chosen: Sequence[Grouping]) -> dict[str, Map
             value: {"shown": impressions.tolist(), "clicks": clicked.tolist()}
             for value, impressions, clicked in zip(grouping.values, shown, clicks, strict=True)
         }
+    of_lengths = rates.get(LENGTH)
+    if any(_same_groups(of_lengths, groups) for name, groups in rates.items() if name != LENGTH):
+        del rates[LENGTH]
     return rates
+
+
+def _same_groups(groups: Mapping[str, dict] | None, others: Mapping[str, dict]) -> bool:
+    """Whether the groups of two groupings have the same counts, whatever they are called."""
+    if groups is None or len(groups) != len(others):
+        return False
+    return all(counts in others.values() for counts in groups.values())

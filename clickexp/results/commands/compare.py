@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from clickexp.errors import UserError
-from clickexp.results.chains import chain_table, chains
+from clickexp.results.chains import chain_layouts, chain_table, chains
 from clickexp.results.commands.output import say, write_files
 from clickexp.results.comparison import Comparison, comparisons
 from clickexp.results.conclusion import conclusion
@@ -23,6 +23,7 @@ from clickexp.utils.escape import csv_text, slug
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.markdown import markdown
+from clickexp.utils.tables.table import Table
 from clickexp.utils.tables.terminal import fitting, terminal
 
 _PAGE, _FOLDER = "comparison.html", "comparison"
@@ -105,9 +106,18 @@ def _tables(
 
 def _chain(chain: Sequence[Run], name: str, console: Console) -> dict[str, str]:
     """Prints a chain of updates, and returns the content of its tables by path."""
-    table = chain_table(chain)
     say(f"{len(chain)} runs are a chain of updates, the oldest first")
     console.print(terminal(chain_table(chain, short=True)))
+    files = _files(chain_table(chain), name)
+    if (layouts := chain_layouts(chain)) is not None:
+        say(layouts.caption)
+        console.print(fitting(layouts, console))
+        files |= _files(layouts, f"{name}-layouts")
+    return files
+
+
+def _files(table: Table, name: str) -> dict[str, str]:
+    """Returns the content of the files of a table by path."""
     rows = [dict(zip(table.header, map(str, row), strict=True)) for row in table.rows]
     files = {"csv": csv_text(rows), "md": markdown(table), "tex": latex(table, f"tab:{name}")}
     return {f"tables/{name}.{suffix}": text for suffix, text in files.items()}

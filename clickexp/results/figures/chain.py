@@ -1,6 +1,6 @@
 """Figures of a chain of updates: over its runs, the oldest first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -9,29 +9,33 @@ from matplotlib.ticker import MaxNLocator
 
 from clickexp.results.chains import LIKELIHOOD, Line, lines
 from clickexp.results.figures.drawing import Panel
-from clickexp.results.figures.panels import MARKERS, look
+from clickexp.results.figures.fonts import figure_text
+from clickexp.results.figures.panels import MARKERS, look, wrapped
 from clickexp.runs.run import Run
 
 
 def chain_panels(runs: Sequence[Run]) -> list[Panel]:
-    """Returns panels of what the runs have: test log-likelihood, examination and click rate."""
-    panels, drawn = [], 0
-    for label, of_label in lines(runs).items():
-        panels.append(partial(_panel, label, of_label, drawn))
-        drawn += len(of_label)
-    return panels
+    """Returns panels of what the runs have: test log-likelihood, examination, also of layouts, and click rate.
+
+    The panels share a legend, so that lines of one name look alike.
+    """
+    by_label = lines(runs)
+    names = dict.fromkeys(line.name for of_label in by_label.values() for line in of_label)
+    places = {name: place for place, name in enumerate(names)}
+    return [partial(_panel, label, of_label, places) for label, of_label in by_label.items()]
 
 
-def _panel(label: str, drawn: Sequence[Line], first: int, axes: Axes) -> None:
+def _panel(label: str, drawn: Sequence[Line], places: Mapping[str, int], axes: Axes) -> None:
     """Draws lines with their intervals.
 
     Args:
         label: Of the axis.
         drawn: The lines.
-        first: Looks that lines of other panels have, which share the legend.
+        places: By the name of a line the place that chooses its look.
         axes: The panel.
     """
-    for place, line in enumerate(drawn, first):
+    for line in drawn:
+        place = places[line.name] % len(MARKERS)
         runs, heights = range(len(line.values)), np.array(line.values, np.float64)
         label_of_line = line.name or "_"  # what begins so has no place in a legend
         axes.plot(runs, heights, label=label_of_line, marker=MARKERS[place], **look(place))
@@ -40,6 +44,6 @@ def _panel(label: str, drawn: Sequence[Line], first: int, axes: Axes) -> None:
             axes.fill_between(runs, *bounds, color=look(place)["color"], alpha=0.15, lw=0)
     if label != LIKELIHOOD:
         axes.set_ylim(0, 1.05 * axes.dataLim.y1)
-    axes.set_ylabel(label)
+    axes.set_ylabel(wrapped(figure_text(label)))
     axes.set_xlabel("Update")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -9,14 +9,17 @@ from clickexp.results.colors import COLORS
 from clickexp.results.comparison import Comparison
 from clickexp.results.figures.drawing import Panel, draw
 from clickexp.results.figures.fonts import figure_text
-from clickexp.results.figures.panels import calibration, cost, forest, learning, per_rank
+from clickexp.results.figures.panels import calibration, cost, forest, layout, learning, per_rank
 from clickexp.results.groups import Group
+from clickexp.results.layouts import layout_curves
 from clickexp.results.metric_names import PER_RANK, short
 from clickexp.runs.run import VALIDATION
 from clickexp.utils.statistics.means import SIGNIFICANT
 
 _MOST_METRICS = 3
 """Panels of the differences."""
+_MOST_LAYOUTS = 3
+"""Panels of examination."""
 
 
 def figures(comparison: Comparison, label: str = "") -> dict[str, bytes]:
@@ -40,7 +43,7 @@ def _panels(comparison: Comparison) -> dict[str, Sequence[Panel]]:
         figures["differences"] = list(_forests(comparison))
         figures["per_rank"] = _ranked(groups, PER_RANK, comparison.baseline)
     figures["per_rank_values"] = _ranked(groups, PER_RANK)
-    figures["examination"] = _ranked(groups, ["examination"])
+    figures["examination"] = _examination(groups)
     tested = [metric for metric in comparison.metrics if not metric.startswith(VALIDATION)]
     first = (tested or comparison.leading)[0]
     figures["learning"] = _learning(comparison, groups, first)
@@ -57,6 +60,15 @@ def _ranked(
     runs = [run for group in groups for run in group.runs]
     measured = [metric for metric in metrics if any(run.per_rank.get(metric) for run in runs)]
     return [partial(per_rank, groups, metric, baseline=baseline) for metric in measured]
+
+
+def _examination(groups: Sequence[Group]) -> list[Panel]:
+    """Means over the test sessions of groups without layouts, and a panel for each of the first layouts."""
+    of_layouts = layout_curves(groups)
+    others = [group for group in groups if group not in of_layouts]
+    names = dict.fromkeys(name for by_layout in of_layouts.values() for name in by_layout)
+    means = _ranked(groups if others else [], ["examination"])
+    return means + [partial(layout, groups, of_layouts, name) for name in [*names][:_MOST_LAYOUTS]]
 
 
 def _learning(comparison: Comparison, groups: Sequence[Group], metric: str) -> list[Panel]:

@@ -27,13 +27,16 @@ from clickexp.results.figures.panels import (
     scale_to,
 )
 from clickexp.results.groups import Group
+from clickexp.results.layouts import points_by_layout
 from clickexp.runs.run import RelativeExamination, Run, Vectors
-from clickexp.utils.text import layout_name
+from clickexp.utils.escape import slug
 
 CLICK_RATES = "click_rates_by_"
 """How names of figures of click rates begin."""
 _REFERENCE = 1
 """Which of the groups gains are over."""
+_FEWEST = 100
+"""Test documents of a range of impressions, with fewer of which its perplexity says little."""
 _LOSSES = {"train/loss": "training", "val/loss": "validation"}
 
 
@@ -54,7 +57,7 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
             figures["perplexity"].append(partial(_gain, groups))
     figures |= _of_examination(run, groups)
     for name, values in run.click_rates.items():
-        figures[f"{CLICK_RATES}{name.replace(' ', '_')}"] = [
+        figures[f"{CLICK_RATES}{slug(name.replace(' ', '_'))}"] = [
             curves(_rates(name, values), "Click rate")
         ]
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
@@ -63,7 +66,7 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
         figures["updates"] = chain_panels(chain_of(run))
     if groups[0].reliability():
         figures["calibration"] = [partial(calibration, groups[:1])]
-    if run.curves.cold:
+    if _known_ranges(groups[0]).sum() > 1:
         figures["cold_start"] = [
             partial(_cold_start, groups),
             partial(_shares_by_impressions, groups),
@@ -123,18 +126,13 @@ def run_groups(run: Run) -> list[Group]:
 
 def _by_layout(points: Sequence[RelativeExamination]) -> dict[str, Bars]:
     """Returns the curve of propensities of each layout."""
-    by_layout: dict[str, list[RelativeExamination]] = {}
-    for point in points:
-        by_layout.setdefault(layout_name(point.layout), []).append(point)
-    return {
-        name: (
-            [point.position for point in of_layout],
-            [point.relative for point in of_layout],
-            np.array([point.relative_low for point in of_layout], np.float64),
-            np.array([point.relative_high for point in of_layout], np.float64),
-        )
-        for name, of_layout in by_layout.items()
-    }
+    curves = {}
+    for name, of_layout in points_by_layout(points).items():
+        values = [point.relative for point in of_layout.values()]
+        low = np.array([point.relative_low for point in of_layout.values()], np.float64)
+        high = np.array([point.relative_high for point in of_layout.values()], np.float64)
+        curves[name] = [*of_layout], values, low, high
+    return curves
 
 
 def _rates(name: str, values: Mapping[str, Vectors]) -> dict[str, np.ndarray]:
@@ -145,7 +143,7 @@ def _rates(name: str, values: Mapping[str, Vectors]) -> dict[str, np.ndarray]:
     }
     chosen = sorted(shown, key=lambda value: -shown[value].sum())[: len(COLORS)]
     return {
-        figure_text(f"{name} {value}"): np.array(values[value]["clicks"], float)
+        f"{name} {value}": np.array(values[value]["clicks"], float)
         / np.where(counts, counts, np.nan)
         for value, counts in shown.items()
         if value in chosen
@@ -205,9 +203,9 @@ def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
     Perplexities of documents that are seldom shown are low, since they lie at low ranks: gains are not.
     """
     curve = _cold(groups[0])
-    names = _ranges(curve["from"])
+    names, is_known = _ranges(curve["from"]), _known_ranges(groups[0])
     perplexities = {
-        i: np.array(_cold(group)["ppl"], np.float64)
+        i: np.where(is_known, np.array(_cold(group)["ppl"], np.float64), np.nan)
         for i, group in enumerate(groups)
         if _cold(group).get("from") == curve["from"]
     }
@@ -218,7 +216,8 @@ def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
                 values = 100 * (reference - values) / (reference - 1)
         label = figure_text(groups[i].name)
         axes.plot(names, values, label=label, marker=MARKERS[i], **look(i))
-    axes.set(xlabel="Impressions in training", ylabel="Perplexity")
+    whole = (-0.3, len(names) - 0.7)  # also where the first or the last range has no value
+    axes.set(xlabel="Impressions in training", ylabel="Perplexity", xlim=whole)
     if reference is not None:
         axes.axhline(0, color="#888888", linewidth=0.8, zorder=0)
         axes.set(ylabel=f"Gain over {figure_text(groups[_REFERENCE].name)} (%)")
@@ -243,6 +242,11 @@ def _shares_by_impressions(groups: Sequence[Group], axes: Axes) -> None:
 
 def _cold(group: Group) -> Mapping[str, Any]:
     return group.runs[0].curves.cold or {}
+
+
+def _known_ranges(group: Group) -> np.ndarray:
+    """Whether each range of impressions has enough test documents for a perplexity."""
+    return np.array(_cold(group).get("documents", []), np.float64) >= _FEWEST
 
 
 def _ranges(edges: Sequence[int]) -> list[str]:

@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 import os
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.metadata import version
@@ -15,12 +14,13 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 
 from clickexp.results import metric_names
-from clickexp.results.chains import chain_table, chains, lines
+from clickexp.results.chains import chain_layouts, chain_table, chains, lines
 from clickexp.results.colors import COLORS
 from clickexp.results.comparison import Comparison
 from clickexp.results.conclusion import conclusion
 from clickexp.results.groups import Group, varying
 from clickexp.results.hyperparameters import commands, importances
+from clickexp.results.layouts import layout_curves, named_references, references_of
 from clickexp.results.leaderboard import difference_texts, value_texts
 from clickexp.results.loading import Skipped
 from clickexp.results.online_results import online_results, online_table
@@ -32,6 +32,7 @@ from clickexp.runs.store import REPORT
 from clickexp.utils.escape import html_text, printable
 from clickexp.utils.statistics.means import SIGNIFICANT, Spread, t_quantile
 from clickexp.utils.tables.numbers import interval, number
+from clickexp.utils.text import without_module
 
 _SCRIPTS = (
     "state",
@@ -177,6 +178,7 @@ def _comparison(comparison: Comparison, group_at: dict[int, int]) -> dict[str, A
         "baselines": [group_at[id(group)] for group in baselines],
         "baseline": group_at[id(comparison.baseline)],
         "tests": _tests(comparison),
+        **_layouts(comparison, group_at),
     }
 
 
@@ -189,6 +191,18 @@ def _tests(comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def _layouts(comparison: Comparison, group_at: dict[int, int]) -> dict[str, Any]:
+    """Examination of layouts by group, and what it is relative to."""
+    curves = {
+        group_at[id(group)]: {
+            name: _rounded([spread.mean, spread.low, spread.high])
+            for name, spread in by_layout.items()
+        }
+        for group, by_layout in layout_curves(comparison.groups).items()
+    }
+    return {"layouts": curves, "reference": named_references(references_of(comparison.runs))}
+
+
 def _search(comparison: Comparison) -> dict[str, Any]:
     """The metric that a search optimised, and how much each hyperparameter mattered for it."""
     for run in comparison.runs:
@@ -199,13 +213,19 @@ def _search(comparison: Comparison) -> dict[str, Any]:
 
 
 def _chain(runs: Sequence[Run]) -> dict[str, Any]:
-    """The table of a chain of updates, and what is drawn of it."""
-    table = chain_table(runs)
+    """The tables of a chain of updates, and what is drawn of it."""
+    table, layouts = chain_table(runs), chain_layouts(runs)
     drawn = {
         label: [[name, *map(_rounded, values)] for name, *values in of_label]
         for label, of_label in lines(runs).items()
     }
-    return {"header": table.header, "rows": table.rows, "lines": drawn}
+    return {
+        "header": table.header,
+        "rows": table.rows,
+        "lines": drawn,
+        "layouts": layouts
+        and {name: getattr(layouts, name) for name in ("header", "rows", "caption")},
+    }
 
 
 def _online(comparison: OnlineComparison) -> dict[str, Any]:
@@ -309,7 +329,7 @@ def _curves(run: Run) -> dict[str, Any]:
 def _setting(value: Any) -> str:
     """A value for a reader: text without quotes, classes of this package without their modules."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return re.sub(r"^clickexp\.(\w+\.)*", "", text)
+    return without_module(text)
 
 
 def _environments(runs: Sequence[Run]) -> list[str]:
@@ -337,8 +357,10 @@ def _number_or_none(value: Any) -> float | None:
 
 
 def _as_json(value: Any) -> Any:
-    """The value, as text where JSON has no number for it."""
-    return str(value) if isinstance(value, float) and not np.isfinite(value) else value
+    """The value, as text where JSON has no number for it; classes of this package without their modules."""
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return without_module(value)
 
 
 def _packed(text: str) -> str:

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from clickexp.results import metric_names
-from clickexp.results.chains import chain_of, chain_table, moved_table
+from clickexp.results.chains import chain_layouts, chain_of, chain_table, moved_table
 from clickexp.results.colors import BLACK, COLORS, GRID
 from clickexp.results.figures.run import CLICK_RATES, propensities
 from clickexp.results.pages.template import filled
@@ -29,10 +29,10 @@ _CAPTIONS = {
     CLICK_RATES: "Click rates by rank of the test sessions, by length of list or a column with few values. One curve "
     "of examination fits them where they differ by a factor at most, or show other documents.",
     "cold_start": "Share of the perplexity above 1 that is gained over rank-CTR, of documents by how often training "
-    "has shown them, and their share of the test set.",
+    "has shown them, and their share of the test set. Ranges with fewer than 100 test documents have no gain.",
     "updates": "Over the updates from a fit from scratch: test log-likelihood on the log of each, before and after the "
-    "update and after the next one, the click rate of the test sessions and, without layouts, examination relative to "
-    "position 1 with 95% intervals.",
+    "update and after the next one, click rate of the test sessions, and examination relative to position 1 with 95% "
+    "intervals; of layouts, that of the first three.",
     "learning": "Losses by epoch, on the scale of all but the first. The model is that of the best epoch, which the "
     "star marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
@@ -125,10 +125,11 @@ def _updates(run: Run) -> str:
     """The chain of updates that a run belongs to, and what the last has moved."""
     if run.update is None:
         return ""
-    tables = {
-        "Updates since the fit from scratch": chain_table(chain_of(run)),
-        "Documents that this update has moved most": moved_table(run.update),
-    }
+    chain = chain_of(run)
+    tables = {"Updates since the fit from scratch": chain_table(chain)}
+    if (layouts := chain_layouts(chain)) is not None:
+        tables["Examination of layouts since the fit from scratch"] = layouts
+    tables["Documents that this update has moved most"] = moved_table(run.update)
     return "".join(_details(summary, table) for summary, table in tables.items())
 
 
@@ -153,7 +154,7 @@ def _details(summary: str, table: Table) -> str:
 
 
 def _captions(run: Run) -> dict[str, str]:
-    """What stands below each figure."""
+    """Text below each figure."""
     of_layouts = any(point.layout for point in propensities(run))
     return _CAPTIONS | ({"examination": _OF_LAYOUTS} if of_layouts else {})
 

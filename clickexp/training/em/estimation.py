@@ -133,20 +133,19 @@ class _Counting(Learner):
         self._trainer, self._model, self._expect = trainer, model, expect
         self.passes = trainer.iterations
         self._towers = BernoulliTowers(model)
-        self._many = [role for role, rows in self._towers.sizes.items() if rows > _FEW_ROWS]
-        self.devices = training_on(trainer.devices)
-        step = self.devices.mapped(self._superbatch, [by_row, by_row, by_session], (0, on_each))
-        self._step = Compiled(step, donate_argnums=0)
-        self._estimate = Compiled(_estimated)
-        self.programs = self._step, self._estimate
         self._prior = np.array([trainer.prior_successes, trainer.prior_failures], np.float32)
         self._unseen = float(estimates(np.zeros((1, 2), np.float32), self._prior)[0])
+        self._many = [role for role, rows in self._towers.sizes.items() if rows > _FEW_ROWS]
         initial = {
             role: Rows(jnp.full((rows, 1), self._unseen, jnp.float32), 1)
             for role, rows in self._towers.sizes.items()
         }
         self._initial = initial
-        self.lay(initial)
+        super().__init__(initial, training_on(trainer.devices))
+        step = self.devices.mapped(self._superbatch, [by_row, by_row, by_session], (0, on_each))
+        self._step = Compiled(step, donate_argnums=0)
+        self._estimate = Compiled(_estimated)
+        self.programs = self._step, self._estimate
         self.settings = {"batch_size": trainer.batch_size, "prior": self._prior.tolist()}
 
     def run_pass(self, data: Data, epoch: int) -> tuple[float | None, int]:
@@ -155,8 +154,8 @@ class _Counting(Learner):
         many = self.devices.lay(nothing)
         few = {role: np.zeros((rows, 2)) for role, rows in sizes.items() if role not in many}
         loss, documents, done, total, mean = 0.0, 0, 0, session_count(data), None
-        size, steps, mesh = trainer.batch_size, trainer.steps_per_execution, self.devices.mesh
-        for batch in feed(data, size, steps, mesh=mesh):
+        size, steps = trainer.batch_size, trainer.steps_per_execution
+        for batch in feed(data, size, steps, devices=self.devices.feeding):
             self.devices.check(batch)
             many, sums = self._step(many, self.state, batch.arrays)
             for role, totals in sums.few.items():

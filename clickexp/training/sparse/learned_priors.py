@@ -5,9 +5,12 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Bool, Float
 
+from clickexp.data import Sessions
+from clickexp.data.by_document import ByDocument
 from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, powers
 from clickexp.training.sparse import sites
 from clickexp.training.sparse.packing import Path, Taken, WholeTable, flat, has_prior, learns_prior
@@ -59,6 +62,24 @@ def no_documents(tables: nnx.State) -> dict[Path, Documents]:
         path: Documents(jnp.zeros((len(of_table.values), 1 + of_table.by_rank)), jnp.zeros(()))
         for path, of_table in rows.items()
     }
+
+
+def documents_of(sessions: Sessions, like: Mapping[Path, Documents]) -> dict[Path, Documents]:
+    """Documents of tables with a row for each id of the sessions.
+
+    Args:
+        sessions: The training sessions.
+        like: Shapes, by table.
+    """
+    counts = ByDocument.of(sessions)
+    squares = jnp.float32(counts.squares)
+
+    def of_table(shape: tuple[int, int]) -> Documents:
+        by_id = counts.dense(shape[0])
+        columns = [by_id.shown, by_id.log_ranks][: shape[1]]
+        return Documents(jnp.asarray(np.stack(columns, axis=1, dtype=np.float32)), squares)
+
+    return {path: of_table(documents.sums.shape) for path, documents in like.items()}
 
 
 def count(
@@ -120,7 +141,8 @@ def shares(
             columns = sites.own_rows(rows, share[:, None])
             values = jax.lax.dynamic_update_slice(rows.values, columns, (0, rows.start))
         else:
-            values = rows.values.at[:, -1].set(share)
+            last = rows.values.shape[1] - 1
+            values = jax.lax.dynamic_update_slice(rows.values, share[:, None], (0, last))
         return table.copy(dataclasses.replace(rows, values=values, log_ranks=log_ranks))
 
     return nnx.map_state(shared, tables)
@@ -136,9 +158,14 @@ def _with_x(rows: Rows, x: Float[Array, " rows"]) -> Rows:
     if rows.has_sites or rows.prior is None:
         return dataclasses.replace(rows, aside=rows.aside.at[:, 0].set(x))
     before, values = _trained_x(rows), rows.values
-    moved = jnp.where(jnp.isfinite(before)[:, None], powers(before) - powers(x), 0.0)
-    values = values.at[:, rows.start : rows.start + rows.dim].add(moved @ rows.prior.slopes)
-    return dataclasses.replace(rows, values=values.at[:, rows.start + rows.numbers].set(x))
+    # without an array of powers, which would be half as large as the table
+    both = zip((before, before * before - 1), (x, x * x - 1), strict=True)
+    line, bend = (jnp.where(jnp.isfinite(before), old - new, 0.0)[:, None] for old, new in both)
+    offsets = values[:, rows.start : rows.start + rows.dim]
+    offsets = offsets + line * rows.prior.slopes[0] + bend * rows.prior.slopes[1]
+    values = jax.lax.dynamic_update_slice(values, offsets, (0, rows.start))
+    values = jax.lax.dynamic_update_slice(values, x[:, None], (0, rows.start + rows.numbers))
+    return dataclasses.replace(rows, values=values)
 
 
 def refit_priors(tables: nnx.State, placement: Whole = ONE_DEVICE) -> nnx.State:

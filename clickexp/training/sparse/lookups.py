@@ -13,7 +13,7 @@ from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Float, Integer
 
 from clickexp.errors import ConfigError
-from clickexp.training.sparse.packing import Taken
+from clickexp.training.sparse.packing import Path, Taken
 from clickexp.types import Array
 
 _trace = functools.partial(get_opaque_trace_state, convention="nnx")
@@ -74,6 +74,29 @@ def ids_read(tables: nnx.State, loss: Callable[[nnx.State], Any]) -> Taken:
         tables: The tables.
         loss: Computes with tables.
     """
+    return {
+        path: [of_read.T for of_read in ids] for path, ids in _ids_by_table(tables, loss) if ids
+    }
+
+
+def tables_read_at(
+    ids: Array, tables: nnx.State, loss: Callable[[nnx.State], Any]
+) -> dict[Path, bool]:
+    """Whether a loss reads each table at one array of ids, such as that of the documents of a batch, and nowhere else.
+
+    Args:
+        ids: The array.
+        tables: The tables.
+        loss: Computes with tables.
+    """
+    by_table = _ids_by_table(tables, loss)
+    return {path: len(reads) == 1 and reads[0] is ids for path, reads in by_table}
+
+
+def _ids_by_table(
+    tables: nnx.State, loss: Callable[[nnx.State], Any]
+) -> list[tuple[Path, list[Array]]]:
+    """The ids of each read, by table."""
     reads = {path: RowReads(table.get_value().dim) for path, table in nnx.to_flat_state(tables)}
     loss(nnx.map_state(lambda path, table: table.copy(reads[path]), tables))
-    return {path: [ids.T for ids in read.ids] for path, read in reads.items() if read.ids}
+    return [(path, read.ids) for path, read in reads.items()]

@@ -170,24 +170,24 @@ def flat(taken: list[Array]) -> Array:
 def flat_rows(taken: list[Array]) -> Float[Array, "rows dim"]:
     """Rows in the shapes in which the model takes them, in the order of the ids that are `flat`."""
 
-    def turned(rows: Array) -> Array:
+    def flattened(rows: Array) -> Array:
         if rows.shape[-1] == 1:  # this way XLA sees that the model turns them, too
             return rows[..., 0].T.reshape(-1, 1)
         return rows.transpose(_backwards(rows.ndim - 1)).reshape(-1, rows.shape[-1])
 
-    return jnp.concatenate([turned(rows) for rows in taken])
+    return jnp.concatenate([flattened(rows) for rows in taken])
 
 
 def in_shapes(rows: Float[Array, "rows dim"], ids: list[Array]) -> list[Array]:
     """The inverse of `flat_rows`."""
 
-    def turned(part: Array, shape: tuple[int, ...]) -> Array:
+    def shaped(part: Array, shape: tuple[int, ...]) -> Array:
         if part.shape[-1] == 1:
             return part.reshape(shape).T[..., None]
         return part.reshape(*shape, part.shape[-1]).transpose(_backwards(len(shape)))
 
     parts = jnp.split(rows, np.cumsum([of_take.size for of_take in ids])[:-1])
-    return [turned(part, of_take.shape) for part, of_take in zip(parts, ids, strict=True)]
+    return [shaped(part, of_take.shape) for part, of_take in zip(parts, ids, strict=True)]
 
 
 def _backwards(axes: int) -> tuple[int, ...]:

@@ -50,6 +50,12 @@ class Spread:
         return cls(mean, sd, mean - half, mean + half, count)
 
 
+def ratio_bounds(ratios: np.ndarray, log_variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the bounds of 95% intervals of ratios whose logarithms have these variances."""
+    spread = QUANTILE * np.sqrt(log_variances)
+    return ratios * np.exp(-spread), ratios * np.exp(spread)
+
+
 def t_quantile(count: np.ndarray) -> np.ndarray:
     """Returns the quantile of Student's t for 95% intervals of means of so many values, at least two."""
     # here, since the report on a single run needs none, and should not wait for SciPy

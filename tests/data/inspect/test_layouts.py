@@ -90,6 +90,21 @@ def test_levels_of_clicks_alone_are_no_layouts():
     assert not examination_doubts(layout_log(6000, curves=rarely))
 
 
+def test_lengths_that_a_column_tells_are_not_drawn_twice():
+    train = layout_log(3000).train
+    assert [*click_rates(train, groupings(train))] == ["device"]
+    moved = layout_log(3000, curves={0: SAME[0], 1: SAME[0]}).train  # of one length
+    assert [*click_rates(moved, groupings(moved))] == ["device"]
+    rng = np.random.default_rng(0)
+    other = Sessions.from_arrays(
+        query_doc_ids=train.column("query_doc_ids"),
+        clicks=train.column("clicks"),
+        lengths=train.column("lengths"),
+        extra={DEVICE: rng.integers(0, 2, train.count).astype(np.int8)},
+    )
+    assert [*click_rates(other, groupings(other))] == [LENGTH, "device"]
+
+
 def test_groups_are_those_of_few_values_and_of_lengths():
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 21, 500)

@@ -1,20 +1,17 @@
 """The TianGong-ST text layout, on generated files and on real logs where they are."""
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
-from places import ROOT
+from places import REAL_LOGS
 from refusals import refuses
 
 from clickexp.data import open_tiangong_st
 from clickexp.data.readers.tiangong_st import FILES
 from clickexp.errors import DataError
 
-DATA = Path(os.environ.get("CLICKEXP_DATA", ROOT.parent / "shared" / "data"))
-REAL = DATA / "web_search_sessions"
+REAL = REAL_LOGS / "web_search_sessions"
 
 
 def random_lists(count: int, seed: int, labelled: bool = False) -> list[tuple]:

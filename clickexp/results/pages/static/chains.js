@@ -20,12 +20,22 @@ function chainResults() {
       fill: "toself", fillcolor: translucent(color), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip",
     }, line];
   });
-  const format = layout("Run", what, { xaxis: { type: "category", categoryorder: "array", categoryarray: runs }, uirevision: what });
+  const format = layout("Run", what.replace(", ", ",\n"), { xaxis: { type: "category", categoryorder: "array", categoryarray: runs }, uirevision: what });
   chart("chain", traces, { ...format, showlegend: one.lines[what].length > 1 });
-  const row = ([run, ...texts]) => `<tr><th scope="row">${escaped(run)}</th>${texts.map((text) => `<td class="number">${escaped(text)}</td>`).join("")}</tr>`;
-  $("chain-table").tHead.innerHTML = `<tr>${one.header.map((text, at) => `<th scope="col"${at ? ' class="number"' : ""}>${escaped(text)}</th>`).join("")}</tr>`;
-  $("chain-table").tBodies[0].innerHTML = one.rows.map(row).join("");
-  labelled($("chain-table"));
+  tabulate($("chain-table"), one);
+  const table = $("chain-layouts").querySelector("table");
+  $("chain-layouts").hidden = !one.layouts;
+  if (one.layouts) tabulate(table, one.layouts, 2);
+  if (one.layouts) table.caption.textContent = one.layouts.caption;
+}
+
+// a table whose first columns hold text, and others numbers
+function tabulate(table, { header, rows }, texts = 1) {
+  const kind = (at) => (at < texts ? "" : ' class="number"');
+  const row = ([name, ...cells]) => `<tr><th scope="row">${escaped(name)}</th>${cells.map((text, at) => `<td${kind(at + 1)}>${escaped(text)}</td>`).join("")}</tr>`;
+  table.tHead.innerHTML = `<tr>${header.map((text, at) => `<th scope="col"${kind(at)}>${escaped(text)}</th>`).join("")}</tr>`;
+  table.tBodies[0].innerHTML = rows.map(row).join("");
+  labelled(table);
 }
 
 // fills the choices of the section, which is hidden where no run goes on from another

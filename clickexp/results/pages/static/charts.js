@@ -48,24 +48,39 @@ function differences(group, base, name) {
   });
 }
 
-function perRank(id, name, difference) {
-  const base = difference && state.baseline?.perRank[name] ? state.baseline : null;
-  const all = drawn().filter((group) => group.perRank[name]?.length);
-  const groups = id === "examination" ? all.filter((group) => group.examines) : all;
+const ranksOf = (values) => values.map((_, at) => at + 1);
+const dense = (traces) => ({ dtick: traces.some((trace) => trace.x.length > 50) ? undefined : 1 });
+
+function perRank() {
+  const name = $("ranks-metric").value;
+  const base = $("ranks-difference").checked && state.baseline?.perRank[name] ? state.baseline : null;
+  const groups = drawn().filter((group) => group.perRank[name]?.length);
   const traces = groups.flatMap((group) => {
     const vectors = group.perRank[name];
-    const ranks = vectors[0].map((_, at) => at + 1);
-    const [mean, low, high] = [0, 1, 2].map((part) => (base ? differences(group, base, name).map((values) => values[part]) : vectors[part]));
-    return curve(group, ranks, [mean, low, high], id === "examination");
+    const parts = [0, 1, 2].map((part) => (base ? differences(group, base, name).map((values) => values[part]) : vectors[part]));
+    return curve(group, ranksOf(vectors[0]), parts);
   });
-  if (id === "examination") {
-    const without = all.filter((group) => !group.examines).map(label);
-    $("examination-note").textContent = without.length ? ` Not drawn, since all ranks are examined: ${without.join(", ")}.` : "";
-  }
   const title = base ? `Difference to ${alone(base)}\nin ${metric(name).axis.replace(/^[A-Z](?=[a-z ])/, (sign) => sign.toLowerCase())}` : metric(name).axis;
-  const yaxis = id === "examination" ? { range: [0, 1.03] } : {};
-  chart(id, traces, layout("Rank", title, { xaxis: { dtick: traces.some((trace) => trace.x.length > 50) ? undefined : 1 }, yaxis, uirevision: `${name}${Boolean(base)}` }));
+  chart("ranks", traces, layout("Rank", title, { xaxis: dense(traces), uirevision: `${name}${Boolean(base)}` }));
 }
+
+// examination of a layout, such as a device, or the mean over the test sessions
+function examination() {
+  const chosen = $("examination-layout").value;
+  const curves = (group) => (chosen ? layoutsOf(group)[chosen] : group.perRank.examination);
+  const having = drawn().filter((group) => curves(group)?.[0].length);
+  const groups = chosen ? having : having.filter((group) => group.examines);
+  const traces = groups.flatMap((group) => curve(group, ranksOf(curves(group)[0]), curves(group), true));
+  const others = chosen ? drawn().filter((group) => !having.includes(group)) : having.filter((group) => !group.examines);
+  const why = chosen ? "without this layout" : "since all ranks are examined";
+  const note = chosen ? `Examination of a rank relative to ${[...new Set(groups.map((group) => group.comparison.reference))].join(" or ")}. Bars are 95% intervals.`
+    : "Probability that the fitted user examines a rank, mean over the test sessions.";
+  $("examination-note").textContent = others.length ? `${note} Not drawn, ${why}: ${others.map(label).join(", ")}.` : note;
+  const title = chosen ? `Relative examination,\n${chosen}` : metric("examination").axis;
+  chart("examination", traces, layout("Rank", title, { xaxis: dense(traces), yaxis: chosen ? { rangemode: "tozero" } : { range: [0, 1.03] }, uirevision: chosen }));
+}
+
+const layoutsOf = (group) => group.comparison.layouts[group.id] ?? {};
 
 // mean and its bounds over runs as far as all go, and a thin line for each that goes on
 function learned(group, runs, name, over) {
@@ -201,7 +216,8 @@ function against() {
 
 function forest(name, groups) {
   const found = groups.map((group) => difference(group, name));
-  const broken = (group) => escaped(label(group)).split(" · ").join(narrow() ? "<br>" : " · ");
+  const wide = Math.max(0, ...groups.map((group) => label(group).length)) * LETTER > 0.35 * $("forest").clientWidth;
+  const broken = (group) => escaped(label(group)).split(" · ").join(wide ? "<br>" : " · ");
   const color = (group) => (isShown(group) ? look(group).color : css("--muted"));
   const trace = {
     x: found.map(({ value }) => value), y: groups.map((_, at) => -at), mode: "markers",
@@ -211,7 +227,7 @@ function forest(name, groups) {
   };
   const way = ["left is better", "", "right is better"][metric(name).direction + 1];
   const lines = groups.map((group) => broken(group).split("<br>").length);
-  const format = layout(`Difference in ${metric(name).short} to ${state.baseline ? alone(state.baseline) : ""}${way ? `${narrow() ? "\n" : " "}(${way})` : ""}`, "", {
+  const format = layout(`Difference in ${metric(name).short}${narrow() && wide ? "\n" : " "}to ${state.baseline ? alone(state.baseline) : ""}${way ? `${narrow() || wide ? "\n" : " "}(${way})` : ""}`, "", {
     yaxis: { tickvals: groups.map((_, at) => -at), ticktext: groups.map(broken), range: [0.6 - groups.length, 0.6], zeroline: false, fixedrange: true },
     xaxis: { exponentformat: "power", zeroline: true, zerolinecolor: css("--text"), zerolinewidth: 1.5 }, uirevision: name,
   });
@@ -233,9 +249,7 @@ function diff() {
 }
 
 const charts = {
-  ranks: () => perRank("ranks", $("ranks-metric").value, $("ranks-difference").checked),
-  examination: () => perRank("examination", "examination", false),
-  learning, cost, reliability, parallel, scatter, search: searched, against, diff, chain: chainResults, online: onlineResults,
+  ranks: perRank, examination, learning, cost, reliability, parallel, scatter, search: searched, against, diff, chain: chainResults, online: onlineResults,
 };
 // the element that is watched for each chart
 const watched = { against: "forest", search: "history" };

@@ -43,6 +43,10 @@ function chooseComparison(value) {
   $("baseline").closest("label").hidden = !state.baseline || !compared;
   for (const id of ["against", "cost"]) $(id).closest("section").hidden = !compared;
   $("ranks-difference").closest("label").hidden = !compared;
+  const layouts = [...new Set(groups.flatMap((group) => Object.keys(layoutsOf(group))))];
+  // a mean over layouts says little of any of them
+  options("examination-layout", layouts.map((name) => [name, name]), layouts[0], "mean over sessions");
+  $("examination-layout").closest("label").hidden = !layouts.length;
   options("ranks-metric", named(perRank), perRank.includes("cond_ppl") ? "cond_ppl" : perRank[0]);
   // rankers know no metrics of clicks: a curve that few runs have would leave the chart all but empty
   const having = Object.fromEntries(curves.map((name) => [name, runs.filter((run) => run.curves[name]?.some(known)).length]));
@@ -118,7 +122,7 @@ function listen() {
     document.querySelector(`input[data-draw="${target.dataset.draw}"]`).focus();
   });
   for (const [id, name] of [["ranks-metric", "ranks"], ["ranks-difference", "ranks"], ["learning-metric", "learning"], ["learning-over", "learning"],
-    ["cost-metric", "cost"], ["cost-over", "cost"], ["reliability-rank", "reliability"], ["scatter-key", "scatter"],
+    ["cost-metric", "cost"], ["cost-over", "cost"], ["reliability-rank", "reliability"], ["examination-layout", "examination"], ["scatter-key", "scatter"],
     ["against-metric", "against"], ["diff-a", "diff"], ["diff-b", "diff"], ["chain-which", "chain"], ["chain-what", "chain"], ["online-pair", "online"], ["online-metric", "online"]]) $(id).onchange = charts[name];
   $("parallel-metric").onchange = () => ["parallel", "scatter"].forEach(refresh);
   for (const name of Object.keys(charts)) watcher.observe($(watched[name] ?? name));

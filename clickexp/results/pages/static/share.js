@@ -1,6 +1,6 @@
 // ---- what is shown, in the address; the leaderboard for the clipboard ----
 
-const CONTROLS = ["ranks-metric", "ranks-difference", "learning-metric", "learning-over", "cost-metric", "cost-over", "reliability-rank",
+const CONTROLS = ["ranks-metric", "ranks-difference", "learning-metric", "learning-over", "cost-metric", "cost-over", "reliability-rank", "examination-layout",
   "parallel-metric", "scatter-key", "against-metric", "diff-a", "diff-b", "chain-which", "chain-what", "online-pair", "online-metric"];
 let defaults = {};
 

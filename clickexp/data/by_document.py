@@ -1,0 +1,80 @@
+"""Impressions and clicks by document, and the ranks of impressions."""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+from jaxtyping import Float, Int, Integer
+
+from clickexp.data.kept import Counts, kept
+from clickexp.data.sessions import Sessions
+from clickexp.data.view import Chunk
+
+
+class ByDocument(NamedTuple):
+    """Sums over the documents that sessions show.
+
+    Attributes:
+        shown: Impressions by id, or of each of `ids`.
+        clicks: Those clicked.
+        log_ranks: Sums of the logarithms of ranks, counted from 1 within the list.
+        squares: Sum over all impressions of the squares of these logarithms.
+        ids: Those shown, in ascending order, where the largest id is above the number of impressions.
+    """
+
+    shown: Int[np.ndarray, " ids"]
+    clicks: Int[np.ndarray, " ids"]
+    log_ranks: Float[np.ndarray, " ids"]
+    squares: Float[np.ndarray, ""]
+    ids: Integer[np.ndarray, " ids"] | None = None
+
+    @classmethod
+    def of(cls, sessions: Sessions) -> Self:
+        """Returns those of sessions; of a prepared log they are counted once, see `clickexp.data.kept`."""
+        rows = sessions.query_doc_pairs + 1
+        return cls(**kept(sessions, "documents", rows, lambda: _counted(sessions)))
+
+    def dense(self, rows: int) -> Self:
+        """Returns them by id.
+
+        Args:
+            rows: One more than the largest id, or above.
+        """
+        if self.ids is None and len(self.shown) == rows:
+            return self
+        place = slice(len(self.shown)) if self.ids is None else self.ids
+        columns = self.shown, self.clicks, self.log_ranks
+        dense = [np.zeros(rows, values.dtype) for values in columns]
+        for by_id, values in zip(dense, columns, strict=True):
+            by_id[place] = values
+        return self._replace(shown=dense[0], clicks=dense[1], log_ranks=dense[2], ids=None)
+
+
+def _counted(sessions: Sessions) -> Counts:
+    ids = _ids_shown(sessions)
+    rows = sessions.query_doc_pairs + 1 if ids is None else len(ids)
+    shown, clicks = (np.zeros(rows, np.int32) for _ in range(2))
+    log_ranks, by_rank = np.zeros(rows), np.zeros(sessions.ranks, np.int64)
+    of_rank = np.log(np.arange(1, sessions.ranks + 1))
+    for chunk in sessions.chunks():
+        at = chunk["query_doc_ids"]
+        places = at if ids is None else np.searchsorted(ids, at)
+        of_documents = places[chunk.shown]
+        # numbers of another type would take fifteen times as long
+        np.add.at(shown, of_documents, np.int32(1))
+        np.add.at(clicks, places[chunk["clicks"]], np.int32(1))
+        np.add.at(log_ranks, of_documents, np.broadcast_to(of_rank, at.shape)[chunk.shown])
+        by_rank += chunk.shown.sum(axis=0)
+    counts = {"shown": shown, "clicks": clicks, "log_ranks": log_ranks.astype(np.float32)}
+    counts["squares"] = np.array(by_rank @ of_rank**2)
+    return counts if ids is None else counts | {"ids": ids}
+
+
+def _ids_shown(sessions: Sessions) -> Integer[np.ndarray, " ids"] | None:
+    """Returns the ids shown where there are many others; None elsewhere."""
+    if sessions.query_doc_pairs <= sessions.documents:
+        return None
+    return np.unique(np.concatenate([*map(_ids_of, sessions.chunks()), np.zeros(0, np.int32)]))
+
+
+def _ids_of(chunk: Chunk) -> Integer[np.ndarray, " documents"]:
+    return chunk.of_documents("query_doc_ids")

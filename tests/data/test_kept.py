@@ -1,0 +1,133 @@
+"""Counts that lie beside a prepared log: equal to counting, of these sessions alone, whoever writes meanwhile."""
+
+import shutil
+import threading
+
+import numpy as np
+import pytest
+
+from clickexp.data import Log, LogWriter, SourceLocation, kept
+from clickexp.data.by_document import ByDocument
+
+RANKS = 4
+SPLIT = {"train_sessions": [0, 30], "val_sessions": [30, 40], "test_sessions": [40, 50]}
+
+
+def columns(seed=0, largest=20):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, RANKS + 1, 50).astype(np.int32)
+    shown = np.arange(RANKS) < lengths[:, None]
+    ids = np.where(shown, rng.integers(1, largest + 1, shown.shape), 0).astype(np.int32)
+    return {
+        "query_doc_ids": ids,
+        "clicks": shown & (rng.random(shown.shape) < 0.4),
+        "lengths": lengths,
+    }
+
+
+def prepared(folder, **settings):
+    with LogWriter(folder, "small", "none") as log:
+        with log.part("sessions", RANKS, [*columns()]) as part:
+            part.append(columns(**settings), SourceLocation("here"))
+    return folder
+
+
+def train(folder, **split):
+    return Log.open(folder).dataset(**(SPLIT | split)).train
+
+
+def expected(sessions, largest):
+    """By id, of full arrays."""
+    ids, clicks = sessions.column("query_doc_ids"), sessions.column("clicks")
+    shown = np.arange(RANKS) < sessions.column("lengths")[:, None]
+    log_ranks = np.log(np.broadcast_to(np.arange(1.0, RANKS + 1), ids.shape))
+    by_id = [
+        np.bincount(ids[shown], weights[shown], largest + 1)
+        for weights in (np.ones(ids.shape), clicks, log_ranks)
+    ]
+    return *by_id, np.sum(log_ranks[shown] ** 2)
+
+
+def assert_counts(sessions, largest=20):
+    counts = ByDocument.of(sessions).dense(largest + 1)
+    for found, wanted in zip(counts, expected(sessions, largest), strict=False):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def not_counted(*_):
+    raise AssertionError("counted again")
+
+
+@pytest.mark.parametrize("largest", [20, 5000], ids=["by id", "by the ids shown"])
+def test_counts_are_made_once(largest, tmp_path, monkeypatch):
+    folder = prepared(tmp_path / "log", largest=largest)
+    assert_counts(train(folder), largest)
+    monkeypatch.setattr("clickexp.data.by_document._counted", not_counted)
+    assert_counts(train(folder), largest)
+
+
+def test_counts_of_other_sessions_are_not_believed(tmp_path):
+    """Of another range, of a log that was prepared again, and of another log whose file was copied here."""
+    folder, other = prepared(tmp_path / "log"), prepared(tmp_path / "other", seed=1)
+    assert_counts(train(folder))
+    assert_counts(train(folder, train_sessions=[0, 25]))
+    assert_counts(train(other))
+    shutil.copy(other / "sessions" / "documents.npz", folder / "sessions")
+    assert_counts(train(folder))
+    shutil.rmtree(other / "sessions")
+    (other / "log.json").unlink()
+    assert_counts(train(prepared(tmp_path / "other", seed=2)))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\3\4", None], ids=["empty", "no archive", "changed"])
+def test_a_damaged_file_is_replaced(content, tmp_path):
+    folder = prepared(tmp_path / "log")
+    assert_counts(train(folder))
+    file = folder / "sessions" / "documents.npz"
+    whole = file.read_bytes()
+    changed = bytearray(whole)
+    changed[len(whole) // 2] ^= 1
+    file.write_bytes(bytes(changed) if content is None else content)
+    assert_counts(train(folder))
+    assert len(file.read_bytes()) == len(whole)
+
+
+def test_parts_and_logs_in_memory_are_counted_and_leave_no_file(tmp_path):
+    folder = prepared(tmp_path / "log")
+    some = train(folder).select(np.arange(0, 30, 3))
+    assert_counts(some)
+    assert not list(folder.rglob("*.npz"))
+
+
+def test_what_cannot_be_written_is_counted(tmp_path, monkeypatch):
+    folder = prepared(tmp_path / "log")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(kept.np, "savez", full)
+    assert_counts(train(folder))
+    assert [path.name for path in (folder / "sessions").iterdir()] == ["records.npy"]
+
+
+def test_two_that_count_at_once_leave_one_whole_file(tmp_path, monkeypatch):
+    folder, both = prepared(tmp_path / "log"), threading.Barrier(2)
+    save = np.savez
+
+    def together(*args, **counts):
+        both.wait(10)
+        save(*args, **counts)
+        both.wait(10)
+
+    monkeypatch.setattr(kept.np, "savez", together)
+    threads = [threading.Thread(target=assert_counts, args=[train(folder)]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {path.name for path in (folder / "sessions").iterdir()} == {
+        "records.npy",
+        "documents.npz",
+    }
+    monkeypatch.setattr("clickexp.data.by_document._counted", not_counted)
+    assert_counts(train(folder))
