@@ -15,8 +15,6 @@ The run stays as it is. Like clickexp with the settings of the run and prior=RUN
   clickexp-update outputs/day1 logs/2026-01-02.parquet hydra.run.dir=outputs/day2
   clickexp-update outputs/day1 logs/2026-01-02.parquet prior.half_life=30
 """
-_REPLACED = ("dataset.path", "prior", "prior.run", "prior.warm", "prior.again", "continue_from")
-"""Settings of the run that the command states itself."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -43,7 +41,7 @@ def words_of(run: Path, log: str, overrides: Sequence[str]) -> list[str]:
     """
     from clickexp.errors import ConfigError
     from clickexp.experiment.overrides import line_of, parsed, quoted
-    from clickexp.runs.settings import LAUNCHING
+    from clickexp.runs.settings import LAUNCHING, OF_ONE_UPDATE
     from clickexp.runs.store import CONFIG, OVERRIDES, read_document, read_object
 
     before = read_document(run / OVERRIDES)
@@ -55,10 +53,11 @@ def words_of(run: Path, log: str, overrides: Sequence[str]) -> list[str]:
         raise ConfigError(
             f"{run}: its clicks are of no log, which another could follow. Give the run of a log."
         )
+    replaced = {"dataset.path", "prior", "continue_from", *OF_ONE_UPDATE}
     kept = [
         line_of(override)
         for override in parsed([str(word) for word in before])
-        if override.key_or_group not in _REPLACED
+        if override.key_or_group not in replaced
         and not override.key_or_group.startswith(LAUNCHING)
         and override.get_key_element() not in stated
     ]

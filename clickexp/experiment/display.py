@@ -17,13 +17,12 @@ from clickexp.parameters.context import in_new_session
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.intervals import short_intervals
 from clickexp.runs.hashing import distinguishing, flat
+from clickexp.runs.settings import NAMED
 from clickexp.runs.store import values
 from clickexp.utils.text import shortened
 
 _LONGEST = 60
 """Characters of an override in a line."""
-_NAMED_BY_DATA = ("model", "dataset", "dataset.path", "dataset.name")
-"""Overrides that the names of model and dataset include."""
 
 
 def print_config(config: Mapping[str, Any]) -> None:
@@ -44,7 +43,7 @@ def run_info(parts: Parts, sweep: Path | None) -> RunInfo:
     named = {
         key: value
         for key, value in distinguishing(overrides, flat(config)).items()
-        if key not in _NAMED_BY_DATA
+        if key not in NAMED
     }
     return RunInfo(
         folder=parts.folder,

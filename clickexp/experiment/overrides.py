@@ -70,9 +70,8 @@ class CommandLine:
         _check_swept_once(options.overrides)
         counts = Counter(options.overrides)
         flags = []
-        for word in reversed(
-            words
-        ):  # the value of an option comes before the overrides that look like it
+        # the value of an option comes before the overrides that look like it
+        for word in reversed(words):
             if counts[word]:
                 counts[word] -= 1
             else:

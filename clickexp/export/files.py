@@ -427,7 +427,9 @@ class Reading:
         encoded = self.encoding.applied(sessions, log.categories)
         for name in log.categories:
             pairs = zip(sessions.chunks(), encoded.chunks(), strict=True)
-            unknown = sum(int(((own[name] > 0) & (known[name] == 0)).sum()) for own, known in pairs)
+            unknown = sum(
+                int(((read[name] > 0) & (numbered[name] == 0)).sum()) for read, numbered in pairs
+            )
             if unknown:
                 what = f"{unknown:,} values of {name} are categories that training does not show"
                 sys.stderr.write(f"{source.path}: {what}, and count as none\n")

@@ -43,9 +43,8 @@ def thompson_order(
         )
     candidates = _candidates(dataset)
     if id_names is not None:
-        candidates = candidates.filter(
-            pl.col("query_doc_id") > 0
-        )  # 0 is what the run does not know
+        # 0 is what the run does not know
+        candidates = candidates.filter(pl.col("query_doc_id") > 0)
     scores = _drawn_scores(model, dataset, candidates["query_doc_id"].unique().sort(), seed)
     if id_names is not None:
         scores = scores.hstack(id_names[scores["query_doc_id"] - 1])

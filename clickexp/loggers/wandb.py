@@ -130,9 +130,8 @@ class WandbLogger(Logger):
         run = self.run
         for axis, names in _AXES.items():
             for name in (axis, *names):
-                summary = (
-                    None if name in _SUMMARISED else "none"
-                )  # None is W&B's choice, the last value
+                # None is W&B's choice, the last value
+                summary = None if name in _SUMMARISED else "none"
                 over = axis if name != axis else None
                 run.define_metric(name, summary=summary, step_metric=over, hidden=name == axis)
         if run.offline:

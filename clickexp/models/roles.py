@@ -56,9 +56,8 @@ class Role:
             return None
         raise AttributeError("this tower is not built yet; Model.__post_init__ builds it")
 
-    if (
-        typing.TYPE_CHECKING
-    ):  # what the argument may be; at run time a setter would come before the attribute
+    # what the argument may be; at run time a setter would come before the attribute
+    if typing.TYPE_CHECKING:
 
         def __set__(self, model: object, source: Source) -> None: ...
 

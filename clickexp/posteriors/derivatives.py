@@ -178,9 +178,8 @@ class Passes:
     @staticmethod
     def _reads(sums: tuple, step: "_Step", seed: Count, state: State) -> tuple:
         moved, counts = sums
-        gradient = jax.grad(step.loss)(
-            step.theta, step.deviations
-        )  # which are above 0: rows that matter do not cancel
+        # deviations are above 0: rows that matter do not cancel
+        gradient = jax.grad(step.loss)(step.theta, step.deviations)
         counts = counts | {path: step.counted(counts[path], path) for path in step.ids}
         return moved + step.placement.summed((gradient != 0).astype(jnp.int32)), counts
 

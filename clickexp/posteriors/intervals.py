@@ -359,9 +359,8 @@ def _log_slopes(places: np.ndarray, part: Any) -> Array:
     )
     slopes, at = true - false, jax.lax.stop_gradient(true - false)
     scale = jnp.maximum(at, _LEAST_SLOPE)
-    return (
-        jnp.log(scale) + (slopes - at) / scale
-    )  # the logarithm, and its derivative, which is large below the least
+    # the logarithm, and its derivative, which is large below the least
+    return jnp.log(scale) + (slopes - at) / scale
 
 
 def _probabilities(

@@ -129,7 +129,7 @@ def _examination(runs: Sequence[Run]) -> dict[str, list[Line]]:
     drawn = {EXAMINATION: _lines(of_all, _some(_positions_of(of_all) - {1}))}
     for name, curves in [*by_layout.items()][:_MOST_LAYOUTS]:
         positions = _some(shared or _positions_of(curves))
-        drawn[f"{EXAMINATION},\n{name}"] = _lines(curves, positions)
+        drawn[f"{EXAMINATION}, {name}"] = _lines(curves, positions)
     return drawn
 
 

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from clickexp.runs.run import DRAWS, Run
+from clickexp.runs.settings import NAMED_GROUPS
 from clickexp.runs.store import short_keys
 from clickexp.utils.statistics.means import Spread
+from clickexp.utils.text import without_module
 
 _MOST_KEYS = 3
 """Keys of the configuration in a name, at most, where overrides do not distinguish groups."""
@@ -248,7 +250,6 @@ def groups_of(experiments: Sequence[Sequence[Run]]) -> list[Group]:
     return [Group(tuple(runs), *name) for runs, name in zip(experiments, names, strict=True)]
 
 
-_IN_NAMES = ("model", "dataset", "loss", "debias")
 _METHOD = "method"
 """The group that chooses model, loss and correction at once."""
 
@@ -261,7 +262,7 @@ def _names(experiments: Sequence[Sequence[Run]]) -> list[tuple[str, str]]:
     """
     runs = [of_experiment[0] for of_experiment in experiments]
     differing = varying([run.overrides for run in runs])
-    keys = [key for key in differing if key not in (*_IN_NAMES, _METHOD)]
+    keys = [key for key in differing if key not in {*NAMED_GROUPS, _METHOD}]
     names = [", ".join([run.model, *_key_values(keys, run.overrides)]) for run in runs]
     by_name: dict[str, list[Run]] = {}
     for name, run in zip(_with_methods(names, runs), runs, strict=True):
@@ -305,4 +306,5 @@ def varying(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
 def _key_values(keys: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
     """Such as lr=0.1 for each key that has a value; keys are cut to their last part where that is unique."""
     named = zip(keys, short_keys(keys), strict=True)
-    return [f"{name}={settings[key]}" for key, name in named if settings.get(key) is not None]
+    values = {key: without_module(value) for key, value in settings.items() if value is not None}
+    return [f"{name}={values[key]}" for key, name in named if key in values]

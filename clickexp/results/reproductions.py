@@ -9,6 +9,7 @@ import numpy as np
 
 from clickexp.results.publication import Publication
 from clickexp.runs.run import Run
+from clickexp.runs.settings import NAMED
 from clickexp.utils.statistics.means import Spread
 
 SECONDS = "seconds"
@@ -16,17 +17,6 @@ _LOSS_PER_SESSION = "loss_per_session"
 _DEVIATIONS = 2
 """Published standard deviations that a difference may have, where they are more than the tolerance."""
 _OTHER_DATA, _NOT_COMPARABLE = "other data", "not comparable"
-_KNOWN_KEYS = (
-    "experiment",
-    "model",
-    "dataset",
-    "dataset.path",
-    "dataset.name",
-    "miniature",
-    "loss",
-    "debias",
-)
-"""Overrides that a table shows elsewhere, those of rankers in their names."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +120,8 @@ def _reproduction(
 
 def _variant(publication: Publication, run: Run) -> str:
     """The model, the value of `by` that its figures depend on, and overrides that make it another experiment."""
-    named = (*_KNOWN_KEYS, publication.by)
+    # the caption says these
+    named = {*NAMED, "experiment", "miniature", publication.by}
     others = [f"{key}={value}" for key, value in run.overrides.items() if key not in named]
     parts = [run.model, publication.value(run), *others]
     return ", ".join(part for part in parts if part is not None)

@@ -15,6 +15,8 @@ _REPORTS = {"does": "reports"}
 """Metadata of settings that the numbers of a run do not depend on."""
 _REPEATS = {"does": "repeats"}
 """Metadata of settings in which runs of one experiment may differ."""
+_ONCE = {"does": "once"}
+"""Metadata of settings of one update, which do not hold for the next one."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,12 @@ class PriorSettings:
         again: Take a log that the run, or one before it, has been fitted to.
     """
 
-    run: str | None = None
+    run: str | None = field(default=None, metadata=_ONCE)
     half_life: PositiveFloat | None = None
     shared_half_life: PositiveFloat | None = None
     on_change: Literal["release", "keep", "error"] = "release"
-    warm: bool = False
-    again: bool = False
+    warm: bool = field(default=False, metadata=_ONCE)
+    again: bool = field(default=False, metadata=_ONCE)
 
     def __post_init__(self) -> None:
         check_arguments(type(self), vars(self), "prior")
@@ -82,9 +84,11 @@ class Group(NamedTuple):
         chosen: Whether only some models have an option of it, which they choose; see conf/model/ranker.yaml.
         elsewhere: Whether its options set keys at other places than one of its name at the root.
         reports: Whether the numbers of a run do not depend on it.
+        named: Whether names of results say which option a run has.
         launches: Whether it says how jobs are launched, which is no part of a run.
         ignored: Keys inside that the numbers of a run do not depend on.
         changeable: Keys inside that may differ where a training continues.
+        in_names: Keys inside that names of results say, too.
     """
 
     about: str = ""
@@ -94,8 +98,10 @@ class Group(NamedTuple):
     elsewhere: bool = False
     reports: bool = False
     launches: bool = False
+    named: bool = False
     ignored: tuple[str, ...] = ()
     changeable: tuple[str, ...] = ()
+    in_names: tuple[str, ...] = ()
 
     @property
     def is_described(self) -> bool:
@@ -107,12 +113,17 @@ TOWERS = "parameter"
 """The group of towers, of which each role has its own choice: parameter@attraction."""
 GROUPS = {
     "dataset": Group(
-        "the log to learn from", required=True, ignored=("cache",), changeable=("path",)
+        "the log to learn from",
+        required=True,
+        named=True,
+        ignored=("cache",),
+        changeable=("path",),
+        in_names=("path", "name"),
     ),
-    "model": Group("the click model", required=True),
+    "model": Group("the click model", required=True, named=True),
     TOWERS: Group("towers, as attraction=OPTION", elsewhere=True),
-    "loss": Group("of model=ranker", chosen=True),
-    "debias": Group("of model=ranker", chosen=True),
+    "loss": Group("of model=ranker", chosen=True, named=True),
+    "debias": Group("of model=ranker", chosen=True, named=True),
     "propensity": Group("for debias", chosen=True),
     "metric": Group("measures, such as [click,ranking]", required=True, several=True),
     "optimizer": Group("updates of all or of a batch's rows", required=True),
@@ -136,6 +147,10 @@ GROUPS = {
 }
 """By name, in the order of the help."""
 CHOSEN = tuple(name for name, group in GROUPS.items() if group.chosen)
+NAMED_GROUPS = {name for name, group in GROUPS.items() if group.named}
+"""Groups whose options are in the names of results."""
+NAMED = NAMED_GROUPS | {f"{name}.{key}" for name, group in GROUPS.items() for key in group.in_names}
+"""Keys that names of results say."""
 LAUNCHING = ("hydra", *(name for name, group in GROUPS.items() if group.launches))
 """How overrides of the way in which jobs are launched begin."""
 ROOT = {
@@ -145,11 +160,15 @@ ROOT = {
 """Keys at the root besides the towers of roles."""
 
 
-def _settings(metadata: Mapping[str, str]) -> set[str]:
-    return {setting.name for setting in fields(Settings) if setting.metadata == metadata}
+def _settings(kind: type, metadata: Mapping[str, str]) -> set[str]:
+    return {setting.name for setting in fields(kind) if setting.metadata == metadata}
 
 
-NOT_HASHED = _settings(_REPORTS) | {name for name, group in GROUPS.items() if group.reports}
+NOT_HASHED = _settings(Settings, _REPORTS) | {
+    name for name, group in GROUPS.items() if group.reports
+}
 """Keys that the numbers of a run do not depend on."""
-REPEATED = _settings(_REPEATS)
+REPEATED = _settings(Settings, _REPEATS)
 """Settings in which the runs of one experiment differ."""
+OF_ONE_UPDATE = {f"prior.{name}" for name in _settings(PriorSettings, _ONCE)}
+"""Settings of one update, which do not hold for the next one."""

@@ -157,8 +157,8 @@ def describe_overrides(overrides: Sequence[str], common: Sequence[str] = ()) -> 
 
 
 def short_keys(keys: Sequence[str]) -> list[str]:
-    """Returns the keys cut to their last part, such as lr of optimizer.lr, where that is unique."""
-    lasts = [key.split("@")[-1].split(".")[-1] for key in keys]
+    """Returns the keys cut to their last part but for _target_, such as lr of optimizer.lr, where that is unique."""
+    lasts = [key.removesuffix("._target_").split("@")[-1].split(".")[-1] for key in keys]
     return [last if lasts.count(last) == 1 else key for key, last in zip(keys, lasts, strict=True)]
 
 
@@ -213,7 +213,7 @@ def read_limited(file: Path) -> Any:
 def read_epochs(folder: Path) -> list[dict[str, Any]]:
     """Returns the last record of each epoch of a run, without lines that a killed process cut off."""
     epochs: dict[int, dict[str, Any]] = {}
-    with contextlib.suppress(OSError):  # before the first epoch
+    with contextlib.suppress(OSError, EndlessError):  # before the first epoch, or a file of no run
         for line in read_file(folder / _METRICS).decode(errors="replace").splitlines():
             with contextlib.suppress(ValueError):
                 record = parse_json(line)

@@ -94,9 +94,8 @@ class GroundTruth:
             **behavior.towers(positions),
         }
         sizes = {"positions": positions, "query_doc_pairs": self.query_doc_pairs}
-        arguments = accepted(
-            model, {**towers, **sizes, "shared": towers}
-        )  # of the components of a mixture
+        # components of a mixture take the towers as `shared`
+        arguments = accepted(model, {**towers, **sizes, "shared": towers})
         name = getattr(kind, "__name__", str(model))
         if arguments.keys() <= sizes.keys():
             raise ConfigError(
@@ -276,6 +275,5 @@ def _clicks_of(user: ClickModel) -> Callable[[np.ndarray, jax.Array], jax.Array]
             {**batch, "clicks": jnp.zeros(ids.shape, bool)}, key, in_log_order=False
         ).clicks
 
-    return partial(
-        clicks_of, state
-    )  # else the true parameters would be constants of the compiled program
+    # else the true parameters would be constants of the compiled program
+    return partial(clicks_of, state)

@@ -142,9 +142,8 @@ class Behavior:
         else:
             examination = logits_of(np.asarray(self.examination[:positions], np.float64))
             tower, trusted = GivenExamination(examination), GivenExamination(examination - 3.0)
-            bias = GivenExamination(
-                examination - examination[0]
-            )  # added to attraction, so 0 at the top
+            # added to attraction, so 0 at the top
+            bias = GivenExamination(examination - examination[0])
         towers = {
             "examination": tower,
             "bias": bias,

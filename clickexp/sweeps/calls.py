@@ -68,9 +68,8 @@ class PoolCalls:
                     waiting.append(job.key)
                 else:
                     raise UserError(f"{function.__name__} has died {_TRIES} times: {_end(job)}")
-            os.utime(
-                self._folder.parent
-            )  # else what waits in a queue seems left by a killed process
+            # else what waits in a queue seems left by a killed process
+            os.utime(self._folder.parent)
         return [results[number] for number in range(len(arguments))]
 
 

@@ -137,9 +137,8 @@ class Queue:
         with current(composed):
             job = _planned(composed)
             digest = job.record.config_hash
-            if (
-                digest not in self._results and digest not in self._duplicates
-            ):  # another sweep may have it by now
+            # another sweep may have it by now
+            if digest not in self._results and digest not in self._duplicates:
                 self._results = finished(*searched(self._config, HydraConfig.get()))
             earlier = self._results.get(digest)
             if earlier is not None and (again := reason_to_rerun(job.record, earlier, composed)):

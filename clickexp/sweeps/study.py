@@ -108,9 +108,8 @@ def build_parts(settings: SearchSettings, folder: Path) -> SearchParts:
     sampler, pruner = None, optuna.pruners.NopPruner()
     if settings.sampler:
         node = dict(settings.sampler)
-        if isinstance(
-            node.get("seed"), int
-        ):  # else it would repeat what it drew for earlier trials
+        # with the same seed it would repeat what it drew for earlier trials
+        if isinstance(node.get("seed"), int):
             node["seed"] += _count_trials(storage, settings.study)
         sampler = _part(node, BaseSampler, "search.sampler")
     if settings.pruner:

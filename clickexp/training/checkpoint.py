@@ -26,6 +26,8 @@ _MOST_NAMED, _LONGEST = 4, 60
 """Settings that a message names at most, and characters of a value."""
 _ABSURD = 1e30
 """No parameter of a training that has not diverged is beyond it."""
+_ABSURD_LOG = 80.0
+"""The same of logarithms, which are within single precision below."""
 _UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 
 
@@ -134,11 +136,12 @@ def _check_numbers(values: np.ndarray, x: int | None, name: str, file: str | Pat
         of_ranks = values[:, x]
         parts = [values[:, :x], of_ranks[of_ranks != NEVER_SHOWN], values[:, x + 1 :]]
     parts = [part for part in parts if part.size]
-    if all(part.min() >= -_ABSURD and part.max() <= _ABSURD for part in parts):
+    most = _ABSURD_LOG if name.endswith(_PRECISION) else _ABSURD
+    if all(part.min() >= -most and part.max() <= most for part in parts):
         return
-    bad = sum(int((~(np.abs(part) <= _ABSURD)).sum()) for part in parts)
+    bad = sum(int((~(np.abs(part) <= most)).sum()) for part in parts)
     raise UserError(
-        f"{file}: {bad:,} of {values.size:,} numbers in {name} are not finite, or beyond {_ABSURD:g}. "
+        f"{file}: {bad:,} of {values.size:,} numbers in {name} are not finite, or beyond {most:g}. "
         "Run the experiment again."
     )
 

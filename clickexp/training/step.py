@@ -174,11 +174,11 @@ class TrainStep:
         self, state: TrainState, shapes: Mapping[str, jax.ShapeDtypeStruct]
     ) -> dict[Path, bool]:
         """Whether the loss reads each table once for each document of a superbatch, at its id."""
-        found: dict[Path, bool] = {}
+        of_documents: dict[Path, bool] = {}
 
         def read(state: TrainState, arrays: Arrays) -> None:
             batch = at_step(with_mask(arrays), 0)
-            found.update(
+            of_documents.update(
                 tables_read_at(
                     batch["query_doc_ids"],
                     state.tables,
@@ -187,7 +187,7 @@ class TrainStep:
             )
 
         jax.eval_shape(read, state, shapes)
-        return found
+        return of_documents
 
     def _loss(
         self, taken: nnx.State, params: nnx.State, other: nnx.State, batch: Batch

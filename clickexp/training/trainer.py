@@ -158,8 +158,8 @@ class _GradientDescent(Learner):
         if not documents and self.state.pull is None:
             return documents, steps
         if isinstance(data, Sessions) and self._reads_documents(data):
-            found = learned_priors.documents_of(data, documents)
-            return self.devices.lay(found), ceil_div(data.count, self._batch_size(data))
+            counted = learned_priors.documents_of(data, documents)
+            return self.devices.lay(counted), ceil_div(data.count, self._batch_size(data))
         documents = self.devices.lay(jax.tree.map(lambda sums: jnp.zeros(sums.shape), documents))
         for sums in jax.tree.leaves(documents):
             use_huge_pages(sums)
@@ -175,7 +175,7 @@ class _GradientDescent(Learner):
         selected = cast(Sessions, self._select_columns(data, self._first_state))
         shapes = feed_like(selected, self._batch_size(data), 1)
         of_documents = self._step.tables_of_documents(self.state, shapes)
-        rows = {path: len(found.sums) for path, found in self._no_documents.items()}
+        rows = {path: len(documents.sums) for path, documents in self._no_documents.items()}
         return all(of_documents[path] and rows[path] > data.query_doc_pairs for path in rows)
 
     def documents(self, data: Data) -> dict[Path, Documents] | None:
@@ -247,9 +247,8 @@ class _GradientDescent(Learner):
         if self._resident is None or self._resident[0] is not data:
             tables = None
             stays = isinstance(data, Sessions) and _stays(self._trainer.resident, data)
-            if isinstance(data, Sessions) and hosts.broadcast(
-                stays
-            ):  # hosts may have more and less memory
+            # hosts may have more and less memory
+            if isinstance(data, Sessions) and hosts.broadcast(stays):
                 tables = resident_on(data, self.devices.feeding)
             self._resident = data, tables
         return self._resident[1]

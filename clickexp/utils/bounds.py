@@ -112,9 +112,8 @@ def check_value(function: Callable[..., Any], name: str, value: Any, where: str 
         if adapter is not None:
             adapter.validate_python(value)
         if isinstance(value, list | dict) or adapter is None:
-            for number in _floats(
-                value
-            ):  # annotations such as Mapping[str, Any] do not look at those inside
+            # annotations such as Mapping[str, Any] do not look at those inside
+            for number in _floats(value):
                 _FLOAT.validate_python(number)
     except ValidationError as error:
         expected = dict.fromkeys(
@@ -170,12 +169,13 @@ def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Annotations by argument, with their constraints; none where one cannot be resolved."""
     module = getattr(function, "__module__", None) or ""  # object.__init__ has none
     theirs = OF_OPTAX if module.partition(".")[0] == "optax" else {}
+    # names that exist for type checkers only; callables that are no functions
     try:
         return typing.get_type_hints(function, include_extras=True) | theirs
     except (
         NameError,
         TypeError,
-    ):  # names that exist for type checkers only; callables that are no functions
+    ):
         return theirs
 
 

@@ -105,12 +105,12 @@ def content_of_code(module: str, file: Path) -> str | None:
     if _is_of_package(module) or file.suffix != ".py" or str(root) in _installed():
         return None
     files: set[Path] = set()
-    found = [file]
-    while found:
-        file = found.pop()
+    waiting = [file]
+    while waiting:
+        file = waiting.pop()
         if file not in files:
             files.add(file)
-            found += _imported(file, root)
+            waiting += _imported(file, root)
     return content_of_all(sorted(files), root)
 
 

@@ -10,8 +10,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from clickexp.utils.text import byte_size
+
 _DEEPEST = 100
 """Levels of nesting; what walks a document calls itself once or twice for each."""
+_LARGEST, _LARGEST_YAML = 1 << 28, 1 << 20
+"""Bytes of a file, and of YAML, which takes a thousand times as long as to read them."""
 _DIGITS = 100
 _LONG_NUMBER = re.compile(rf"[-+0-9_:.]{{{_DIGITS + 1},}}")
 """Of YAML: in base 60 it takes time in the square of its length."""
@@ -25,17 +29,19 @@ _KINDS_OF_NUMBER = ("int", "float")
 
 
 class EndlessError(ValueError):
-    """A document that may not end: nested too deep, written with aliases, or with numbers that are too long."""
+    """A document that may not end: nested too deep, written with aliases, too large, or with numbers that are."""
 
 
 def read_file(file: Path) -> bytes:
     """Returns the content of a regular file; another, such as a named pipe, may never end.
 
     Raises:
+        EndlessError: It has more than 256 MiB.
         OSError: It cannot be read, or is not regular.
     """
     if not file.is_file():
         raise FileNotFoundError(f"{file} is no file")
+    _check_size(file.stat().st_size, _LARGEST)
     return file.read_bytes()
 
 
@@ -64,9 +70,11 @@ def parse_yaml(text: bytes) -> Any:
     """Returns what YAML text holds.
 
     Raises:
-        EndlessError: It has aliases, is nested more than 100 levels deep, or has a number of more than 100 digits.
+        EndlessError: It has more than a MiB or aliases, is nested more than 100 levels deep, or has a number of more
+            than 100 digits.
         ValueError: It is no YAML.
     """
+    _check_size(len(text), _LARGEST_YAML)
     try:
         # events, since the loader builds all levels before it returns
         depth = 0
@@ -121,6 +129,11 @@ def _check_event(event: yaml.Event, depth: int) -> None:
         raise EndlessError("written with aliases, which may multiply without end")
     if isinstance(event, yaml.ScalarEvent) and _LONG_NUMBER.fullmatch(event.value):
         raise EndlessError(f"too large: a number of more than {_DIGITS} digits")
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise EndlessError(f"too large: more than {byte_size(most)}")
 
 
 def _too_deep() -> EndlessError:

@@ -68,9 +68,8 @@ def located(path: str, key: str = "") -> Callable[..., Any]:
         )
     try:
         try:
-            return pkgutil.resolve_name(
-                f"{module}:{name}"
-            )  # without a colon it swallows errors of an import
+            # without a colon it swallows errors of an import
+            return pkgutil.resolve_name(f"{module}:{name}")
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
                 raise

@@ -1,7 +1,10 @@
 """Text that one line has room for."""
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
+_MODULE = re.compile(r"^clickexp\.(\w+\.)*")
 Layout = dict[str, str]
 """Values of columns that set pages apart, in the words of the log, such as {"device": "mobile"}."""
 
@@ -9,6 +12,11 @@ Layout = dict[str, str]
 def layout_name(layout: Layout) -> str:
     """Returns a layout in words, such as "device mobile"."""
     return ", ".join(f"{name} {value}" for name, value in layout.items())
+
+
+def without_module(value: Any) -> Any:
+    """Returns the name of a class of this package without its modules; any other value as it is."""
+    return _MODULE.sub("", value) if isinstance(value, str) else value
 
 
 def listed(names: Sequence[str], most: int) -> str:

@@ -522,6 +522,16 @@ def test_inspect_proposes_a_column_of_layouts_that_nobody_named(kind, tmp_path, 
     assert read.train.column("device").max() == (2 if dtype == "category" else 1)
 
 
+def test_names_of_layouts_are_drawn_as_text(tmp_path, capsys):
+    """Dollar signs would start mathematics, and a slash a folder."""
+    log = devices(("$x^{$", "电话\x1b[31m")).rename({"device": "of/page"})
+    log.write_parquet(tmp_path / "log.parquet")
+    main(["inspect", str(tmp_path / "log.parquet"), "--output", str(tmp_path / "out")])
+    assert "\x1b" not in capsys.readouterr().out
+    (file,) = (tmp_path / "out/figures").glob("click_rate_by_*.png")
+    assert file.stat().st_size > 1000
+
+
 def test_inspect_takes_no_column_that_differs_within_a_page(tmp_path, capsys):
     """Rows of a page lie together: a device is one per page, and what is special about a document is not."""
     by_list = devices(("desktop", "phone")).with_row_index("session")

@@ -64,7 +64,7 @@ def test_a_chain_shows_examination_of_each_layout_on_one_scale(tmp_path, capsys)
         )
     ]
     assert "relative to position 1 of device phone" in chain_layouts(chain).caption
-    by_label = {label.replace("\n", " "): of_label for label, of_label in lines(chain).items()}
+    by_label = lines(chain)
     at_1, at_2 = by_label["Relative examination, device phone"]
     np.testing.assert_allclose([at_1.values, at_2.values], [[1.0, 1.0, 1.0], [0.8, 0.72, 0.56]])
     assert at_2.low == [0.8 * 0.9, None, 0.7 * 0.8 * 0.9]  # nobody knows those to another device

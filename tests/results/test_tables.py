@@ -6,12 +6,14 @@ import subprocess
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 from small_runs import write_run
 
 from clickexp.results import find_runs
 from clickexp.results.comparison import comparisons
 from clickexp.results.conclusion import conclusion
+from clickexp.results.figures.panels import forest
 from clickexp.results.leaderboard import differences, leaderboard, tables
 from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.numbers import rounded
@@ -173,6 +175,24 @@ def table_of(kind):
     cells = [Cell("-0.33288", "± 0.00003", 1, "**")] * metrics
     rows = [(name, *cells) for name in names]
     return Table(["Model", *["nDCG@10 ↑"] * metrics], rows, "A table.")
+
+
+def test_names_have_classes_without_modules_and_long_ones_are_in_the_legend(tmp_path):
+    """Beside an axis there is room for two lines."""
+    classes = ("clickexp.parameters.HashedTable", "clickexp.parameters.deep.DeepCrossTower")
+    for seed, name in enumerate(classes):
+        settings = [("attraction._target_", name), ("path", "/srv/" + "long/" * 9)][: 1 + seed]
+        write_run(tmp_path / str(seed), "PBM", 1, {"ll": -0.5 - seed / 10}, settings=settings)
+    (one,) = comparisons(find_runs([tmp_path])[0])
+    first, second = (group.name for group in one.groups)
+    assert first == "PBM, attraction=HashedTable"
+    assert second.startswith("PBM, attraction=DeepCrossTower, path=/srv/long/")
+    for name, legend in (("PBM, attraction=HashedTable", []), (second, [second])):
+        axes = Figure().subplots()
+        forest([(name, 0, 0.1, 0.05, True)], "LL", True, axes)
+        beside = " ".join(tick.get_text() for tick in axes.get_yticklabels()).replace("\n", " ")
+        assert axes.get_legend_handles_labels()[1] == legend
+        assert beside == ("" if legend else name)
 
 
 @pytest.mark.parametrize("kind", TABLES)

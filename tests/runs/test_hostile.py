@@ -50,6 +50,8 @@ def kept(result: object) -> Callable[[Path], object]:
         *(pytest.param(written(name, DEEP), id=f"{name}: deep")
           for name in ("config.yaml", ".hydra/overrides.yaml", "result.json")),
         pytest.param(written("config.yaml", "x: 1" + ":1" * 300 + ".5"), id="a float in base 60"),
+        pytest.param(written("config.yaml", f"x: {'y' * (1 << 20)}"), id="a configuration of a MiB"),
+        pytest.param(lambda run: os.truncate(run / "result.json", 1 << 32), id="a result of 4 GiB"),
         pytest.param(piped("result.json"), id="a result that is a pipe"),
         pytest.param(kept("a\0b"), id="an earlier result at no path"),
         pytest.param(kept("a" * 5_000), id="an earlier result at a path too long"),

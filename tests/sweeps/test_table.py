@@ -118,6 +118,7 @@ def test_long_names_of_overrides_are_cut_rather_than_numbers(tmp_path):
     ]
     assert line[:5] == ["0.01", "0.01", "0.01", "1", "0.2500"]
     assert short_keys(["a.x", "b.x", "role@c.y"]) == ["a.x", "b.x", "y"]
+    assert short_keys(["a._target_", "m.b._target_", "a.lr"]) == ["a", "b", "lr"]
 
 
 def test_lists_among_the_overrides_are_distinguished(tmp_path):

@@ -150,6 +150,15 @@ def test_numbers_that_no_training_leaves_are_refused(tmp_path, value):
             load_model(pbm("normal_by_rank"), file)
 
 
+def test_a_logarithm_whose_exponential_overflows_is_refused(tmp_path):
+    """It ended exports in a trace."""
+    file = tmp_path / "model.npz"
+    save_model(pbm("normal_by_rank"), file)
+    spoiled(file, "attraction/table/prior/log_precision", 1e3)
+    with refuses(UserError, "in attraction/table/prior/log_precision", "beyond 80"):
+        load_model(pbm("normal_by_rank"), file)
+
+
 @pytest.mark.parametrize("value", [np.nan, -np.inf, 1e38, np.inf])
 def test_only_ranks_of_documents_that_are_never_shown_are_infinite(tmp_path, value):
     """They are in the last column."""

@@ -180,9 +180,8 @@ def guess(columns: Mapping[str, Kind]) -> Layout | None:
         if pattern.fits(by_key):
             return Layout(pattern.format, by_key, _options(pattern.format, by_key, columns))
     named = {"query_doc_ids", "clicks"}
-    if (
-        named <= columns.keys()
-    ):  # lists such as 3 5 8 in cells of text, or none, which the reader says
+    # lists such as 3 5 8 in cells of text, or none, which the reader says
+    if named <= columns.keys():
         columns = {**columns, **dict.fromkeys(named, Kind(is_list=True, is_text=False))}
         by_key = guessed_columns("lists", columns)
         return Layout("lists", by_key, _options("lists", by_key, columns))

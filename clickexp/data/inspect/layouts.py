@@ -250,9 +250,8 @@ def layout_doubts(
         for grouping, measured in tested
         if measured.p_value < LEVEL / len(tested) and measured.relative > _MATERIAL
     }
-    if messages.keys() - {
-        LENGTH
-    }:  # layouts that a column names often have lists of their own lengths
+    # layouts that a column names often have lists of their own lengths
+    if messages.keys() - {LENGTH}:
         messages.pop(LENGTH, None)
     return messages
 

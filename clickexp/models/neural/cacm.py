@@ -223,7 +223,6 @@ def _attended(
     scores = jnp.einsum("bq,jbq->jb", query, attends(jnp.asarray(states)))
     scores = jnp.where(mask, scores, LOG_ZERO)
     odds = jnp.where(mask, jnp.exp(scores - scores.max(axis=0)), 0.0)
-    weights = odds / jnp.maximum(
-        odds.sum(axis=0), 1.0
-    )  # one of the odds is 1 where there is anything
+    # one of the odds is 1 where there is anything
+    weights = odds / jnp.maximum(odds.sum(axis=0), 1.0)
     return jnp.einsum("jb,jbh->bh", weights, states)

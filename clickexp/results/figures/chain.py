@@ -9,7 +9,8 @@ from matplotlib.ticker import MaxNLocator
 
 from clickexp.results.chains import LIKELIHOOD, Line, lines
 from clickexp.results.figures.drawing import Panel
-from clickexp.results.figures.panels import MARKERS, look
+from clickexp.results.figures.fonts import figure_text
+from clickexp.results.figures.panels import MARKERS, look, wrapped
 from clickexp.runs.run import Run
 
 
@@ -43,6 +44,6 @@ def _panel(label: str, drawn: Sequence[Line], places: Mapping[str, int], axes: A
             axes.fill_between(runs, *bounds, color=look(place)["color"], alpha=0.15, lw=0)
     if label != LIKELIHOOD:
         axes.set_ylim(0, 1.05 * axes.dataLim.y1)
-    axes.set_ylabel(label)
+    axes.set_ylabel(wrapped(figure_text(label)))
     axes.set_xlabel("Update")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from clickexp.results.figures.drawing import Panel, draw
+from clickexp.results.figures.fonts import figure_text
 from clickexp.results.figures.panels import MARKERS, look
 from clickexp.runs.store import FIGURES
 from clickexp.utils.files import check_inside, whole
@@ -91,5 +92,7 @@ def banded(
 
 def _marked(axes: Axes, place: int, name: str, x: np.ndarray, values: Any) -> None:
     """Draws a line over whole numbers."""
-    axes.plot(x, values, label=name, marker=MARKERS[place], markersize=3, **look(place))
+    axes.plot(
+        x, values, label=figure_text(name), marker=MARKERS[place], markersize=3, **look(place)
+    )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -21,8 +21,8 @@ _FEW_DECADES = 100.0
 """Ratio of costs below which a logarithmic axis has marks within decades."""
 _MARGIN = 0.08
 """Of the height of a panel, above and below what it is scaled to."""
-_NAME, _DECADE = 24, 10
-"""Letters of a line of a name beside an axis, and ratio of costs from which their axis is logarithmic."""
+_NAME, _NAME_LINES, _DECADE = 24, 2, 10
+"""Letters of a line and most lines of a name beside an axis; ratio of costs from which their axis is logarithmic."""
 _FEW = 10
 """Documents from which a click rate means little."""
 
@@ -138,15 +138,20 @@ def layout(
     for place, group in enumerate(groups):
         if spread := curves.get(group, {}).get(name):
             _barred(spread, place, axes, figure_text(group.name))
-    label = textwrap.fill(figure_text(f"Relative examination, {name}"), _NAME)
-    axes.set(xlabel="Rank", ylabel=label, ylim=(0, None))
+    label = figure_text(f"Relative examination, {name}")
+    axes.set(xlabel="Rank", ylabel=wrapped(label), ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def wrapped(label: str) -> str:
+    """Returns the label of an axis in lines that its panel has room for."""
+    return textwrap.fill(label, _NAME)
 
 
 def forest(
     rows: Sequence[tuple[str, int, float, float, bool]], xlabel: str, named: bool, axes: Axes
 ) -> None:
-    """Draws differences to a baseline with their intervals.
+    """Draws differences to a baseline with their intervals; long names are in the legend.
 
     Args:
         rows: Name, place among all groups, difference, half its interval (nan without one), and whether to fill the
@@ -156,15 +161,18 @@ def forest(
         axes: The panel.
     """
     axes.axvline(0, color=BLACK, linewidth=0.8)
-    for i, (_, place, value, half, filled) in enumerate(rows):
+    lines = [textwrap.wrap(figure_text(name), _NAME) for name, *_ in rows]
+    in_legend = max(map(len, lines), default=0) > _NAME_LINES
+    for i, (name, place, value, half, filled) in enumerate(rows):
         error, color = half if np.isfinite(half) else None, COLORS[place]
         face = color if filled else "white"
-        axes.errorbar(
-            value, -i, xerr=error, marker="o", color=color, markerfacecolor=face, capsize=2
-        )
-    names = [textwrap.fill(figure_text(name), _NAME) if named else "" for name, *_ in rows]
+        label = figure_text(name) if in_legend else None
+        look: dict[str, Any] = {"color": color, "markerfacecolor": face, "capsize": 2}
+        axes.errorbar(value, -i, xerr=error, marker="o", label=label, **look)
+    beside = named and not in_legend
+    names = ["\n".join(of_row) if beside else "" for of_row in lines]
     axes.set_yticks([-i for i in range(len(rows))], names)
-    axes.set(xlabel=textwrap.fill(xlabel, _NAME), ylim=(0.6 - len(rows), 0.6))
+    axes.set(xlabel=wrapped(xlabel), ylim=(0.6 - len(rows), 0.6))
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.15)  # small differences are not at the edge
     axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -277,9 +285,8 @@ def calibration(groups: Sequence[Group], axes: Axes) -> None:
             edges = np.linspace(0, 1, len(documents) + 1)
             shown = np.where(documents > 0, documents, np.nan)
             counts.stairs(shown, edges, baseline=None, linewidth=0.9, **look(i))
-            largest = max(
-                [largest, *x, *y]
-            )  # bins with few documents are left out, in small test sets all
+            # bins with few documents are left out, in small test sets all
+            largest = max([largest, *x, *y])
     axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
     axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")
     counts.set(xlim=axes.get_xlim(), yscale="log", ylim=(1, None))

@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 import os
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.metadata import version
@@ -33,6 +32,7 @@ from clickexp.runs.store import REPORT
 from clickexp.utils.escape import html_text, printable
 from clickexp.utils.statistics.means import SIGNIFICANT, Spread, t_quantile
 from clickexp.utils.tables.numbers import interval, number
+from clickexp.utils.text import without_module
 
 _SCRIPTS = (
     "state",
@@ -329,7 +329,7 @@ def _curves(run: Run) -> dict[str, Any]:
 def _setting(value: Any) -> str:
     """A value for a reader: text without quotes, classes of this package without their modules."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return re.sub(r"^clickexp\.(\w+\.)*", "", text)
+    return without_module(text)
 
 
 def _environments(runs: Sequence[Run]) -> list[str]:
@@ -357,8 +357,10 @@ def _number_or_none(value: Any) -> float | None:
 
 
 def _as_json(value: Any) -> Any:
-    """The value, as text where JSON has no number for it."""
-    return str(value) if isinstance(value, float) and not np.isfinite(value) else value
+    """The value, as text where JSON has no number for it; classes of this package without their modules."""
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return without_module(value)
 
 
 def _packed(text: str) -> str:

@@ -20,10 +20,11 @@ _DEFAULT_MEMORY = 0.9
 _LONGEST_START = 120
 """Seconds that JAX may take to start; a broken device may never answer."""
 _LOOK = "import jax, json; print(json.dumps([jax.default_backend(), jax.local_device_count()]))"
+# AMD's GPUs heed the first, too
 _VISIBLE = {
     "gpu": "CUDA_VISIBLE_DEVICES",
     "tpu": "TPU_VISIBLE_CHIPS",
-}  # AMD's GPUs heed the former, too
+}
 _ONE_CHIP = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
 
 

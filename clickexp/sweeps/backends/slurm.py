@@ -43,9 +43,8 @@ class _Requeued:
         """Makes the call, in each task of the job, and returns how its process ended."""
         outcome = dataclasses.replace(self.call, environment=_task(os.environ))()
         if outcome.returncode in _STOPPED and not outcome.overdue:
-            time.sleep(
-                _SECONDS_TO_KILL
-            )  # SLURM is about to requeue or end the job, which has no outcome yet
+            # SLURM is about to requeue or end the job, which has no outcome yet
+            time.sleep(_SECONDS_TO_KILL)
         return outcome
 
     def checkpoint(self) -> DelayedSubmission:

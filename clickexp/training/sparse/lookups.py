@@ -74,7 +74,9 @@ def ids_read(tables: nnx.State, loss: Callable[[nnx.State], Any]) -> Taken:
         tables: The tables.
         loss: Computes with tables.
     """
-    return {path: [each.T for each in ids] for path, ids in _ids_by_table(tables, loss) if ids}
+    return {
+        path: [of_read.T for of_read in ids] for path, ids in _ids_by_table(tables, loss) if ids
+    }
 
 
 def tables_read_at(
@@ -87,8 +89,8 @@ def tables_read_at(
         tables: The tables.
         loss: Computes with tables.
     """
-    found = _ids_by_table(tables, loss)
-    return {path: len(read) == 1 and read[0] is ids for path, read in found}
+    by_table = _ids_by_table(tables, loss)
+    return {path: len(reads) == 1 and reads[0] is ids for path, reads in by_table}
 
 
 def _ids_by_table(

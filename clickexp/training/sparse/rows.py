@@ -237,9 +237,8 @@ def update(
         mean_grad = grad + share * precision * offset
         log_sd_grad = grad * (drawn - rows.means(packed)) + share * (precision * sd * sd - 1)
         if optimizer.adds_to_posteriors:
-            fraction = (
-                share * steps_per_pass
-            )  # one over the documents that a batch has of the row on average
+            # one over the documents that a batch has of the row on average
+            fraction = share * steps_per_pass
             documents = jnp.where((fraction > 0) & (fraction < 1), 1 / fraction, 1.0)
             of_loss = _curvature(placement, lookup, jnp.where(real, grad, 0.0))
             curvature = documents * (of_loss + share * precision)

@@ -20,7 +20,7 @@ function chainResults() {
       fill: "toself", fillcolor: translucent(color), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip",
     }, line];
   });
-  const format = layout("Run", what, { xaxis: { type: "category", categoryorder: "array", categoryarray: runs }, uirevision: what });
+  const format = layout("Run", what.replace(", ", ",\n"), { xaxis: { type: "category", categoryorder: "array", categoryarray: runs }, uirevision: what });
   chart("chain", traces, { ...format, showlegend: one.lines[what].length > 1 });
   tabulate($("chain-table"), one);
   const table = $("chain-layouts").querySelector("table");

@@ -216,7 +216,8 @@ function against() {
 
 function forest(name, groups) {
   const found = groups.map((group) => difference(group, name));
-  const broken = (group) => escaped(label(group)).split(" · ").join(narrow() ? "<br>" : " · ");
+  const wide = Math.max(0, ...groups.map((group) => label(group).length)) * LETTER > 0.35 * $("forest").clientWidth;
+  const broken = (group) => escaped(label(group)).split(" · ").join(wide ? "<br>" : " · ");
   const color = (group) => (isShown(group) ? look(group).color : css("--muted"));
   const trace = {
     x: found.map(({ value }) => value), y: groups.map((_, at) => -at), mode: "markers",
@@ -226,7 +227,7 @@ function forest(name, groups) {
   };
   const way = ["left is better", "", "right is better"][metric(name).direction + 1];
   const lines = groups.map((group) => broken(group).split("<br>").length);
-  const format = layout(`Difference in ${metric(name).short} to ${state.baseline ? alone(state.baseline) : ""}${way ? `${narrow() ? "\n" : " "}(${way})` : ""}`, "", {
+  const format = layout(`Difference in ${metric(name).short}${narrow() && wide ? "\n" : " "}to ${state.baseline ? alone(state.baseline) : ""}${way ? `${narrow() || wide ? "\n" : " "}(${way})` : ""}`, "", {
     yaxis: { tickvals: groups.map((_, at) => -at), ticktext: groups.map(broken), range: [0.6 - groups.length, 0.6], zeroline: false, fixedrange: true },
     xaxis: { exponentformat: "power", zeroline: true, zerolinecolor: css("--text"), zerolinewidth: 1.5 }, uirevision: name,
   });

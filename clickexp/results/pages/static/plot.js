@@ -16,7 +16,9 @@ function look(group) {
 }
 
 // short names for legends: the settings that distinguish rows, without the keys
-const label = (group) => [group.rest, ...keys().map((key) => group.overrides[key]).filter(known)].join(" · ");
+const label = (group) => [group.rest, ...keys().map((key) => group.overrides[key]).filter(known).map(shortened)].join(" · ");
+// long text, such as a path, without its middle; names in hints are whole
+const shortened = (value) => (String(value).length > 28 ? `${String(value).slice(0, 9)}…${String(value).slice(-18)}` : value);
 // the name of a baseline on an axis, where no other row has it, too
 const alone = (base) => (mine().some((group) => group !== base && group.rest === base.rest) ? "the baseline" : base.rest);
 const translucent = (color) => `rgba(${[1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)).join()},0.16)`;
@@ -29,7 +31,7 @@ const brief = (value) => (value >= 1e4 ? Intl.NumberFormat("en", { notation: "co
 
 function layout(x, y, more = {}) {
   const axis = (title, own = {}) => ({
-    title: { text: escaped(title).replace("\n", "<br>"), standoff: 8 }, gridcolor: css("--grid"), linecolor: css("--line"),
+    title: { text: escaped(title).replaceAll("\n", "<br>"), standoff: 8 }, gridcolor: css("--grid"), linecolor: css("--line"),
     zeroline: false, automargin: true, tickcolor: css("--line"), ticks: "outside", ticklen: 4, ...own,
   });
   return {

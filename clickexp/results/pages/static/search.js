@@ -45,7 +45,7 @@ function parallel() {
     },
     unselected: { line: { color: css("--line"), opacity: 0.3 } },
   };
-  const format = { ...layout("", ""), height: 420, margin: { l: narrow() ? 45 : 70, r: narrow() ? 40 : 20, t: 40 + TOOLBAR, b: 30 }, showlegend: false };
+  const format = { ...layout("", ""), height: 420, margin: { l: 20 + LETTER * Math.max(4, ...(dimensions[0].ticktext ?? []).map((one) => one.length)), r: narrow() ? 40 : 20, t: 40 + TOOLBAR, b: 30 }, showlegend: false };
   $("parallel").style.minWidth = `${Math.max(280, dimensions.length * (narrow() ? 75 : 95))}px`;
   chart("parallel", [trace], format);
 }

@@ -44,7 +44,7 @@ function seconds(value) {
 
 const pText = (p) => (p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`);
 const shortKey = (key) => {
-  const last = (name) => name.split("@").pop().split(".").pop();
+  const last = (name) => name.replace(/\._target_$/, "").split("@").pop().split(".").pop();
   return D.keys.filter((other) => last(other) === last(key)).length > 1 ? key : last(key);
 };
 const metric = (name) => D.metrics[name] ?? { name, short: name, axis: name, direction: 0 };
