@@ -94,7 +94,10 @@ def _shares(source: Path, most: int, options: Mapping[str, Any]) -> list[Share]:
     if source.suffix in COMPRESSIONS or not source.is_file():
         return [Share(source, (source,))]
     size = source.stat().st_size
-    starts = {_session_start(source, size * share // most) for share in range(1, most)}
+    try:
+        starts = {_session_start(source, size * share // most) for share in range(1, most)}
+    except OSError as error:
+        raise _unreadable(source, error) from error
     edges = [0, *sorted(starts - {0, size}), size]
     return [Share(source, (source,), span=range(*span)) for span in itertools.pairwise(edges)]
 
@@ -196,12 +199,12 @@ def _blocks(source: Path, faults: Faults, log: LogWriter) -> Iterator[tuple[_Pag
                 if not read:
                     return
     except OSError as error:
-        endings = ", ".join(COMPRESSIONS)
-        what, remedy = (
-            f"cannot be read ({error})",
-            f"name a text file, plain or compressed ({endings})",
-        )
-        raise SourceLocation(str(source)).error(what, remedy) from error
+        raise _unreadable(source, error) from error
+
+
+def _unreadable(source: Path, error: OSError) -> DataError:
+    remedy = f"name a text file, plain or compressed ({', '.join(COMPRESSIONS)})"
+    return SourceLocation(str(source)).error(f"cannot be read ({error})", remedy)
 
 
 def _sound(
