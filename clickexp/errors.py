@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 OF_SYSTEM = (OSError, MemoryError)
 """Errors of the operating system."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR)
+_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 """Errors of a place that cannot be written."""
 
 

@@ -31,6 +31,7 @@ from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.store import SEEN, SHARED
 from clickexp.training.spread import computing_on
 from clickexp.updates.seen import Seen
+from clickexp.utils.bounds import Seed, bounded
 from clickexp.utils.files import check_inside, whole
 from clickexp.utils.signatures import check_arguments, parsed_options
 from clickexp.utils.sources import source_path
@@ -41,6 +42,7 @@ Write = Callable[[Path], object]
 """Writes a file to a path."""
 
 
+@bounded
 def export(
     run: str | Path,
     output: str | Path | None = None,
@@ -49,7 +51,7 @@ def export(
     predict: str | Path | None = None,
     options: Sequence[str] = (),
     trust: bool = False,
-    thompson: int | None = None,
+    thompson: Seed | None = None,
     rank: str | Path | None = None,
     numpy: bool = False,
     onnx: str | Path | None = None,
@@ -157,6 +159,7 @@ class Export:
 
     def write_whole(self, file: Path, write: Write) -> None:
         """Writes a file and reports it; a line on stderr says that it replaces another one."""
+        file.parent.mkdir(parents=True, exist_ok=True)
         with whole(file) as part:
             write(part)
             replaced = file.is_file() and not filecmp.cmp(part, file, shallow=False)

@@ -12,9 +12,9 @@ note on Gauss-Hermite quadrature"). By Bayes' rule, the prior of a document that
     p(z) proportional to g(z) exp(t z).
 
 The density g of all documents is the exponential of a parabola and five bumps (Efron 2016, "Empirical Bayes
-deconvolution estimates"), and t is a parabola in the mean log rank of the document, and the line of
-`clickexp.posteriors.policy_prior` in the share of lists that show it. Training knows normal densities, and no shares:
-what these leave out of the order of lists biases examination.
+deconvolution estimates"), and t is the parabola of `clickexp.posteriors.policy_prior` in the mean log rank of the
+document and the share of lists that show it. Training knows normal densities, and no shares: what these leave out of
+the order of lists biases examination.
 
 Where the log goes on from earlier ones, p(z) has their factor exp(h z - S z^2 / 2), the site of the row of the
 document, and the logarithms of e_c have the normal prior that these logs give.
@@ -640,11 +640,9 @@ def _documents(
     of_chosen = posteriors.some(chosen)
     lists = np.maximum(queries.lists[chosen], of_all)
     shown = Shown(of_all, lists, of_chosen.x, queries.labels[chosen])
-    known = [shown.x**2 - 1, *regressors(shown, float(log_odds(shown).mean()))]
+    known = regressors(shown, float(log_odds(shown).mean())).T
     sites = _sites(rows, chosen, posteriors.baseline)
-    return Documents(
-        clicks, skips, of_chosen.means, of_chosen.deviations, np.stack(known, axis=1), *sites
-    )
+    return Documents(clicks, skips, of_chosen.means, of_chosen.deviations, known, *sites)
 
 
 def _sites(

@@ -50,9 +50,12 @@ def whole(file: Path) -> Iterator[Path]:
 
     Raises:
         OSError: It cannot be written. The error names the file.
+        UserError: There is a device or a pipe, which would be replaced.
     """
     if not file.name:  # such as "", which is this folder
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+    if file.exists() and not (file.is_file() or file.is_dir()):
+        raise UserError(f"{file}: this is no file, but a device or a pipe. Choose another place.")
     part = file.with_name(file.name + PART)
     try:
         part.unlink(missing_ok=True)  # a link there would lead elsewhere
@@ -61,7 +64,8 @@ def whole(file: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         part.replace(file)
     except OSError as error:
-        error.filename = error.filename or str(file)  # a failed write does not name its file
+        if error.filename in (None, str(part)):  # a failed write does not name its file
+            error.filename = str(file)
         raise
     finally:
         with contextlib.suppress(OSError):

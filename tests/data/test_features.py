@@ -130,6 +130,14 @@ def test_every_layout_makes_the_vectors_that_were_made_by_hand(tmp_path, layout)
     assert names[:3] == ["price", "age", "sale"] and names[5:] == ["device=phone", "device=desk"]
 
 
+@pytest.mark.parametrize("size", [1e-40, 0.0])
+def test_numbers_too_small_to_be_scaled_are_a_constant(size, tmp_path):
+    """The inverse of their deviation is infinite in single precision, and made losses nan."""
+    rows = rows_of().with_columns(price=pl.col("price") / pl.col("price").abs().max() * size)
+    vectors = made(opened(tmp_path, rows, "impressions parquet", features=["price"]))
+    np.testing.assert_allclose(vectors, 0, atol=1e-30)
+
+
 def test_text_of_typed_files_is_a_category_and_numbers_may_stay_as_they_are(tmp_path):
     rows = rows_of()
     plain = opened(

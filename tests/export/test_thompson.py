@@ -10,7 +10,8 @@ from refusals import refuses
 from scipy.stats import norm
 
 from clickexp.data import Dataset, Sessions
-from clickexp.errors import UserError
+from clickexp.errors import ConfigError, UserError
+from clickexp.export.export import export
 from clickexp.export.thompson import thompson_order
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
@@ -103,3 +104,9 @@ def test_a_document_is_first_as_often_as_it_is_probably_the_best():
 def test_models_without_posteriors_are_refused():
     with refuses(UserError, "no table of the model has posteriors", "posterior=normal"):
         thompson_order(pbm(EmbeddingParameterConfig(posterior="none")), dataset(), None, 0)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_a_seed_that_no_generator_takes_is_refused_before_the_log_is_read(seed, tmp_path):
+    with refuses(ConfigError, f"thompson={seed}", "at least 0"):
+        export(tmp_path, thompson=seed)

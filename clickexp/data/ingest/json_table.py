@@ -105,5 +105,5 @@ def _arrow(dtype: pl.DataType) -> pa.DataType:
 def _is_object(text: bytes) -> bool:
     try:
         return isinstance(json.loads(text), dict)
-    except ValueError:
+    except (ValueError, RecursionError):  # which nesting without end raises
         return False
