@@ -17,7 +17,6 @@ from clickexp.data.prepared import Log
 from clickexp.data.sessions import Sessions
 from clickexp.data.time_ranges import TimeRange, shown
 from clickexp.utils.documents import plain
-from clickexp.utils.escape import slug
 from clickexp.utils.tables.terminal import MOST_ROWS, console_table, note_on_ranks
 from clickexp.utils.text import byte_size
 
@@ -211,7 +210,7 @@ def figures(
         }
         drawn = {"click_rate": [curves(rates, "Click rate")], **drawn}
         for name, values in groups.items():
-            drawn[f"click_rate_by_{slug(name.replace(' ', '_'))}"] = [
+            drawn[f"click_rate_by_{name.replace(' ', '_')}"] = [
                 curves(_rates_by_group(name, values), "Click rate")
             ]
     if contexts:

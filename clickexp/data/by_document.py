@@ -53,19 +53,19 @@ def _counted(sessions: Sessions) -> Counts:
     ids = _ids_shown(sessions)
     rows = sessions.query_doc_pairs + 1 if ids is None else len(ids)
     shown, clicks = (np.zeros(rows, np.int32) for _ in range(2))
-    log_ranks, by_rank = np.zeros(rows), np.zeros(sessions.ranks, np.int64)
-    of_rank = np.log(np.arange(1, sessions.ranks + 1))
+    log_ranks, of_rank = np.zeros(rows), np.log(np.arange(1, sessions.ranks + 1))
+    lengths = np.zeros(sessions.ranks + 1, np.int64)
     for chunk in sessions.chunks():
         at = chunk["query_doc_ids"]
-        places = at if ids is None else np.searchsorted(ids, at)
+        places = at.astype(np.intp) if ids is None else np.searchsorted(ids, at)
         of_documents = places[chunk.shown]
         # numbers of another type would take fifteen times as long
         np.add.at(shown, of_documents, np.int32(1))
         np.add.at(clicks, places[chunk["clicks"]], np.int32(1))
         np.add.at(log_ranks, of_documents, np.broadcast_to(of_rank, at.shape)[chunk.shown])
-        by_rank += chunk.shown.sum(axis=0)
+        lengths += np.bincount(chunk["lengths"], minlength=len(lengths))
     counts = {"shown": shown, "clicks": clicks, "log_ranks": log_ranks.astype(np.float32)}
-    counts["squares"] = np.array(by_rank @ of_rank**2)
+    counts["squares"] = np.array(lengths[1:] @ np.cumsum(of_rank**2))
     return counts if ids is None else counts | {"ids": ids}
 
 

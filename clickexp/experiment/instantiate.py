@@ -17,6 +17,7 @@ from clickexp.models import Model
 from clickexp.parameters import ContextParameterConfig
 from clickexp.training import Optimizer, with_rate
 from clickexp.training.base import BaseTrainer
+from clickexp.utils.documents import items_of
 from clickexp.utils.signatures import accepted, check_arguments, located
 
 CONTEXT = "context"
@@ -171,12 +172,8 @@ def check_node(node: Any, where: str) -> None:
         node: Plain values.
         where: The dotted key of the node.
     """
-    if isinstance(node, list):
-        node = dict(enumerate(node))
-    if not isinstance(node, dict):
-        return
-    if "_target_" in node:
+    if isinstance(node, dict) and "_target_" in node:
         arguments = {key: value for key, value in node.items() if key[0] != "_"}
         check_arguments(located(str(node["_target_"]), f"{where}._target_"), arguments, where)
-    for name, value in node.items():
+    for name, value in items_of(node):
         check_node(value, f"{where}.{name}")

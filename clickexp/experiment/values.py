@@ -14,6 +14,7 @@ from clickexp.experiment.conf import CONF
 from clickexp.experiment.mixture import Component, mixture_of
 from clickexp.experiment.overrides import line_of, parsed
 from clickexp.runs.settings import CHOSEN, ROOT
+from clickexp.utils.documents import items_of
 
 _Node = dict[str, Any]
 """A group of keys."""
@@ -96,14 +97,7 @@ def walk(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
         node: Plain values.
         where: The dotted key of the node.
     """
-    pairs = (
-        node.items()
-        if isinstance(node, dict)
-        else enumerate(node)
-        if isinstance(node, list)
-        else ()
-    )
-    for name, value in pairs:
+    for name, value in items_of(node):
         key = f"{where}.{name}".lstrip(".")
         yield key, value
         yield from walk(value, key)

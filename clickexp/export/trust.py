@@ -15,6 +15,7 @@ from clickexp.models.ranker.debias import Debias
 from clickexp.models.ranker.losses import Loss
 from clickexp.parameters import ParameterConfig, Table, VectorsConfig
 from clickexp.propensities import PropensitySource
+from clickexp.utils.documents import items_of
 from clickexp.utils.signatures import located
 
 _PACKAGE = __name__.split(".")[0]
@@ -38,18 +39,19 @@ def check_targets(node: Any, where: str) -> None:
     """
     if isinstance(node, str) and _INTERPOLATION in node:
         raise UserError(f"{where}={node!r}: runs leave no interpolations. {_REMEDY}")
-    if isinstance(node, list):
-        node = dict(enumerate(node))
-    if not isinstance(node, dict):
-        return
+    if isinstance(node, dict):
+        _check_called(node, where)
+    for key, value in items_of(node):
+        check_targets(value, f"{where}.{key}")
+
+
+def _check_called(node: dict[str, Any], where: str) -> None:
     for key, name in _called(node).items():
         if not _is_ours(name):
             what = f"no model, tower or dataset of {_PACKAGE}: it is not run"
             raise UserError(f"{where}.{key}={name!r} is {what}. {_REMEDY}")
     if _TARGET in node and _POSITIONAL in node:
         raise UserError(f"{where}.{_POSITIONAL}: runs leave no positional arguments. {_REMEDY}")
-    for key, value in node.items():
-        check_targets(value, f"{where}.{key}")
 
 
 def _is_ours(name: Any) -> bool:

@@ -105,7 +105,7 @@ class PositionParameter(Parameter):
 
     def of_cells(self, cells: Sequence[int] | np.ndarray) -> Logits:
         """Returns the logits of cells, `[1, cells]`."""
-        return self.weight[...][np.asarray(cells)][None]
+        return jnp.take(self.weight[...], np.asarray(cells)[None], mode="clip")
 
     def logit(self, batch: Batch) -> Logits:
         """Returns the logit of each document's position."""

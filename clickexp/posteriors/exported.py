@@ -1,7 +1,8 @@
 """The posteriors of documents that an export writes, and documents whose attraction a log leaves open."""
 
+import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from clickexp.data.cells import Cells
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
 from clickexp.parameters.layouts import with_shared_cells
-from clickexp.posteriors.documents import ROLES, tower_of
+from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.posteriors.policy_prior import Queries, lists_shown, with_policy_prior
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
 from clickexp.posteriors.shared import SharedPosterior
@@ -24,7 +25,7 @@ class Exported(NamedTuple):
     Attributes:
         effective: For effective impressions: posteriors without the noise of training.
         probabilities: Also with a prior that knows which lists a policy has shown documents in.
-        intervals: With more variance in that prior, and with the errors of shared parameters.
+        intervals: Also with the errors of shared parameters, and those of documents that no list shows.
     """
 
     effective: Model
@@ -59,7 +60,13 @@ def exported(
     if queries is None:
         with Steps("lists of queries") as progress:
             queries = lists_shown(model, train, progress)
-    for_probabilities, for_intervals = with_policy_prior(effective, model, impressions, queries)
+    for_probabilities, for_intervals = with_policy_prior(effective, impressions, queries)
+    if effective is not model and (better := for_probabilities()) is not effective:
+        # what clicks say is read where that prior leaves documents, which training has not known
+        table = cast(Table, table_of_documents(tower_of(better, ROLES["attraction"])))
+        with Steps("posteriors under a policy") as progress:
+            better = newton_refined(better, [table], train, progress, devices, longest=math.inf)
+        for_probabilities, for_intervals = with_policy_prior(better, impressions, queries)
     intervals = for_intervals()
     if posterior is not None:
         intervals = with_shared_cells(intervals)

@@ -12,9 +12,9 @@ note on Gauss-Hermite quadrature"). By Bayes' rule, the prior of a document that
     p(z) proportional to g(z) exp(t z).
 
 The density g of all documents is the exponential of a parabola and five bumps (Efron 2016, "Empirical Bayes
-deconvolution estimates"), and t is a parabola in the mean log rank of the document, and the line of
-`clickexp.posteriors.policy_prior` in the share of lists that show it. Training knows normal densities, and no shares:
-what these leave out of the order of lists biases examination.
+deconvolution estimates"), and t is the parabola of `clickexp.posteriors.policy_prior` in the mean log rank of the
+document and the share of lists that show it. Training knows normal densities, and no shares: what these leave out of
+the order of lists biases examination.
 
 Where the log goes on from earlier ones, p(z) has their factor exp(h z - S z^2 / 2), the site of the row of the
 document, and the logarithms of e_c have the normal prior that these logs give.
@@ -63,6 +63,8 @@ _PRECISION_OF_BUMPS, _LEAST_PRECISION = 1.0, 1e-3
 """Of the heights of bumps around 0, and of all other numbers around where they start."""
 _GRID = np.arange(-6.0, 6.01, 0.15)
 """Logits where priors are summed, in deviations of all documents from their mean."""
+_SPACING = 0.02
+"""Of slopes between which sums of priors are interpolated, to 1e-6."""
 _BUMPS, _WIDTH = np.linspace(-3.0, 3.0, 5), 1.2
 _LARGEST_LOGIT = 14.0
 _STEPS, _LEAST_GAIN = 50, 1e-2
@@ -426,18 +428,48 @@ class MarginalLikelihood:
         self, density: Numbers, tilt: Float[np.ndarray, "documents 1"]
     ) -> tuple[Float[np.ndarray, " documents"], Float[np.ndarray, "documents numbers"]]:
         """Returns the logarithms of the sums of unnormalised priors, and the expectations of the basis under them."""
-        log_sums, expected = np.empty(len(tilt)), np.empty((len(tilt), len(density)))
         untilted = density @ self._basis_of_grid
-        for part in blocks(len(tilt), _BLOCK):
-            priors = tilt[part] * _GRID
-            priors += untilted
-            log_sums[part], weights = _normalised(priors)
-            expected[part] = weights @ self._basis_of_grid.T
-        return log_sums, expected
+
+        def at(tilts: Float[np.ndarray, " tilts"]) -> Float[np.ndarray, "tilts values"]:
+            values = np.empty((len(tilts), 1 + len(density)))
+            for part in blocks(len(tilts), _BLOCK):
+                priors = np.multiply.outer(tilts[part], _GRID)
+                priors += untilted
+                values[part, 0], weights = _normalised(priors)
+                values[part, 1:] = weights @ self._basis_of_grid.T
+            return values
+
+        values = interpolated(at, tilt[:, 0])
+        return values[:, 0], values[:, 1:]
 
     def _click(self, examined: np.ndarray, node: int) -> Float[np.ndarray, " skips"]:
         """Returns P(click) where documents were skipped, given P(examination) there, at a node of each."""
         return examined * self._attraction[node][self._of_skips]
+
+
+def interpolated(
+    function: Callable[[Float[np.ndarray, " points"]], Float[np.ndarray, "points values"]],
+    points: Float[np.ndarray, " points"],
+) -> Float[np.ndarray, "points values"]:
+    """Returns a smooth function at points by the cubic through the nearest four of evenly spaced ones.
+
+    Args:
+        function: Of points.
+        points: Where to take it. It is called there where they are fewer than the nodes.
+    """
+    first = points.min() - 2 * _SPACING
+    nodes = np.ceil((points.max() - first) / _SPACING) + 3
+    if not nodes <= len(points):  # nor where a search has left the finite numbers
+        return function(points)
+    places = (points - first) / _SPACING
+    before = places.astype(np.int32)
+    u = places - before
+    outer, inner = u * (u - 1) / 6, (u + 1) * (u - 2) / 2
+    weights = np.stack([outer * (2 - u), inner * (u - 1), -inner * u, outer * (u + 1)], axis=1)
+    columns = np.add.outer(before, np.arange(-1, 3, dtype=np.int32))
+    ends = np.arange(0, columns.size + 1, 4)
+    by_node = csr_array((weights.ravel(), columns.ravel(), ends), (len(points), int(nodes)))
+    return by_node @ function(first + _SPACING * np.arange(nodes))
 
 
 def _of_scores(scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
@@ -608,11 +640,9 @@ def _documents(
     of_chosen = posteriors.some(chosen)
     lists = np.maximum(queries.lists[chosen], of_all)
     shown = Shown(of_all, lists, of_chosen.x, queries.labels[chosen])
-    known = [shown.x**2 - 1, *regressors(shown, float(log_odds(shown).mean()))]
+    known = regressors(shown, float(log_odds(shown).mean())).T
     sites = _sites(rows, chosen, posteriors.baseline)
-    return Documents(
-        clicks, skips, of_chosen.means, of_chosen.deviations, np.stack(known, axis=1), *sites
-    )
+    return Documents(clicks, skips, of_chosen.means, of_chosen.deviations, known, *sites)
 
 
 def _sites(

@@ -3,18 +3,21 @@
 The mean of a prior by rank is a parabola in x, the mean log rank of a document. Where a policy orders lists, more can
 be known before any click. A policy shows documents that it ranks high in more of the lists of their query, so that the
 share of these tells of attraction what ranks in them do not (Heckman 1979, "Sample selection bias as a specification
-error"). And of queries with few lists, ranks and shares are off by chance: they tell less of a document, which varies
-the more around the mean (Fuller 1987, "Measurement error models"). For a document in n of the N lists of its query,
+error"). And of few lists, ranks and shares are off by chance: they tell less of a document, which varies the more
+around the mean (Fuller 1987, "Measurement error models"). For a document in n of the N lists of its query,
 
     l = log((n + 1/2) / (N - n + 1/2)) - center,    w = N / (N + 8),
 
 the prior is, in units of the standard deviation of the N(mean by rank, 1 / precision) that training learns, normal with
 
-    mean by rank + mean + w (a l + b x) + (1 - w) (c l + d x) + u    and variance    constant + per_list / N.
+    mean by rank + mean + w (a l + b x) + (1 - w) (c l + d x) + e l^2 + f l x + g x^2 + u
+
+and variance constant + of_few / (n + 2).
 
 u ~ N(0, per_query) is what the documents of a query share. Ranks and shares compare them with each other, so that a
 query whose documents all attract shows in neither.
-In random order a, b, c, d and per_list are near 0.
+In random order a to g are near 0. Attraction rises with l where lists seldom show documents, and hardly where they
+always do, which lines alone do not follow.
 """
 
 import dataclasses
@@ -44,12 +47,12 @@ _SAMPLE = 200_000
 """Documents that the prior is fitted to; of more, as many by chance."""
 _FEW = 8
 """Lists of a query whose shares and ranks count half as those of many lists and half as those of few."""
-_BOUNDS = (-5.0, 3.0), (-4.0, 7.0), (-9.0, 3.0), *[(-9.0, 9.0)] * 5
-"""Of log constant, log per_list, log per_query, mean, a, b, c and d.
+_BOUNDS = (-5.0, 3.0), (-4.0, 7.0), (-9.0, 3.0), *[(-9.0, 9.0)] * 8
+"""Of log constant, log of_few, log per_query, mean, and a to g.
 
-The last five have a standard normal prior themselves.
+The last eight have a standard normal prior themselves.
 """
-_START = 0.0, 0.0, -2.0, *[0.0] * 5
+_START = 0.0, 0.0, -2.0, *[0.0] * 8
 _FARTHEST = 3.0
 """Standard deviations of the prior to which clicks may pull a document that tell no precision."""
 _BLOCK = 1 << 16
@@ -84,22 +87,22 @@ class PolicyPrior(NamedTuple):
     """Mean and variance of offsets from the mean by rank, in standard deviations of the learned prior.
 
     Attributes:
-        constant: Variance of documents of queries with very many lists.
-        per_list: What documents of queries with one list vary more.
+        constant: Variance of documents that very many lists show.
+        of_few: How much more documents vary that few lists show, times their number and 2.
         per_query: Variance of what the documents of a query share.
         mean: Of documents of average shares and ranks.
-        slopes: a, b, c, d.
+        slopes: a to g.
         center: Average of the log odds of shares.
-        spread: Mean square of the means over the documents of the log.
+        left_out: Mean square of the means that documents would have that all lists of these queries leave out.
     """
 
     constant: float = 1.0
-    per_list: float = 0.0
+    of_few: float = 0.0
     per_query: float = 0.0
     mean: float = 0.0
-    slopes: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    slopes: tuple[float, ...] = (0.0,) * 7
     center: float = 0.0
-    spread: float = 0.0
+    left_out: float = 0.0
 
     def means(self, shown: Shown) -> Numbers:
         """Returns the means without u; of documents that no list shows, that by rank alone, for they may be new."""
@@ -108,7 +111,7 @@ class PolicyPrior(NamedTuple):
 
     def variances(self, shown: Shown) -> Numbers:
         """Returns the variances around the means with u."""
-        return self.constant + self.per_list / np.maximum(shown.lists, 1)
+        return self.constant + self.of_few * _scarcity(shown)
 
 
 def log_odds(shown: Shown) -> Numbers:
@@ -116,12 +119,16 @@ def log_odds(shown: Shown) -> Numbers:
     return np.log((shown.impressions + 0.5) / (shown.lists - shown.impressions + 0.5))
 
 
-def regressors(shown: Shown, center: float) -> Float[np.ndarray, "4 documents"]:
-    """Returns what a, b, c and d are the slopes of."""
-    of_shares, many = log_odds(shown) - center, shown.lists / (shown.lists + _FEW)
-    return np.stack(
-        [many * of_shares, many * shown.x, (1 - many) * of_shares, (1 - many) * shown.x]
-    )
+def _scarcity(shown: Shown) -> Numbers:
+    return 1 / (shown.impressions + 2)
+
+
+def regressors(shown: Shown, center: float) -> Float[np.ndarray, "7 documents"]:
+    """Returns what a to g are the slopes of."""
+    of_shares, x = log_odds(shown) - center, shown.x
+    many = shown.lists / (shown.lists + _FEW)
+    lines = [many * of_shares, many * x, (1 - many) * of_shares, (1 - many) * x]
+    return np.stack([*lines, of_shares**2, of_shares * x, x**2])
 
 
 def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
@@ -143,10 +150,10 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
     precisions, tilts = _clicks(offsets, variances)
     center = float(log_odds(shown).mean())
     lines = np.concatenate([np.ones((1, len(tilts))), regressors(shown, center)])
-    query = np.unique(shown.query, return_inverse=True)[1]
+    query, scarcity = np.unique(shown.query, return_inverse=True)[1], _scarcity(shown)
 
     def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
-        parts = np.stack([np.full(len(tilts), np.exp(point[0])), np.exp(point[1]) / shown.lists])
+        parts = np.stack([np.full(len(tilts), np.exp(point[0])), np.exp(point[1]) * scarcity])
         per_query, mean, variance = np.exp(point[2]), point[3:] @ lines, parts.sum(axis=0)
         scale, rest = 1 + variance * precisions, tilts - precisions * mean
         curvature, slope = precisions / scale, rest / scale
@@ -168,10 +175,12 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
     found = minimize(
         loss, np.array(_START), jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options
     ).x
-    constant, per_list, per_query = np.exp(found[:3]).tolist()
-    mean, a, b, c, d = found[3:].tolist()
-    spread = float(np.mean((found[3:] @ lines) ** 2))
-    return PolicyPrior(constant, per_list, per_query, mean, (a, b, c, d), center, spread)
+    constant, of_few, per_query = np.exp(found[:3]).tolist()
+    mean, *slopes = found[3:].tolist()
+    none = np.zeros(len(tilts))
+    of_none = mean + np.array(slopes) @ regressors(shown._replace(impressions=none, x=none), center)
+    left_out = float(np.mean(of_none**2))
+    return PolicyPrior(constant, of_few, per_query, mean, tuple(slopes), center, left_out)
 
 
 class _Sums(NamedTuple):
@@ -335,20 +344,14 @@ def lists_shown(
 
 
 def with_policy_prior(
-    model: Model,
-    trained: Model,
-    impressions: Real[np.ndarray, " documents"],
-    queries: Queries | None,
+    model: Model, impressions: Real[np.ndarray, " documents"], queries: Queries | None
 ) -> tuple[Callable[[], Model], Callable[[], Model]]:
     """Returns the model with posteriors of attraction under the prior by what lists show, for probabilities, intervals.
 
-    Variances of the prior for intervals are the larger ones of two fits, to refined posteriors and to those that
-    training has left, whose noise in rows with few documents passes for variance of their prior. Where a policy orders
-    lists, that is about what intervals lack, as measured on simulated logs; in random order both fits are the same.
+    Both differ in documents that no list shows: for intervals, these may also be what the policy leaves out.
 
     Args:
         model: A fitted model, its posteriors refined.
-        trained: The model as training has left it.
         impressions: Training impressions by id.
         queries: From `lists_shown`.
 
@@ -357,17 +360,15 @@ def with_policy_prior(
         is no whole table of one number per query-document pair with a learned prior by rank, or the log shows few
         documents.
     """
-    rows, noisy = (learned_rows(tower_of(each, ROLES["attraction"])) for each in (model, trained))
-    if rows is None or noisy is None or queries is None:
+    rows = learned_rows(tower_of(model, ROLES["attraction"]))
+    if rows is None or queries is None:
         return lambda: model, lambda: model
     shown = shown_in(rows, impressions, queries)
     ids = documents_to_fit(shown)
     if len(ids) < LEAST_DOCUMENTS:
         return lambda: model, lambda: model
     scale = scale_of(rows)
-    prior, other = (
-        fit(*in_units(each.values[ids], scale), shown.some(ids)) for each in (rows, noisy)
-    )
+    prior = fit(*in_units(rows.values[ids], scale), shown.some(ids))
 
     def under(recombination: Recombination) -> Model:
         changed = nnx.clone(model)
@@ -376,14 +377,10 @@ def with_policy_prior(
         tower.table.set_value(dataclasses.replace(rows, values=jnp.asarray(values)))
         return changed
 
-    def for_intervals(some: Shown) -> Numbers:
-        return np.maximum(prior.variances(some), other.variances(some))
-
-    # or they are what the policy leaves out: of any share and rank, and of any query
-    per_query = max(prior.per_query, other.per_query)
-    sure = Recombination(prior.means, for_intervals, per_query, prior.spread + per_query)
-    probable = Recombination.for_probabilities(prior)
-    return partial(under, probable), partial(under, sure)
+    return (
+        partial(under, Recombination.for_probabilities(prior)),
+        partial(under, Recombination.for_intervals(prior)),
+    )
 
 
 class Recombination(NamedTuple):
@@ -409,6 +406,11 @@ class Recombination(NamedTuple):
             return np.where(some.lists > 0, prior.variances(some), 1.0)
 
         return cls(prior.means, variances, prior.per_query, 0.0)
+
+    @classmethod
+    def for_intervals(cls, prior: PolicyPrior) -> "Recombination":
+        """Returns that of a prior; documents that no list shows may be of any query, and what the policy leaves out."""
+        return cls(prior.means, prior.variances, prior.per_query, prior.left_out + prior.per_query)
 
     def of(self, rows: np.ndarray, scale: float, shown: Shown) -> np.ndarray:
         """Returns the rows of a table under the prior; blocks of them are in double precision.

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +24,7 @@ from clickexp.utils.rounding import ceil_div
 _MOST_SESSIONS = 2_000_000
 """Of a log that is read once more; of larger ones, rows stay as training has left them."""
 _LONGEST_STEP = 1.0
-"""Of a mean, in standard deviations."""
+"""Of a mean near its optimum, in standard deviations."""
 _LEAST_PRECISION = 0.25
 """Of a posterior, in units of the prior's."""
 _BLOCK = 1 << 16
@@ -51,6 +51,7 @@ def newton_refined(
     train: Sessions,
     report: Report = no_report,
     devices: int | str = 1,
+    longest: float = _LONGEST_STEP,
 ) -> Model:
     """Returns the model with posteriors of rows by one Newton step of the evidence bound over a whole log.
 
@@ -67,10 +68,11 @@ def newton_refined(
     Args:
         model: A model fitted to the log.
         tables: Those to refine: one number per row, of which a document has one. Rows in which the log has no slope,
-            such as satisfaction of documents without clicks, stay as they are.
+            such as satisfaction of documents without clicks, become their prior.
         train: The training sessions; none are read where these are more than two million.
         report: Receives how many sessions are read, and how many there are.
         devices: How many share the pass, or `all`.
+        longest: Step of a mean, in standard deviations; infinite where rows are posteriors under another prior.
     """
     if not tables or train.count > _MOST_SESSIONS:
         return model
@@ -83,13 +85,7 @@ def newton_refined(
     }
     none = np.zeros(0, np.int32)  # of the shared parameters
     sums = passes.sums(state, none, kept, data, report)
-
-    def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
-        return table.copy(_refined(table.get_value(), sums.rows[path])) if path in chosen else table
-
-    refined = nnx.clone(model)
-    nnx.update(refined, nnx.map_state(changed, state[1]))
-    return refined
+    return _changed(model, chosen, lambda path, rows: _refined(rows, sums.rows[path], longest))
 
 
 def with_shared_uncertainty(
@@ -151,16 +147,20 @@ def with_shared_uncertainty(
     }
     del sums  # which take as much memory as the tables that follow
 
-    def changed(path: Path, table: Table) -> nnx.Variable[Rows]:
-        if path not in chosen:
-            return table
-        rows = table.get_value()
+    def inflated(path: Path, rows: Rows) -> Rows:
         values = jnp.asarray(rows.values).at[kept[path], rows.dim].set(spreads[path])
-        return table.copy(dataclasses.replace(rows, values=values))
+        return dataclasses.replace(rows, values=values)
 
-    inflated = nnx.clone(model)
-    nnx.update(inflated, nnx.map_state(changed, state[1]))
-    return inflated
+    return _changed(model, chosen, inflated)
+
+
+def _changed(model: Model, tables: Collection[Path], change: Callable[[Path, Rows], Rows]) -> Model:
+    """Returns the model with other rows in some tables."""
+    copy = nnx.clone(model)
+    for path, node in nnx.iter_graph(copy):
+        if path in tables:
+            node.set_value(change(path, node.get_value()))
+    return copy
 
 
 def _inflated(
@@ -187,7 +187,7 @@ def _inflated(
     return spreads
 
 
-def _refined(rows: Rows, sums: Array) -> Rows:
+def _refined(rows: Rows, sums: Array, longest: float) -> Rows:
     if rows.prior is None:
         raise ValueError("these rows have no posteriors")
     log_precision = float(rows.prior.log_precision)
@@ -203,10 +203,8 @@ def _refined(rows: Rows, sums: Array) -> Rows:
         total = posterior_precision(curvature, precision + site)
         sd = total**-0.5
         steps = (gradient + precision * offsets + pull) / total
-        read = (curvature != 0) | (gradient != 0)
-        longest = _LONGEST_STEP * sd
-        offsets -= np.where(read, np.clip(steps, -longest, longest), 0.0)
-        spreads[read] = (np.log(sd) + log_precision / 2)[read]
+        offsets -= np.clip(steps, -longest * sd, longest * sd)
+        spreads[...] = np.log(sd) + log_precision / 2
         return block
 
     return rows.recomputed(refined)

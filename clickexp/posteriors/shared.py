@@ -190,6 +190,14 @@ class Estimate(NamedTuple):
     trained: SharedPosterior | None = None
 
 
+def add_to_shared(
+    model: Model, places: Integer[np.ndarray, " numbers"], step: Float[np.ndarray, " numbers"]
+) -> None:
+    """Adds a step to numbers of a model at these places in the vector of its shared parameters."""
+    theta, back = ravel_pytree(nnx.state(model, nnx.Param))
+    nnx.update(model, back(theta.at[places].add(np.float32(step))))
+
+
 def shared_estimate(
     model: Model, data: Data, pull: Mapping[str, float], devices: int | str = 1
 ) -> Estimate | None:

@@ -8,7 +8,7 @@ from scipy.special import expit, log_expit
 
 from clickexp.models import Model
 from clickexp.parameters.layouts import with_shared_cells
-from clickexp.posteriors.shared import Estimate, SharedPosterior
+from clickexp.posteriors.shared import Estimate, SharedPosterior, add_to_shared
 from clickexp.posteriors.unlinked import factors, open_directions
 from clickexp.training.earlier import SharedPrior, shared_names
 
@@ -102,9 +102,7 @@ def move_shared(model: Model, estimate: Estimate, prior: SharedPrior | None) -> 
     values, vectors = np.linalg.eigh(_inverse(information))
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     moved = np.clip(-root @ np.clip(root.T @ gradient, -1, 1), -_FARTHEST, _FARTHEST)
-    theta, back = ravel_pytree(nnx.state(model, nnx.Param))
-    places = np.array([own.index(name) for name in names])
-    nnx.update(model, back(theta.at[places].add(np.float32(moved))))
+    add_to_shared(model, np.array([own.index(name) for name in names]), moved)
 
 
 def _away(model: Model, prior: SharedPrior) -> tuple[np.ndarray, np.ndarray]:

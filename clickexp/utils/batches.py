@@ -11,19 +11,32 @@ from clickexp.types import SHOWN_FIRST, Array, Batch
 from clickexp.utils.lengths import from_lengths
 
 _LARGEST_ID = 2**31 - 1
-_LEAST = {"query_doc_ids": 0, "positions": 1}
-_SIZES = {"query_doc_ids": "query_doc_pairs", "positions": "positions"}
-"""Argument of a model that makes room for larger values of a key."""
 
-_EVENTS = ("mask", "clicks")
-_KINDS = {
-    "mask": "biuf",
-    "clicks": "biuf",
-    "query_doc_ids": "iu",
-    "positions": "iu",
-    "labels": "biuf",
+
+class _Key(NamedTuple):
+    """Values [batch, rank] that models read.
+
+    Attributes:
+        kinds: Kinds of NumPy type.
+        fitting: Values that fit, for messages.
+        least: The smallest one of a document that is shown.
+        size: Argument of a model that makes room for larger ones.
+    """
+
+    kinds: str = "biufcmMOSU"
+    fitting: str = ""
+    least: int = 0
+    size: str | None = None
+
+
+_KEYS = {
+    "mask": _Key("biuf", "0 and 1"),
+    "clicks": _Key("biuf", "0 and 1"),
+    "query_doc_ids": _Key("iu", "integers", 0, "query_doc_pairs"),
+    "positions": _Key("iu", "integers", 1, "positions"),
+    "labels": _Key("biuf", "numbers"),
 }
-"""Kinds of numpy type that a key [batch, rank] holds."""
+_OTHER = _Key()
 
 
 class Limit(NamedTuple):
@@ -56,7 +69,7 @@ def check_batch(batch: Batch, required: Iterable[str]) -> None:
                 f"the batch has no {key}. Add it: {key} [batch, rank]; it has {', '.join(batch)}."
             )
     shape = None
-    for key in (*required, *_KINDS):
+    for key in (*required, *_KEYS):
         if key not in batch:
             continue
         values = batch[key]
@@ -78,10 +91,9 @@ def _check_array(key: str, values: Any) -> None:
         raise DataError(
             f"{key} has shape {tuple(values.shape)}. Give [batch, rank], one list in each row."
         )
-    kind = np.dtype(values.dtype).kind
-    if kind not in _KINDS.get(key, kind) and kind != "V":
-        fit = "integers" if _KINDS[key] == "iu" else "0 and 1" if key in _EVENTS else "numbers"
-        raise DataError(f"{key} has type {values.dtype}. Give {fit}.")
+    kind, allowed = np.dtype(values.dtype).kind, _KEYS.get(key, _OTHER)
+    if kind not in allowed.kinds and kind != "V":
+        raise DataError(f"{key} has type {values.dtype}. Give {allowed.fitting}.")
 
 
 def check_values(batch: Batch, limits: Iterable[Limit], needed: Callable[[str], bool]) -> None:
@@ -107,7 +119,7 @@ def check_values(batch: Batch, limits: Iterable[Limit], needed: Callable[[str], 
         check_events(batch["clicks"], shown)
     bounds = [Limit("query_doc_ids", _LARGEST_ID, ""), Limit("positions", _LARGEST_ID, ""), *limits]
     for key, largest, role in bounds:
-        value = _outside(batch.get(key), shown, _LEAST.get(key, 0), largest)
+        value = _outside(batch.get(key), shown, _KEYS.get(key, _OTHER).least, largest)
         if value is not None and needed(key):
             raise _out_of_bounds(key, value, largest, role)
     for key in batch.keys() - {"query_doc_ids", "positions", "lengths"}:
@@ -207,10 +219,11 @@ def _outside(values: Array | None, shown: np.ndarray, least: int, largest: int) 
 
 
 def _out_of_bounds(key: str, value: int, largest: int, role: str) -> DataError:
-    if value < _LEAST.get(key, 0):
-        return DataError(f"{key} holds {value}. Give at least {_LEAST.get(key, 0)}.")
+    _, _, least, size = _KEYS.get(key, _OTHER)
+    if value < least:
+        return DataError(f"{key} holds {value}. Give at least {least}.")
     if not role:
         return DataError(f"{key} holds {value}. At most {largest} fits into 32 bits.")
-    remedy = f"the model with {_SIZES[key]}" if key in _SIZES else f"{role} with parameters"
+    remedy = f"{role} with parameters" if size is None else f"the model with {size}"
     return DataError(f"{key} holds {value}, and {role} has parameters up to {largest}. "
                      f"Build {remedy}={value} or more.")  # fmt: skip

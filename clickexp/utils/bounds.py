@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from clickexp.errors import ConfigError
+from clickexp.utils.documents import items_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 MOST_IDS = 2**31 - 1
@@ -200,8 +201,7 @@ def _floats(value: Any) -> Iterator[float]:
     """Those in nested lists and dicts, or the value itself."""
     if isinstance(value, float):
         yield value
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for item in inside:
+    for _, item in items_of(value):
         yield from _floats(item)
 
 

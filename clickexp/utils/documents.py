@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,13 @@ _LONGEST = 80
 """Characters of a wrong value in a message."""
 _KINDS_OF_NUMBER = ("int", "float")
 """Which of them a value should have been ends the places in messages of pydantic."""
+
+
+def items_of(node: Any) -> Iterable[tuple[Any, Any]]:
+    """Returns keys and values of a dict, places and items of a list, and nothing of a plain value."""
+    if isinstance(node, dict):
+        return node.items()
+    return enumerate(node) if isinstance(node, list) else ()
 
 
 class EndlessError(ValueError):
@@ -59,7 +66,7 @@ def parse_json(text: str | bytes) -> Any:
     level = [content]
     for _ in range(_DEEPEST):
         level = [
-            child for node in level for child in _children(node) if isinstance(child, dict | list)
+            child for node in level for _, child in items_of(node) if isinstance(child, dict | list)
         ]
         if not level:
             return content
@@ -138,10 +145,6 @@ def _check_size(size: int, most: int) -> None:
 
 def _too_deep() -> EndlessError:
     return EndlessError(f"nested more than {_DEEPEST} levels deep")
-
-
-def _children(node: Any) -> Any:
-    return node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
 
 
 def _integer(text: str) -> int | float:

@@ -11,6 +11,7 @@ import yaml
 
 from clickexp.errors import ConfigError
 from clickexp.utils.bounds import annotations_of, check_value
+from clickexp.utils.documents import items_of
 from clickexp.utils.suggest import did_you_mean
 
 _MARKS = "*&!|>%@`,"
@@ -244,5 +245,5 @@ def of_dataset(options: Mapping[str, str]) -> dict[str, str]:
 
 def _holds_node(value: Any) -> bool:
     """Whether a node with _target_, or one inside, takes the place of an object."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return (isinstance(value, dict) and "_target_" in value) or any(map(_holds_node, inside))
+    is_node = isinstance(value, dict) and "_target_" in value
+    return is_node or any(_holds_node(item) for _, item in items_of(value))

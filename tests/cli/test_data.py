@@ -523,13 +523,16 @@ def test_inspect_proposes_a_column_of_layouts_that_nobody_named(kind, tmp_path, 
 
 
 def test_names_of_layouts_are_drawn_as_text(tmp_path, capsys):
-    """Dollar signs would start mathematics, and a slash a folder."""
-    log = devices(("$x^{$", "电话\x1b[31m")).rename({"device": "of/page"})
+    """Dollar signs would start mathematics; a name with a blank is that of a key without."""
+    log = devices(("$x^{$", "电话\x1b[31m")).rename({"device": "Device type"})
     log.write_parquet(tmp_path / "log.parquet")
     main(["inspect", str(tmp_path / "log.parquet"), "--output", str(tmp_path / "out")])
-    assert "\x1b" not in capsys.readouterr().out
-    (file,) = (tmp_path / "out/figures").glob("click_rate_by_*.png")
-    assert file.stat().st_size > 1000
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert (tmp_path / "out/figures/click_rate_by_Device_type.png").stat().st_size > 1000
+    *_, declared, by = next_command(printed)
+    assert by == "examination_by=[Device_type]" and 'name: "Device type"' in declared
+    assert OverridesParser.create().parse_overrides([declared])
 
 
 def test_inspect_takes_no_column_that_differs_within_a_page(tmp_path, capsys):

@@ -53,6 +53,22 @@ def documents_of(rng, number=12, cells=3):
 EARLIER = Earlier(np.log([0.6, 0.5, 0.2]), np.array([[30.0, -9, 2], [-9, 20, 0], [2, 0, 10]]))
 
 
+@pytest.mark.parametrize("farthest", [4.0, 300.0, np.nan])
+def test_sums_of_many_priors_are_interpolated_to_1e_6(farthest):
+    """Logarithms of sums over a grid and the means under them, by slope; sums at all slopes where few lie as far."""
+    grid, slopes = np.linspace(-6, 6, 81), np.random.default_rng(0).normal(size=2000)
+    slopes[0] = farthest
+
+    def sums(points):
+        log_terms = np.multiply.outer(points, grid) - 0.3 * grid**2 + np.sin(grid)
+        log_sums = logsumexp(log_terms, axis=1)
+        terms = np.exp(log_terms - log_sums[:, None])
+        return np.stack([log_sums, terms @ grid, terms @ grid**2], axis=1)
+
+    found = marginal.interpolated(sums, slopes)
+    np.testing.assert_allclose(found, sums(slopes), rtol=0, atol=1e-6)
+
+
 def test_the_value_is_that_of_integration():
     """With sites of documents, and a prior of examination, of earlier logs."""
     rng = np.random.default_rng(0)

@@ -26,7 +26,7 @@ from clickexp.posteriors.shared import shared_posterior
 from clickexp.training import Trainer
 
 Z = np.linspace(-14, 14, 701)
-SLOPES = 0.5, -0.4, 0.2, 0.3
+SLOPES = 0.5, -0.4, 0.2, 0.3, 0.1, -0.15, 0.2
 
 
 PER_QUERY = 5
@@ -44,15 +44,17 @@ def shown_of(rng, documents):
 def line(shown, mean, slopes, center):
     """Mean of the prior."""
     odds = np.log((shown.impressions + 0.5) / (shown.lists - shown.impressions + 0.5)) - center
-    a, b, c, d = slopes
+    a, b, c, d, e, f, g = slopes
     many = shown.lists / (shown.lists + 8)
-    return mean + many * (a * odds + b * shown.x) + (1 - many) * (c * odds + d * shown.x)
+    lines = many * (a * odds + b * shown.x) + (1 - many) * (c * odds + d * shown.x)
+    return mean + lines + e * odds**2 + f * odds * shown.x + g * shown.x**2
 
 
-def posteriors(rng, documents, constant, per_list, slopes=SLOPES, per_query=0.0):
+def posteriors(rng, documents, constant, of_few, slopes=SLOPES, per_query=0.0):
     """Offsets with that prior, normal clicks, and posteriors under a standard normal prior."""
     shown = shown_of(rng, documents)
-    truth = rng.normal(line(shown, 0.1, slopes, 0.0), np.sqrt(constant + per_list / shown.lists))
+    deviations = np.sqrt(constant + of_few / (shown.impressions + 2))
+    truth = rng.normal(line(shown, 0.1, slopes, 0.0), deviations)
     truth += rng.normal(0, per_query**0.5, documents)[shown.query // 3]
     precisions = 0.5 * shown.impressions
     seen = rng.normal(truth, precisions**-0.5)
@@ -72,7 +74,7 @@ def log_integrals(means, variances, prior_means, sd):
 def test_posteriors_are_those_of_integration():
     _, shown, means, variances = posteriors(np.random.default_rng(0), 50, 0.7, 2.0)
     prior = PolicyPrior(0.6, 3.0, mean=-0.2, slopes=SLOPES, center=1.0)
-    of_prior = line(shown, -0.2, SLOPES, 1.0), (0.6 + 3.0 / shown.lists) ** 0.5
+    of_prior = line(shown, -0.2, SLOPES, 1.0), (0.6 + 3.0 / (shown.impressions + 2)) ** 0.5
     _, mean, variance = log_integrals(means, variances, *of_prior)
     found = recombined(means, variances, prior.means(shown), prior.variances(shown))
     np.testing.assert_allclose(found[0], mean, atol=1e-5)
@@ -83,18 +85,20 @@ def test_posteriors_are_those_of_integration():
 
 def test_documents_that_no_list_shows_have_the_mean_by_rank():
     none = Shown(*np.zeros((4, 1)))
-    prior = PolicyPrior(0.6, 3.0, mean=-0.2, slopes=SLOPES, center=1.0, spread=0.7)
+    prior = PolicyPrior(0.6, 3.0, mean=-0.2, slopes=SLOPES, center=1.0)
     np.testing.assert_array_equal(prior.means(none), 0.0)
-    np.testing.assert_allclose(prior.variances(none), 0.6 + 3.0)
+    np.testing.assert_allclose(prior.variances(none), 0.6 + 3.0 / 2)
     _, shown, means, variances = posteriors(np.random.default_rng(0), 500, 0.7, 2.0)
     found = fit(means, variances, shown)
-    assert found.spread == pytest.approx((found.means(shown) ** 2).mean())
+    left_out = shown._replace(impressions=0 * shown.impressions, x=0 * shown.x)
+    assert found.left_out == pytest.approx((found.means(left_out) ** 2).mean())
 
 
 def log_likelihood(point, means, variances, shown, center):
     """Of the parameters of a prior, with documents and what those of a query share integrated out on grids."""
-    constant, per_list, per_query = np.exp(point[:3])
-    mean, sd = line(shown, point[3], point[4:], center), np.sqrt(constant + per_list / shown.lists)
+    constant, of_few, per_query = np.exp(point[:3])
+    mean = line(shown, point[3], point[4:], center)
+    sd = np.sqrt(constant + of_few / (shown.impressions + 2))
     grid = np.linspace(-4, 4, 33) * per_query**0.5
     by_document = [log_integrals(means, variances, mean + u, sd)[0] for u in grid]
     by_query = np.reshape(by_document, (len(grid), -1, PER_QUERY)).sum(axis=2)
@@ -106,7 +110,7 @@ def test_the_fit_is_the_most_likely():
     """Integrals on a grid, times a standard normal density of mean and slopes, have no slope there."""
     _, shown, means, variances = posteriors(np.random.default_rng(1), 150, 0.7, 2.0, per_query=0.5)
     found = fit(means, variances, shown)
-    sizes = np.log([found.constant, found.per_list, found.per_query])
+    sizes = np.log([found.constant, found.of_few, found.per_query])
     best = np.array([*sizes, found.mean, *found.slopes])
 
     def loss(point):
@@ -114,7 +118,7 @@ def test_the_fit_is_the_most_likely():
         return held - log_likelihood(point, means, variances, shown, found.center)
 
     above, below = (
-        np.array([loss(best + step) for step in sign * np.eye(8)]) for sign in (1e-3, -1e-3)
+        np.array([loss(best + step) for step in sign * np.eye(11)]) for sign in (1e-3, -1e-3)
     )
     slopes, curvatures = (above - below) / 2e-3, (above + below - 2 * loss(best)) / 1e-6
     assert (curvatures > 0).all()
@@ -129,7 +133,7 @@ def test_documents_of_a_query_are_recombined_together():
     found = Recombination.for_probabilities(prior).of(rows, 2.0, shown)
     center = line(shown, -0.2, SLOPES, 1.0)
     between = 0.4 * (shown.query[:, None] == shown.query)
-    information = np.linalg.inv(between + np.diag(0.6 + 3.0 / shown.lists))
+    information = np.linalg.inv(between + np.diag(0.6 + 3.0 / (shown.impressions + 2)))
     covariance = np.linalg.inv(information + np.diag(1 / variances - 1))
     expected = covariance @ (information @ center + means / variances)
     np.testing.assert_allclose(found[:, 0] * 2, expected, atol=1e-6)
@@ -137,16 +141,16 @@ def test_documents_of_a_query_are_recombined_together():
 
 
 @pytest.mark.parametrize(
-    ("constant", "per_list", "slopes"),
-    [(0.6, 4.0, (0.0,) * 4), (1.0, 0.0, (0.0,) * 4), (0.8, 1.0, SLOPES)],
+    ("constant", "of_few", "slopes"),
+    [(0.6, 4.0, (0.0,) * 7), (1.0, 0.0, (0.0,) * 7), (0.8, 1.0, SLOPES)],
 )
-def test_the_fit_finds_what_offsets_were_drawn_from(constant, per_list, slopes):
+def test_the_fit_finds_what_offsets_were_drawn_from(constant, of_few, slopes):
     truth, shown, means, variances = posteriors(
-        np.random.default_rng(2), 20_000, constant, per_list, slopes
+        np.random.default_rng(2), 20_000, constant, of_few, slopes
     )
     prior = fit(means, variances, shown)
     assert prior.constant == pytest.approx(constant, rel=0.1)
-    assert prior.per_list == pytest.approx(per_list, abs=0.3)
+    assert prior.of_few == pytest.approx(of_few, abs=0.4)
     assert prior.per_query < 0.02
     # four standard errors of least squares, each document with the error of its clicks and its own variance
     log_odds = np.log((shown.impressions + 0.5) / (shown.lists - shown.impressions + 0.5))
@@ -158,11 +162,17 @@ def test_the_fit_finds_what_offsets_were_drawn_from(constant, per_list, slopes):
             many * shown.x,
             (1 - many) * log_odds,
             (1 - many) * shown.x,
+            log_odds**2,
+            log_odds * shown.x,
+            shown.x**2,
         ]
     )
-    weights = 1 / (constant + per_list / shown.lists + 2 / shown.impressions)
+    weights = 1 / (constant + of_few / (shown.impressions + 2) + 2 / shown.impressions)
     errors = np.sqrt(np.diag(np.linalg.inv(lines * weights @ lines.T)))
-    assert (np.abs(np.array(prior.slopes) - slopes) < 4 * errors[1:]).all()
+    # of a parabola around another center the lines have other slopes
+    *_, e, f, _ = slopes
+    around = prior.center * np.array([2 * e, f, 2 * e, f, 0, 0, 0])
+    assert (np.abs(np.array(prior.slopes) - slopes - around) < 4 * errors[1:]).all()
     expected = line(shown, 0.1, slopes, 0.0)
     assert np.abs(prior.means(shown) - expected).mean() < 0.05
     mean, variance = recombined(means, variances, prior.means(shown), prior.variances(shown))
@@ -250,6 +260,31 @@ def log_of(rng, policy, skew):
     )
 
 
+def exported_figures(seed, policy, skew, file):
+    """Fractions of intervals that hold and errors, as trained and exported, and of exported values inside of intervals.
+
+    They are of click rates at rank 1, which clicks identify.
+    """
+    truth, log = log_of(np.random.default_rng(seed), policy, skew)
+    click_rate = float(log.column("clicks").mean())
+    model = PositionBasedModel(RANKS, PAIRS, click_rate=click_rate, rngs=nnx.Rngs(0))
+    Trainer(seed=0).train(model, log, log)
+    dataset = Dataset("d", log, log, log, PAIRS, RANKS)
+    write_documents(model, dataset, None, shared_posterior(model, log), file)
+    table = pl.read_parquet(file)
+    ids, top = table["query_doc_id"].to_numpy(), sigmoid(model.examination.weight[1])
+    rate = sigmoid(truth[ids])
+    mean, variance = model.attraction.posterior({"query_doc_ids": ids[None]})
+    half = 1.959964 * variance[0] ** 0.5
+    attraction, low, high = table["attraction", "attraction_low", "attraction_high"].to_numpy().T
+    batch = {"query_doc_ids": ids[None], "mask": np.ones((1, len(ids)), bool)}
+    bounds = (sigmoid(mean[0] - half), sigmoid(mean[0] + half)), (low, high)
+    held = [((top * low <= rate) & (rate <= top * high)).mean() for low, high in bounds]
+    values = model.attraction.prob(batch)[0], attraction
+    errors = [np.abs(top * each - rate).mean() for each in values]
+    return [*held, *errors, ((low < attraction) & (attraction < high)).mean()]
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("policy", "skew"),
@@ -257,45 +292,19 @@ def log_of(rng, policy, skew):
     ids=["ordered", "random", "ordered, equally popular"],
 )
 def test_exported_attraction_and_its_intervals_are_near_the_truth(policy, skew, tmp_path):
-    """Of click rates at rank 1, which clicks identify, where a policy orders lists and where it does not.
+    """Where a policy orders lists and where it does not, of two logs.
 
-    Under an order intervals are conservative: 97.1, 97.5 and 97.1% hold on three logs.
+    So few documents tell the variance of their prior badly: of four ordered logs .905, .951, .954 and .962 hold.
     """
-    truth, log = log_of(np.random.default_rng(4), policy, skew)
-    click_rate = float(log.column("clicks").mean())
-    model = PositionBasedModel(RANKS, PAIRS, click_rate=click_rate, rngs=nnx.Rngs(0))
-    Trainer(seed=0).train(model, log, log)
-    dataset = Dataset("d", log, log, log, PAIRS, RANKS)
-    write_documents(
-        model, dataset, None, shared_posterior(model, log), tmp_path / "documents.parquet"
-    )
-    table = pl.read_parquet(tmp_path / "documents.parquet")
-    ids, top = table["query_doc_id"].to_numpy(), sigmoid(model.examination.weight[1])
-    rate = sigmoid(truth[ids])
-    mean, variance = model.attraction.posterior({"query_doc_ids": ids[None]})
-    half = 1.959964 * variance[0] ** 0.5
-    held = {}
-    for name, (low, high) in {
-        "exported": (table["attraction_low"].to_numpy(), table["attraction_high"].to_numpy()),
-        "as trained": (sigmoid(mean[0] - half), sigmoid(mean[0] + half)),
-    }.items():
-        held[name] = ((top * low <= rate) & (rate <= top * high)).mean()
-    assert 0.92 < held["exported"] < (0.98 if policy else 0.97)
-    trained = model.attraction.prob(
-        {"query_doc_ids": ids[None], "mask": np.ones((1, len(ids)), bool)}
-    )[0]
-    error, before = (
-        np.abs(top * each - rate).mean() for each in (table["attraction"].to_numpy(), trained)
-    )
-    assert error < before * (1.01 if not policy else 0.97 if skew else 0.85)
+    logs = [exported_figures(seed, policy, skew, tmp_path / "d.parquet") for seed in (4, 5)]
+    trained, exported, before, error, inside = np.mean(logs, axis=0)
+    assert 0.92 < exported < 0.97
+    assert error < before * (1.01 if not policy else 0.9 if skew else 0.7)
     if policy:
-        assert held["as trained"] < (0.9 if skew else 0.91)
-        inside = (table["attraction_low"] < table["attraction"]) & (
-            table["attraction"] < table["attraction_high"]
-        )
-        assert inside.mean() > 0.99
+        assert trained < (0.9 if skew else 0.91)
+        assert inside > 0.99
     else:  # where they change by the noise of training alone
-        assert 0 < held["exported"] - held["as trained"] < 0.02
+        assert 0 < exported - trained < 0.02
 
 
 def test_what_has_no_such_prior_stays_as_it_is():
@@ -303,7 +312,7 @@ def test_what_has_no_such_prior_stays_as_it_is():
     impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=PAIRS + 1)
 
     def under(model, impressions):
-        makes = with_policy_prior(model, model, impressions, lists_shown(model, log))
+        makes = with_policy_prior(model, impressions, lists_shown(model, log))
         return tuple(make() for make in makes)
 
     for settings in dict(posterior="normal"), dict(posterior="none"), dict(embedding_features=2):

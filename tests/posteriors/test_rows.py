@@ -39,23 +39,24 @@ def posterior(table):
     return values[:, 0], np.exp(values[:, 1]) / PRECISION**0.5
 
 
-def test_a_step_is_newtons_on_the_bound():
+@pytest.mark.parametrize("longest", [1.0, np.inf])
+def test_a_step_is_newtons_on_the_bound(longest):
+    """Of rows that the log does not show, it leads to the prior."""
     model, log = click_rates()
     before = np.asarray(model.ctr.table.get_value().values).copy()
     offset, sd = posterior(model.ctr.table)
-    found, found_sd = posterior(newton_refined(model, [model.ctr.table], log).ctr.table)
+    refined = newton_refined(model, [model.ctr.table], log, longest=longest)
+    found, found_sd = posterior(refined.ctr.table)
     logit = offset + prior_mean(before[:, 2]) + float(model.ctr.baseline[...])
     points = expit(logit + sd * np.array([[1.0], [-1.0]]))
     number, clicks = (np.pad(each, (0, len(logit) - 4)) for each in (IMPRESSIONS, CLICKS))
     curvature = number * (points * (1 - points)).mean(axis=0)
     gradient = number * points.mean(axis=0) - clicks
     total = PRECISION + curvature
-    step = np.clip((gradient + PRECISION * offset) / total, -(total**-0.5), total**-0.5)
-    shown = number > 0
-    np.testing.assert_allclose(found[shown], (offset - step)[shown], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found_sd[shown], total[shown] ** -0.5, rtol=1e-4)
-    np.testing.assert_array_equal(found[~shown], offset[~shown])
-    np.testing.assert_array_equal(found_sd[~shown], sd[~shown])
+    most = longest * total**-0.5
+    step = np.clip((gradient + PRECISION * offset) / total, -most, most)
+    np.testing.assert_allclose(found, offset - step, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found_sd, total**-0.5, rtol=1e-4)
     np.testing.assert_array_equal(model.ctr.table.get_value().values, before)
 
 

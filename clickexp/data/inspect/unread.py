@@ -1,5 +1,6 @@
 """Columns of a table that its reader leaves out and that may tell layouts apart, such as a device."""
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def layout_columns(
         kinds = open_tables(path, *columns, files=files, text=text)[0].kinds()
         read = {*named, *names_read(format, kinds)}
         single = [name for name, kind in kinds.items() if not kind.is_list and name not in read]
+        single = [name for name in single if _key(name).isidentifier()]
         declared = {name: dtype for name in single if (dtype := _dtype(path, name, files, text))}
         if not declared:
             return {}
@@ -64,7 +66,19 @@ def layout_columns(
         found = _of_few_values(tables, [*declared], is_strict)
     except DataError:  # which the reader of the log says
         return {}
-    return {name: {"dtype": declared[name], "per": "session"} for name in found[:_MOST_COLUMNS]}
+    return dict(_declaration(name, declared[name]) for name in found[:_MOST_COLUMNS])
+
+
+def _key(name: str) -> str:
+    """The name that the option `columns` has for a column: letters, digits and underscores."""
+    return re.sub(r"\W+", "_", name).strip("_")
+
+
+def _declaration(name: str, dtype: str) -> tuple[str, dict[str, str]]:
+    """The key of a column and what the option says of it, with its name where that cannot be the key."""
+    key = _key(name)
+    declared = {"dtype": dtype, "per": "session"}
+    return key, declared if key == name else {**declared, "name": name}
 
 
 def _dtype(path: Path, name: str, files: str | None, text: TextForm) -> str | None:

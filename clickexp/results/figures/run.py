@@ -29,7 +29,6 @@ from clickexp.results.figures.panels import (
 from clickexp.results.groups import Group
 from clickexp.results.layouts import points_by_layout
 from clickexp.runs.run import RelativeExamination, Run, Vectors
-from clickexp.utils.escape import slug
 
 CLICK_RATES = "click_rates_by_"
 """How names of figures of click rates begin."""
@@ -57,7 +56,7 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
             figures["perplexity"].append(partial(_gain, groups))
     figures |= _of_examination(run, groups)
     for name, values in run.click_rates.items():
-        figures[f"{CLICK_RATES}{slug(name.replace(' ', '_'))}"] = [
+        figures[f"{CLICK_RATES}{name.replace(' ', '_')}"] = [
             curves(_rates(name, values), "Click rate")
         ]
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
