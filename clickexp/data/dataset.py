@@ -165,6 +165,15 @@ class Dataset:
         parts = "".join(f"{name} {part.fingerprint}\n" for name, part in self.parts.items())
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
+    def check_unchanged(self) -> None:
+        """DataError where a prepared log is another one than when its fingerprint was taken: its files are mapped."""
+        for part in self.parts.values():
+            if part.checksums is not None and replace(part).fingerprint != part.fingerprint:
+                raise DataError(
+                    f"{part.folder}: the prepared log was overwritten while it was read, so that results would be of "
+                    "two logs. Run again, and write other logs to other folders."
+                )
+
     def sizes(self) -> dict[str, Any]:
         """Sessions of each part, query-document pairs and positions, and the largest values that a model asked for."""
         sessions = {name: part.count for name, part in self.parts.items()}

@@ -82,7 +82,9 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
         The run, finished.
     """
     _begin(parts, sweep)
-    finished = evaluate_run(*_tested(parts))
+    tested = _tested(parts)
+    parts.dataset.check_unchanged()
+    finished = evaluate_run(*tested)
     _finish(parts, finished)
     hosts.release()
     return finished

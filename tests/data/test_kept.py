@@ -5,9 +5,11 @@ import threading
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from clickexp.data import Log, LogWriter, SourceLocation, kept
 from clickexp.data.by_document import ByDocument
+from clickexp.errors import DataError
 
 RANKS = 4
 SPLIT = {"train_sessions": [0, 30], "val_sessions": [30, 40], "test_sessions": [40, 50]}
@@ -131,3 +133,24 @@ def test_two_that_count_at_once_leave_one_whole_file(tmp_path, monkeypatch):
     }
     monkeypatch.setattr("clickexp.data.by_document._counted", not_counted)
     assert_counts(train(folder))
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_results_of_two_logs_are_refused(tmp_path, in_place):
+    """Files are mapped: bytes written into them are read, those of a file in their place are not."""
+    folder, other = prepared(tmp_path / "log"), prepared(tmp_path / "other", seed=1)
+    dataset = Log.open(folder).dataset(**SPLIT)
+    before = dataset.fingerprint()
+    dataset.check_unchanged()
+    for file in (folder / "sessions").iterdir():
+        copy = other / "sessions" / file.name
+        if in_place:
+            file.write_bytes(copy.read_bytes())
+        else:
+            copy.replace(file)
+    if in_place:
+        with refuses(DataError, str(folder / "sessions"), "overwritten", "Run again"):
+            dataset.check_unchanged()
+    else:
+        dataset.check_unchanged()
+    assert dataset.fingerprint() == before
