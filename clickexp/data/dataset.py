@@ -15,11 +15,12 @@ from pydantic import PlainValidator
 
 from clickexp.data.encoding import FEATURES, Encoding, Names
 from clickexp.data.features import Features
-from clickexp.data.search_sessions import has_interleaved_sessions, new_sessions
+from clickexp.data.search_sessions import has_interleaved_sessions
 from clickexp.data.seen import Impressions
 from clickexp.data.sessions import Sessions
 from clickexp.data.time_ranges import Span, TimeRange, as_microseconds, shown, time_range
 from clickexp.errors import DataError
+from clickexp.utils.changes import changes, latest
 
 _PARTS = ("train_sessions", "val_sessions", "test_sessions")
 _COUNTED = {"query_doc_ids", "clicks", "lengths", "positions"}
@@ -320,9 +321,9 @@ def _rows_begun(sessions: Sessions, *, in_turn: bool) -> np.ndarray | None:
     if "session_ids" not in sessions.columns:
         return None
     ids = sessions.column("session_ids")
-    new = new_sessions(ids)
+    new = changes(ids)
     if not has_interleaved_sessions(ids, new):
-        return np.maximum.accumulate(np.where(new, np.arange(len(ids)), 0))
+        return latest(new)
     _, first, number, lists = np.unique(
         ids, return_index=True, return_inverse=True, return_counts=True
     )
