@@ -94,22 +94,14 @@ class Dataset:
     @property
     def until(self) -> int | None:
         """Time of the last training session, in microseconds since 1970; None where the log has no dates."""
-        return None if self._span is None else self._span[1]
+        span = self.train.span
+        return None if span is None else int(span.stop)
 
     @property
     def since(self) -> int | None:
         """Time of the first training session; see `until`."""
-        return None if self._span is None else self._span[0]
-
-    @cached_property
-    def _span(self) -> tuple[int, int] | None:
-        if "times" not in self.train.columns or not self.train.count:
-            return None
-        try:
-            times = as_microseconds(self.train.column("times"))
-        except DataError:  # numbers that are no dates
-            return None
-        return int(np.min(times)), int(np.max(times))
+        span = self.train.span
+        return None if span is None else int(span.start)
 
     @cached_property
     def columns(self) -> "Largest":
