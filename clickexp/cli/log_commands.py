@@ -57,7 +57,7 @@ _WORKERS = ("workers", "launcher")
 """Options of the processes that prepare a log."""
 _FURTHER = (
     "prepare also takes name, which results show, and ids, the folder of a run or prepared log whose documents keep "
-    "their ids, with new ones behind; of lists and impressions workers, the processes that read their files "
+    "their ids, with new ones behind; of lists, impressions and yandex workers, the processes that read their files "
     "at a time, and launcher: processes, the default, ray or slurm, with keys such as hydra.launcher.partition. "
     "inspect takes format, unless the files show it; the splits "
     "train_sessions, val_sessions, test_sessions where the log does not come split; and cache, a folder that keeps "
@@ -106,7 +106,7 @@ def _reader(
         formats = [name for name in FORMATS if FORMATS[name].reads_shares]
         raise ConfigError(
             f"workers: the rows of {opener.format} cannot be read apart from each other, so that one process reads it. "
-            f"Leave out workers and launcher, which {' and '.join(formats)} take."
+            f"Leave out workers and launcher, which {', '.join(formats)} take."
         )
     check_arguments(Workers, of_workers, "")
     workers = Workers(**of_workers, overrides=of_launcher)

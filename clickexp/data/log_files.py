@@ -24,11 +24,14 @@ class Share:
         first: The first file of the log, whose columns the others have.
         files: These files.
         row_groups: Those to read of Parquet files that other shares have, too.
+        span: The bytes to read of a text that other shares have, too; they follow those of the share before. None for
+            whole files.
     """
 
     first: Path
     files: tuple[Path, ...]
     row_groups: Mapping[Path, range] = field(default_factory=dict)
+    span: range | None = None
 
 
 def also_compressed(*endings: str) -> tuple[str, ...]:

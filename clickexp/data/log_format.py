@@ -15,7 +15,7 @@ from clickexp.data.checksums import DamagedError
 from clickexp.data.dataset import Dataset
 from clickexp.data.description import Numbering, is_log
 from clickexp.data.folders import remove, remove_stale, temporary
-from clickexp.data.log_files import log_files
+from clickexp.data.log_files import Share, log_files
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.prepared import Log, open_prepared
 from clickexp.data.public_logs import how_to_get
@@ -37,6 +37,8 @@ _READ_AS = 6
 _REMEDY = "Check the path; a configuration has it as dataset.path."
 _Read = Callable[..., None]
 """Reads a source into a log: (source, log, **options)."""
+_Shares = Callable[[Path, int, Mapping[str, Any]], list[Share]]
+"""Divides a source into shares."""
 _TrueUser = Callable[[Dataset, Mapping[str, Any]], Any]
 """The click model that clicked, of a dataset and the options of its reader; None where it is not known."""
 
@@ -53,7 +55,7 @@ class LogFormat:
         comes_split: Whether the source has parts for training, validation and test.
         has_features: Whether logs of the format may come with feature vectors of documents.
         reads_shares: Whether the reader takes a share of the files of a log; see `LogWriter`. "rows" if the rows of a
-            file may be in several.
+            file may be in several; or a function of source, most shares and options, which returns the shares.
         true_user: Finds the click model that clicked, where clicks are simulated.
     """
 
@@ -64,7 +66,7 @@ class LogFormat:
         *,
         comes_split: bool = False,
         has_features: bool = False,
-        reads_shares: Literal["files", "rows"] | None = None,
+        reads_shares: Literal["files", "rows"] | _Shares | None = None,
         true_user: _TrueUser | None = None,
     ):
         functools.update_wrapper(self, read)

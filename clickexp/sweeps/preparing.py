@@ -16,6 +16,7 @@ LaunchedBy = Annotated[str, OneOf(PROCESSES, "ray", "slurm")]
 _IMPORTED = (
     "clickexp.data.readers.impressions",
     "clickexp.data.readers.lists",
+    "clickexp.data.readers.yandex",
     "clickexp.data.shares.writing",
     "clickexp.sweeps.calls",
 )

@@ -1,6 +1,7 @@
 """How commands end: exit codes, messages, output that nobody reads."""
 
 import argparse
+import atexit
 import contextlib
 import logging
 import os
@@ -8,6 +9,7 @@ import shlex
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, TextIO
@@ -86,6 +88,8 @@ def ending(
     except KeyboardInterrupt as stop:
         complain(command, str(stop) or stopped)
         INTERRUPTED.set()
+        # else they keep arrays and programs of JAX until the interpreter is gone, where freeing them crashes
+        traceback.clear_frames(stop.__traceback__)
         sys.exit(STOPPED)
 
 
@@ -121,9 +125,15 @@ def _interruptible() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
+        atexit.register(_ignore_interruptions)
         sys.unraisablehook = before
         if signal.getsignal(signal.SIGINT) is note:
             signal.signal(signal.SIGINT, handler)
+
+
+def _ignore_interruptions() -> None:
+    """Lets the interpreter end: the work of the command is done, and Ctrl-C would print traces of libraries."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from clickexp.errors import DataError, UserError
 from clickexp.utils.sources import is_remote
@@ -92,16 +92,16 @@ def check_source(source: Path, remedy: str = "Check the path.") -> None:
         )
 
 
-def _check_remote(source: Path, remedy: str) -> None:
+def _check_remote(source: Any, remedy: str) -> None:
     try:
-        there = source.exists()
+        source.fs.info(source.path)  # `exists` is false where a store refuses access
+    except FileNotFoundError as error:
+        raise DataError(f"{source}: no such file or folder. {remedy}") from error
     except Exception as error:  # each protocol has other errors
         what = f"cannot be reached ({type(error).__name__}: {error})"
         raise DataError(
             f"{source}: {what}. Check the path, and what gives access to it."
         ) from error
-    if not there:
-        raise DataError(f"{source}: no such file or folder. {remedy}")
 
 
 def is_inside(path: Path, folder: Path) -> bool:

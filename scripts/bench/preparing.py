@@ -1,9 +1,11 @@
-"""Preparation of a log in several files: processor time and wall time per session, by one process and by several.
+"""Preparation of a log: processor time and wall time per session, by one process and by several.
 
     python scripts/bench/preparing.py --sessions 8000000 --workers 1,2
+    python scripts/bench/preparing.py --format yandex
 
-The log is made up: Zipf queries, five to ten documents of fifty each, in parquet files. Each way runs as the command
-does, in turn; processor time is that of all its processes. The packs must be equal.
+The log is made up: Zipf queries, five to ten documents of fifty each, in parquet files, or the text of
+`readers.py`. Each way runs as the command does, in turn; processor time is that of all its processes. The packs must be
+equal.
 """
 
 import argparse
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from readers import write_yandex
 
 COMMAND = [sys.executable, "-c", "from clickexp.cli.data import main; main()"]
 SUBREAPER = 36
@@ -69,8 +72,9 @@ def assert_equal(folder: Path, other: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sessions", type=int, default=8_000_000)
+    parser.add_argument("--format", choices=["lists", "yandex"], default="lists")
     parser.add_argument("--files", type=int, default=16)
     parser.add_argument("--workers", default="1,2", help="numbers of workers")
     parser.add_argument("--repeats", type=int, default=3)
@@ -81,19 +85,22 @@ def main() -> None:
     ways |= {f"workers={count}": [f"workers={count}"] for count in options.workers.split(",")}
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
-        (folder / "log").mkdir()
-        write_log(folder / "log", options.sessions, options.files)
+        source, keys = folder / "log", ["name=log"]
+        if options.format == "yandex":
+            write_yandex(source, options.sessions)
+        else:
+            source.mkdir()
+            write_log(source, options.sessions, options.files)
+            keys.append("pair_key=query_document")
         seconds = {way: [] for way in ways}
         for repeat in range(options.repeats):
             for way, words in ways.items():
                 target = folder / f"{way}-{repeat}"
-                given = ["prepare", "lists", str(folder / "log"), str(target)]
-                found = measured([*given, "name=log", "pair_key=query_document", *words])
+                given = ["prepare", options.format, str(source), str(target)]
+                found = measured([*given, *keys, *words])
                 seconds[way].append(found)
                 assert_equal(folder / "one process-0", target)
-        print(
-            f"{options.sessions:,} sessions in {options.files} files; median of {options.repeats}"
-        )
+        print(f"{options.sessions:,} sessions of {options.format}; median of {options.repeats}")
         print(f"{'':12} {'CPU us/session':>14} {'wall s':>8}")
         for way, found in seconds.items():
             cpu, wall = np.median(found, axis=0)

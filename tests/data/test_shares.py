@@ -1,6 +1,7 @@
 """Logs that several processes read are, to the bit, those that one process reads."""
 
 import filecmp
+import gzip
 import pickle
 from contextlib import nullcontext
 from pathlib import Path
@@ -413,3 +414,88 @@ def test_files_at_a_url_are_shared(tmp_path):
         options = {"pair_key": "query_document", "name": "log"}
         prepared("memory://shared", tmp_path / target, workers, **options)
     assert_equal(tmp_path / "one", tmp_path / "several")
+
+
+def yandex_text(faulty=()):
+    """Sessions of several pages and clicks, some of which begin like others; with CR LF at the ends of some lines."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for session in (*range(95, 125), 95):
+        for query in rng.integers(0, 6, rng.integers(1, 4)):
+            urls = rng.choice(9, rng.integers(1, 8), replace=False).tolist()
+            lines.append([session, 0, "Q", query, 1, *urls])
+            lines += [[session, 9, "C", url] for url in rng.integers(0, 9, 2)]
+    text = ["\t".join(map(str, line)) for line in lines]
+    for place in faulty:
+        text[place] = "nobody knows"
+    return "\r\n".join(text[:40]) + "\r\n" + "\n".join(text[40:])
+
+
+def line_before(text, start):
+    return int(text[:start].rstrip(b"\r\n").rpartition(b"\n")[2].split(b"\t")[0])
+
+
+@pytest.mark.parametrize("workers", [*WORKERS, 50])
+def test_a_text_is_shared_where_its_sessions_begin(workers, tmp_path, monkeypatch):
+    """Also in more shares than sessions, and where a share has many blocks."""
+    monkeypatch.setattr("clickexp.data.readers.yandex._BLOCK_BYTES", 100)
+    source = tmp_path / "clicks.txt"
+    source.write_bytes(yandex_text().encode())
+    text = source.read_bytes()
+    spans = [share.span for share in FORMATS["yandex"].reads_shares(source, workers, {})]
+    assert b"".join(text[span.start : span.stop] for span in spans) == text
+    assert len(spans) == workers or 25 < len(spans) <= 31
+    for span in spans[1:]:
+        assert line_before(text, span.start) != int(text[span.start :].split(b"\t")[0])
+    prepared(source, tmp_path / "one", format="yandex", positions=5)
+    prepared(source, tmp_path / "several", workers, format="yandex", positions=5)
+    assert_equal(tmp_path / "one", tmp_path / "several")
+
+
+@pytest.mark.parametrize("workers", [*WORKERS, 50])
+def test_faulty_lines_of_a_shared_text_have_their_numbers(workers, tmp_path):
+    """Sessions are not cut beside them, since they may belong to either."""
+    source = tmp_path / "clicks.txt"
+    source.write_bytes(yandex_text(faulty=[0, 77, 78, 120, 150]).encode())
+    with pytest.raises(DataError) as one:
+        prepared(source, tmp_path / "one", format="yandex")
+    with pytest.raises(DataError) as several:
+        prepared(source, tmp_path / "several", workers, format="yandex")
+    assert str(one.value) == str(several.value)
+    assert "line 1:" in str(one.value) and "(5 lines, next line 78, 79, ...)" in str(one.value)
+    prepared(source, tmp_path / "one", format="yandex", invalid="drop")
+    prepared(source, tmp_path / "several", workers, format="yandex", invalid="drop")
+    assert_equal(tmp_path / "one", tmp_path / "several")
+
+
+def test_texts_that_cannot_be_cut_are_read_by_one_process(tmp_path):
+    """A compressed one, and one of a single session."""
+    packed, single = tmp_path / "clicks.txt.gz", tmp_path / "single.txt"
+    packed.write_bytes(gzip.compress(yandex_text().encode()))
+    single.write_text("7\t0\tQ\t1\t1\t5\t6\n" * 20)
+    for source in (packed, single):
+        folders = tmp_path / f"{source.stem} one", tmp_path / f"{source.stem} several"
+        prepared(source, folders[0], format="yandex", name="log")
+        prepared(source, folders[1], 4, format="yandex", name="log")
+        assert_equal(*folders)
+
+
+def test_texts_without_pages_are_an_error(tmp_path):
+    (tmp_path / "clicks.txt").write_text("")
+    with refuses(DataError, "clicks.txt", "no sessions to pack"):
+        prepared(tmp_path / "clicks.txt", tmp_path / "several", 2, format="yandex")
+    with refuses(DataError, str(tmp_path), "cannot be read", "Name a text file"):
+        prepared(tmp_path, tmp_path / "several", 2, format="yandex")
+
+
+def test_labels_of_a_text_are_refused_before_anything_is_read(tmp_path):
+    (tmp_path / "clicks.txt").write_text(yandex_text())
+
+    def never(*_):
+        raise AssertionError
+
+    with refuses(DataError, "relevance=labels.txt", "Leave out workers"):
+        prepared(
+            tmp_path / "clicks.txt", tmp_path / "several", 2, format="yandex", call=never,
+            relevance="labels.txt",
+        )  # fmt: skip

@@ -97,8 +97,8 @@ def test_workers_that_cannot_be_are_refused(words, parts, tmp_path, capsys):
 
 
 def test_formats_that_one_process_reads_refuse_workers(tmp_path, capsys):
-    (tmp_path / "log.txt").write_text("")
+    (tmp_path / "log.csv").write_text("")
     with pytest.raises(SystemExit):
-        main(["prepare", "yandex", str(tmp_path / "log.txt"), str(tmp_path / "out"), "workers=2"])
+        main(["prepare", "counts", str(tmp_path / "log.csv"), str(tmp_path / "out"), "workers=2"])
     error = capsys.readouterr().err
     assert "one process reads it" in error and "lists" in error and "impressions" in error

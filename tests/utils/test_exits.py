@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 
@@ -12,7 +13,8 @@ from clickexp.utils import exits
 
 PLACE, SPACE = ". Choose another place.", ". Free some space, or choose another place."
 REMEDIES = {"ENOSPC": SPACE, "EDQUOT": SPACE, "EFBIG": SPACE, "EROFS": PLACE, "EACCES": PLACE, "EPERM": PLACE,
-            "ENOTDIR": PLACE, "EISDIR": PLACE, "ENOENT": "", "ECONNREFUSED": "", "EMFILE": ""}  # fmt: skip
+            "ENOTDIR": PLACE, "EISDIR": PLACE, "EEXIST": PLACE,
+            "ENOENT": "", "ECONNREFUSED": "", "EMFILE": ""}  # fmt: skip
 
 
 def test_the_remedy_is_that_of_the_error():
@@ -107,3 +109,32 @@ def test_the_environment_asks_for_the_trace():
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )
     assert done.stdout == "True\n"
+
+
+def test_what_an_interrupted_command_held_is_freed():
+    """Arrays and programs of JAX that lived until the interpreter ended crashed it, after every third Ctrl-C."""
+    held = []
+
+    class Model: ...
+
+    def train():
+        model = Model()
+        held.append(weakref.ref(model))
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended, exits.ending("clickexp"):
+        train()
+    assert ended.value.code == exits.STOPPED and held[0]() is None
+
+
+def test_an_interruption_after_the_end_of_a_command_is_ignored():
+    """The interpreter ends with the exit code of the command, without a trace of what libraries do at exit."""
+    code = (
+        "import atexit, os, signal\n"
+        "from clickexp.utils import exits\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+        "with exits.ending('clickexp'):\n"
+        "    print('done')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")

@@ -28,8 +28,8 @@ class Checks:
         """Returns the counts of no rows."""
         return cls(FirstRankCheck(first_rank), remedy, Faults(), Extent())
 
-    def join(self, later: "Checks") -> None:
-        """Adds the rows of later files."""
+    def join(self, later: "Checks", continued: bool = False) -> None:
+        """Adds the rows of later files, or the next ones of a continued file."""
         self.first_rank.join(later.first_rank)
-        self.faults.join(later.faults)
+        self.faults.join(later.faults, continued)
         self.extent.join(later.extent)

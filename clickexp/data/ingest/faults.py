@@ -1,7 +1,7 @@
 """Faults of a log: counted by kind while it is read, so that one message names all of them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
@@ -56,10 +56,14 @@ class _Kind:
                 self.descriptions.append(what)
         self.count += len(rows)
 
-    def join(self, later: "_Kind") -> None:
-        """Adds the rows of later files."""
+    def join(self, later: "_Kind", before: int) -> None:
+        """Adds later rows, behind so many of their file."""
         self.count += later.count
-        self.places = [*self.places, *later.places][:_SHOWN]
+        places = [
+            (replace(location, first=location.first + before), row)
+            for location, row in later.places
+        ]
+        self.places = [*self.places, *places][:_SHOWN]
         self.descriptions = list(dict.fromkeys([*self.descriptions, *later.descriptions]))[:_SHOWN]
 
     def counted(self) -> str:
@@ -101,6 +105,10 @@ class Faults:
         self.rows, self.times = 0, TimeCheck()
         self._kinds: dict[tuple[str, str], _Kind] = {}
 
+    def __bool__(self) -> bool:
+        """Returns whether any were counted."""
+        return bool(self._kinds)
+
     def at(self, location: SourceLocation) -> "CountedLocation":
         """The same place, where faults are counted instead of raised."""
         return CountedLocation(location.source, location.first, location.unit, self)
@@ -129,19 +137,18 @@ class Faults:
                 location, rows, describe
             )
 
-    def join(self, later: "Faults") -> None:
-        """Adds the faults of later files.
+    def join(self, later: "Faults", continued: bool = False) -> None:
+        """Adds the faults of later files, or of the next rows of a continued one, which count from its first.
 
         Raises:
             DataError: Their times are of another kind.
         """
+        before = self.rows if continued else 0
         self.rows += later.rows
         self.times.join(later.times)
         for key, kind in later._kinds.items():
-            if key in self._kinds:
-                self._kinds[key].join(kind)
-            else:
-                self._kinds[key] = kind
+            known = self._kinds.setdefault(key, _Kind(kind.remedy, kind.unit))
+            known.join(kind, before)
 
     def end(
         self, invalid: str, log: LogWriter, left: int, options: Mapping[str, str] | None = None

@@ -6,23 +6,29 @@ Serdyukov, Craswell and Dupret 2012, "WSCD 2012: Workshop on Web Search Click Da
 import functools
 import itertools
 import re
+import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.extent import Extent
+from clickexp.data.ingest.checks import Checks
+from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
+from clickexp.data.ingest.packing import ReadLists, pack
+from clickexp.data.ingest.spool import Spool
 from clickexp.data.ingest.streams import opened
 from clickexp.data.loader import ahead
-from clickexp.data.log_files import COMPRESSIONS
+from clickexp.data.log_files import COMPRESSIONS, Share
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import SourceLocation
+from clickexp.data.schema import SourceLocation, declared
+from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 from clickexp.utils.sources import source_path
 
@@ -31,6 +37,7 @@ _MAX_URLS, _MAX_DIGITS = 100, 18
 _BEFORE_URLS, _CLICK_FIELDS, _ACTION = 5, 4, 2
 _TAB, _NEWLINE = b"\t\n"
 _INTEGER = f"[0-9]{{1,{_MAX_DIGITS}}}"
+_SESSION = rf"({_INTEGER})\t".encode()
 _KNOWN = b"0123456789QC\t\n"
 """Characters of a log."""
 
@@ -41,6 +48,7 @@ _LOG_REMEDY = (
     f"expected, separated by tabs: {_PAGE_LAYOUT}, or {_CLICK_LAYOUT}; mend or delete the line"
 )
 _LABEL_REMEDY = f"expected four integers: {_LABEL_LAYOUT}; mend or delete the line"
+_COLUMNS = ("query_doc_ids", "clicks", "late_clicks", "lengths", "query_ids", "session_ids")
 _FAULTY_LABELS = "faulty_labels"
 
 
@@ -76,7 +84,41 @@ class _Pages(NamedTuple):
     click_last: np.ndarray
 
 
-@log_format("yandex")
+def _shares(source: Path, most: int, options: Mapping[str, Any]) -> list[Share]:
+    """Divides a text where sessions begin; one that is compressed, or no file, is one share."""
+    if options.get("relevance") is not None:
+        raise DataError(
+            f"relevance={options['relevance']}: its labels are numbered behind all pages, which one process does. "
+            "Leave out workers, or relevance."
+        )
+    if source.suffix in COMPRESSIONS or not source.is_file():
+        return [Share(source, (source,))]
+    size = source.stat().st_size
+    try:
+        starts = {_session_start(source, size * share // most) for share in range(1, most)}
+    except OSError as error:
+        raise _unreadable(source, error) from error
+    edges = [0, *sorted(starts - {0, size}), size]
+    return [Share(source, (source,), span=range(*span)) for span in itertools.pairwise(edges)]
+
+
+def _session_start(source: Path, place: int) -> int:
+    """The first byte behind a place at which a session begins, whoever reads it; that behind the last one if none."""
+    before = None
+    with source.open("rb") as text:
+        text.seek(place)
+        text.readline()
+        while True:
+            start = text.tell()
+            line = text.readline()
+            found = re.match(_SESSION, line)
+            session = int(found[1]) if found else None
+            if not line or (None not in (before, session) and before != session):
+                return start
+            before = session
+
+
+@log_format("yandex", reads_shares=_shares)
 def open_yandex(
     source: Path,
     log: LogWriter,
@@ -96,7 +138,8 @@ def open_yandex(
     first of them takes the clicks.
 
     relevance  file of lines `QueryID RegionID URLID Label`, in any white space: one list per query for the ranking
-               metrics. Of a document labelled several times, as in several regions, the first label holds.
+               metrics. Of a document labelled several times, as in several regions, the first label holds. One process
+               reads a log with labels
     positions  ranks to keep; longer pages are cut and counted
     invalid    "error": DataError once all is read, which names each kind of fault with its count, first lines and what
                was expected. "drop": leaves out, counted, the sessions of faulty lines, since clicks there may count
@@ -108,32 +151,38 @@ def open_yandex(
     faults = Faults()
     labels = None if relevance is None else _read_labels(source_path(relevance), faults)
     ids, size = PairIds("query_document", log.names, own_queries=True), source.stat().st_size
-    columns = ["query_doc_ids", "clicks", "late_clicks", "lengths", "query_ids", "session_ids"]
-    with log.part("sessions", positions, columns) as pack:
-        blocks = _blocks(source, faults, log)
-        makers = itertools.repeat(functools.partial(next, blocks, None))
-        for pages, bytes_read in ahead(makers, 2, "yandex"):
-            location = SourceLocation(str(source), pack.written + 1, "result page")
-            pack.append(ids.number(_lists(pages, positions, log)).padded(positions), location)
-            log.progress(bytes_read, size)
-        faults.end(invalid, log, pack.written)
-        if not pack.written:
-            raise SourceLocation(str(source)).error("holds no result page", _LOG_REMEDY)
+    checks = replace(Checks.new(1, POSITIONS), faults=faults)
+    waiting = Spool[Lists](log.scratch / "lists")
+    makers = itertools.repeat(functools.partial(next, _blocks(source, faults, log), None))
+    for pages, bytes_read in ahead(makers, 2, "yandex"):
+        lists = ids.number(_lists(pages, positions, log))
+        checks.extent.add(lists.lengths, SourceLocation(str(source)))
+        waiting.append(lists)
+        log.progress(bytes_read, size)
+    if log.share is None and not checks.extent.lists and not faults:
+        raise SourceLocation(str(source)).error("holds no result page", _LOG_REMEDY)
+    pack(ReadLists(waiting, declared(_COLUMNS), checks, ids.tables, invalid, positions), log)
     if labels is not None:
         shown, location = len(ids), SourceLocation(str(relevance), 1, "query")
         lists = _labelled(labels, ids, location, log)
         log.note("labelled_pairs_never_shown", len(ids) - shown)
-        with log.part("ranking", lists["clicks"].shape[1], list(lists)) as pack:
-            pack.append(lists, location)
+        with log.part("ranking", lists["clicks"].shape[1], list(lists)) as part:
+            part.append(lists, location)
 
 
 def _blocks(source: Path, faults: Faults, log: LogWriter) -> Iterator[tuple[_Pages, int]]:
     """The pages of about _BLOCK_BYTES at a time, sessions whole, and the bytes of the file read so far."""
     first, rest, size = 1, b"", _BLOCK_BYTES
+    span = None if log.share is None else log.share.span
     try:
         with opened(source) as stream:
+            left = sys.maxsize
+            if span is not None:
+                stream.stored.seek(span.start)
+                left = len(span)
             while True:
-                read = stream.content.read(size)
+                read = stream.content.read(min(size, left))
+                left -= len(read)
                 end = b"\n" if rest and not read and not rest.endswith(b"\n") else b""
                 text = (rest + read + end).replace(b"\r\n", b"\n")
                 lines = _parsed(text[: text.rfind(b"\n") + 1])
@@ -150,12 +199,12 @@ def _blocks(source: Path, faults: Faults, log: LogWriter) -> Iterator[tuple[_Pag
                 if not read:
                     return
     except OSError as error:
-        endings = ", ".join(COMPRESSIONS)
-        what, remedy = (
-            f"cannot be read ({error})",
-            f"name a text file, plain or compressed ({endings})",
-        )
-        raise SourceLocation(str(source)).error(what, remedy) from error
+        raise _unreadable(source, error) from error
+
+
+def _unreadable(source: Path, error: OSError) -> DataError:
+    remedy = f"name a text file, plain or compressed ({', '.join(COMPRESSIONS)})"
+    return SourceLocation(str(source)).error(f"cannot be read ({error})", remedy)
 
 
 def _sound(

@@ -65,8 +65,12 @@ def sharing(
     """
 
     def read(source: Path, log: LogWriter, **options: Any) -> None:
-        files = log_files(source, options.get("files"))
-        groups = _groups(files, _SHARES_PER_WORKER * workers, opener.reads_shares == "rows")
+        most = _SHARES_PER_WORKER * workers
+        if callable(opener.reads_shares):
+            groups = opener.reads_shares(source, most, options)
+        else:
+            files = log_files(source, options.get("files"))
+            groups = _groups(files, most, opener.reads_shares == "rows")
         with calls(log.scratch / "calls") as call:
             _Joining(log, call, 3 * len(groups) + workers, workers).read(opener, groups, options)
 
@@ -182,7 +186,7 @@ def _joined(shares: Sequence[ReadShare], groups: Sequence[Share]) -> ReadLists:
                     f"{group.files[0]}: {name} is another column than in the files before. Write it alike in all "
                     f"files, or leave it out with columns.{name}=null."
                 )
-        first.checks.join(read.checks)
+        first.checks.join(read.checks, continued=group.span is not None)
     return replace(first, schema=schema)
 
 

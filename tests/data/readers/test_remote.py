@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import nullcontext
 
 import fsspec
 import polars as pl
@@ -17,7 +18,8 @@ from fsspec.registry import _registry as known
 from hydra.utils import instantiate
 from refusals import refuses
 
-from clickexp.data import open_impressions, open_lists, open_tiangong_st, open_yandex
+from clickexp.data import open_impressions, open_lists, open_tiangong_st, open_yandex, prepare
+from clickexp.data.shares.prepare import sharing
 from clickexp.errors import DataError
 
 ROWS = "session,query,document,rank,click\n" + "".join(
@@ -164,3 +166,24 @@ def test_urls_that_lead_nowhere(served):
     ):
         with refuses(DataError, *parts):
             open_impressions(path)
+
+
+@pytest.mark.parametrize("method", ["info", "_open"])
+def test_a_bucket_that_refuses_access_is_named(method, tmp_path, monkeypatch):
+    """Before processes start: a file whose existence or content the store refuses to show."""
+
+    def refused(*_, **__):
+        raise PermissionError("Forbidden")
+
+    def never(*_):
+        raise AssertionError
+
+    for name in Bucket.protocol:
+        monkeypatch.setitem(known, name, Bucket)
+    monkeypatch.setattr(Bucket, "root", tmp_path)
+    monkeypatch.setattr(Bucket, method, refused)
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "bucket/clicks.txt").write_text("1\t0\tQ\t5\t0\t7\n" * 3)
+    for read in (open_yandex.read, sharing(open_yandex, 2, lambda _: nullcontext(never))):
+        with refuses(DataError, "gs://bucket/clicks.txt", "cannot be re", "Forbidden"):
+            prepare(read, "yandex", "gs://bucket/clicks.txt", tmp_path / "log")
