@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.schema import Column, Columns
 from clickexp.data.search_sessions import SessionLists, SessionOrder
+from clickexp.utils.changes import changes, latest
 
 Compute = Callable[[SessionLists], np.ndarray]
 """Values of lists of whole search sessions, `[lists]`, or `[lists, ranks]` of a column per document."""
@@ -175,11 +176,9 @@ def document_seen(lists: SessionLists) -> np.ndarray:
     order = _order(lists.session[number], lists.documents.reshape(-1)[places])
     places, number = places[order], number[order]
     session, document = lists.session[number], lists.documents.reshape(-1)[places]
-    of_document = _changes(session) | _changes(document)
-    of_list = of_document | _changes(number)  # a list may show a document twice
-    place = np.arange(len(places))
-    first_of_document = np.maximum.accumulate(np.where(of_document, place, 0))
-    first_of_list = np.maximum.accumulate(np.where(of_list, place, 0))
+    of_document = changes(session) | changes(document)
+    of_list = of_document | changes(number)  # a list may show a document twice
+    first_of_document, first_of_list = latest(of_document), latest(of_list)
     clicked = lists.clicks.reshape(-1)[places].astype(np.int64)
     before = np.cumsum(clicked) - clicked
     shown_before = number > number[first_of_document]
@@ -191,11 +190,6 @@ def document_seen(lists: SessionLists) -> np.ndarray:
 def _above(lists: SessionLists) -> np.ndarray:
     """Returns the place of the list before each."""
     return np.maximum(np.arange(len(lists.first)) - 1, 0)
-
-
-def _changes(values: np.ndarray) -> np.ndarray:
-    """Returns where a value differs from the one before; the first one does."""
-    return np.append(True, np.diff(values) != 0)[: len(values)]
 
 
 def _order(session: np.ndarray, document: np.ndarray) -> np.ndarray:

@@ -15,11 +15,12 @@ from pydantic import PlainValidator
 
 from clickexp.data.encoding import FEATURES, Encoding, Names
 from clickexp.data.features import Features
-from clickexp.data.search_sessions import has_interleaved_sessions, new_sessions
+from clickexp.data.search_sessions import has_interleaved_sessions
 from clickexp.data.seen import Impressions
 from clickexp.data.sessions import Sessions
 from clickexp.data.time_ranges import Span, TimeRange, as_microseconds, shown, time_range
 from clickexp.errors import DataError
+from clickexp.utils.changes import changes, latest
 
 _PARTS = ("train_sessions", "val_sessions", "test_sessions")
 _COUNTED = {"query_doc_ids", "clicks", "lengths", "positions"}
@@ -93,22 +94,14 @@ class Dataset:
     @property
     def until(self) -> int | None:
         """Time of the last training session, in microseconds since 1970; None where the log has no dates."""
-        return None if self._span is None else self._span[1]
+        span = self.train.span
+        return None if span is None else int(span.stop)
 
     @property
     def since(self) -> int | None:
         """Time of the first training session; see `until`."""
-        return None if self._span is None else self._span[0]
-
-    @cached_property
-    def _span(self) -> tuple[int, int] | None:
-        if "times" not in self.train.columns or not self.train.count:
-            return None
-        try:
-            times = as_microseconds(self.train.column("times"))
-        except DataError:  # numbers that are no dates
-            return None
-        return int(np.min(times)), int(np.max(times))
+        span = self.train.span
+        return None if span is None else int(span.start)
 
     @cached_property
     def columns(self) -> "Largest":
@@ -329,9 +322,9 @@ def _rows_begun(sessions: Sessions, *, in_turn: bool) -> np.ndarray | None:
     if "session_ids" not in sessions.columns:
         return None
     ids = sessions.column("session_ids")
-    new = new_sessions(ids)
+    new = changes(ids)
     if not has_interleaved_sessions(ids, new):
-        return np.maximum.accumulate(np.where(new, np.arange(len(ids)), 0))
+        return latest(new)
     _, first, number, lists = np.unique(
         ids, return_index=True, return_inverse=True, return_counts=True
     )

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Integer
 
 from clickexp.data.derived import Rows
 from clickexp.data.view import Chunk, ColumnsView
+from clickexp.utils.changes import changes, latest
 
 _LISTS = 1 << 16
 """Lists that are read at a time, at least."""
@@ -18,17 +19,12 @@ _LARGE = 100_000
 _messages = logging.getLogger(__name__)
 
 
-def new_sessions(ids: np.ndarray) -> np.ndarray:
-    """Returns which lists are of another search session than the one before, for the ids of their sessions."""
-    return np.append(True, ids[1:] != ids[:-1])[: len(ids)]
-
-
 def has_interleaved_sessions(ids: np.ndarray, new: np.ndarray) -> bool:
     """Returns whether a search session goes on after another one has begun.
 
     Args:
         ids: Of the search session of each list.
-        new: Result of `new_sessions`.
+        new: Which lists are of another one than the list before.
     """
     return len(np.unique(ids[new])) < int(np.count_nonzero(new))
 
@@ -71,7 +67,7 @@ class SessionLists(Chunk):
     @cached_property
     def begun(self) -> Integer[np.ndarray, " list"]:
         """Place of the first list of the search session of each list."""
-        return np.maximum.accumulate(np.where(self.first, np.arange(len(self.first)), 0))
+        return latest(self.first)
 
 
 class SessionOrder:
@@ -101,11 +97,11 @@ class SessionOrder:
         """The rows in order, None where that is the log's; and which of them begin a session."""
         log = self.log
         ids = log.column("session_ids")
-        new, order = new_sessions(ids), None
+        new, order = changes(ids), None
         times = log.column("times") if "times" in log.columns else np.zeros(len(ids))
         if has_interleaved_sessions(ids, new) or (~new[1:] & (np.diff(times) < 0)).any():
             order = np.lexsort((times, ids))
-            new = new_sessions(ids[order])
+            new = changes(ids[order])
         starts = np.append(np.flatnonzero(new), len(ids))
         lists = np.diff(starts)
         if lists.max(initial=0) > _LARGE:

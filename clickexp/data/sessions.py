@@ -25,6 +25,7 @@ from clickexp.data.schema import (
     declared,
 )
 from clickexp.data.search_sessions import SessionOrder
+from clickexp.data.time_ranges import TimeRange, as_microseconds
 from clickexp.data.view import ColumnsView
 from clickexp.errors import DataError
 
@@ -159,6 +160,17 @@ class Sessions(ColumnsView):
             return stated.get(name, (0, 0))
         chunks = [chunk[name] for chunk in self.chunks()]
         return min(int(chunk.min()) for chunk in chunks), max(int(chunk.max()) for chunk in chunks)
+
+    @cached_property
+    def span(self) -> TimeRange | None:
+        """The first and the last time; None where there are none, or they are numbers that are no dates."""
+        if "times" not in self.columns or not self.count:
+            return None
+        try:
+            times = as_microseconds(self.column("times"))
+        except DataError:
+            return None
+        return TimeRange(float(times.min()), float(times.max()))
 
     @cached_property
     def has_labels(self) -> bool:

@@ -17,6 +17,7 @@ from clickexp.data.ingest.extent import outweighs
 from clickexp.data.ingest.streams import COMPRESSIONS, opened
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
+from clickexp.utils.changes import changes
 from clickexp.utils.text import byte_size
 
 _BLOCK = 1 << 24
@@ -148,7 +149,7 @@ def read_lists(
         raise SourceLocation(str(file), 1, "line").error(
             "there is no qid", f"{_LAYOUT}; {sizes.name} is missing", row
         )
-    starts = np.flatnonzero(np.append(True, queries[1:] != queries[:-1]))
+    starts = np.flatnonzero(changes(queries))
     if len(np.unique(queries)) < len(starts):
         raise SourceLocation(str(file)).error(
             "a query comes back after another", "put the lines of a query together"

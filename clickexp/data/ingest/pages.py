@@ -13,6 +13,7 @@ from clickexp.data.ingest.spool import Spool
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
 from clickexp.data.schema import SourceLocation
+from clickexp.utils.changes import changes
 
 Rows = pl.DataFrame
 """A row per impression: session, document, rank, click and further fields; `place`, where it stands; `state`, one of
@@ -50,8 +51,7 @@ def whole_sessions(blocks: Iterable[Rows]) -> Iterator[Rows]:
 
 def starts_of(rows: Rows) -> np.ndarray:
     """The first row of each page, where the rows of a page stand together."""
-    page = rows["page"].to_numpy()
-    return np.flatnonzero(np.append(True, page[1:] != page[:-1])[: len(page)])
+    return np.flatnonzero(changes(rows["page"].to_numpy()))
 
 
 def gathered(

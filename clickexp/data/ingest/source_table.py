@@ -495,8 +495,7 @@ def _nearest(name: str, free: Iterable[str]) -> str | None:
 def _kind_of(values: pa.DataType) -> Kind:
     """Returns the kind of a column of this type."""
     is_list = is_any(values, _LISTS)
-    inner = values.value_type if is_list else values
-    inner = inner.value_type if pa.types.is_dictionary(inner) else inner
+    inner = _values_of(values, is_list)
     return Kind(is_list, is_any(inner, _TEXT), is_list and is_any(inner, _LISTS))
 
 

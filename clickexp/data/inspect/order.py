@@ -3,8 +3,8 @@
 import numpy as np
 
 from clickexp.data.id_table import mixed
-from clickexp.data.search_sessions import new_sessions
 from clickexp.data.sessions import Sessions
+from clickexp.utils.changes import changes
 
 _FAR_APART = 0.1
 """Part of a log that search sessions reach over where its rows seem shuffled."""
@@ -27,7 +27,7 @@ def shuffled_sessions(sessions: Sessions, share: int) -> str | None:
     ids, rows, times = _sampled(sessions, share)
     order = np.argsort(ids, kind="stable")
     ids, rows, times = ids[order], rows[order], times[order]
-    starts = np.flatnonzero(new_sessions(ids))
+    starts = np.flatnonzero(changes(ids))
     ends = np.append(starts[1:], len(ids)) - 1
     several = ends > starts
     has_times = "times" in sessions.columns

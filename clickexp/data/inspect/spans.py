@@ -7,7 +7,6 @@ import numpy as np
 
 from clickexp.data.dataset import Dataset
 from clickexp.data.time_ranges import DAY, TimeRange, as_microseconds, shown
-from clickexp.errors import DataError
 
 _SHARES = (0.8, 0.9)
 """Parts of the lists before the validation and the test that are proposed: those of the default."""
@@ -15,16 +14,8 @@ _SHARES = (0.8, 0.9)
 
 def spans(dataset: Dataset) -> dict[str, TimeRange]:
     """Returns the first and the last time of each part; empty where the log has no dates."""
-    ranges = {}
-    for name, part in dataset.parts.items():
-        if "times" not in part.columns or name == "ranking":
-            continue
-        try:
-            times = as_microseconds(part.column("times"))
-        except DataError:
-            return {}
-        ranges[name] = TimeRange(float(times.min()), float(times.max()))
-    return ranges
+    parts = {"train": dataset.train, "val": dataset.val, "test": dataset.test}
+    return {name: part.span for name, part in parts.items() if part.span is not None}
 
 
 def future_in_training(dataset: Dataset, covered: Mapping[str, TimeRange]) -> str | None:
