@@ -49,6 +49,7 @@ from clickexp.utils.signatures import (
     parsed_options,
 )
 from clickexp.utils.sources import source_path
+from clickexp.utils.suggest import did_you_mean
 from clickexp.utils.text import byte_size
 
 _OF_PAGES = ("lists", "impressions")
@@ -307,7 +308,10 @@ def _check(
     """Raises a ConfigError for an option that is none of these names, or a value of another type than it takes."""
     for name in options:
         if name not in names:
-            raise ConfigError(f"{name}: {what} has no such option. There are {', '.join(names)}.")
+            meant = did_you_mean(name, names)
+            raise ConfigError(
+                f"{name}: {what} has no such option.{meant} There are {', '.join(names)}."
+            )
     check_arguments(opener, options, "")
 
 

@@ -14,6 +14,7 @@ from clickexp.data.encoding import Names, numbered_names
 from clickexp.data.schema import COLUMNS, Columns
 from clickexp.data.sessions import Sessions
 from clickexp.errors import ConfigError
+from clickexp.utils.suggest import did_you_mean
 from clickexp.utils.text import Layout, layout_name
 
 _MOST = 1_000_000
@@ -54,9 +55,11 @@ class Cells:
         for name in names:
             if name not in sizes:
                 have = ", ".join(sizes) or "none"
+                meant = did_you_mean(name, sizes)
                 raise ConfigError(
-                    f"examination_by={list(names)}: the log has no column {name} of whole numbers (it has {have}). "
-                    f"Declare it, as in '+dataset.columns.{name}={{dtype: category, per: session}}', or leave it out"
+                    f"examination_by={list(names)}: the log has no column {name} of whole numbers (it has {have})."
+                    f"{meant} Declare it, as in '+dataset.columns.{name}={{dtype: category, per: session}}', "
+                    "or leave it out"
                 )
         cells = cls(tuple((name, sizes[name] + 1) for name in names), positions)
         if cells.count > _MOST:

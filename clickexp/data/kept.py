@@ -39,7 +39,7 @@ def kept(sessions: Sessions, name: str, rows: int, count: Callable[[], Counts]) 
         return count()
     if not is_log(folder.parent):
         return count()
-    file, key = folder / f"{name}.npz", f"{_VERSION} {rows} {sessions.fingerprint}"
+    file, key = folder / f"{name}.npz", f"{_VERSION} {rows} {sessions.first} {sessions.fingerprint}"
     counts = _read(file, key)
     if counts is None:
         counts = count()

@@ -275,7 +275,7 @@ def _content(source: Path, pattern: Any) -> str:
     """The hash of a file, or of those in a folder and of those inside that a pattern names."""
     if not source.is_dir():
         return content_of(source)
-    files = {file for file in source.iterdir() if file.is_file()}
+    files = set() if isinstance(pattern, str) else {*filter(Path.is_file, source.iterdir())}
     with contextlib.suppress(DataError):  # which the reader raises
         files.update(log_files(source, pattern if isinstance(pattern, str) else None))
     return content_of_all(sorted(files, key=str), source)

@@ -218,7 +218,10 @@ def _sparse_ids(dataset: Dataset) -> str | None:
 def _unread_columns(model: Model, values: Mapping[str, Any], dataset: Dataset) -> str | None:
     """A warning of columns that a configuration declares for the model, and that it does not read."""
     columns = values["dataset"].get("columns") or {}
-    declared = [key for key, value in columns.items() if isinstance(value, Mapping)]
+    features = values["dataset"].get("features") or ()
+    declared = [
+        key for key, value in columns.items() if isinstance(value, Mapping) and key not in features
+    ]
     if not declared:
         return None
     model.eval()

@@ -68,11 +68,12 @@ def newton_refined(
     Args:
         model: A model fitted to the log.
         tables: Those to refine: one number per row, of which a document has one. Rows in which the log has no slope,
-            such as satisfaction of documents without clicks, become their prior.
+            such as satisfaction of documents without clicks, stay as they are.
         train: The training sessions; none are read where these are more than two million.
         report: Receives how many sessions are read, and how many there are.
         devices: How many share the pass, or `all`.
-        longest: Step of a mean, in standard deviations; infinite where rows are posteriors under another prior.
+        longest: Step of a mean, in standard deviations; infinite where rows are posteriors under another prior. Rows
+            in which the log has no slope then become their prior.
     """
     if not tables or train.count > _MOST_SESSIONS:
         return model
@@ -203,8 +204,10 @@ def _refined(rows: Rows, sums: Array, longest: float) -> Rows:
         total = posterior_precision(curvature, precision + site)
         sd = total**-0.5
         steps = (gradient + precision * offsets + pull) / total
-        offsets -= np.clip(steps, -longest * sd, longest * sd)
-        spreads[...] = np.log(sd) + log_precision / 2
+        # posteriors under another prior are replaced, whatever the log shows
+        is_read = (curvature != 0) | (gradient != 0) | math.isinf(longest)
+        offsets -= np.where(is_read, np.clip(steps, -longest * sd, longest * sd), 0.0)
+        spreads[is_read] = (np.log(sd) + log_precision / 2)[is_read]
         return block
 
     return rows.recomputed(refined)

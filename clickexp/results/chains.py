@@ -208,13 +208,14 @@ def chain_layouts(runs: Sequence[Run]) -> Table | None:
     by_layout = _by_layout(runs)
     if not by_layout:
         return None
-    curves: dict[str, dict[str, list[float | None]]] = {}
+    curves: list[tuple[str, dict[str, list[float | None]]]] = []
     for at, run in enumerate(runs):
         points = {layout: of_runs[at] for layout, of_runs in by_layout.items() if of_runs[at]}
-        curves[run.folder.name] = {
+        relative: dict[str, list[float | None]] = {
             layout: [point and point.relative for point in in_order(of_layout)]
             for layout, of_layout in points.items()
         }
+        curves.append((run.folder.name, relative))
     caption = f"A chain of updates: examination relative to {named_references(references_of(runs))}"
     return layout_table("Run", curves, caption)
 

@@ -53,8 +53,8 @@ def _untested(comparison: Comparison) -> str:
     if kept == len(runs):
         return " Nothing is tested."
     return (
-        f" Nothing is tested: {kept or 'none'} of {len(runs)} runs kept values (keep_values=true), and a test over "
-        "seeds needs two per row."
+        f" Nothing is tested: {kept or 'none'} of {len(runs)} runs have values per query, which keep_values=true keeps "
+        "of clicks and labelled lists, and a test over seeds needs two per row."
     )
 
 

@@ -116,20 +116,22 @@ def named_references(references: References) -> str:
 
 
 def layout_table(
-    first: str, curves: Mapping[str, Mapping[str, Sequence[float | None]]], caption: str
+    first: str,
+    curves: Sequence[tuple[str, Mapping[str, Sequence[float | None]]]],
+    caption: str,
 ) -> Table:
     """Returns a row per name and layout, with a column per position.
 
     Args:
         first: Header of the names.
-        curves: By name and layout the values from position 1, None or nan where there is none.
+        curves: Names, with the values from position 1 by layout, None or nan where there is none.
         caption: Of the table.
     """
-    positions = max(len(values) for by_layout in curves.values() for values in by_layout.values())
+    positions = max(len(values) for _, by_layout in curves for values in by_layout.values())
     rows = [
         [name, layout, *(number(value, missing="") for value in values)]
         + [""] * (positions - len(values))
-        for name, by_layout in curves.items()
+        for name, by_layout in curves
         for layout, values in by_layout.items()
     ]
     header = [first, "Layout", *map(str, range(1, positions + 1))]

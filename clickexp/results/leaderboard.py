@@ -245,7 +245,7 @@ def _by_layout(comparison: Comparison, curves: Mapping[Group, Mapping[str, Sprea
         for group, by_layout in curves.items()
     }
     caption = f"Examination on {comparison.name} relative to {references}."
-    return layout_table("Model", values, caption)
+    return layout_table("Model", [*values.items()], caption)
 
 
 def _by_layout_csv(curves: Mapping[Group, Mapping[str, Spread]]) -> str:

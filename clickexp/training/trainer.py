@@ -157,7 +157,7 @@ class _GradientDescent(Learner):
         documents, steps = self._no_documents, 0
         if not documents and self.state.pull is None:
             return documents, steps
-        if isinstance(data, Sessions) and self._reads_documents(data):
+        if documents and isinstance(data, Sessions) and self._reads_documents(data):
             counted = learned_priors.documents_of(data, documents)
             return self.devices.lay(counted), ceil_div(data.count, self._batch_size(data))
         documents = self.devices.lay(jax.tree.map(lambda sums: jnp.zeros(sums.shape), documents))

@@ -83,11 +83,13 @@ def content_of_target(target: str) -> str | None:
     module = target.rpartition(".")[0]
     if not module or _is_of_package(module):
         return None
-    with contextlib.suppress(ImportError, ValueError):
+    with contextlib.suppress(
+        Exception
+    ):  # of packages that cannot be imported, which is an error elsewhere
         spec = importlib.util.find_spec(module)
         if spec is not None and spec.has_location:
             return content_of_code(module, Path(str(spec.origin)))
-    return None
+    return content_of_target(module)  # of a class in it
 
 
 def content_of_code(module: str, file: Path) -> str | None:
@@ -124,7 +126,11 @@ def _installed() -> set[str]:
 
 
 def _imported(file: Path, root: Path) -> Iterator[Path]:
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # an error where it is imported, if it is
+        return
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         folder, module = root, ""

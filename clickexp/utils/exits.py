@@ -125,7 +125,7 @@ def _interruptible() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        atexit.register(_ignore_interruptions)
+        atexit.register(_end_at_once if pressed.is_set() else _ignore_interruptions)
         sys.unraisablehook = before
         if signal.getsignal(signal.SIGINT) is note:
             signal.signal(signal.SIGINT, handler)
@@ -134,6 +134,11 @@ def _interruptible() -> Iterator[None]:
 def _ignore_interruptions() -> None:
     """Lets the interpreter end: the work of the command is done, and Ctrl-C would print traces of libraries."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _end_at_once() -> None:
+    """Has a second Ctrl-C end the process, whatever libraries wait for in its end."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(STOPPED))
 
 
 @contextlib.contextmanager

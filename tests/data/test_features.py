@@ -316,3 +316,20 @@ def test_stored_vectors_have_a_checksum(tmp_path):
     stored = Log.open(tmp_path / "log").parts["sessions"].features
     np.testing.assert_array_equal(stored.values[1:], vectors)
     assert stored.crc32 == zlib.crc32(np.ascontiguousarray(stored.values).data)
+
+
+def test_the_remedy_of_an_empty_feature_fills_it(tmp_path):
+    """Rows are not left out for what can be filled; a faulty number has the other remedy."""
+    log = tmp_path / "log.csv"
+    rows = [
+        "session,query,document,rank,click,price",
+        *(f"{n},1,{n},1,{n % 2},{n}" for n in range(1, 40)),
+    ]
+    log.write_text("\n".join([*rows, "40,1,40,1,1,"]))
+    with refuses(DataError, "missing=mean fills empty features") as refused:
+        open_impressions(log, features=["price"])
+    assert refused.value.options == {"missing": "mean"}
+    log.write_text("\n".join([*rows, "40,1,40,1,1,much"]))
+    with refuses(DataError, "price holds 'much'") as refused:
+        open_impressions(log, features=["price"])
+    assert refused.value.options == {"invalid": "drop"}

@@ -131,13 +131,13 @@ def test_a_single_run_has_no_conclusion_and_two_are_not_tested(tmp_path):
     assert conclusion(comparisons(find_runs([tmp_path])[0])[0]) == ""
     write_run(tmp_path / "b", "PBM", 1, {"ll": -0.4})
     assert conclusion(comparisons(find_runs([tmp_path])[0])[0]) == (
-        "UBM is best in LL (+0.1000 on PBM). Nothing is tested: none of 2 runs kept values (keep_values=true), and a "
-        "test over seeds needs two per row."
+        "UBM is best in LL (+0.1000 on PBM). Nothing is tested: none of 2 runs have values per query, which "
+        "keep_values=true keeps of clicks and labelled lists, and a test over seeds needs two per row."
     )
     log_probs = np.full((3, 2), -0.4)
     write_run(tmp_path / "c", "DBN", 1, {"ll": -0.4}, log_probs=log_probs)
     text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
-    assert "Nothing is tested: 1 of 3 runs kept values" in text
+    assert "Nothing is tested: 1 of 3 runs have values per query" in text
 
 
 def test_the_conclusion_shows_a_small_difference_by_its_first_digit(tmp_path):

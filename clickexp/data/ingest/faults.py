@@ -22,6 +22,8 @@ _MOST = (
 )
 NULL_IS_NO_CLICK = "null_is_no_click"
 """The option of readers that take a missing click for none, which their remedy of one names."""
+FILLS_FEATURES = "missing=mean fills empty features"
+"""Part of the remedy of an empty feature."""
 _MAY_LACK = {"label": "label", "labels": "labels", "times": "time", "seen": "seen"}
 """The keys of columns without which a log is read, too."""
 _SHOWN = 3
@@ -201,10 +203,16 @@ class Faults:
         if is_droppable:
             options = {"invalid": "drop"}
             end = "invalid=drop leaves out what is faulty, and counts it."
+            if any(self._can_be_filled(*key) for key in self._kinds):
+                options, end = {"missing": "mean"}, f"{FILLS_FEATURES}; {end}"
         elif options:
             stated = " ".join(f"{key}={value}" for key, value in options.items())
             end = f"To go on without most of them: {stated}. What is faulty then is said next."
         return FaultyLogError(lines, end, options)
+
+    @staticmethod
+    def _can_be_filled(name: str, remedy: str) -> bool:
+        return name.startswith("missing") and FILLS_FEATURES in remedy
 
 
 @dataclass(frozen=True)

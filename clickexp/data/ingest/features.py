@@ -11,6 +11,7 @@ import polars as pl
 from clickexp.data.encoding import FEATURES, FeatureSettings, Missing, Names
 from clickexp.data.id_table import IdTable
 from clickexp.data.ingest.columns import Field
+from clickexp.data.ingest.faults import FILLS_FEATURES
 from clickexp.data.ingest.lists import Lists, Values
 from clickexp.data.ingest.source_table import SourceTable
 from clickexp.data.ingest.tables import batches_of
@@ -157,7 +158,9 @@ class FeatureColumns:
             self.columns[FEATURES] = Column(FEATURES, np.float32, shape=(width,), rule=VECTORS.rule)
         for name in self._made:
             column = self.columns[name]
-            if self._form.missing is not None:
+            if self._form.missing is None:
+                self.columns[name] = replace(column, rule=f"{column.rule}; {FILLS_FEATURES}")
+            else:
                 with_nan = column if column.is_category else _with_nan(column)
                 self.columns[name] = replace(with_nan, nan=True)
         return self.columns
