@@ -154,3 +154,17 @@ def test_results_of_two_logs_are_refused(tmp_path, in_place):
     else:
         dataset.check_unchanged()
     assert dataset.fingerprint() == before
+
+
+def test_slices_with_equal_ends_are_not_taken_for_each_other(tmp_path):
+    """Of packed sessions a fingerprint reads the ends alone: which rows these are belongs to the key."""
+    folder = tmp_path / "log"
+    ids = np.ones((300_000, 1), np.int32)
+    ids[70_000] = 2
+    packed = {"query_doc_ids": ids, "clicks": ids == 1, "lengths": np.ones(len(ids), np.int32)}
+    with LogWriter(folder, "small", "none") as log:
+        with log.part("sessions", 1, [*packed]) as part:
+            part.append(packed, SourceLocation("here"))
+    sessions = Log.open(folder).parts["sessions"]
+    for start, twos in ((0, 1), (160_000, 0)):
+        assert ByDocument.of(sessions.slice(start, start + 140_000)).shown[2] == twos
