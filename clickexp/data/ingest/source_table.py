@@ -319,7 +319,8 @@ class SourceTable(ABC):
 
     def _leaf(self, name: str, schema: pa.Schema) -> Leaf | None:
         if name in schema.names:
-            return Leaf(name, (), schema.field(name).type)
+            # by place: names may be there twice, which those who read them refuse
+            return Leaf(name, (), schema.field(schema.names.index(name)).type)
         if name in self._folders:
             return Leaf(name, (), pa.string())
         column, *fields = name.split(".")
