@@ -1,5 +1,6 @@
 """Impressions and clicks by document, and the ranks of impressions."""
 
+from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -7,7 +8,6 @@ from jaxtyping import Float, Int, Integer
 
 from clickexp.data.kept import Counts, kept
 from clickexp.data.sessions import Sessions
-from clickexp.data.view import Chunk
 
 
 class ByDocument(NamedTuple):
@@ -50,7 +50,7 @@ class ByDocument(NamedTuple):
 
 
 def _counted(sessions: Sessions) -> Counts:
-    ids = _ids_shown(sessions)
+    ids = _ids_of_rows(sessions)
     rows = sessions.query_doc_pairs + 1 if ids is None else len(ids)
     shown, clicks = (np.zeros(rows, np.int32) for _ in range(2))
     log_ranks, of_rank = np.zeros(rows), np.log(np.arange(1, sessions.ranks + 1))
@@ -69,12 +69,19 @@ def _counted(sessions: Sessions) -> Counts:
     return counts if ids is None else counts | {"ids": ids}
 
 
-def _ids_shown(sessions: Sessions) -> Integer[np.ndarray, " ids"] | None:
+def _ids_of_rows(sessions: Sessions) -> Integer[np.ndarray, " ids"] | None:
     """Returns the ids shown where there are many others; None elsewhere."""
     if sessions.query_doc_pairs <= sessions.documents:
         return None
-    return np.unique(np.concatenate([*map(_ids_of, sessions.chunks()), np.zeros(0, np.int32)]))
+    return distinct_ids(sessions)
 
 
-def _ids_of(chunk: Chunk) -> Integer[np.ndarray, " documents"]:
-    return chunk.of_documents("query_doc_ids")
+def distinct_ids(sessions: Sessions) -> Integer[np.ndarray, " ids"]:
+    """Returns the ids of the documents that sessions show, in ascending order."""
+    return np.unique(np.concatenate([*ids_shown(sessions), np.zeros(0, np.int32)]))
+
+
+def ids_shown(sessions: Sessions) -> Iterator[Integer[np.ndarray, " documents"]]:
+    """Yields the ids of the documents shown, some sessions at a time."""
+    for chunk in sessions.chunks():
+        yield chunk.of_documents("query_doc_ids")

@@ -160,7 +160,7 @@ class Dataset:
 
     def check_unchanged(self) -> None:
         """DataError where a prepared log is another one than when its fingerprint was taken: its files are mapped."""
-        for part in self.parts.values():
+        for part in self.distinct_parts.values():
             if part.checksums is not None and replace(part).fingerprint != part.fingerprint:
                 raise DataError(
                     f"{part.folder}: the prepared log was overwritten while it was read, so that results would be of "

@@ -23,7 +23,7 @@ Counts = dict[str, np.ndarray]
 
 
 def kept(sessions: Sessions, name: str, rows: int, count: Callable[[], Counts]) -> Counts:
-    """Returns counts of sessions: those in the folder of the sessions or, where it has none of these, counted anew.
+    """Returns counts of sessions: those in the folder of the sessions or, where it has none of these, counted.
 
     They are kept of a part of a prepared log, or of a range of it: the last one that was counted. A file that cannot be
     read, or is of other sessions, is replaced; one that cannot be written is not needed.

@@ -1,11 +1,10 @@
 """Overlap of training with held-out data: impressions of documents, and lists that training has seen."""
 
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 
-from clickexp.data.by_document import ByDocument
+from clickexp.data.by_document import ByDocument, distinct_ids, ids_shown
 from clickexp.data.derived import DerivedColumn, Rows
 from clickexp.data.id_table import mixed
 from clickexp.data.schema import Column, Columns
@@ -76,8 +75,8 @@ def lists_seen(train: Sessions, lists: Sessions) -> float:
 def has_common_documents(train: Sessions, held_out: Sessions) -> bool:
     """Returns whether training shows a document of held-out sessions; of most logs it reads a few of them."""
     for part in (held_out.slice(0, _FEW), held_out):
-        wanted = np.unique(np.concatenate([*_ids(part), np.zeros(0, np.int32)]))
-        if any(np.isin(ids, wanted).any() for ids in _ids(train)):
+        wanted = distinct_ids(part)
+        if any(np.isin(ids, wanted).any() for ids in ids_shown(train)):
             return True
     return False
 
@@ -85,12 +84,6 @@ def has_common_documents(train: Sessions, held_out: Sessions) -> bool:
 def _places(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Returns where each value is among others, if it is there."""
     return np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-
-
-def _ids(sessions: Sessions) -> Iterator[np.ndarray]:
-    """Yields the ids of the documents shown, some sessions at a time."""
-    for chunk in sessions.chunks():
-        yield chunk.of_documents("query_doc_ids")
 
 
 def _keys(chunk: Chunk) -> np.ndarray:
