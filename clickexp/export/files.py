@@ -247,9 +247,11 @@ class Reading:
         with Steps("reading") as progress:
             writing = {"source": source.path, "durable": False, "may_lack": lacking}
             log = LogWriter(scratch / "log", "file", keys.reader.format, progress, **writing)
-            notes = written(keys.reader.read, source.path, log, **options).notes
+            written(keys.reader.read, source.path, log, **options)
         opened = Log.open(scratch / "log")
-        counts = [f"{name.replace('_', ' ')} {count:,}" for name, count in notes.items() if count]
+        counts = [
+            f"{name.replace('_', ' ')} {count:,}" for name, count in log.notes.items() if count
+        ]
         if counts:
             sys.stderr.write(f"{source.path}: {', '.join(counts)}\n")
         names = None if opened.names is None else self._alike(read_names(opened.names), source)
