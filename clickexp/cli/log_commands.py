@@ -38,6 +38,7 @@ from clickexp.experiment.formats import FORMATS
 from clickexp.runs.store import IDS
 from clickexp.sweeps.preparing import Workers
 from clickexp.utils.escape import printable_lines, slug
+from clickexp.utils.files import check_source
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import (
@@ -340,14 +341,10 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
         _check(open_prepared, options, _names(open_prepared), "a prepared log")
         dataset = open_prepared(path, **options)
         return _Opened(dataset, "", _split(dataset, options), _next("prepared", path, options), {})
-    if not path.exists():
-        key, equals, _ = str(path).partition("=")
-        remedy = (
-            "The path comes first: clickexp-data inspect PATH format=NAME."
-            if equals and "/" not in key
-            else "Check the path."
-        )
-        raise ConfigError(f"{path}: no such file or folder. {remedy}")
+    key, equals, _ = str(path).partition("=")
+    is_option = bool(equals) and "/" not in key
+    path_first = "The path comes first: clickexp-data inspect PATH format=NAME."
+    check_source(path, path_first if is_option else "Check the path.")
     why = ""
     if format is None:
         format, options, why = _detected(path, options)

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import re
 import shlex
 import shutil
@@ -410,6 +411,15 @@ def test_mistakes_end_in_one_line(parquet, tmp_path, capsys, words, parts):
         part for part in parts if part not in lines[0]
     ], lines[0]
     assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "empty"}
+
+
+@pytest.mark.parametrize("options", [[], ["format=lists"], ["format=impressions"]])
+def test_a_pipe_is_refused_instead_of_waited_for(options, tmp_path, capsys):
+    """Where columns are looked at before a format is read."""
+    os.mkfifo(tmp_path / "log.parquet")
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "log.parquet"), *options])
+    assert "log.parquet: neither a file nor a folder" in capsys.readouterr().err
 
 
 def messy_shop(file):
