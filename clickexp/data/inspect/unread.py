@@ -90,9 +90,8 @@ def _dtype(path: Path, name: str, files: str | None, text: TextForm) -> str | No
             )
         except DataError:
             continue
-        if not pa.types.is_floating(
-            first.columns[name].type
-        ):  # which ids may be, if they are whole
+        # ids may be written as fractions, if they are whole
+        if not pa.types.is_floating(first.columns[name].type):
             return dtype
     return None
 
