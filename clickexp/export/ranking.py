@@ -62,8 +62,7 @@ def ranked(
     read = columns_read(model, relevance_outputs, dataset)
     score, first, parts = relevance_scores(model), 1, []
     with temporary() as scratch, Steps("ranking") as progress:
-        reading = Reading(dataset, id_names, read, transform, to_rank=True)
-        lists = reading.lists(source, scratch)
+        lists = Reading(source, dataset, id_names, read, transform, to_rank=True).lists(scratch)
         for piece in lists.pieces():
             scores = np.concatenate([*score(piece.sessions)])
             parts.append(_rows(piece, scores, first))
