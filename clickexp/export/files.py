@@ -230,7 +230,7 @@ class Reading:
     @cached_property
     def encoding(self) -> Encoding:
         """The encoding of the columns that the model reads."""
-        encoding = self.dataset.encoding or Encoding()
+        encoding = self.dataset.encoding
         return encoding if FEATURES in self.read else encoding.model_copy(update={"features": None})
 
     def lists(self, scratch: Path) -> ShownLists:

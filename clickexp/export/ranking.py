@@ -126,7 +126,7 @@ def _ranked_vectors(
     settings: Mapping[str, Any],
     source: Path,
 ) -> tuple[pl.DataFrame, np.ndarray]:
-    encoder = None if dataset.encoding is None else dataset.encoding.features
+    encoder = dataset.encoding.features
     features = dataset.train.features
     width = 0 if features is None else features.values.shape[1]
     width = width if encoder is None else encoder.width(FEATURES)
