@@ -63,10 +63,10 @@ def layout_columns(
             fields[_SESSION] = _DECLARED["category"]
         names = {name: session if name == _SESSION else name for name in fields}
         tables = open_tables(path, fields, names, fields, files=files, text=text)
-        found = _of_few_values(tables, [*declared], is_strict)
+        few = _of_few_values(tables, [*declared], is_strict)
     except DataError:  # which the reader of the log says
         return {}
-    return dict(_declaration(name, declared[name]) for name in found[:_MOST_COLUMNS])
+    return dict(_declaration(name, declared[name]) for name in few[:_MOST_COLUMNS])
 
 
 def _key(name: str) -> str:
