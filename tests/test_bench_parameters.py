@@ -121,9 +121,8 @@ def test_errors_are_those_of_hand_made_estimates(bench):
     examination[3] *= 1.09
     half = dataclasses.replace(log.truth, shared={"examination": examination})
     found = bench.figures(log, fitted(bench, half))
-    assert found["examination"] == pytest.approx(
-        0.09 / 9
-    )  # a common factor is no error, 9 % at one of nine ranks
+    # a common factor is no error, 9 % at one of nine ranks
+    assert found["examination"] == pytest.approx(0.09 / 9)
     clicks = 1 / (1 + np.exp(-log.truth.attraction[1:]))
     assert found["attraction"] == pytest.approx(0.5 * clicks.mean())
 

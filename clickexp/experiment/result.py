@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from clickexp import __version__
 from clickexp.data import Dataset
+from clickexp.data.encoding import Encoding
 from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluation import Evaluation
@@ -179,7 +180,7 @@ def _save_names(dataset: Dataset, folder: Path) -> None:
     if dataset.names is not None:
         with whole(folder / IDS) as part:
             dataset.names.tofile(part)
-    if dataset.encoding is not None:
+    if dataset.encoding != Encoding():
         with whole(folder / ENCODING) as part:
             part.write_text(dataset.encoding.model_dump_json(indent=2) + "\n")
 

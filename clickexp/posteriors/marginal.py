@@ -219,9 +219,8 @@ def improve_examination(
     before = np.asarray(tower.weight[...], np.float64)[cells]
     found, covariance = maximum(documents, before, earlier.some(cells))
     moved = _scaled(found, before, clicks[cells])
-    moved = np.array(
-        hosts.broadcast(moved.tolist())
-    )  # processors of several hosts round differently
+    # processors of several hosts round differently
+    moved = np.array(hosts.broadcast(moved.tolist()))
     # so that those of logarithms of examination stay
     slopes = expit(-found) / expit(-moved)
     change = np.zeros(log.size)

@@ -217,8 +217,7 @@ class EarlierRun:
                 "this log begins before the last one ends: sessions that are in both count twice. A folder that grows "
                 "holds the days before, too; name its new files by dataset.files"
             )
-        unknown = {} if dataset.encoding is None else dataset.encoding.unknown_to_features
-        for name, categories in unknown.items():
+        for name, categories in dataset.encoding.unknown_to_features.items():
             yield (
                 f"feature vectors keep the categories of {name} of the first log, in which "
                 f"{listed([*map(str, categories)], _MOST_NAMED)} count as none. Fit all logs once from scratch"

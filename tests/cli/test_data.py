@@ -179,9 +179,8 @@ def test_tiangong_st_is_prepared_and_inspected(tiangong, tmp_path, capsys):
     pairs = len({document for part in shown.values() for document in part})
     assert row(printed, f"query-document ids up to {pairs}") == []
     assert row(printed, "pair key") == ["document"]
-    assert not any(
-        "cut lists" in cell for cells in printed for cell in cells
-    )  # of which there are 0
+    # of which there are 0
+    assert not any("cut lists" in cell for cells in printed for cell in cells)
     assert printed[-1] == ["next", f"clickexp dataset=prepared dataset.path={target}"]
     for words in (
         [target],

@@ -63,10 +63,10 @@ def layout_columns(
             fields[_SESSION] = _DECLARED["category"]
         names = {name: session if name == _SESSION else name for name in fields}
         tables = open_tables(path, fields, names, fields, files=files, text=text)
-        found = _of_few_values(tables, [*declared], is_strict)
+        few = _of_few_values(tables, [*declared], is_strict)
     except DataError:  # which the reader of the log says
         return {}
-    return dict(_declaration(name, declared[name]) for name in found[:_MOST_COLUMNS])
+    return dict(_declaration(name, declared[name]) for name in few[:_MOST_COLUMNS])
 
 
 def _key(name: str) -> str:
@@ -90,9 +90,8 @@ def _dtype(path: Path, name: str, files: str | None, text: TextForm) -> str | No
             )
         except DataError:
             continue
-        if not pa.types.is_floating(
-            first.columns[name].type
-        ):  # which ids may be, if they are whole
+        # ids may be written as fractions, if they are whole
+        if not pa.types.is_floating(first.columns[name].type):
             return dtype
     return None
 
