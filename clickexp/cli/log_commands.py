@@ -59,8 +59,8 @@ _WORKERS = ("workers", "launcher")
 """Options of the processes that prepare a log."""
 _FURTHER = (
     "prepare also takes name, which results show, and ids, the folder of a run or prepared log whose documents keep "
-    "their ids, with new ones behind; of lists, impressions and yandex workers, the processes that read their files "
-    "at a time, and launcher: processes, the default, ray or slurm, with keys such as hydra.launcher.partition. "
+    "their ids, with new ones behind; workers, the processes that share the work of those formats that can be "
+    "divided, and launcher: processes, the default, ray or slurm, with keys such as hydra.launcher.partition. "
     "inspect takes format, unless the files show it; the splits "
     "train_sessions, val_sessions, test_sessions where the log does not come split; and cache, a folder that keeps "
     "what was read of a source."
@@ -100,16 +100,10 @@ def _reader(
     opener: LogFormat,
     of_workers: Mapping[str, Any],
     of_launcher: Sequence[str],
-) -> Callable[..., None]:
+) -> Callable[..., Any]:
     """Returns the reader of a format, whose work several processes do where there are options of these."""
     if not of_workers and not of_launcher:
         return opener.read
-    if not opener.reads_shares:
-        formats = [name for name in FORMATS if FORMATS[name].reads_shares]
-        raise ConfigError(
-            f"workers: the rows of {opener.format} cannot be read apart from each other, so that one process reads it. "
-            f"Leave out workers and launcher, which {', '.join(formats)} take."
-        )
     check_arguments(Workers, of_workers, "")
     workers = Workers(**of_workers, overrides=of_launcher)
     return sharing(opener, workers.count, workers)
