@@ -384,7 +384,6 @@ def _layout_columns(format: str, path: Path, options: Mapping[str, Any]) -> Decl
         session,
         options.get("files"),
         _text_form(options),
-        options.get("invalid") == "drop",
     )
 
 
