@@ -166,6 +166,7 @@ def inspect_log(
         print(dumps({"path": path, **described, "figures": drawn}, indent=2))  # noqa: T201  # output
         return
     train = counts["train"]
+    is_fitted = 0 < train.clicks < train.documents_shown  # else runs refuse the log
     grades = (
         report.grades(name, part.documents_by_label)
         for name, part in counts.items()
@@ -189,7 +190,7 @@ def inspect_log(
         report.notes(dataset.notes),
         *(f"warning: {doubt}" for doubt in warnings),
         links.describe(),
-        f"next: {shlex.join(following)}",
+        f"next: {shlex.join(following)}" if is_fitted else None,
         f"figures: {drawn}",
     )
 
@@ -375,7 +376,6 @@ def _layout_columns(format: str, path: Path, options: Mapping[str, Any]) -> Decl
         session,
         options.get("files"),
         _text_form(options),
-        options.get("invalid") == "drop",
     )
 
 

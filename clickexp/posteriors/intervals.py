@@ -93,8 +93,10 @@ def why_no_intervals(model: Model, posterior: SharedPosterior | None) -> str:
         posterior: From `shared_posterior`.
     """
     _, tower = in_new_session(getattr(model, "examination", None))
+    if not isinstance(tower, Parameter):
+        return "the correction of a ranker estimates it, without a posterior"
     if not isinstance(tower, PositionParameter | LayoutParameter):
-        return f"it is no tower of positions alone, but {type(tower).__name__}"
+        return f"its tower is a {type(tower).__name__}, and intervals are of towers that read positions alone"
     if posterior is not None:
         return "the log says nothing about it"
     numbers = count_shared(model)

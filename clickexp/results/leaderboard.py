@@ -43,7 +43,7 @@ def tables(
     """
     files = {f"leaderboard{label}.csv": _leaderboard_csv(comparison, full)}
     by_file = {f"leaderboard{label}": leaderboard(comparison)}
-    if len(comparison.groups) > 1:
+    if len(comparison.groups) > 1 and any(map(comparison.is_comparable, comparison.leading)):
         by_file[f"differences{label}"] = differences(comparison)
     for metric in dict.fromkeys([*PER_RANK, *comparison.leading]):
         if ranked := per_rank(comparison, metric, ranks):
