@@ -32,7 +32,7 @@ from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.models import Model, Ranker
 from clickexp.parameters.base import check_click_rate
-from clickexp.parameters.layouts import layouts_of, name_layouts
+from clickexp.parameters.layouts import describe_layouts, layouts_of
 from clickexp.propensities import Weighting
 from clickexp.runs.hashing import config_hash, identity
 from clickexp.runs.run import Origin
@@ -257,7 +257,7 @@ def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) ->
         "standardized": dataset.train.standardized,
     }
     model = new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
-    name_layouts(model, dataset.categories)
+    describe_layouts(model, dataset.categories, dataset.train)
     return model
 
 

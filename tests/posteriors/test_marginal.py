@@ -24,6 +24,7 @@ from clickexp.posteriors.marginal import (
 )
 from clickexp.posteriors.policy_prior import lists_of_queries
 from clickexp.posteriors.shared import SharedPosterior
+from clickexp.posteriors.towers import Sums
 from clickexp.updates.shared import combined, prior_of
 from clickexp.utils.progress import no_report
 
@@ -50,6 +51,15 @@ def documents_of(rng, number=12, cells=3):
     return Documents(*counts, means, deviations, known, precisions, tilts)
 
 
+START = Sums.of_cells(logit(np.array([0.7, 0.5, 0.3])))
+OF_LAYOUTS = Sums(
+    np.array([[1.0, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]),
+    start=np.array([0.5, -0.5, 0.4, -0.4, -0.3]),
+    centers=np.array([0.5, -0.5, 0.1, 0.1, 0.1]),
+    precisions=np.array([4.0, 4, 2, 2, 2]),
+    own=np.array([1e-3, 1e-3, 2, 2, 2]),
+)
+"""Two cells with a shared number, and one with another; a difference for each."""
 EARLIER = Earlier(np.log([0.6, 0.5, 0.2]), np.array([[30.0, -9, 2], [-9, 20, 0], [2, 0, 10]]))
 
 
@@ -69,17 +79,24 @@ def test_sums_of_many_priors_are_interpolated_to_1e_6(farthest):
     np.testing.assert_allclose(found, sums(slopes), rtol=0, atol=1e-6)
 
 
-def test_the_value_is_that_of_integration():
-    """With sites of documents, and a prior of examination, of earlier logs."""
+@pytest.mark.parametrize("sums", [START, OF_LAYOUTS])
+def test_the_value_is_that_of_integration(sums):
+    """With sites of documents, and a prior of examination, of earlier logs; also where cells share numbers."""
     rng = np.random.default_rng(0)
     documents = documents_of(rng)
-    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])), EARLIER)
+    likelihood = MarginalLikelihood(documents, sums, EARLIER)
     point = likelihood.start + rng.normal(0, 0.05, len(likelihood.start))
     value, _ = likelihood(point)
-    precisions = np.array([4.0] * 3 + [1e-3] * 2 + [1.0] * 5 + [1e-3] * 2)
-    away = log_expit(point[:3]) - EARLIER.center
-    held = precisions @ (point - likelihood.start) ** 2 + away @ EARLIER.information @ away
-    assert value == pytest.approx(held / 2 - integrated(documents, point), abs=2e-3)
+    numbers, others = point[: len(sums.start)], point[len(sums.start) :]
+    logits = sums.design @ numbers
+    away = log_expit(logits) - EARLIER.center
+    held = sums.precisions @ (numbers - sums.centers) ** 2 + away @ EARLIER.information @ away
+    held += (
+        np.array([1e-3] * 2 + [1.0] * 5 + [1e-3] * 2)
+        @ (others - likelihood.start[len(numbers) :]) ** 2
+    )
+    expected = integrated(documents, np.concatenate([logits, others]))
+    assert value == pytest.approx(held / 2 - expected, abs=2e-3)
 
 
 def integrated(documents, point):
@@ -109,7 +126,7 @@ def test_no_prior_wins_at_nodes_that_documents_share():
     means, known = np.full(number, -1.5), rng.normal(size=(number, 2))
     nothing = np.zeros(number)
     documents = Documents(clicks, skips, means, np.ones(number), known, nothing, nothing)
-    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])))
+    likelihood = MarginalLikelihood(documents, START)
     point = likelihood.start.copy()
     point[3:10] = -8.3, -9.2, 26.7, -4.7, -39.0, 38.0, -15.2
     value, _ = likelihood(point)
@@ -118,10 +135,9 @@ def test_no_prior_wins_at_nodes_that_documents_share():
 
 def test_a_part_of_the_documents_leads_to_the_end_of_all(monkeypatch):
     documents = documents_of(np.random.default_rng(9), 1600)
-    start = logit(np.array([0.7, 0.5, 0.3]))
-    of_all, covariance = maximum(documents, start)
+    of_all, covariance = maximum(documents, START)
     monkeypatch.setattr(marginal, "_LEAST_PART", 200)
-    by_part, wider = maximum(documents, start)
+    by_part, wider = maximum(documents, START)
     deviations = np.sqrt(np.diag(covariance))
     # the gain that ends a search is that of a seventh of a deviation, which the scale alone takes
     assert (np.abs(by_part - of_all) < 0.15 * deviations).all()
@@ -130,9 +146,10 @@ def test_a_part_of_the_documents_leads_to_the_end_of_all(monkeypatch):
     np.testing.assert_allclose(np.sqrt(np.diag(wider)), deviations, rtol=0.01)
 
 
-def test_scores_are_slopes_of_the_value():
+@pytest.mark.parametrize("sums", [START, OF_LAYOUTS])
+def test_scores_are_slopes_of_the_value(sums):
     documents = documents_of(np.random.default_rng(1))
-    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])), EARLIER)
+    likelihood = MarginalLikelihood(documents, sums, EARLIER)
     point = likelihood.start + 0.1
     _, scores = likelihood(point)
     steps = 1e-4 * np.eye(len(point))
