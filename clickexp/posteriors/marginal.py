@@ -63,6 +63,10 @@ _ROWS = 1 << 16
 """Rows that are computed in double precision at a time."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
 _LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2
+_PRECISION_OF_SCALE = 1e4
+"""Of the mean logarithm of examination, where it stays in the search."""
+_LARGEST_HELD = 0.9
+"""Largest examination, where the mean stays."""
 _PRECISION_OF_BUMPS = 1.0
 """Of the heights of bumps around 0."""
 _GRID = np.arange(-6.0, 6.01, 0.15)
@@ -137,6 +141,16 @@ class Earlier(NamedTuple):
         """Returns that of the chosen cells."""
         return Earlier(self.center[cells], self.information[np.ix_(cells, cells)])
 
+    def with_mean(
+        self, logs: Float[np.ndarray, " cells"], clicks: Float[np.ndarray, " cells"]
+    ) -> "Earlier":
+        """Returns a prior that knows nothing but a mean of logarithms over clicks, and this almost surely.
+
+        The mean is lower where an examination would be above .9. Priors of logits know a ratio of numbers near 1.
+        """
+        weights, lower = clicks / clicks.sum(), max(logs.max() - np.log(_LARGEST_HELD), 0.0)
+        return Earlier(logs - lower, _PRECISION_OF_SCALE * np.outer(weights, weights))
+
 
 class _Parts(NamedTuple):
     """Parts of a model whose examination has the likelihood.
@@ -184,13 +198,13 @@ def improve_examination(
         train: Its training sessions.
         queries: Of pairs, in these and in earlier logs, from `lists_shown`.
         impressions: How many of them show the pair; None for those of the training sessions.
-        prior: What earlier logs say of shared parameters; None for nothing.
+        prior: What earlier logs say of shared parameters, differences between layouts included; None for nothing.
 
     Returns:
         What these sessions say of examination; None where it stays as it is.
     """
     parts = _Parts.of(model)
-    if parts is None:
+    if parts is None or (parts.tower.needs_prior and prior is None):
         return None
     tower, attraction = parts.tower, parts.attraction
     baseline = 0.0 if attraction.baseline is None else float(attraction.baseline[...])
@@ -207,7 +221,10 @@ def improve_examination(
         clicks=documents.clicks[:, cells], skips=documents.skips[:, cells]
     )
     before = tower.logits()
-    found, covariance = maximum(documents, tower.sums(cells), earlier.some(cells))
+    earlier = earlier.some(cells)
+    if tower.holds_scale:
+        earlier = earlier.with_mean(log_expit(before)[cells], clicks[cells])
+    found, covariance = maximum(documents, tower.sums(cells, prior), earlier)
     # processors of several hosts round differently
     found = np.array(hosts.broadcast(found.tolist()))
     slopes = tower.move(cells, found, clicks[cells])
@@ -309,9 +326,10 @@ class MarginalLikelihood:
         self._ends = np.cumsum([count, len(density)])
         self._centers = self.start.copy()
         self._centers[:count] = sums.centers
-        self._precisions = np.full(len(self.start), LEAST_PRECISION)
-        self._precisions[count + 2 : self._ends[1]] = _PRECISION_OF_BUMPS
-        self._precisions[:count] = sums.precisions
+        self._of_others = np.full(len(self.start), LEAST_PRECISION)
+        self._of_others[count + 2 : self._ends[1]] = _PRECISION_OF_BUMPS
+        self._precisions = np.diag(self._of_others)
+        self._precisions[:count, :count] = sums.precisions
         self._read(documents)
 
     def _read(self, documents: Documents) -> None:
@@ -330,27 +348,30 @@ class MarginalLikelihood:
     def held(self, point: Numbers) -> float:
         """Returns the negative logarithm of the priors of numbers, and of that of earlier logs."""
         _, away = self._away(point)
-        near = self._precisions @ (point - self._centers) ** 2
-        return float(near + away @ self._earlier.information @ away) / 2
+        offsets = point - self._centers
+        return (
+            float(offsets @ self._precisions @ offsets + away @ self._earlier.information @ away)
+            / 2
+        )
 
     def pull(self, point: Numbers) -> Numbers:
         """Returns the gradient of `held`."""
         slopes, away = self._away(point)
-        pull = self._precisions * (point - self._centers)
+        pull = self._precisions @ (point - self._centers)
         pull[: slopes.shape[1]] += slopes.T @ (self._earlier.information @ away)
         return pull
 
     def information(self, scores: Scores, point: Numbers) -> Float[np.ndarray, "numbers numbers"]:
         """Returns the information of scores, of the priors of numbers, and of the earlier logs."""
         slopes, _ = self._away(point)
-        information = _of_scores(scores) + np.diag(self._precisions)
+        information = _of_scores(scores) + self._precisions
         count = slopes.shape[1]
         information[:count, :count] += slopes.T @ self._earlier.information @ slopes
         return information
 
     def own_information(self, scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
         """Returns `information` without earlier logs, and without what training says: it has seen the same clicks."""
-        precisions = self._precisions.copy()
+        precisions = self._of_others.copy()
         precisions[: len(self._sums.own)] = self._sums.own
         return _of_scores(scores) + np.diag(precisions)
 

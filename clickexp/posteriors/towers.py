@@ -6,7 +6,7 @@ above. Its logit is a number of its own, or the sum of one that layouts share an
 
 import abc
 import dataclasses
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +19,7 @@ from clickexp.models import Model, PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import PositionParameter
 from clickexp.parameters.layouts import CellParameter, LayoutParameter
 from clickexp.parameters.table import Prior
+from clickexp.training.earlier import SharedPrior
 
 _PRECISION_OF_LOGITS = 4.0
 """Of logits of examination around those of training: clicks leave the scale open, and tell little of rare cells."""
@@ -37,22 +38,23 @@ class Sums(NamedTuple):
         design: 1 where a cell adds a number, else 0.
         start: The numbers that training has found.
         centers: Of priors that hold them in a search.
-        precisions: Of the same.
-        own: Precisions without those of priors around what training has found: it has seen the same clicks.
+        precisions: Of the same, those of earlier logs included.
+        own: Precisions without earlier logs, and without those around what training has found: it has seen the same
+            clicks.
     """
 
     design: Float[np.ndarray, "cells numbers"]
     start: Numbers
     centers: Numbers
-    precisions: Numbers
+    precisions: Float[np.ndarray, "numbers numbers"]
     own: Numbers
 
     @classmethod
     def of_cells(cls, logits: Float[np.ndarray, " cells"]) -> "Sums":
         """Returns those of cells with a number each."""
-        held = np.full(len(logits), _PRECISION_OF_LOGITS)
+        design = np.eye(len(logits))
         own = np.full(len(logits), LEAST_PRECISION)
-        return cls(np.eye(len(logits)), logits, logits, held, own)
+        return cls(design, logits, logits, _PRECISION_OF_LOGITS * design, own)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +68,13 @@ class Tower(abc.ABC):
 
     shared: PositionParameter
     radix: int
+    holds_scale: ClassVar[bool] = False
+    """Whether a search has to leave the geometric mean of examination, since `move` does."""
+
+    @property
+    def needs_prior(self) -> bool:
+        """Whether training knew of earlier logs."""
+        return False
 
     @property
     @abc.abstractmethod
@@ -81,8 +90,13 @@ class Tower(abc.ABC):
         """Returns sessions whose positions are those within layouts."""
 
     @abc.abstractmethod
-    def sums(self, cells: Places) -> Sums:
-        """Returns the logits of some cells as sums of numbers."""
+    def sums(self, cells: Places, prior: SharedPrior | None) -> Sums:
+        """Returns the logits of some cells as sums of numbers.
+
+        Args:
+            cells: The cells.
+            prior: What earlier logs say of numbers that are no logarithms of examination; None for nothing.
+        """
 
     @abc.abstractmethod
     def names(self, cells: Places) -> tuple[str, ...]:
@@ -131,7 +145,7 @@ class _OfPositions(Tower):
     def view(self, sessions: Sessions) -> Sessions:
         return sessions
 
-    def sums(self, cells: Places) -> Sums:
+    def sums(self, cells: Places, prior: SharedPrior | None) -> Sums:
         return Sums.of_cells(self.logits()[cells])
 
     def names(self, cells: Places) -> tuple[str, ...]:
@@ -181,9 +195,14 @@ class _OfLayouts(Tower):
         prior: Of these.
     """
 
+    holds_scale: ClassVar[bool] = True
     layouts: LayoutParameter
     differences: CellParameter
     prior: Prior
+
+    @property
+    def needs_prior(self) -> bool:
+        return self.differences.table.get_value().has_sites
 
     @property
     def size(self) -> int:
@@ -196,7 +215,7 @@ class _OfLayouts(Tower):
     def view(self, sessions: Sessions) -> Sessions:
         return self.layouts.cells.view(sessions)
 
-    def sums(self, cells: Places) -> Sums:
+    def sums(self, cells: Places, prior: SharedPrior | None) -> Sums:
         places = self._places(cells)
         used = [np.unique(each) for each in places]
         design = [
@@ -204,13 +223,22 @@ class _OfLayouts(Tower):
             for numbers, each in zip(used, places, strict=True)
         ]
         shared, differences = Sums.of_cells(self._of_shared()[used[0]]), used[1]
-        precisions = np.full(len(differences), float(jnp.exp(self.prior.log_precision)))
+        pooling = np.full(len(differences), float(jnp.exp(self.prior.log_precision)))
+        centers = np.concatenate([shared.centers, np.full(len(differences), self._mean)])
+        precisions = np.diag(np.concatenate([np.diag(shared.precisions), pooling]))
+        if prior is not None:
+            known = prior.of(np.isin(prior.names, self.names(cells)))
+            at = known.among(self.names(cells))
+            pull = precisions @ centers
+            precisions[np.ix_(at, at)] += known.information
+            pull[at] += known.information @ known.center
+            centers = np.linalg.solve(precisions, pull)
         return Sums(
             np.concatenate(design, axis=1),
             np.concatenate([shared.start, self._of_differences()[differences]]),
-            np.concatenate([shared.centers, np.full(len(differences), self._mean)]),
-            np.concatenate([shared.precisions, precisions]),
-            np.concatenate([shared.own, precisions]),
+            centers,
+            precisions,
+            np.concatenate([shared.own, pooling]),
         )
 
     def names(self, cells: Places) -> tuple[str, ...]:
@@ -271,7 +299,7 @@ def tower_of_examination(model: Model) -> Tower | None:
 def _tower_of_layouts(
     shared: PositionParameter, radix: int, layouts: LayoutParameter
 ) -> Tower | None:
-    """Returns that of layouts; None where differences have no posteriors, or earlier logs tell of them."""
+    """Returns that of layouts; None where differences have no posteriors."""
     differences = layouts.terms["differences"]
     if not isinstance(differences, CellParameter):
         return None
@@ -279,6 +307,6 @@ def _tower_of_layouts(
         differences.table.get_value(),
         shared.weight.size == (layouts.cells.positions + 1) * radix,
     )
-    if rows.prior is None or rows.has_sites or not fits:
+    if rows.prior is None or not fits:
         return None
     return _OfLayouts(shared, radix, layouts, differences, rows.prior)

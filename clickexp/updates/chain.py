@@ -25,7 +25,7 @@ from clickexp.runs.store import ENCODING, IDS, MODEL, RESULT, SEEN, SHARED
 from clickexp.training import Trainer
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import read_parameters
-from clickexp.training.earlier import EarlierLogs
+from clickexp.training.earlier import EarlierLogs, SharedPrior
 from clickexp.training.optimizers import optimizer_of
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.updates.change import OfLayouts, changes, is_of, of_layouts, released, untested
@@ -190,13 +190,23 @@ class EarlierRun:
         rows, shared = self.kept(until)
         taken = take_over(model, stored, self.sizes, rows)
         seen = Seen.load(self.folder / SEEN).forgetting(rows)
-        prior, layouts = None, []
+        prior, with_cells, layouts = None, None, []
         if (self.folder / SHARED).is_file():
             posterior = _renamed(SharedPosterior.load(self.folder / SHARED), taken.places)
             prior = prior_of(model, posterior, shared)
+            with_cells = prior_of(model, posterior, shared, differences=True)
             layouts = of_layouts(model, posterior, shared)
         logs = EarlierLogs(_documents(seen, model, taken.places), prior)
-        return Continued(self, until, stored, logs, seen, taken.forgotten, layouts=layouts)
+        return Continued(
+            self,
+            until,
+            stored,
+            logs,
+            seen,
+            taken.forgotten,
+            layouts=layouts,
+            shared=with_cells,
+        )
 
     @property
     def sessions(self) -> int:
@@ -264,6 +274,7 @@ class Continued:
         before: Test metrics of the model before training.
         own: What the log says of shared parameters, once the model is corrected; None for nothing.
         layouts: What earlier logs say of roles that differ between layouts.
+        shared: What they say of all shared parameters, differences between layouts included.
     """
 
     run: EarlierRun
@@ -276,6 +287,7 @@ class Continued:
     before: Mapping[str, float] = field(default_factory=dict)
     own: SharedPosterior | None = None
     layouts: Sequence[OfLayouts] = ()
+    shared: SharedPrior | None = None
 
     @property
     def training(self) -> dict[str, EarlierLogs]:
@@ -349,9 +361,10 @@ class Continued:
         """Returns the same without what earlier logs say of some roles."""
         shared = self.logs.shared
         logs = replace(self.logs, shared=shared and released(shared, contradicted))
+        with_cells = self.shared and released(self.shared, contradicted)
         roles = {change.parameter for change in contradicted}
         layouts = [layout for layout in self.layouts if layout.curve.parameter not in roles]
-        return replace(self, logs=logs, layouts=layouts)
+        return replace(self, logs=logs, layouts=layouts, shared=with_cells)
 
     def update(
         self, model: Model, dataset: Dataset, origin: Origin, backward: Mapping[str, float]
