@@ -110,8 +110,10 @@ class Parts:
 
     @cached_property
     def links(self) -> Identifiability:
-        """The positions, or cells of layouts, that the training sessions compare."""
-        return identifiability(self.dataset.train, ENOUGH_SESSIONS, layouts_of(self.model))
+        """The positions, or cells of layouts, that training sessions compare, by documents of earlier logs, too."""
+        train = self.dataset.train
+        links = identifiability(train, ENOUGH_SESSIONS, layouts_of(self.model))
+        return links if self.continued is None else self.continued.linked(links, self.model, train)
 
 
 def build(config: Config, folder: Path, logger: Logger) -> Parts:

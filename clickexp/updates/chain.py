@@ -10,6 +10,7 @@ from flax import nnx
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.description import Numbering
+from clickexp.data.inspect.identifiability import Identifiability, positions_of
 from clickexp.errors import ConfigError, DataError, UserError
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import Table
@@ -19,7 +20,7 @@ from clickexp.posteriors.marginal import has_marginal_likelihood
 from clickexp.posteriors.rows import newton_refined
 from clickexp.posteriors.shared import WORK, SharedPosterior, count_shared, shared_estimate
 from clickexp.results.chains import folder_before
-from clickexp.runs.run import Change, Origin, Run, Update
+from clickexp.runs.run import Change, Origin, RelativeExamination, Run, Update
 from clickexp.runs.settings import PriorSettings
 from clickexp.runs.store import ENCODING, IDS, MODEL, RESULT, SEEN, SHARED
 from clickexp.training import Trainer
@@ -288,6 +289,21 @@ class Continued:
     own: SharedPosterior | None = None
     layouts: Sequence[OfLayouts] = ()
     shared: SharedPrior | None = None
+
+    @property
+    def ratios(self) -> Sequence[RelativeExamination]:
+        """Those of examination that earlier logs tell."""
+        return [] if self.shared is None else self.run.result.propensity
+
+    def linked(self, links: Identifiability, model: Model, train: Sessions) -> Identifiability:
+        """Returns links of a log with those by documents that earlier logs know, up to no factor of their own."""
+        impressions = self.seen.impressions(model)
+        is_open = any(ratio.relative_low is None for ratio in self.ratios)
+        if links.identified or impressions is None or is_open or not self.ratios:
+            return links
+        known = np.zeros(train.query_doc_pairs + 1, bool)
+        known[: len(impressions)] = impressions > 0
+        return links.merged(positions_of(train, known, links.cells))
 
     @property
     def training(self) -> dict[str, EarlierLogs]:
