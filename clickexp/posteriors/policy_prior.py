@@ -171,7 +171,8 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
         total = value.sum() + of_query.value() + point[3:] @ point[3:]
         return total / 2 / len(tilts), gradient / 2 / len(tilts)
 
-    options = {"ftol": 1e-12, "gtol": 1e-8}
+    # a tolerance of values stops where the sums of several devices, which round differently, are 1e-4 apart
+    options = {"ftol": 0.0, "gtol": 1e-8}
     found = minimize(
         loss, np.array(_START), jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options
     ).x
