@@ -75,7 +75,7 @@ def refine_shared(parts: Parts, fit: FitReport) -> Refined:
         return Refined()
     return_freed_memory()
     impressions = Seen.of(fit.documents).impressions(model)
-    prior = None if continued is None else continued.logs.shared
+    prior = None if continued is None else continued.shared
     shared = improve_examination(model, train, queries, impressions, prior)
     if shared is None and continued is None:
         shared = improve_continuation(model, train, queries, parts.trainer.devices)
@@ -246,7 +246,7 @@ def _posterior_of_shared(parts: Parts, posterior: SharedPosterior | None) -> Sha
     """The posterior of shared parameters, by this log and those before."""
     report = partial(parts.logger.progress, "intervals", 0)
     continued = parts.continued
-    prior = None if continued is None else continued.logs.shared
+    prior = None if continued is None else continued.shared
     if posterior is None and continued is not None and not continued.run.settings.warm:
         posterior = continued.own
     elif posterior is None:
