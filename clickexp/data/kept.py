@@ -14,7 +14,7 @@ from clickexp.data.description import is_log
 from clickexp.data.folders import NewFolder
 from clickexp.data.sessions import Sessions
 from clickexp.errors import DataError
-from clickexp.utils.files import load_arrays
+from clickexp.utils.arrays import load_arrays
 
 _KEY = "of"
 _VERSION = 1

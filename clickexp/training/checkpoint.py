@@ -15,8 +15,9 @@ from flax import nnx
 from clickexp.errors import UserError
 from clickexp.models.base import Model
 from clickexp.parameters.table import NEVER_SHOWN, Rows, Table, path_name
+from clickexp.utils.arrays import load_arrays
 from clickexp.utils.documents import parse_json
-from clickexp.utils.files import load_arrays, undamaged, whole
+from clickexp.utils.files import undamaged, whole
 from clickexp.utils.text import listed
 
 KEPT = (nnx.Param, Table)
