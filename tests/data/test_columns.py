@@ -176,9 +176,8 @@ def test_integers_that_a_type_rounds_are_refused(dtype, number):
     with refuses(DataError, "row 2", f"visit holds {number}", "declare an integer type"):
         column.convert(values, location)
     assert column.convert(values[:2], location).tolist() == values[:2].tolist()
-    assert np.isfinite(
-        column.convert(values + 0.0, location)
-    ).all()  # of fractions nobody expects more digits
+    # of fractions nobody expects more digits
+    assert np.isfinite(column.convert(values + 0.0, location)).all()
 
 
 def test_integers_in_text_are_integers(tmp_path):

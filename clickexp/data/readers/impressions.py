@@ -49,6 +49,7 @@ from clickexp.data.ingest.tables import batches_of, open_tables, pieces_of_files
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
+from clickexp.errors import DataError
 from clickexp.utils.bounds import FirstRank, PositiveInt
 
 _FIELDS: dict[str, Readable] = {
@@ -135,6 +136,12 @@ def open_impressions(
     fields |= {name: id_field(name, normalize) for name in ("query", "document")}
     needed = [*_REQUIRED, *extra, *feature_columns.required]
     needed += ["query"] if pair_key == "query_document" else []
+    if pair_key == "query_document" and names["query"] is None and "query" not in log.may_lack:
+        raise DataError(
+            f"{source}: columns.query=null leaves out what pair_key=query_document needs, a document under each query. "
+            "Set pair_key=document, or name the column of queries.",
+            {"pair_key": "document"},
+        )
     left_out = {key for key in ("session", "time") if names[key] is None}
     required = {*needed, "time"} - left_out - log.may_lack
     tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
