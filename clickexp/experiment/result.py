@@ -5,6 +5,7 @@ import logging
 import platform
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,14 +63,28 @@ class Refined(NamedTuple):
     shared: SharedPosterior | None = None
 
 
-def refine_shared(parts: Parts, fit: FitReport) -> Refined:
-    """Moves examination or continuation to the largest marginal likelihood, where the model has one."""
+def find_queries(parts: Parts) -> Future[Queries | None]:
+    """Starts a thread that finds what training and earlier logs have shown of queries, while the model trains."""
+    earlier = None if parts.continued is None else parts.continued.seen.queries
+    thread = ThreadPoolExecutor(1, "queries")
+    found = thread.submit(lists_shown, parts.model, parts.dataset.train, earlier=earlier)
+    thread.shutdown(wait=False)
+    return found
+
+
+def refine_shared(parts: Parts, fit: FitReport, found: Future[Queries | None]) -> Refined:
+    """Moves examination or continuation to the largest marginal likelihood, where the model has one.
+
+    Args:
+        parts: With the model as training has left it.
+        fit: Report of the training.
+        found: From `find_queries`.
+    """
     model, train, continued = parts.model, parts.dataset.train, parts.continued
     return_freed_memory()
     if fit.documents is None:
         return Refined()
-    earlier = None if continued is None else continued.seen.queries
-    queries = lists_shown(model, train, earlier=earlier)
+    queries = found.result()
     if queries is None:
         return Refined()
     return_freed_memory()

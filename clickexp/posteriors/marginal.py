@@ -22,6 +22,7 @@ document, and the logarithms of e_c have the normal prior that these logs give.
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -33,6 +34,7 @@ from scipy.special import expit, log_expit
 
 from clickexp.data import Sessions
 from clickexp.data.by_document import ByDocument
+from clickexp.data.loader import ahead
 from clickexp.data.view import Chunk
 from clickexp.models import Model, PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameter, PositionParameter, Rows
@@ -55,6 +57,8 @@ _MOST_DOCUMENTS = 50_000
 """Documents that are integrated out; of more, as many by chance represent all."""
 _ROWS = 1 << 16
 """Rows that are computed in double precision at a time."""
+_SESSIONS = 1 << 16
+"""Sessions that a thread reads at a time."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
 _LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2
 _PRECISION_OF_LOGITS = 4.0
@@ -606,14 +610,21 @@ class _Log(NamedTuple):
         crossed, slopes = np.zeros(len(attraction)), change * examination
         for part in blocks(len(attraction), _ROWS):
             attraction[part] = expit(posteriors.some(part).means)
-        for chunk in self.train.chunks():
+
+        def terms(part: slice) -> tuple[np.ndarray, np.ndarray]:
+            """Documents skipped in some sessions, and derivatives by their logits and a change of examination."""
+            chunk = self.train.chunk(part.start, part.stop)
             # the logarithm of P(click) is a sum, whose terms do not meet
             skipped = np.flatnonzero(chunk.shown & ~chunk["clicks"].astype(bool))
             ids = chunk["query_doc_ids"].ravel()[skipped]
             cells = self.cells(chunk, self.size).ravel()[skipped]
             of_ids = attraction[ids]
             skip = 1 - examination[cells] * of_ids
-            np.add.at(crossed, ids, slopes[cells] * (of_ids - of_ids**2) / skip**2)
+            return ids, slopes[cells] * (of_ids - of_ids**2) / skip**2
+
+        makers = (partial(terms, part) for part in blocks(self.train.count, _SESSIONS))
+        for ids, values in ahead(makers, 2, "moved", threads=2):
+            np.add.at(crossed, ids, values)
         for part in blocks(len(crossed), _ROWS):
             crossed[part] *= -(posteriors.some(part).deviations ** 2)
         return crossed
