@@ -4,8 +4,10 @@ import importlib.metadata
 import logging
 import platform
 import subprocess
+import sys
+import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,11 +67,23 @@ class Refined(NamedTuple):
 
 def find_queries(parts: Parts) -> Future[Queries | None]:
     """Starts a thread that finds what training and earlier logs have shown of queries, while the model trains."""
+    found = Future()
     earlier = None if parts.continued is None else parts.continued.seen.queries
-    thread = ThreadPoolExecutor(1, "queries")
-    found = thread.submit(lists_shown, parts.model, parts.dataset.train, earlier=earlier)
-    thread.shutdown(wait=False)
+
+    def find() -> None:
+        try:
+            found.set_result(lists_shown(parts.model, parts.dataset.train, _go_on, earlier))
+        except BaseException as error:  # whoever asks for the result receives it
+            found.set_exception(error)
+
+    threading.Thread(target=find).start()
     return found
+
+
+def _go_on(done: int, total: int, where: str = "", /) -> None:
+    """Ends a thread that reports its progress where the process ends, which waits for it."""
+    if not threading.main_thread().is_alive():
+        sys.exit()
 
 
 def refine_shared(parts: Parts, fit: FitReport, found: Future[Queries | None]) -> Refined:

@@ -57,8 +57,6 @@ _MOST_DOCUMENTS = 50_000
 """Documents that are integrated out; of more, as many by chance represent all."""
 _ROWS = 1 << 16
 """Rows that are computed in double precision at a time."""
-_SESSIONS = 1 << 16
-"""Sessions that a thread reads at a time."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
 _LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2
 _PRECISION_OF_LOGITS = 4.0
@@ -611,9 +609,8 @@ class _Log(NamedTuple):
         for part in blocks(len(attraction), _ROWS):
             attraction[part] = expit(posteriors.some(part).means)
 
-        def terms(part: slice) -> tuple[np.ndarray, np.ndarray]:
+        def terms(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
             """Documents skipped in some sessions, and derivatives by their logits and a change of examination."""
-            chunk = self.train.chunk(part.start, part.stop)
             # the logarithm of P(click) is a sum, whose terms do not meet
             skipped = np.flatnonzero(chunk.shown & ~chunk["clicks"].astype(bool))
             ids = chunk["query_doc_ids"].ravel()[skipped]
@@ -622,7 +619,7 @@ class _Log(NamedTuple):
             skip = 1 - examination[cells] * of_ids
             return ids, slopes[cells] * (of_ids - of_ids**2) / skip**2
 
-        makers = (partial(terms, part) for part in blocks(self.train.count, _SESSIONS))
+        makers = (partial(terms, chunk) for chunk in self.train.chunks())
         for ids, values in ahead(makers, 2, "moved", threads=2):
             np.add.at(crossed, ids, values)
         for part in blocks(len(crossed), _ROWS):

@@ -223,7 +223,7 @@ def _ahead(loop: Loop, train: Data, meanwhile: Callable[[], None] | None) -> Non
     """Compiles what a training runs, and does what it does without; what fails here fails again where it is needed."""
     with contextlib.suppress(Exception):
         loop.compile(train)
-    if meanwhile is not None:
+    if meanwhile is not None and threading.main_thread().is_alive():  # else the process ends
         meanwhile()
 
 
