@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from clickexp import __version__
 from clickexp.data import Dataset
+from clickexp.data.encoding import Encoding
 from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluation import Evaluation
@@ -103,7 +104,7 @@ def refine_shared(parts: Parts, fit: FitReport, found: Future[Queries | None]) -
         return Refined()
     return_freed_memory()
     impressions = Seen.of(fit.documents).impressions(model)
-    prior = None if continued is None else continued.logs.shared
+    prior = None if continued is None else continued.shared
     shared = improve_examination(model, train, queries, impressions, prior)
     if shared is None and continued is None:
         shared = improve_continuation(model, train, queries, parts.trainer.devices)
@@ -208,7 +209,7 @@ def _save_names(dataset: Dataset, folder: Path) -> None:
     if dataset.names is not None:
         with whole(folder / IDS) as part:
             dataset.names.tofile(part)
-    if dataset.encoding is not None:
+    if dataset.encoding != Encoding():
         with whole(folder / ENCODING) as part:
             part.write_text(dataset.encoding.model_dump_json(indent=2) + "\n")
 
@@ -274,7 +275,7 @@ def _posterior_of_shared(parts: Parts, posterior: SharedPosterior | None) -> Sha
     """The posterior of shared parameters, by this log and those before."""
     report = partial(parts.logger.progress, "intervals", 0)
     continued = parts.continued
-    prior = None if continued is None else continued.logs.shared
+    prior = None if continued is None else continued.shared
     if posterior is None and continued is not None and not continued.run.settings.warm:
         posterior = continued.own
     elif posterior is None:

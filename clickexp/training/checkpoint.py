@@ -16,7 +16,7 @@ from clickexp.errors import UserError
 from clickexp.models.base import Model
 from clickexp.parameters.table import NEVER_SHOWN, Rows, Table, path_name
 from clickexp.utils.documents import parse_json
-from clickexp.utils.files import undamaged, whole
+from clickexp.utils.files import load_arrays, undamaged, whole
 from clickexp.utils.text import listed
 
 KEPT = (nnx.Param, Table)
@@ -48,7 +48,7 @@ def load_model(model: Model, file: str | Path) -> Model:
     with (
         undamaged(file, _UNREADABLE),
         open(file, "rb") as stream,
-        np.load(stream) as stored,
+        load_arrays(stream) as stored,
     ):
         widths = {
             name: stored[name].shape[-1:] if f"{name}/{_PRECISION}" in stored else ()
@@ -87,7 +87,7 @@ def read_parameters(file: str | Path) -> dict[str, np.ndarray]:
     with (
         undamaged(file, _UNREADABLE),
         open(file, "rb") as stream,
-        np.load(stream) as stored,
+        load_arrays(stream) as stored,
     ):
         return {name: stored[name] for name in stored}
 
@@ -216,7 +216,7 @@ def check_same(file: Path, facts: Mapping[str, Mapping[str, Any]]) -> None:
 def _opened(file: Path) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, Any]]]:
     """The arrays of a training, each read when it is asked for, and the facts. ValueError for a damaged file."""
     try:
-        with file.open("rb") as stream, np.load(stream) as stored:
+        with file.open("rb") as stream, load_arrays(stream) as stored:
             yield stored, parse_json(str(stored[_FACTS]))
     except _UNREADABLE as error:
         raise ValueError(

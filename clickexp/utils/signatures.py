@@ -156,7 +156,7 @@ def _keywords_of(kind: type) -> list[inspect.Parameter]:
 
 
 def parsed_options(words: Iterable[str]) -> dict[str, Any]:
-    """Parses options of commands other than `clickexp`: a.b=1 is {a: {b: 1}}.
+    """Parses options of commands other than `clickexp`: a.b=1 is {a: {b: 1}}, and so is dataset.a.b=1 of `clickexp`.
 
     Args:
         words: As they were typed.
@@ -172,6 +172,7 @@ def parsed_options(words: Iterable[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not key or not equals:
             raise ConfigError(f"{word!r} is not key=value. Options look like positions=10.")
+        key = key.removeprefix("+").removeprefix("dataset.")  # pasted from a command of clickexp
         try:
             value = text if text[:1] in [*_MARKS] else yaml.safe_load(text)
         except yaml.YAMLError as error:

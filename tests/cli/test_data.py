@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import re
 import shlex
 import shutil
@@ -178,9 +179,8 @@ def test_tiangong_st_is_prepared_and_inspected(tiangong, tmp_path, capsys):
     pairs = len({document for part in shown.values() for document in part})
     assert row(printed, f"query-document ids up to {pairs}") == []
     assert row(printed, "pair key") == ["document"]
-    assert not any(
-        "cut lists" in cell for cells in printed for cell in cells
-    )  # of which there are 0
+    # of which there are 0
+    assert not any("cut lists" in cell for cells in printed for cell in cells)
     assert printed[-1] == ["next", f"clickexp dataset=prepared dataset.path={target}"]
     for words in (
         [target],
@@ -412,6 +412,15 @@ def test_mistakes_end_in_one_line(parquet, tmp_path, capsys, words, parts):
     assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "empty"}
 
 
+@pytest.mark.parametrize("options", [[], ["format=lists"], ["format=impressions"]])
+def test_a_pipe_is_refused_instead_of_waited_for(options, tmp_path, capsys):
+    """Where columns are looked at before a format is read."""
+    os.mkfifo(tmp_path / "log.parquet")
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "log.parquet"), *options])
+    assert "log.parquet: neither a file nor a folder" in capsys.readouterr().err
+
+
 def messy_shop(file):
     """Rows of pages in the order of time, under names of a shop, with faults."""
     rows = [("ts", "session", "query", "product", "slot", "clicked", "device")]
@@ -493,33 +502,71 @@ def devices(values, **columns):
     )
 
 
-LAYOUTS = {
-    "words": (("desktop", "phone"), "category"),
-    "numbers": ((3, -7), "category"),
-    "truth": ((False, True), "bool"),
-}
+LAYOUTS = {"words": ("desktop", "phone"), "numbers": (3, -7), "truth": (False, True)}
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_inspect_proposes_a_column_of_layouts_that_nobody_named(kind, tmp_path, capsys):
-    """Where click rates differ by it; columns of other kinds, with many values or with gaps are not read."""
-    values, dtype = LAYOUTS[kind]
+    """Where click rates differ by it; columns of other kinds or with many values are not read."""
     others = {
         "user": np.arange(6000),
         "price": np.arange(6000) % 2 + 0.5,
-        "gap": [None, "a", "b"] * 2000,
         "side": ["left", "right"] * 3000,
     }
-    devices(values, **others).write_parquet(tmp_path / "log.parquet")
+    devices(LAYOUTS[kind], **others).write_parquet(tmp_path / "log.parquet")
     printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
-    declared = f"columns.device={{dtype: {dtype}, per: session}}"
+    declared = "columns.device={dtype: category, per: session}"
     assert next_command(printed)[-2:] == [f"+dataset.{declared}", "examination_by=[device]"]
     assert f"few values: '{declared}' 'columns.side={{dtype: category, per: session}}'" in printed
     assert "click rate by device" in printed and "click rate by length" not in printed
-    assert not any("gap=" in line or "price=" in line for line in printed.splitlines())
-    settings = {"name": "device", "dtype": dtype, "per": "session"}
+    assert not any("user=" in line or "price=" in line for line in printed.splitlines())
+    settings = {"name": "device", "dtype": "category", "per": "session"}
     read = open_lists(tmp_path / "log.parquet", columns={"device": settings})
-    assert read.train.column("device").max() == (2 if dtype == "category" else 1)
+    names = [str(value).lower() if kind == "truth" else value for value in LAYOUTS[kind]]
+    assert {*read.categories["device"]} == {*names}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_empty_cells_of_a_column_of_layouts_are_a_layout(kind, suffix, tmp_path, capsys):
+    """They are counted, beside a category that is called 0; the line that inspect prints is an option of it."""
+    values = {**LAYOUTS, "numbers": (0, 1)}[kind]
+    log = devices(values).with_columns(
+        device=pl.when(pl.int_range(pl.len()) % 100 == 7).then(None).otherwise("device")
+    )
+    if suffix == "csv":
+        lists = pl.col("query_doc_ids", "clicks").cast(pl.List(pl.Int8)).cast(pl.List(pl.String))
+        log.with_columns(lists.list.join(" ")).write_csv(tmp_path / "log.csv")
+    else:
+        log.write_parquet(tmp_path / "log.parquet")
+    path = tmp_path / f"log.{suffix}"
+    printed = text_of(capsys, "inspect", path)
+    declared, by = next_command(printed)[-2:]
+    assert (
+        declared == "+dataset.columns.device={dtype: category, fill: 0, per: session}"
+        and by == "examination_by=[device]"
+        and "missing device: 60" in printed
+    )
+    described = json.loads(text_of(capsys, "inspect", path, declared, "--json"))
+    first = described["click_rates_by"]["device"]
+    assert {*first} == {"(none)", *map(str.lower, map(str, values))}
+    assert first["(none)"]["shown"][0] == 48  # of the training sessions
+
+
+def test_declarations_of_layouts_collide_with_no_column(tmp_path, capsys):
+    """Columns whose names differ by signs, that of a key of the reader, and that of a packed column."""
+    of_device = devices(("desktop", "phone"))["device"]
+    sides = ["left", "right"] * 3000
+    columns = {"a-b": of_device, "a_b": sides, "session": sides, "lengths": sides}
+    log = devices((0, 1), **columns).drop("device")
+    log.write_parquet(tmp_path / "log.parquet")
+    printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
+    named = {"a_b": "a_b", "a_b_": "a-b", "session": "session", "lengths_": "lengths"}
+    for key, name in named.items():
+        called = "" if key == name else f", name: {name}"
+        declared = f"columns.{key}={{dtype: category{called}, per: session}}"
+        assert declared in printed
+    assert next_command(printed)[-1] == "examination_by=[a_b_]"
 
 
 def test_names_of_layouts_are_drawn_as_text(tmp_path, capsys):

@@ -40,10 +40,9 @@ def order(sessions: Sessions, **options) -> np.ndarray:
 @pytest.mark.parametrize(
     "count, batches", [(1, [1]), (4, [1]), (12, [3]), (13, [3, 1]), (29, [3, 3, 2])]
 )
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_shapes_are_fixed_and_the_rest_is_empty(count, batches, prefetch):
+def test_shapes_are_fixed_and_the_rest_is_empty(count, batches):
     sessions = numbered(count)
-    parts = list(superbatches(sessions, 4, 3, prefetch=prefetch))
+    parts = list(superbatches(sessions, 4, 3))
     assert [part.steps for part in parts] == batches
     assert sum(part.sessions for part in parts) == count
     for part in parts:
@@ -98,7 +97,7 @@ def test_shuffled_order_is_a_permutation_fixed_by_seed_and_epoch():
     assert np.array_equal(order(sessions), np.arange(100))
     first = order(sessions, seed=1)
     assert np.array_equal(np.sort(first), np.arange(100))
-    assert np.array_equal(first, order(sessions, seed=1, prefetch=0))
+    assert np.array_equal(first, order(sessions, seed=1))
     for other in (order(sessions, seed=1, epoch=1), order(sessions, seed=2), np.arange(100)):
         assert not np.array_equal(first, other)
 
@@ -124,7 +123,7 @@ def test_views_are_loaded_as_they_show(seed, tmp_path):
 def test_every_place_is_as_likely():
     """Mean position of each of 20 sessions over 400 epochs, standard error sqrt((20^2 - 1) / 12 / 400)."""
     sessions = numbered(20)
-    places = [np.argsort(order(sessions, seed=0, epoch=epoch, prefetch=0)) for epoch in range(400)]
+    places = [np.argsort(order(sessions, seed=0, epoch=epoch)) for epoch in range(400)]
     assert np.abs(np.mean(places, axis=0) - 9.5).max() < 5 * np.sqrt((20**2 - 1) / 12 / 400)
 
 

@@ -166,13 +166,13 @@ class FeatureColumns:
         return self.columns
 
     def encoded(self, lists: Lists, log: LogWriter, location: SourceLocation) -> Lists:
-        """Returns lists with numbers in place of categories; the log counts missing features."""
+        """Returns lists with numbers in place of categories; the log counts missing features and categories."""
         documents, sessions = dict(lists.documents), dict(lists.sessions)
         for name, column in self.columns.items():
             values = documents if column.per_document else sessions
             if column.is_category:
                 values[name] = self._numbered(name, pl.Series(values[name]), location)
-            if name in self._made and column.nan:
+            if column.nan or (column.is_category and column.missing is not None):
                 log.note(f"missing_{name}", _missing(values[name], column))
         return replace(lists, documents=documents, sessions=sessions)
 

@@ -253,6 +253,8 @@ def _reject_nulls(
     if values.dtype in TEXT:
         is_empty |= values == ""
     remedy = f"fill it or drop the row; {field.rule}"
+    if isinstance(field, Column) and field.is_category:
+        remedy += f"; fill: 0 in columns.{name} makes empty cells a category, (none)"
     gone = parsed.is_null() & is_empty
     location.reject(gone, values, name, remedy, lengths, f"missing_{name}")
     wrong = parsed.is_null() & ~is_empty
@@ -268,19 +270,29 @@ def _parsed(values: pl.Series, field: Readable) -> pl.Series:
         values = values.cast(pl.Int64)
     if isinstance(field, Field) and "t" in field.kinds:
         return field.form.numbers(values)
-    if values.dtype not in TEXT:
-        filled = values if field.missing is None else values.fill_null(_fill(field.missing))
-        return _of_type(filled, field)
-    return _names(values, field) if "U" in field.kinds else _of_type(_numbers(values, field), field)
+    if "U" in field.kinds:
+        return _names(values, field) if values.dtype in TEXT else _whole_ids(values)
+    if values.dtype in TEXT:
+        values = _numbers(values, field)
+    elif field.missing is not None:
+        values = values.fill_null(_fill(field.missing))
+    return _of_type(values, field)
 
 
 def _of_type(numbers: pl.Series, field: Readable) -> pl.Series:
     """Numbers as integers where the field has no fractions."""
     if _has_fractions(numbers) and "f" not in field.kinds and "i" in field.kinds:
         return _whole(numbers)
-    if "U" in field.kinds:
-        return numbers.cast(pl.UInt64 if numbers.dtype == pl.UInt64 else pl.Int64)
     return numbers
+
+
+def _whole_ids(values: pl.Series) -> pl.Series:
+    """Ids that are no text, as 64-bit integers; of true and false, these words."""
+    if values.dtype == pl.Boolean:
+        return values.cast(pl.String)
+    if _has_fractions(values):
+        return _whole(values)
+    return values.cast(pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
 
 
 def _truth(field: Readable) -> Mapping[str, str]:

@@ -48,14 +48,15 @@ class ParquetTable(TypedTable):
                 yield Batch(values, location, done)
 
 
-def row_group_bytes(file: Path) -> list[int]:
-    """Returns the sizes of the row groups of a file; none where it cannot be read, which its reader reports."""
+def row_groups(file: Path) -> int:
+    """Returns the number of row groups of a file; 0 of other kinds, and of those that cannot be read."""
+    if not file.name.lower().endswith(PARQUET):
+        return 0
     try:
         with _opened(file) as parquet:
-            groups = range(parquet.num_row_groups)
-            return [parquet.metadata.row_group(number).total_byte_size for number in groups]
+            return parquet.num_row_groups
     except (pa.ArrowException, OSError):
-        return []
+        return 0
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ _NEAR = 0.7
 """How much a name of the file must resemble one that is missing to be proposed."""
 _KEY_OF_FORMAT = {"impressions": "session", "lists": "query_doc_ids", "counts": "impressions"}
 """A key that a format has, and no other."""
+_OF_ACCESS = "ask for the right to read it; stores at URLs take credentials from their own settings"
 _UNREADABLE = (pa.ArrowException, pl.exceptions.PolarsError, OSError, UnicodeDecodeError)
 """Errors of libraries about a file."""
 _BINARY = (
@@ -356,6 +357,8 @@ class SourceTable(ABC):
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> DataError:
+        if isinstance(error, PermissionError):  # of the system, or of a store
+            return self.source.error(f"cannot be read ({error.strerror or error})", _OF_ACCESS)
         return self.source.error(f"cannot be read as {self.kind} ({error})", self.remedy)
 
 

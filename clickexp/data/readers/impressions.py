@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.encoding import FEATURES
-from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     ANY_ID,
     NORMALIZED,
@@ -21,11 +20,11 @@ from clickexp.data.ingest.columns import (
     id_field,
     named_columns,
 )
-from clickexp.data.ingest.faults import Invalid
+from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.features import FeatureColumns, FeatureForm
 from clickexp.data.ingest.lists import Lists, Values, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
-from clickexp.data.ingest.packing import ReadLists, pack
+from clickexp.data.ingest.packing import PART, ReadLog, ReadPart
 from clickexp.data.ingest.pages import (
     LEAVES_GAP,
     PAGES,
@@ -46,8 +45,7 @@ from clickexp.data.ingest.shown import (
     rank_rule,
 )
 from clickexp.data.ingest.source_table import SourceTable, TextForm
-from clickexp.data.ingest.spool import Spool
-from clickexp.data.ingest.tables import batches_of, open_tables
+from clickexp.data.ingest.tables import batches_of, open_tables, pieces_of_files
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
@@ -80,7 +78,7 @@ _STATES = {"click": SPOILS_PAGE}
 """State of a row with a fault in some field, where it is not LEAVES_GAP."""
 
 
-@log_format("impressions", has_features=True, reads_shares="files")
+@log_format("impressions", has_features=True, pieces=pieces_of_files)
 def open_impressions(
     source: Path,
     log: LogWriter,
@@ -95,7 +93,7 @@ def open_impressions(
     positions: PositiveInt | None = None,
     invalid: Invalid = "error",
     normalize: Normalize = None,
-) -> None:
+) -> ReadLog:
     """The dataset in a table of impressions, CSV, TSV or parquet, or in those of a folder in the order of their names.
 
     A session is one result page. Its rows may stand in any order and apart, also across files; sessions come in the
@@ -141,19 +139,18 @@ def open_impressions(
     required = {*needed, "time"} - left_out - log.may_lack
     tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
     schema = _schema(tables[0], feature_columns.declare(tables))
-    arguments = (tables, log, schema, pair_key, first_rank, feature_columns)
+    arguments = (tables, log, schema, pair_key, first_rank, feature_columns, positions)
     try:
         reading = _Reading(*arguments)
-        reading.read(positions)
+        reading.read()
     except ApartError:
         log.restart()
         reading = _Reading(*arguments, gather=True)
-        reading.read(positions)
+        reading.read()
     if normalize is not None:
         log.notes[NORMALIZED] = normalize
     feature_columns.finish(log)
-    lists, checks = reading.lists, reading.checks
-    pack(ReadLists(lists, schema, checks, reading.tables, invalid, positions), log)
+    return ReadLog({PART: reading.part}, reading.faults, invalid, reading.tables)
 
 
 def _schema(table: SourceTable, declarations: Mapping[str, Column]) -> dict[str, Column]:
@@ -179,11 +176,12 @@ class _Reading:
         pair_key: What has a row in the tables.
         first_rank: What ranks count from.
         feature_columns: Those of features and categories.
+        positions: Lowest rank to keep, None for all.
         gather: Put the rows of a session together that lie apart.
 
     Attributes:
-        lists: The lists, once they have been read.
-        checks: What is decided of all rows.
+        part: The lists, once they have been read.
+        faults: What is wrong with rows.
         tables: Tables that number ids, by column.
     """
 
@@ -195,6 +193,7 @@ class _Reading:
         pair_key: str,
         first_rank: int,
         feature_columns: FeatureColumns,
+        positions: int | None,
         gather: bool = False,
     ):
         self._tables, self._log, self._gather = tables, log, gather
@@ -210,16 +209,13 @@ class _Reading:
         )
         self._ids = PairIds(pair_key, log.names)
         self._locations: list[SourceLocation] = []
-        self._shown = 0
-        self.checks = Checks.new(first_rank, "set positions to the lowest rank to keep")
-        self._faults = self.checks.faults
-        self.lists = Spool[Lists](log.scratch / "lists")
+        self._shown, self._positions = 0, positions
+        self.faults = Faults(first_rank)
+        remedy = "set positions to the lowest rank to keep"
+        self.part = ReadPart(log, PART, schema.values(), positions, remedy)
 
-    def read(self, positions: int | None) -> None:
+    def read(self) -> None:
         """Reads all rows.
-
-        Args:
-            positions: Lowest rank to keep, None for all.
 
         Raises:
             ApartError: Rows of a session lie apart, and are not to be gathered.
@@ -229,7 +225,7 @@ class _Reading:
             for name, column in self._columns.items()
             if not column.per_document and name != "times"  # rows have their own, the first counts
         ]
-        pages = Pages(per_session, self._locations, self._faults, self._log)
+        pages = Pages(per_session, self._locations, self.faults, self._log)
         blocks = self._rows()
         if self._gather:
             blocks = gathered(blocks, self._log.scratch, self._log.note)
@@ -237,20 +233,19 @@ class _Reading:
             rows = pages.sound(block)
             starts = starts_of(rows)
             lists = from_one(self._lists(rows, starts), self._first_rank, self._place)
-            lists = lists.down_to(positions, self._log)
+            lists = lists.down_to(self._positions, self._log)
             if len(lists.lengths):
                 places = rows["place"].to_numpy()[starts]
                 longest = self._locations[places[lists.lengths.argmax()] >> 32]
-                self.checks.extent.add(lists.lengths, longest, places & 0xFFFFFFFF)
                 lists = self._feature_columns.encoded(lists, self._log, self._place)
-                self.lists.append(self._ids.number(lists))
+                self.part.append(self._ids.number(lists), longest, places & 0xFFFFFFFF)
         self.tables = self._ids.tables
         if "session" in self._tables[0].columns:  # else a page is a row
             self.tables[PAGES] = pages.sessions
 
     def _rows(self) -> Iterator[Rows]:
         """The rows batch by batch, without those of no session."""
-        for batch in batches_of(self._tables, self._log.progress, faults=self._faults):
+        for batch in batches_of(self._tables, self._log.progress, faults=self.faults):
             of_file = batch.rows  # several where a row of the file holds lists
             stored = len(of_file) if batch.lengths is None else len(batch.lengths)
             state, kept = np.zeros(len(of_file), np.int8), np.ones(len(of_file), bool)
@@ -268,7 +263,7 @@ class _Reading:
             nothing = np.zeros(len(numbers), bool)
             columns = {"rank": numbers, "document": numbers, "click": nothing, **columns}
             self._shown += len(of_file)
-            self.checks.first_rank.add(np.asarray(columns["rank"]))
+            self.faults.first_rank.add(np.asarray(columns["rank"]))
             state[(state == LEAVES_GAP) & np.asarray(columns["click"])] = SPOILS_PAGE
             place = (len(self._locations) << 32) + of_file
             self._locations.append(batch.location)

@@ -47,7 +47,12 @@ const shortKey = (key) => {
   const last = (name) => name.replace(/\._target_$/, "").split("@").pop().split(".").pop();
   return D.keys.filter((other) => last(other) === last(key)).length > 1 ? key : last(key);
 };
-const metric = (name) => D.metrics[name] ?? { name, short: name, axis: name, direction: 0 };
+// losses of several kinds say nothing about each other
+const isComparable = (name) => name.split("/").pop() !== "loss" || !comparisons().some((one) => one.mixesLosses);
+const metric = (name) => {
+  const one = D.metrics[name] ?? { name, short: name, axis: name, direction: 0 };
+  return isComparable(name) ? one : { ...one, direction: 0 };
+};
 // relative, whatever the folder is called: a colon would make a scheme of its first part
 const link = (run) => `${run.folder.split("/").map(encodeURIComponent).join("/")}/`;
 const runName = (run) => `${run.group.name}${known(run.seed) ? `, seed ${run.seed}` : ""} (${run.folder})`;
