@@ -4,7 +4,10 @@ import importlib.metadata
 import logging
 import platform
 import subprocess
+import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,14 +66,40 @@ class Refined(NamedTuple):
     shared: SharedPosterior | None = None
 
 
-def refine_shared(parts: Parts, fit: FitReport) -> Refined:
-    """Moves examination or continuation to the largest marginal likelihood, where the model has one."""
+def find_queries(parts: Parts) -> Future[Queries | None]:
+    """Starts a thread that finds what training and earlier logs have shown of queries, while the model trains."""
+    found = Future()
+    earlier = None if parts.continued is None else parts.continued.seen.queries
+
+    def find() -> None:
+        try:
+            found.set_result(lists_shown(parts.model, parts.dataset.train, _go_on, earlier))
+        except BaseException as error:  # whoever asks for the result receives it
+            found.set_exception(error)
+
+    threading.Thread(target=find).start()
+    return found
+
+
+def _go_on(done: int, total: int, where: str = "", /) -> None:
+    """Ends a thread that reports its progress where the process ends, which waits for it."""
+    if not threading.main_thread().is_alive():
+        sys.exit()
+
+
+def refine_shared(parts: Parts, fit: FitReport, found: Future[Queries | None]) -> Refined:
+    """Moves examination or continuation to the largest marginal likelihood, where the model has one.
+
+    Args:
+        parts: With the model as training has left it.
+        fit: Report of the training.
+        found: From `find_queries`.
+    """
     model, train, continued = parts.model, parts.dataset.train, parts.continued
     return_freed_memory()
     if fit.documents is None:
         return Refined()
-    earlier = None if continued is None else continued.seen.queries
-    queries = lists_shown(model, train, earlier=earlier)
+    queries = found.result()
     if queries is None:
         return Refined()
     return_freed_memory()

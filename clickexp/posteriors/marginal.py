@@ -22,6 +22,7 @@ document, and the logarithms of e_c, or the numbers of layouts, have the normal 
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -32,6 +33,8 @@ from scipy.special import expit, log_expit
 
 from clickexp.data import Sessions
 from clickexp.data.by_document import ByDocument
+from clickexp.data.loader import ahead
+from clickexp.data.view import Chunk
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.posteriors.documents import ROLES, tower_of
@@ -568,14 +571,20 @@ class _Log(NamedTuple):
         crossed, slopes = np.zeros(len(attraction)), change * examination
         for part in blocks(len(attraction), _ROWS):
             attraction[part] = expit(posteriors.some(part).means)
-        for chunk in self.train.chunks():
+
+        def terms(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+            """Documents skipped in some sessions, and derivatives by their logits and a change of examination."""
             # the logarithm of P(click) is a sum, whose terms do not meet
             skipped = np.flatnonzero(chunk.shown & ~chunk["clicks"].astype(bool))
             ids = chunk["query_doc_ids"].ravel()[skipped]
             cells = self.tower.cells_of(chunk).ravel()[skipped]
             of_ids = attraction[ids]
             skip = 1 - examination[cells] * of_ids
-            np.add.at(crossed, ids, slopes[cells] * (of_ids - of_ids**2) / skip**2)
+            return ids, slopes[cells] * (of_ids - of_ids**2) / skip**2
+
+        makers = (partial(terms, chunk) for chunk in self.train.chunks())
+        for ids, values in ahead(makers, 2, "moved", threads=2):
+            np.add.at(crossed, ids, values)
         for part in blocks(len(crossed), _ROWS):
             crossed[part] *= -(posteriors.some(part).deviations ** 2)
         return crossed

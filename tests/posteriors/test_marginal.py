@@ -1,6 +1,8 @@
 """Marginal likelihoods against integration in float64, and examination at their maximum against the truth."""
 
 import dataclasses
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -11,7 +13,9 @@ from scipy.sparse import csr_array
 from scipy.special import expit, log_expit, logit, logsumexp
 
 from clickexp.data import Column, Sessions
-from clickexp.experiment.result import refine_shared
+from clickexp.errors import DataError
+from clickexp.experiment import result
+from clickexp.experiment.result import find_queries, refine_shared
 from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors import marginal
@@ -461,7 +465,43 @@ def test_a_run_and_an_update_end_with_it():
         parts = SimpleNamespace(
             model=model, dataset=SimpleNamespace(train=log), continued=continued
         )
-        refined = refine_shared(parts, fit)
+        refined = refine_shared(parts, fit, find_queries(parts))
         assert refined.queries.lists.max() > 1 and refined.shared is not None
         assert np.abs(np.asarray(model.examination.weight[...]) - before).max() > 0
-    assert refine_shared(parts, SimpleNamespace(documents=None)) == (None, None)
+    nothing = SimpleNamespace(documents=None)
+    assert refine_shared(parts, nothing, find_queries(parts)) == (None, None)
+
+
+def test_what_keeps_queries_from_being_found_is_an_error_where_they_are_needed(monkeypatch):
+    """Else a thread would fail unseen, and the run wait for ever."""
+
+    def damaged(*_):
+        raise DataError("records.npy: cannot be read")
+
+    monkeypatch.setattr(result, "lists_shown", damaged)
+    parts = SimpleNamespace(model=None, dataset=SimpleNamespace(train=None), continued=None)
+    with pytest.raises(DataError, match="records"):
+        find_queries(parts).result(timeout=60)
+
+
+ENDING = """
+import time
+from types import SimpleNamespace
+from clickexp.experiment import result
+
+def endless(model, train, report, earlier):
+    while True:
+        report(0, 1)
+        time.sleep(0.01)
+
+result.lists_shown = endless
+parts = SimpleNamespace(model=None, dataset=SimpleNamespace(train=None), continued=None)
+result.find_queries(parts)
+raise SystemExit(3)
+"""
+
+
+def test_a_run_that_fails_does_not_wait_for_queries():
+    """At 1e9 sessions that would be minutes after an error, or a Ctrl-C."""
+    ended = subprocess.run([sys.executable, "-c", ENDING], timeout=120, check=False)
+    assert ended.returncode == 3

@@ -13,6 +13,7 @@ from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.spool import Spool
+from clickexp.data.loader import read_ahead
 from clickexp.data.log_writer import LogWriter, PartWriter
 from clickexp.data.schema import Column, SourceLocation, declared
 from clickexp.errors import DataError
@@ -157,10 +158,12 @@ def append(part: PartWriter, waiting: Spool[Lists], numbers: Mapping[str, np.nda
         waiting: The lists, which may lack columns.
         numbers: Numbers in the log of the numbers in a column, by column.
     """
-    for lists in waiting:
-        completed = _completed(lists, part.schema, numbers)
-        location = SourceLocation(str(part.source))
-        part.append(completed.padded(part.ranks, part.schema), location)
+    location = SourceLocation(str(part.source))
+    padded = (
+        _completed(lists, part.schema, numbers).padded(part.ranks, part.schema) for lists in waiting
+    )
+    for columns in read_ahead(padded, "pack"):
+        part.append(columns, location)
 
 
 def _completed(

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickexp.data.ingest.source_table import Batch, Leaf, TypedTable, series_of
+from clickexp.data.loader import read_ahead
 from clickexp.data.log_files import PARQUET
 from clickexp.utils.sources import is_remote
 
@@ -37,7 +38,8 @@ class ParquetTable(TypedTable):
         with _opened(self.file) as parquet:
             groups = self._row_groups or range(parquet.num_row_groups)
             above = _rows(parquet, range(groups.start))
-            for batch in parquet.iter_batches(size, groups, _stored(parquet, columns)):
+            batches = parquet.iter_batches(size, groups, _stored(parquet, columns))
+            for batch in read_ahead(batches, "parquet"):
                 location, done = self.at(above + done), done + batch.num_rows
                 values = {}
                 for key, leaf in columns.items():
