@@ -548,6 +548,20 @@ def test_a_log_that_comes_split_is_shared_by_files(options, workers, tmp_path):
     assert_equal(tmp_path / "one", tmp_path / "several")
 
 
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_file_of_two_parts_is_read_once(workers, tmp_path):
+    """That for validation is also that for the test, in whichever shares its pieces are."""
+    (tmp_path / "log").mkdir()
+    for number, part in enumerate(("train", "test")):
+        line = "0\t{}\t[1, 2]\t[1, 1]\t[0, 1]\n".format
+        text = "".join(map(line, range(number, number + 9)))
+        (tmp_path / "log" / tiangong_st.FILES[part]).write_text(text)
+    options = {"format": "tiangong_st", "files": {"val": tiangong_st.FILES["test"]}}
+    prepared(tmp_path / "log", tmp_path / "one", **options)
+    prepared(tmp_path / "log", tmp_path / "several", workers, **options)
+    assert_equal(tmp_path / "one", tmp_path / "several")
+
+
 def vectors_of_pages(file, seed, columns, size=5):
     """Lists of documents, each of which is one of nine vectors, with further columns."""
     rng = np.random.default_rng(seed)

@@ -70,7 +70,8 @@ def sharing(
 
     def read(source: Path, log: LogWriter, **options: Any) -> ReadLog | None:
         most = _SHARES_PER_WORKER * workers
-        pieces = opener.pieces(source, most, **options)
+        # parts may have a file in common
+        pieces = [*dict.fromkeys(opener.pieces(source, most, **options))]
         if not pieces:
             return opener.read(source, log, **options)
         shares = shares_of(pieces, most)
