@@ -468,8 +468,10 @@ def interpolated(
 
 def _of_scores(scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
     """Returns the information of the scores of documents."""
-    parts = blocks(len(scores), _BLOCK)
-    return np.sum([scores[part].T @ scores[part] for part in parts], axis=0)
+    information = np.zeros((scores.shape[1], scores.shape[1]))
+    for part in blocks(len(scores), _BLOCK):
+        information += scores[part].T @ scores[part]
+    return information
 
 
 def _basis(standardised: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from clickexp.models import Model, PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import PositionParameter
 from clickexp.parameters.layouts import CellParameter, LayoutParameter
 from clickexp.parameters.table import Prior
+from clickexp.posteriors.shared import MOST_SHARED
 from clickexp.training.earlier import SharedPrior
 
 _PRECISION_OF_LOGITS = 4.0
@@ -284,7 +285,10 @@ _FEATURES: dict[type[Model], str] = {
 
 
 def tower_of_examination(model: Model) -> Tower | None:
-    """Returns that of PBM and UBM whose numbers are all of positions, or of layouts with posteriors; None of others."""
+    """Returns that of PBM and UBM whose numbers are all of positions, or of layouts with posteriors; None of others.
+
+    Of very many layouts there is none: the time of a search grows with the square of the numbers, and its memory.
+    """
     feature, tower = _FEATURES.get(type(model)), getattr(model, "examination", None)
     layouts = tower if isinstance(tower, LayoutParameter) else None
     shared = tower if layouts is None else layouts.terms["shared"]
@@ -299,7 +303,7 @@ def tower_of_examination(model: Model) -> Tower | None:
 def _tower_of_layouts(
     shared: PositionParameter, radix: int, layouts: LayoutParameter
 ) -> Tower | None:
-    """Returns that of layouts; None where differences have no posteriors."""
+    """Returns that of layouts; None where differences have no posteriors, or are very many."""
     differences = layouts.terms["differences"]
     if not isinstance(differences, CellParameter):
         return None
@@ -307,6 +311,8 @@ def _tower_of_layouts(
         differences.table.get_value(),
         shared.weight.size == (layouts.cells.positions + 1) * radix,
     )
-    if rows.prior is None or not fits:
+    numbers = shared.weight.size // (1 if radix == 1 else 2)  # the last click is above
+    is_large = numbers + layouts.cells.count > MOST_SHARED
+    if rows.prior is None or not fits or is_large:
         return None
     return _OfLayouts(shared, radix, layouts, differences, rows.prior)

@@ -334,6 +334,19 @@ def test_examination_of_layouts_comes_near_the_truth_wherever_training_ends():
     assert [each.sd for each in found[0]].count(0) == 1 and len(found[0]) == 2 * RANKS
 
 
+@pytest.mark.parametrize(
+    ("kind", "positions", "layouts"), [(PositionBasedModel, 10, 30), (UserBrowsingModel, 20, 3)]
+)
+def test_very_many_layouts_stay_as_training_leaves_them(kind, positions, layouts):
+    """A search took minutes for 200 layouts, where training took seconds."""
+    sizes = {"query_doc_pairs": 50, "positions": positions, "rngs": nnx.Rngs(0)}
+    settings = kind.with_layouts({}, ["country"])
+    few = kind(**sizes, columns={"country": layouts - 1}, **settings)
+    many = kind(**sizes, columns={"country": 199}, **settings)
+    assert tower_of_examination(few) is not None
+    assert tower_of_examination(many) is None
+
+
 def test_the_mean_over_clicks_stays():
     truth, log = log_of(np.random.default_rng(3), PositionBasedModel, 5000)
     model = fitted(PositionBasedModel, truth, log)
