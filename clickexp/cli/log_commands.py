@@ -44,9 +44,9 @@ from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import (
     check_arguments,
     flat_options,
-    for_hydra,
     located,
     merged,
+    of_dataset,
     parsed_options,
 )
 from clickexp.utils.sources import source_path
@@ -55,6 +55,8 @@ from clickexp.utils.text import byte_size
 
 _OF_PAGES = ("lists", "impressions")
 """Formats of tables whose pages may have layouts."""
+_OWN_FIGURES = ("context", "click_rate", "click_rate_by_*")
+"""Figures that inspect draws of some logs only."""
 _WORKERS = ("workers", "launcher")
 """Options of the processes that prepare a log."""
 _FURTHER = (
@@ -201,7 +203,12 @@ def _drawn(figures: Any, folder: Path) -> str:
     from clickexp.results.figures.log import write_figures
 
     try:
-        return display_path(write_figures(figures, folder))
+        place = write_figures(figures, folder)
+        for name in _OWN_FIGURES:
+            for file in [*place.glob(f"{name}.pdf"), *place.glob(f"{name}.png")]:
+                if file.stem not in figures:  # of an earlier inspect
+                    file.unlink()
+        return display_path(place)
     except OSError as error:
         return f"not written ({reason(error)}); choose another folder with --output"
 
@@ -431,9 +438,5 @@ def _next(format: str, path: Path, options: Mapping[str, Any]) -> list[str]:
 
 def _overrides(options: Mapping[str, Any]) -> list[str]:
     """Options of a format as overrides of `clickexp`."""
-    overrides = []
-    for key, value in flat_options(options):
-        is_new = key.startswith("columns.") and value.startswith("{")
-        declares = "+" if is_new else ""  # a key that configurations lack
-        overrides.append(f"{declares}dataset.{key}={for_hydra(value)}")
-    return overrides
+    of_format = of_dataset(dict(flat_options(options)))
+    return [f"{key}={value}" for key, value in of_format.items()]

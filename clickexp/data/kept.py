@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.data.arrays import UNREADABLE
+from clickexp.data.arrays import UNREADABLE, load_arrays
 from clickexp.data.description import is_log
 from clickexp.data.folders import NewFolder
 from clickexp.data.sessions import Sessions
 from clickexp.errors import DataError
-from clickexp.utils.files import load_arrays
 
 _KEY = "of"
 _VERSION = 1

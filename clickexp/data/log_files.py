@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-import numpy as np
-
 from clickexp.errors import DataError
 from clickexp.utils.sources import files_below, is_remote, parts_below
 
@@ -63,20 +61,10 @@ class Piece(NamedTuple):
     @classmethod
     def of(cls, file: Path) -> "Piece":
         """Returns a whole file, of which only its reader says that it is none."""
-        return cls(file, file.stat().st_size if file.is_file() else 0)
-
-
-def shares_of(pieces: Sequence[Piece], most: int) -> list[Share]:
-    """Returns shares of about equal bytes, of pieces that follow one another."""
-    sizes = np.array([piece.size for piece in pieces])
-    count, middles = min(most, len(pieces)), np.cumsum(sizes) - sizes / 2
-    numbers = np.minimum(middles * count // max(sizes.sum(), 1), count - 1)
-    shares: dict[int, dict[Path, range | None]] = {}
-    for number, piece in zip(numbers.tolist(), pieces, strict=True):
-        spans = shares.setdefault(number, {})
-        begun = spans.get(piece.file, piece.span)
-        spans[piece.file] = range(begun.start, piece.span.stop) if begun and piece.span else begun
-    return [Share(spans) for spans in shares.values()]
+        try:
+            return cls(file, file.stat().st_size)
+        except OSError:
+            return cls(file, 0)
 
 
 def also_compressed(*endings: str) -> tuple[str, ...]:

@@ -277,6 +277,28 @@ def declared(columns: Iterable[str | Column]) -> dict[str, Column]:
     return by_name
 
 
+class Remedy(str):
+    """What to do about a fault, and options of the reader with which rows do not have it.
+
+    Args:
+        text: What to do.
+        options: The options, by key.
+    """
+
+    __slots__ = ("options",)
+    options: Mapping[str, str]
+
+    def __new__(cls, text: str, options: Mapping[str, str]) -> "Remedy":
+        """Returns the text with the options."""
+        remedy = super().__new__(cls, text)
+        remedy.options = options
+        return remedy
+
+    def __getnewargs__(self) -> tuple[str, Mapping[str, str]]:  # pyright: ignore[reportIncompatibleMethodOverride]  # as pickle asks
+        """Returns the arguments with which another process makes it again."""
+        return str(self), self.options
+
+
 @dataclass(frozen=True)
 class SourceLocation:
     """Where rows came from: row i of a chunk is `unit` `first + i` of `source`."""

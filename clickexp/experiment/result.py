@@ -145,6 +145,7 @@ def evaluate_run(parts: Parts, fit: FitReport, refined: Refined, evaluation: Eva
         "per_rank_val": fit.per_rank,
         **evaluation.result(),
         **_of_clicks(model, dataset),
+        "validates_clicks": isinstance(model, Ranker) and model.debias.validates_clicks,
         "train": {**fit.summary(), **peak_memory()},
         "parameters": _count_parameters(model),
         "test_set": dataset.test_set(),

@@ -34,6 +34,7 @@ from clickexp.runs.store import SEEN, SHARED
 from clickexp.training.spread import computing_on
 from clickexp.updates.seen import Seen
 from clickexp.utils.bounds import Seed, bounded
+from clickexp.utils.escape import csv_cell
 from clickexp.utils.files import check_inside, whole
 from clickexp.utils.signatures import check_arguments, parsed_options
 from clickexp.utils.sources import source_path
@@ -208,7 +209,8 @@ class Export:
                 {**parameter.layout, **parameter.model_dump(exclude={"layout"})}
                 for parameter in intervals
             ]
-            self.save(SHARED_TABLE, pl.DataFrame(rows, infer_schema_length=None).write_csv)
+            table = pl.DataFrame(rows, infer_schema_length=None)
+            self.save(SHARED_TABLE, _without_formulas(table).write_csv)
         _warn_of_examination(self.run, model, self.fit.log.train, posterior is None)
         settings = {"intervals": intervals, "has_intervals": self.fit.is_own, **self._seen()}
         settings["devices"] = self._devices
@@ -227,7 +229,7 @@ class Export:
         table = _examination(model, sessions, posterior)
         if table is None:
             return
-        self.save(EXAMINATION_TABLE, table.write_csv)
+        self.save(EXAMINATION_TABLE, _without_formulas(table).write_csv)
         if model.separates_examination and "propensity_sd" not in table.columns:
             sys.stderr.write(f"no intervals of examination: {why_no_intervals(model, posterior)}\n")
 
@@ -250,6 +252,11 @@ class Export:
         arguments = self.fit.model, self.fit.log, self.source(path), self.all_names
         with temporary() as scratch:
             self.write_predictions(lists_to_predict(*arguments, self._transform, scratch))
+
+
+def _without_formulas(table: pl.DataFrame) -> pl.DataFrame:
+    """Returns a table for CSV, whose text, such as names of layouts, no spreadsheet takes for a formula."""
+    return table.with_columns(pl.col(pl.String).map_elements(csv_cell, return_dtype=pl.String))
 
 
 def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Examination of PBM and UBM at the largest marginal likelihood, with attraction integrated out document by document.
 
 Given the clicks above, P(click) of these models is e_c s(z): e_c the examination of a cell, which is a position, or one
-and that of the last click above, and z the logit of a document. A document with k_c clicks and n_c skips in each cell
-adds the logarithm of
+and that of the last click above, within a layout or not, and z the logit of a document. A document with k_c clicks and
+n_c skips in each cell adds the logarithm of
 
     integral p(z) prod_c (e_c s(z))^k_c (1 - e_c s(z))^n_c dz,
 
@@ -17,7 +17,7 @@ document and the share of lists that show it. Training knows normal densities, a
 the order of lists biases examination.
 
 Where the log goes on from earlier ones, p(z) has their factor exp(h z - S z^2 / 2), the site of the row of the
-document, and the logarithms of e_c have the normal prior that these logs give.
+document, and the logarithms of e_c, or the numbers of layouts, have the normal prior that these logs give.
 """
 
 import copy

@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from clickexp.data.arrays import load_arrays
 from clickexp.errors import UserError
 from clickexp.models.base import Model
 from clickexp.parameters.table import NEVER_SHOWN, Rows, Table, path_name
 from clickexp.utils.documents import parse_json
-from clickexp.utils.files import load_arrays, undamaged, whole
+from clickexp.utils.files import undamaged, whole
 from clickexp.utils.text import listed
 
 KEPT = (nnx.Param, Table)

@@ -239,9 +239,13 @@ def for_hydra(value: str) -> str:
 
 def of_dataset(options: Mapping[str, str]) -> dict[str, str]:
     """Options of the reader of a log as overrides of `clickexp`; `format` is the choice of dataset."""
-    return {
-        "dataset" if key == "format" else f"dataset.{key}": value for key, value in options.items()
-    }
+    overrides = {}
+    for key, value in options.items():
+        is_new = key.startswith("columns.") and value.startswith("{")
+        declares = "+" if is_new else ""  # a key that configurations lack
+        name = "dataset" if key == "format" else f"{declares}dataset.{key}"
+        overrides[name] = for_hydra(value)
+    return overrides
 
 
 def _holds_node(value: Any) -> bool:

@@ -599,6 +599,60 @@ def test_inspect_takes_no_column_that_differs_within_a_page(tmp_path, capsys):
     assert "click rate by device" in printed
 
 
+def test_dates_with_dots_and_text_features_are_proposed_as_they_are_written(tmp_path, capsys):
+    """Each next command goes one fault further; the last one is that of a run."""
+    rows = devices(("desktop", "phone")).with_row_index("session").head(50)
+    rows = rows.explode("query_doc_ids", "clicks").rename(
+        {"query_doc_ids": "document", "clicks": "click"}
+    )
+    rank = pl.int_range(1, pl.len() + 1).over("session")
+    day = pl.format("{}.02.2026 10:{}", pl.col("session") % 27 + 1, 10 + pl.col("session") % 50)
+    rows = rows.with_columns(rank=rank, query=pl.lit("q"), at=day, brand=pl.lit("acme"))
+    rows = rows.with_columns(click=pl.col("click").cast(pl.Int8))
+    rows.write_csv(tmp_path / "log.csv")
+    words = ["inspect", str(tmp_path / "log.csv"), "columns.time=at", "features=[brand]"]
+    for _ in range(2):  # format, then what is faulty
+        with pytest.raises(SystemExit):
+            main(words)
+        _, *words = next_command(capsys.readouterr().err)
+        assert "time_format=%d.%m.%Y %H:%M" in " ".join(words).replace("'", "")
+        if "columns.brand={dtype: category}" in words:
+            break
+    printed = text_of(capsys, *words)
+    following = next_command(printed)
+    assert "+dataset.columns.brand={dtype: category}" in following
+    assert OverridesParser.create().parse_overrides(following[2:])
+    assert "2026-02-01" in printed
+
+
+def test_what_a_format_needs_is_not_left_out_by_null(tmp_path, capsys):
+    (tmp_path / "log.csv").write_text("session,query,document,rank,click\na,q,d,1,1\nb,q,d,1,0\n")
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "log.csv"), "columns.query=null"])
+    error = capsys.readouterr().err
+    assert "pair_key=query_document needs" in error and "pair_key=document" in next_command(error)
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "log.csv"), "columns.rank=null"])
+    assert "columns.rank=null leaves out what the format needs" in capsys.readouterr().err
+
+
+def test_logs_without_clicks_have_no_fit_and_no_figures_of_another_log(tmp_path, capsys):
+    """inspect is run again where the log has other columns, and no clicks; a file of somebody else stays."""
+    log, out = tmp_path / "log.parquet", tmp_path / "out"
+    devices(("desktop", "phone")).write_parquet(log)
+    main(["inspect", str(log), "--output", str(out)])
+    first = capsys.readouterr().out
+    assert next_command(first) and (out / "figures/click_rate_by_device.pdf").is_file()
+    (out / "figures/mine.pdf").write_text("of somebody else")
+    silent = pl.col("clicks").list.eval(pl.element() & False)
+    devices(("desktop", "phone")).drop("device").with_columns(silent).write_parquet(log)
+    main(["inspect", str(log), "--output", str(out)])
+    second = capsys.readouterr().out
+    assert "next:" not in second and "no document of the training sessions was clicked" in second
+    stems = {file.stem for file in (out / "figures").iterdir()}
+    assert stems == {"sessions", "mine"}
+
+
 def test_columns_that_show_no_layout_are_an_error_with_what_each_needs(tmp_path, capsys):
     (tmp_path / "log.csv").write_text("a,b\n1,2\n")
     with pytest.raises(SystemExit):

@@ -14,12 +14,12 @@ from refusals import refuses
 
 from clickexp.data import names, prepare
 from clickexp.data.ingest.source_table import SourceTable
-from clickexp.data.log_files import Piece, shares_of
+from clickexp.data.log_files import Piece
 from clickexp.data.names import read_names
 from clickexp.data.prepared import Log, verify_log
 from clickexp.data.readers import tiangong_st
 from clickexp.data.shares import prepare as shares
-from clickexp.data.shares.prepare import sharing
+from clickexp.data.shares.prepare import shares_of, sharing
 from clickexp.errors import DataError
 from clickexp.experiment.formats import FORMATS
 

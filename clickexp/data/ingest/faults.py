@@ -9,7 +9,7 @@ import numpy as np
 from clickexp.data.ingest.first_rank import FirstRankCheck
 from clickexp.data.ingest.times import TimeCheck
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import SourceLocation
+from clickexp.data.schema import Remedy, SourceLocation
 from clickexp.errors import FaultyLogError
 from clickexp.utils.bounds import OneOf
 
@@ -186,7 +186,9 @@ class Faults:
             what, _, column = name.partition("_")
             if 2 * kind.count <= self.rows:
                 continue
-            if what == "missing" and NULL_IS_NO_CLICK in remedy:
+            if isinstance(remedy, Remedy):
+                options |= remedy.options
+            elif what == "missing" and NULL_IS_NO_CLICK in remedy:
                 options[NULL_IS_NO_CLICK] = "true"
             elif what == "invalid" and column in _MAY_LACK:
                 options[f"columns.{_MAY_LACK[column]}"] = "null"

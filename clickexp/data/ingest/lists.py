@@ -12,10 +12,10 @@ from clickexp.data.ingest.columns import (
     Fields,
     Readable,
 )
-from clickexp.data.ingest.times import TEXT
+from clickexp.data.ingest.times import TEXT, dotted_format
 from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, Column, SourceLocation
+from clickexp.data.schema import COLUMNS, Column, Remedy, SourceLocation
 from clickexp.utils.lengths import from_lengths
 
 Values = np.ndarray | pl.Series
@@ -259,9 +259,18 @@ def _reject_nulls(
     location.reject(gone, values, name, remedy, lengths, f"missing_{name}")
     wrong = parsed.is_null() & ~is_empty
     large = _is_large(values, field) & wrong
-    location.reject(wrong & ~large, values, name, field.rule, lengths)
+    location.reject(wrong & ~large, values, name, _rule_for(values.filter(wrong), field), lengths)
     remedy = f"{field.rule}; one so large is exact as text"
     location.reject(large, values, name, remedy, lengths)
+
+
+def _rule_for(wrong: pl.Series, field: Readable) -> str:
+    """What a column holds, and for times that are written with dots the option that reads them."""
+    is_text = wrong.dtype in TEXT and isinstance(field, Field) and "t" in field.kinds
+    form = dotted_format(wrong.cast(pl.String)) if is_text else None
+    if form is None:
+        return field.rule
+    return Remedy(f"days come first: time_format='{form}'", {"time_format": f"'{form}'"})
 
 
 def _parsed(values: pl.Series, field: Readable) -> pl.Series:

@@ -288,6 +288,10 @@ class SourceTable(ABC):
     def _missing(self, missing: Mapping[str, str | None], required: Iterable[str]) -> DataError:
         """The error about columns that are missing, with the names that they may have."""
         present = [*_names(self._schema), *self._folders]
+        if None in missing.values():
+            keys = " and ".join(f"columns.{key}" for key, name in missing.items() if name is None)
+            remedy = f"name it, or leave {keys} out; the columns are {', '.join(present)}"
+            return self.source.error(f"{keys}=null leaves out what the format needs", remedy)
         called = " and ".join(f"{name!r} for {key}" for key, name in missing.items())
         what = f"no column {called} among {present}"
         try:

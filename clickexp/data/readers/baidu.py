@@ -26,7 +26,7 @@ from clickexp.data.ingest.packing import ReadLog, ReadPart
 from clickexp.data.ingest.parquet_table import ParquetTable
 from clickexp.data.ingest.source_table import Batch, SourceTable
 from clickexp.data.ingest.tables import batches_of, open_tables, pieces_of_tables
-from clickexp.data.log_files import Piece, Share
+from clickexp.data.log_files import Piece
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
@@ -122,12 +122,14 @@ def open_baidu_ultr_uva(
     _check_features(feature_columns, extra)
     fields = {**COLUMNS, **feature_columns.fields(), **extra}
     patterns = {"sessions": files, **_annotations(source, annotations)}
-    keys = {part: (*feature_columns.required, *_PACKED[part]) for part in patterns}
-    tables = {
-        part: _opened(source, pattern, fields, names, keys[part], log.share)
-        for part, pattern in patterns.items()
-    }
-    tables = {part: opened for part, opened in tables.items() if opened}
+    tables: dict[str, list[SourceTable]] = {}
+    for part, pattern in patterns.items():
+        keys = (*feature_columns.required, *_PACKED[part])
+        described = fields, {key: names[key] for key in keys}, keys
+        opened = open_tables(
+            source, *described, files=pattern, kinds=[ParquetTable], share=log.share
+        )
+        tables |= {part: opened} if opened else {}
     fields |= _declarations(feature_columns, next(iter(tables.values())), features)
     total = sum(map(_size, tables.values()))
     documents, faults, read = _Documents(log), Faults(), 0
@@ -149,21 +151,6 @@ def open_baidu_ultr_uva(
     if (features, missing, standardize) != (None, None, False):
         feature_columns.finish(log)
     return ReadLog(parts, faults, invalid, {"query_doc_ids": documents.table})
-
-
-def _opened(
-    source: Path,
-    pattern: str,
-    fields: Fields,
-    names: Mapping[str, str | None],
-    keys: Sequence[str],
-    share: Share,
-) -> list[SourceTable]:
-    """The tables of a part, with the columns of these keys."""
-    columns = {key: names[key] for key in keys}
-    return open_tables(
-        source, fields, columns, keys, files=pattern, kinds=[ParquetTable], share=share
-    )
 
 
 def _size(tables: Sequence[SourceTable]) -> int:

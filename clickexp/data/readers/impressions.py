@@ -49,6 +49,7 @@ from clickexp.data.ingest.tables import batches_of, open_tables, pieces_of_files
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
+from clickexp.errors import DataError
 from clickexp.utils.bounds import FirstRank, PositiveInt
 
 _FIELDS: dict[str, Readable] = {
@@ -135,22 +136,26 @@ def open_impressions(
     fields |= {name: id_field(name, normalize) for name in ("query", "document")}
     needed = [*_REQUIRED, *extra, *feature_columns.required]
     needed += ["query"] if pair_key == "query_document" else []
+    if pair_key == "query_document" and names["query"] is None and "query" not in log.may_lack:
+        raise DataError(
+            f"{source}: columns.query=null leaves out what pair_key=query_document needs, a document under each query. "
+            "Set pair_key=document, or name the column of queries.",
+            {"pair_key": "document"},
+        )
     left_out = {key for key in ("session", "time") if names[key] is None}
     required = {*needed, "time"} - left_out - log.may_lack
     tables = open_tables(source, fields, names, required, files=files, text=text, share=log.share)
     schema = _schema(tables[0], feature_columns.declare(tables))
-    arguments = (tables, log, schema, pair_key, first_rank, feature_columns, positions)
+    arguments = (tables, log, schema, pair_key, first_rank, feature_columns)
     try:
-        reading = _Reading(*arguments)
-        reading.read()
+        read = _Reading(*arguments).read(positions, invalid)
     except ApartError:
         log.restart()
-        reading = _Reading(*arguments, gather=True)
-        reading.read()
+        read = _Reading(*arguments, gather=True).read(positions, invalid)
     if normalize is not None:
         log.notes[NORMALIZED] = normalize
     feature_columns.finish(log)
-    return ReadLog({PART: reading.part}, reading.faults, invalid, reading.tables)
+    return read
 
 
 def _schema(table: SourceTable, declarations: Mapping[str, Column]) -> dict[str, Column]:
@@ -176,13 +181,7 @@ class _Reading:
         pair_key: What has a row in the tables.
         first_rank: What ranks count from.
         feature_columns: Those of features and categories.
-        positions: Lowest rank to keep, None for all.
         gather: Put the rows of a session together that lie apart.
-
-    Attributes:
-        part: The lists, once they have been read.
-        faults: What is wrong with rows.
-        tables: Tables that number ids, by column.
     """
 
     def __init__(
@@ -193,11 +192,11 @@ class _Reading:
         pair_key: str,
         first_rank: int,
         feature_columns: FeatureColumns,
-        positions: int | None,
         gather: bool = False,
     ):
         self._tables, self._log, self._gather = tables, log, gather
         self._first_rank, self._place = first_rank, SourceLocation(str(log.source))
+        self._schema = schema
         self._columns = {
             name: schema[_PACKED.get(name, name)]
             for name in {**dict.fromkeys(("document", "click")), **tables[0].columns}
@@ -209,13 +208,14 @@ class _Reading:
         )
         self._ids = PairIds(pair_key, log.names)
         self._locations: list[SourceLocation] = []
-        self._shown, self._positions = 0, positions
-        self.faults = Faults(first_rank)
-        remedy = "set positions to the lowest rank to keep"
-        self.part = ReadPart(log, PART, schema.values(), positions, remedy)
+        self._shown, self._faults = 0, Faults(first_rank)
 
-    def read(self) -> None:
+    def read(self, positions: int | None, invalid: Invalid) -> ReadLog:
         """Reads all rows.
+
+        Args:
+            positions: Lowest rank to keep, None for all.
+            invalid: What becomes of faulty rows.
 
         Raises:
             ApartError: Rows of a session lie apart, and are not to be gathered.
@@ -225,7 +225,9 @@ class _Reading:
             for name, column in self._columns.items()
             if not column.per_document and name != "times"  # rows have their own, the first counts
         ]
-        pages = Pages(per_session, self._locations, self.faults, self._log)
+        pages = Pages(per_session, self._locations, self._faults, self._log)
+        remedy = "set positions to the lowest rank to keep"
+        part = ReadPart(self._log, PART, self._schema.values(), positions, remedy)
         blocks = self._rows()
         if self._gather:
             blocks = gathered(blocks, self._log.scratch, self._log.note)
@@ -233,19 +235,20 @@ class _Reading:
             rows = pages.sound(block)
             starts = starts_of(rows)
             lists = from_one(self._lists(rows, starts), self._first_rank, self._place)
-            lists = lists.down_to(self._positions, self._log)
+            lists = lists.down_to(positions, self._log)
             if len(lists.lengths):
                 places = rows["place"].to_numpy()[starts]
                 longest = self._locations[places[lists.lengths.argmax()] >> 32]
                 lists = self._feature_columns.encoded(lists, self._log, self._place)
-                self.part.append(self._ids.number(lists), longest, places & 0xFFFFFFFF)
-        self.tables = self._ids.tables
+                part.append(self._ids.number(lists), longest, places & 0xFFFFFFFF)
+        tables = self._ids.tables
         if "session" in self._tables[0].columns:  # else a page is a row
-            self.tables[PAGES] = pages.sessions
+            tables[PAGES] = pages.sessions
+        return ReadLog({PART: part}, self._faults, invalid, tables)
 
     def _rows(self) -> Iterator[Rows]:
         """The rows batch by batch, without those of no session."""
-        for batch in batches_of(self._tables, self._log.progress, faults=self.faults):
+        for batch in batches_of(self._tables, self._log.progress, faults=self._faults):
             of_file = batch.rows  # several where a row of the file holds lists
             stored = len(of_file) if batch.lengths is None else len(batch.lengths)
             state, kept = np.zeros(len(of_file), np.int8), np.ones(len(of_file), bool)
@@ -263,7 +266,7 @@ class _Reading:
             nothing = np.zeros(len(numbers), bool)
             columns = {"rank": numbers, "document": numbers, "click": nothing, **columns}
             self._shown += len(of_file)
-            self.faults.first_rank.add(np.asarray(columns["rank"]))
+            self._faults.first_rank.add(np.asarray(columns["rank"]))
             state[(state == LEAVES_GAP) & np.asarray(columns["click"])] = SPOILS_PAGE
             place = (len(self._locations) << 32) + of_file
             self._locations.append(batch.location)

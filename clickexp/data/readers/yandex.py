@@ -84,22 +84,17 @@ class _Pages(NamedTuple):
 
 def _pieces(source: Path, shares: int, *, relevance: str | None = None, **_: Any) -> list[Piece]:
     """A text in pieces that begin where sessions do, or whole where it is compressed; the labels come behind it."""
+    labels = [*map(Piece.of, _label_files(relevance))]
+    if source.suffix in COMPRESSIONS or not source.is_file():
+        return [Piece.of(source), *labels]
+    size = source.stat().st_size
     try:
-        pieces = _pieces_of_text(source, shares)
+        starts = {_session_start(source, size * share // shares) for share in range(1, shares)}
     except OSError as error:
         raise _unreadable(source, error) from error
-    return [*pieces, *map(Piece.of, _label_files(relevance))]
-
-
-def _pieces_of_text(source: Path, shares: int) -> list[Piece]:
-    if source.suffix in COMPRESSIONS or not source.is_file():
-        return [Piece.of(source)]
-    size = source.stat().st_size
-    starts = {_session_start(source, size * share // shares) for share in range(1, shares)}
     edges = [0, *sorted(starts - {0, size}), size]
-    return [
-        Piece(source, end - start, range(start, end)) for start, end in itertools.pairwise(edges)
-    ]
+    spans = itertools.starmap(range, itertools.pairwise(edges))
+    return [*(Piece(source, len(span), span) for span in spans), *labels]
 
 
 def _label_files(relevance: str | None) -> list[Path]:

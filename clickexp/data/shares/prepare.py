@@ -17,7 +17,7 @@ from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.packing import ReadLog
 from clickexp.data.ingest.pages import PAGES
 from clickexp.data.ingest.spool import Spool
-from clickexp.data.log_files import Share, shares_of
+from clickexp.data.log_files import Piece, Share
 from clickexp.data.log_format import LogFormat
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import read_names
@@ -206,3 +206,16 @@ def _joined(read: Sequence[ReadShare], shares: Sequence[Share]) -> ReadLog:
     for later, share in zip(read[1:], shares[1:], strict=True):
         log.join(later.read, next(iter(share.spans or ())))
     return log
+
+
+def shares_of(pieces: Sequence[Piece], most: int) -> list[Share]:
+    """Returns shares of about equal bytes, of pieces that follow one another."""
+    sizes = np.array([piece.size for piece in pieces])
+    count, middles = min(most, len(pieces)), np.cumsum(sizes) - sizes / 2
+    numbers = np.minimum(middles * count // max(sizes.sum(), 1), count - 1)
+    shares: dict[int, dict[Path, range | None]] = {}
+    for number, piece in zip(numbers.tolist(), pieces, strict=True):
+        spans = shares.setdefault(number, {})
+        begun = spans.get(piece.file, piece.span)
+        spans[piece.file] = range(begun.start, piece.span.stop) if begun and piece.span else begun
+    return [Share(spans) for spans in shares.values()]

@@ -14,7 +14,7 @@ from clickexp.results.groups import Group
 from clickexp.results.layouts import layout_curves
 from clickexp.results.metric_names import PER_RANK, short
 from clickexp.runs.run import VALIDATION
-from clickexp.utils.statistics.means import SIGNIFICANT
+from clickexp.utils.tables.numbers import SIGNIFICANT
 
 _MOST_METRICS = 3
 """Panels of the differences."""

@@ -26,7 +26,7 @@ from clickexp.results.figures.panels import (
     per_rank,
     scale_to,
 )
-from clickexp.results.groups import Group
+from clickexp.results.groups import Group, with_bounds
 from clickexp.results.layouts import points_by_layout
 from clickexp.runs.run import RelativeExamination, Run, Vectors
 
@@ -60,7 +60,7 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
             curves(_rates(name, values), "Click rate")
         ]
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
-        figures["learning"] = [partial(_losses, run)]
+        figures["learning"] = _learning(run)
     if run.update is not None:
         figures["updates"] = chain_panels(chain_of(run))
     if groups[0].reliability():
@@ -127,10 +127,7 @@ def _by_layout(points: Sequence[RelativeExamination]) -> dict[str, Bars]:
     """Returns the curve of propensities of each layout."""
     curves = {}
     for name, of_layout in points_by_layout(points).items():
-        values = [point.relative for point in of_layout.values()]
-        low = np.array([point.relative_low for point in of_layout.values()], np.float64)
-        high = np.array([point.relative_high for point in of_layout.values()], np.float64)
-        curves[name] = [*of_layout], values, low, high
+        curves[name] = [*of_layout], *with_bounds([*of_layout.values()])
     return curves
 
 
@@ -151,13 +148,9 @@ def _rates(name: str, values: Mapping[str, Vectors]) -> dict[str, np.ndarray]:
 
 def _propensity(points: Sequence[RelativeExamination], groups: Sequence[Group], axes: Axes) -> None:
     """Draws propensities with their intervals, and those of the true user, if it is known."""
-    ranks, values = (
-        [point.position for point in points],
-        np.array([point.relative for point in points]),
-    )
-    low = np.array([point.relative_low for point in points], np.float64)
-    high = np.array([point.relative_high for point in points], np.float64)
-    barred(ranks, values, low, high, 0, axes, figure_text(groups[0].name))
+    ranks = [point.position for point in points]
+    ratios, low, high = with_bounds(points)
+    barred(ranks, ratios, low, high, 0, axes, figure_text(groups[0].name))
     for i, group in enumerate(groups):
         if i and (truth := group.per_rank("examination")):
             true = truth.mean / truth.mean[points[0].position - 1]
@@ -254,10 +247,18 @@ def _ranges(edges: Sequence[int]) -> list[str]:
     return [*inner, f"{edges[-1]}+"]
 
 
-def _losses(run: Run, axes: Axes) -> None:
-    """Draws the losses over epochs, and marks the best epoch."""
+def _learning(run: Run) -> list[Panel]:
+    """A panel of both losses, or of each where they are of two kinds."""
+    if run.validates_clicks:
+        return [partial(_losses, run, {metric: label}) for metric, label in _LOSSES.items()]
+    return [partial(_losses, run, _LOSSES)]
+
+
+def _losses(run: Run, shown: Mapping[str, str], axes: Axes) -> None:
+    """Draws losses over epochs, and marks the best epoch."""
     best, later = run.train.best_epoch, []
-    for i, (metric, label) in enumerate(_LOSSES.items()):
+    for metric, label in shown.items():
+        i = [*_LOSSES].index(metric)
         epochs, losses = by_epoch(run, "epoch"), by_epoch(run, metric)
         if not np.isfinite(losses).any():
             continue
@@ -266,6 +267,7 @@ def _losses(run: Run, axes: Axes) -> None:
         marked = epochs == best
         if metric.startswith("val/") and marked.any():
             axes.plot(epochs[marked], losses[marked], "*", color=COLORS[i], markersize=9, zorder=3)
-    axes.set(xlabel="Epoch", ylabel="Loss\n(per document)")
+    kind = "Loss" if len(shown) > 1 else f"{next(iter(shown.values())).capitalize()} loss"
+    axes.set(xlabel="Epoch", ylabel=f"{kind}\n(per document)")
     scale_to(later, axes)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -30,8 +30,8 @@ from clickexp.runs.online import OnlineComparison
 from clickexp.runs.run import Run
 from clickexp.runs.store import REPORT
 from clickexp.utils.escape import html_text, printable
-from clickexp.utils.statistics.means import SIGNIFICANT, Spread, t_quantile
-from clickexp.utils.tables.numbers import interval, number
+from clickexp.utils.statistics.means import Spread, t_quantile
+from clickexp.utils.tables.numbers import SIGNIFICANT, interval, number
 from clickexp.utils.text import without_module
 
 _SCRIPTS = (
