@@ -38,14 +38,15 @@ from clickexp.experiment.formats import FORMATS
 from clickexp.runs.store import IDS
 from clickexp.sweeps.preparing import Workers
 from clickexp.utils.escape import printable_lines, slug
+from clickexp.utils.files import check_source
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import (
     check_arguments,
     flat_options,
-    for_hydra,
     located,
     merged,
+    of_dataset,
     parsed_options,
 )
 from clickexp.utils.sources import source_path
@@ -54,12 +55,14 @@ from clickexp.utils.text import byte_size
 
 _OF_PAGES = ("lists", "impressions")
 """Formats of tables whose pages may have layouts."""
+_OWN_FIGURES = ("context", "click_rate", "click_rate_by_*")
+"""Figures that inspect draws of some logs only."""
 _WORKERS = ("workers", "launcher")
 """Options of the processes that prepare a log."""
 _FURTHER = (
     "prepare also takes name, which results show, and ids, the folder of a run or prepared log whose documents keep "
-    "their ids, with new ones behind; of lists, impressions and yandex workers, the processes that read their files "
-    "at a time, and launcher: processes, the default, ray or slurm, with keys such as hydra.launcher.partition. "
+    "their ids, with new ones behind; workers, the processes that share the work of those formats that can be "
+    "divided, and launcher: processes, the default, ray or slurm, with keys such as hydra.launcher.partition. "
     "inspect takes format, unless the files show it; the splits "
     "train_sessions, val_sessions, test_sessions where the log does not come split; and cache, a folder that keeps "
     "what was read of a source."
@@ -99,16 +102,10 @@ def _reader(
     opener: LogFormat,
     of_workers: Mapping[str, Any],
     of_launcher: Sequence[str],
-) -> Callable[..., None]:
+) -> Callable[..., Any]:
     """Returns the reader of a format, whose work several processes do where there are options of these."""
     if not of_workers and not of_launcher:
         return opener.read
-    if not opener.reads_shares:
-        formats = [name for name in FORMATS if FORMATS[name].reads_shares]
-        raise ConfigError(
-            f"workers: the rows of {opener.format} cannot be read apart from each other, so that one process reads it. "
-            f"Leave out workers and launcher, which {', '.join(formats)} take."
-        )
     check_arguments(Workers, of_workers, "")
     workers = Workers(**of_workers, overrides=of_launcher)
     return sharing(opener, workers.count, workers)
@@ -171,6 +168,7 @@ def inspect_log(
         print(dumps({"path": path, **described, "figures": drawn}, indent=2))  # noqa: T201  # output
         return
     train = counts["train"]
+    is_fitted = 0 < train.clicks < train.documents_shown  # else runs refuse the log
     grades = (
         report.grades(name, part.documents_by_label)
         for name, part in counts.items()
@@ -194,7 +192,7 @@ def inspect_log(
         report.notes(dataset.notes),
         *(f"warning: {doubt}" for doubt in warnings),
         links.describe(),
-        f"next: {shlex.join(following)}",
+        f"next: {shlex.join(following)}" if is_fitted else None,
         f"figures: {drawn}",
     )
 
@@ -205,7 +203,12 @@ def _drawn(figures: Any, folder: Path) -> str:
     from clickexp.results.figures.log import write_figures
 
     try:
-        return display_path(write_figures(figures, folder))
+        place = write_figures(figures, folder)
+        for name in _OWN_FIGURES:
+            for file in [*place.glob(f"{name}.pdf"), *place.glob(f"{name}.png")]:
+                if file.stem not in figures:  # of an earlier inspect
+                    file.unlink()
+        return display_path(place)
     except OSError as error:
         return f"not written ({reason(error)}); choose another folder with --output"
 
@@ -340,14 +343,10 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
         _check(open_prepared, options, _names(open_prepared), "a prepared log")
         dataset = open_prepared(path, **options)
         return _Opened(dataset, "", _split(dataset, options), _next("prepared", path, options), {})
-    if not path.exists():
-        key, equals, _ = str(path).partition("=")
-        remedy = (
-            "The path comes first: clickexp-data inspect PATH format=NAME."
-            if equals and "/" not in key
-            else "Check the path."
-        )
-        raise ConfigError(f"{path}: no such file or folder. {remedy}")
+    key, equals, _ = str(path).partition("=")
+    is_option = bool(equals) and "/" not in key
+    path_first = "The path comes first: clickexp-data inspect PATH format=NAME."
+    check_source(path, path_first if is_option else "Check the path.")
     why = ""
     if format is None:
         format, options, why = _detected(path, options)
@@ -384,7 +383,6 @@ def _layout_columns(format: str, path: Path, options: Mapping[str, Any]) -> Decl
         session,
         options.get("files"),
         _text_form(options),
-        options.get("invalid") == "drop",
     )
 
 
@@ -440,9 +438,5 @@ def _next(format: str, path: Path, options: Mapping[str, Any]) -> list[str]:
 
 def _overrides(options: Mapping[str, Any]) -> list[str]:
     """Options of a format as overrides of `clickexp`."""
-    overrides = []
-    for key, value in flat_options(options):
-        is_new = key.startswith("columns.") and value.startswith("{")
-        declares = "+" if is_new else ""  # a key that configurations lack
-        overrides.append(f"{declares}dataset.{key}={for_hydra(value)}")
-    return overrides
+    of_format = of_dataset(dict(flat_options(options)))
+    return [f"{key}={value}" for key, value in of_format.items()]

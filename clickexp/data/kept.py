@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.data.arrays import UNREADABLE
+from clickexp.data.arrays import UNREADABLE, load_arrays
 from clickexp.data.description import is_log
 from clickexp.data.folders import NewFolder
 from clickexp.data.sessions import Sessions
@@ -50,7 +50,7 @@ def kept(sessions: Sessions, name: str, rows: int, count: Callable[[], Counts]) 
 def _read(file: Path, key: str) -> Counts | None:
     """Returns the counts of a file; None where they are not those of the key."""
     errors = *UNREADABLE, zipfile.BadZipFile
-    with contextlib.suppress(*errors), file.open("rb") as stream, np.load(stream) as stored:
+    with contextlib.suppress(*errors), file.open("rb") as stream, load_arrays(stream) as stored:
         if stored[_KEY].item() == key:
             return {name: stored[name] for name in stored if name != _KEY}
     return None

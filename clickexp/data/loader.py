@@ -132,7 +132,8 @@ def _read(sessions: Sessions, rows: Rows, size: int) -> dict[str, np.ndarray]:
         for name, column in columns.items()
     }
     read = {**records, **flat}
-    sessions.read_into({name: values[:count] for name, values in read.items()}, rows)
+    if count:  # derived columns may read the whole log
+        sessions.read_into({name: values[:count] for name, values in read.items()}, rows)
     for name, values in read.items():
         values[count:] = columns[name].padding if name in columns else 0
     # Sessions.with_batch_columns has checked that 64-bit integers fit into 32
@@ -149,3 +150,9 @@ def ahead(
         while pending and (item := pending.popleft().result()) is not None:
             pending.extend(map(pool.submit, itertools.islice(rest, 1)))
             yield item
+
+
+def read_ahead(items: Iterable[_Item], name: str) -> Iterator[_Item]:
+    """Items of which none is None, the next one made ahead in a thread of this name."""
+    following = functools.partial(next, iter(items), None)
+    return ahead(itertools.repeat(following), 1, name)

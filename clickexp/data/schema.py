@@ -46,7 +46,8 @@ class Column:
     Args:
         name: Key of the column in a batch, and name of its packed file.
         dtype: NumPy type that it is packed in: bool, an integer, or float16 to float64. Batches hold int64 as int32.
-            "category" is read from integers or text, and packed as their numbers from 1; 0 is none of them.
+            "category" is read from integers, text, or true and false, and packed as their numbers from 1; 0 is none of
+            them, and that of empty cells where `fill` is 0.
         per: Whether there is a value per document or per session.
         fill: Value of padding, by default 0. If it is given, it also replaces values that a source lacks.
         shape: Of each value, such as (8,) for vectors of eight numbers.
@@ -84,9 +85,13 @@ class Column:
             raise DataError(
                 f"column {self.name}: fill={self.fill!r} is no {dtype}. Change one of the two."
             )
+        if is_category and self.padding != 0:
+            raise DataError(
+                f"column {self.name}: fill={self.fill!r} is no category. Choose 0, that of empty cells."
+            )
         rules = {"b": "it must hold true or false, 1 or 0", "f": "it must hold finite numbers"}
         if is_category:
-            rules["i"] = "it must hold integers or text"
+            rules["i"] = "it must hold integers, text, or true and false"
         rule = self.rule or rules.get(
             dtype.kind, f"it must hold integers that fit {dtype}, or be a {CATEGORY}"
         )
@@ -126,7 +131,7 @@ class Column:
     def kinds(self) -> str:
         """Kinds of numpy type that it is read from; U is text."""
         if self.is_category:
-            return "iuU"
+            return "biuU"
         return _KINDS[np.dtype(self.dtype).kind]
 
     @property
@@ -270,6 +275,28 @@ def declared(columns: Iterable[str | Column]) -> dict[str, Column]:
             raise DataError(f"column {name} is declared twice. Give one of the two another name.")
         by_name[name] = COLUMNS[name] if isinstance(column, str) else column
     return by_name
+
+
+class Remedy(str):
+    """What to do about a fault, and options of the reader with which rows do not have it.
+
+    Args:
+        text: What to do.
+        options: The options, by key.
+    """
+
+    __slots__ = ("options",)
+    options: Mapping[str, str]
+
+    def __new__(cls, text: str, options: Mapping[str, str]) -> "Remedy":
+        """Returns the text with the options."""
+        remedy = super().__new__(cls, text)
+        remedy.options = options
+        return remedy
+
+    def __getnewargs__(self) -> tuple[str, Mapping[str, str]]:  # pyright: ignore[reportIncompatibleMethodOverride]  # as pickle asks
+        """Returns the arguments with which another process makes it again."""
+        return str(self), self.options
 
 
 @dataclass(frozen=True)

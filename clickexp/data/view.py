@@ -16,7 +16,9 @@ from clickexp.data.schema import Columns
 from clickexp.errors import DataError
 from clickexp.utils.lengths import from_lengths
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 16
+"""Sessions of a piece: few enough that a pass over pieces, in which numpy may keep other threads from running, leaves
+them their turns."""
 
 
 class Chunk(Mapping[str, np.ndarray]):

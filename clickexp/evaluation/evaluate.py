@@ -11,6 +11,7 @@ from clickexp.evaluation.evaluation import Evaluation
 from clickexp.evaluation.evaluator import USUAL, CompiledEvaluation, Evaluator, Groups, Program
 from clickexp.evaluation.groups import (
     ClickMetrics,
+    CounterfactualMetrics,
     HeldOut,
     RankingMetrics,
     click_metrics,
@@ -57,7 +58,7 @@ def compiled_test(
     built = metric_groups(groups)
     if keep_values:
         for key, group in built.items():
-            if isinstance(group, ClickMetrics | RankingMetrics):
+            if isinstance(group, ClickMetrics | RankingMetrics | CounterfactualMetrics):
                 built[key] = group.keep_values()
     return evaluator.compiled(model, HeldOut.test(dataset), built)
 

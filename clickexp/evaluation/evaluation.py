@@ -110,9 +110,11 @@ class Evaluation:
         from clickexp.utils.statistics.bootstrap import bootstrap_interval
 
         nothing = MultiMetric()
-        clicks, lists = self.groups.get("click", nothing), self.groups.get("ranking", nothing)
-        write_values(folder, dataset.test, clicks, dataset.ranking, lists)
-        names = [*(name for name in clicks.names if name in OBSERVED), *lists.values()]
+        keys = "click", "counterfactual", "ranking"
+        clicks, by_clicks, lists = (self.groups.get(key, nothing) for key in keys)
+        write_values(folder, dataset.test, clicks, by_clicks, dataset.ranking, lists)
+        of_clicks = [name for name in clicks.names if name in OBSERVED]
+        names = [*of_clicks, *by_clicks.names, *lists.values()]
         intervals = {name: bootstrap_interval(samples(folder, name)) for name in names}
         bounds = {name: [interval.low, interval.high] for name, interval in intervals.items()}
         return {name: pair for name, pair in bounds.items() if not np.isnan(pair).any()}

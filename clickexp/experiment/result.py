@@ -4,7 +4,10 @@ import importlib.metadata
 import logging
 import platform
 import subprocess
+import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,19 +66,45 @@ class Refined(NamedTuple):
     shared: SharedPosterior | None = None
 
 
-def refine_shared(parts: Parts, fit: FitReport) -> Refined:
-    """Moves examination or continuation to the largest marginal likelihood, where the model has one."""
+def find_queries(parts: Parts) -> Future[Queries | None]:
+    """Starts a thread that finds what training and earlier logs have shown of queries, while the model trains."""
+    found = Future()
+    earlier = None if parts.continued is None else parts.continued.seen.queries
+
+    def find() -> None:
+        try:
+            found.set_result(lists_shown(parts.model, parts.dataset.train, _go_on, earlier))
+        except BaseException as error:  # whoever asks for the result receives it
+            found.set_exception(error)
+
+    threading.Thread(target=find).start()
+    return found
+
+
+def _go_on(done: int, total: int, where: str = "", /) -> None:
+    """Ends a thread that reports its progress where the process ends, which waits for it."""
+    if not threading.main_thread().is_alive():
+        sys.exit()
+
+
+def refine_shared(parts: Parts, fit: FitReport, found: Future[Queries | None]) -> Refined:
+    """Moves examination or continuation to the largest marginal likelihood, where the model has one.
+
+    Args:
+        parts: With the model as training has left it.
+        fit: Report of the training.
+        found: From `find_queries`.
+    """
     model, train, continued = parts.model, parts.dataset.train, parts.continued
     return_freed_memory()
     if fit.documents is None:
         return Refined()
-    earlier = None if continued is None else continued.seen.queries
-    queries = lists_shown(model, train, earlier=earlier)
+    queries = found.result()
     if queries is None:
         return Refined()
     return_freed_memory()
     impressions = Seen.of(fit.documents).impressions(model)
-    prior = None if continued is None else continued.logs.shared
+    prior = None if continued is None else continued.shared
     shared = improve_examination(model, train, queries, impressions, prior)
     if shared is None and continued is None:
         shared = improve_continuation(model, train, queries, parts.trainer.devices)
@@ -116,6 +145,7 @@ def evaluate_run(parts: Parts, fit: FitReport, refined: Refined, evaluation: Eva
         "per_rank_val": fit.per_rank,
         **evaluation.result(),
         **_of_clicks(model, dataset),
+        "validates_clicks": isinstance(model, Ranker) and model.debias.validates_clicks,
         "train": {**fit.summary(), **peak_memory()},
         "parameters": _count_parameters(model),
         "test_set": dataset.test_set(),
@@ -246,7 +276,7 @@ def _posterior_of_shared(parts: Parts, posterior: SharedPosterior | None) -> Sha
     """The posterior of shared parameters, by this log and those before."""
     report = partial(parts.logger.progress, "intervals", 0)
     continued = parts.continued
-    prior = None if continued is None else continued.logs.shared
+    prior = None if continued is None else continued.shared
     if posterior is None and continued is not None and not continued.run.settings.warm:
         posterior = continued.own
     elif posterior is None:

@@ -28,10 +28,13 @@ from clickexp.models.ranker.scorer import Scorer
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.intervals import shared_intervals, short_intervals, why_no_intervals
 from clickexp.posteriors.shared import SharedPosterior
+from clickexp.posteriors.unlinked import with_known_ratios
+from clickexp.runs.run import Run
 from clickexp.runs.store import SEEN, SHARED
 from clickexp.training.spread import computing_on
 from clickexp.updates.seen import Seen
 from clickexp.utils.bounds import Seed, bounded
+from clickexp.utils.escape import csv_cell
 from clickexp.utils.files import check_inside, whole
 from clickexp.utils.signatures import check_arguments, parsed_options
 from clickexp.utils.sources import source_path
@@ -206,8 +209,9 @@ class Export:
                 {**parameter.layout, **parameter.model_dump(exclude={"layout"})}
                 for parameter in intervals
             ]
-            self.save(SHARED_TABLE, pl.DataFrame(rows, infer_schema_length=None).write_csv)
-        _warn_of_examination(model, self.fit.log.train, posterior is None)
+            table = pl.DataFrame(rows, infer_schema_length=None)
+            self.save(SHARED_TABLE, _without_formulas(table).write_csv)
+        _warn_of_examination(self.run, model, self.fit.log.train, posterior is None)
         settings = {"intervals": intervals, "has_intervals": self.fit.is_own, **self._seen()}
         settings["devices"] = self._devices
         arguments = model, self.fit.log, self.names, posterior
@@ -225,7 +229,7 @@ class Export:
         table = _examination(model, sessions, posterior)
         if table is None:
             return
-        self.save(EXAMINATION_TABLE, table.write_csv)
+        self.save(EXAMINATION_TABLE, _without_formulas(table).write_csv)
         if model.separates_examination and "propensity_sd" not in table.columns:
             sys.stderr.write(f"no intervals of examination: {why_no_intervals(model, posterior)}\n")
 
@@ -250,6 +254,11 @@ class Export:
             self.write_predictions(lists_to_predict(*arguments, self._transform, scratch))
 
 
+def _without_formulas(table: pl.DataFrame) -> pl.DataFrame:
+    """Returns a table for CSV, whose text, such as names of layouts, no spreadsheet takes for a formula."""
+    return table.with_columns(pl.col(pl.String).map_elements(csv_cell, return_dtype=pl.String))
+
+
 def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict[str, Any]:
     """Returns the options of the files to predict or to rank; UserError for others."""
     parsed = parsed_options(options)
@@ -262,10 +271,13 @@ def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict
     return parsed
 
 
-def _warn_of_examination(model: Model, sessions: Sessions, takes_as_known: bool) -> None:
+def _warn_of_examination(run: Path, model: Model, sessions: Sessions, takes_as_known: bool) -> None:
     if not model.separates_examination:
         return
     links = identifiability(sessions, ENOUGH_SESSIONS, layouts_of(model))
+    result = Run.read(run)
+    if result.update is not None:
+        links = with_known_ratios(links, result.propensity)
     if links.warns:
         more = " Intervals of attraction take examination as known." if takes_as_known else ""
         sys.stderr.write(f"{links.describe()}{more}\n")

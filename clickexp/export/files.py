@@ -255,9 +255,11 @@ class Reading:
         with Steps("reading") as progress:
             writing = {"source": path, "durable": False, "may_lack": lacking}
             log = LogWriter(scratch / "log", "file", reader.format, progress, **writing)
-            notes = written(reader.read, path, log, **options).notes
+            written(reader.read, path, log, **options)
         opened = Log.open(scratch / "log")
-        counts = [f"{name.replace('_', ' ')} {count:,}" for name, count in notes.items() if count]
+        counts = [
+            f"{name.replace('_', ' ')} {count:,}" for name, count in log.notes.items() if count
+        ]
         if counts:
             self._say(", ".join(counts))
         names = None if opened.names is None else self._alike(read_names(opened.names))

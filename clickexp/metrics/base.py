@@ -19,6 +19,9 @@ NAN = "nan"
 VALUE = "value"
 """Name of the sum, or of the values per list, that are the metric's own, one for each of its suffixes."""
 
+WEIGHTS = "weights"
+"""Name of values per list whose sum the sum of the metric's own is divided by, if not their number."""
+
 
 _Kind = TypeVar("_Kind", bound="Metric")
 

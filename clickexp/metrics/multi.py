@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from clickexp.errors import ConfigError
-from clickexp.metrics.base import VALUE, Metric, outputs_by_rank
+from clickexp.metrics.base import VALUE, WEIGHTS, Metric, outputs_by_rank
 
 _Kind = TypeVar("_Kind", bound="MultiMetric")
 
@@ -94,6 +94,8 @@ class MultiMetric:
             for statistic, values in metric.values().items():
                 if statistic == VALUE:
                     kept |= {name + end: values[:, at] for at, end in enumerate(metric.suffixes)}
+                elif statistic == WEIGHTS:
+                    kept[weight_of(name)] = values
                 else:
                     kept[statistic] = values
         return kept
@@ -113,6 +115,11 @@ class MultiMetric:
             raise TypeError(f"cannot merge metrics {list(self.metrics)} with {list(other.metrics)}")
         both = {name: metric.merge(other.metrics[name]) for name, metric in self.metrics.items()}
         return type(self)(both)
+
+
+def weight_of(metric: str) -> str:
+    """Returns the name of the weights per list that a metric keeps beside its values, whatever its cutoff."""
+    return f"{metric.partition('@')[0]}.{WEIGHTS}"
 
 
 def _stated(name: str, metric: Metric, suffix: str) -> bool | None:

@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from clickexp.errors import UserError
-from clickexp.results.differences import Tests, run_tests
+from clickexp.results.differences import Tests, run_tests, untested
 from clickexp.results.groups import FEW_RUNS, Group, experiments, groups_of
 from clickexp.results.metric_names import direction, leading, name, short, uncapitalised
-from clickexp.runs.objective import stated_by
+from clickexp.runs.objective import is_loss, mixes_losses, stated_by
 from clickexp.runs.run import VALIDATION, Run
 from clickexp.utils.suggest import did_you_mean
 from clickexp.utils.text import listed
@@ -60,9 +60,18 @@ class Comparison:
         """By name whether higher values of a metric are better, as the runs state it."""
         return stated_by(self.runs)
 
+    @cached_property
+    def mixes_losses(self) -> bool:
+        """Whether losses of the rows are of several kinds, whose values say nothing about each other."""
+        return mixes_losses(self.runs)
+
+    def is_comparable(self, metric: str) -> bool:
+        """Whether values of a metric can be compared between rows, as losses of several kinds cannot."""
+        return not (self.mixes_losses and is_loss(metric))
+
     def direction(self, metric: str) -> int:
         """1 where more is better, -1 where less is, 0 where neither is or nothing is known."""
-        return direction(metric, self._stated)
+        return direction(metric, self._stated) if self.is_comparable(metric) else 0
 
     @property
     def _optimized(self) -> list[str]:
@@ -121,7 +130,12 @@ class Comparison:
     def warnings(self) -> list[str]:
         """Sentences that a reader must know before ranking the groups."""
         sentences = []
-        if not self.direction(self.leading[0]):
+        if not all(map(self.is_comparable, self.leading)):
+            sentences.append(
+                "Losses of these rows are of several kinds, whose values say nothing about each other, so they neither "
+                "order rows nor are tested; labels or metric=[counterfactual] make rankers comparable"
+            )
+        elif not self.direction(self.leading[0]):
             sentences.append(
                 f"Neither way of {name(self.leading[0])} is known to be better, so rows are in no order"
             )
@@ -179,6 +193,8 @@ class Comparison:
         The last two are nan where there is no test, as against groups that are none of the baselines.
         """
         value = float(group.spread(metric).mean - baseline.spread(metric).mean)
+        if not self.is_comparable(metric):
+            return math.nan, math.nan, math.nan
         row, column = self.groups.index(baseline), self.groups.index(group)
         if row not in self.baselines:
             return value, math.nan, math.nan
@@ -188,7 +204,13 @@ class Comparison:
     @cached_property
     def tests(self) -> dict[str, Tests]:
         """Tests by metric."""
-        return {metric: run_tests(self.groups, self.baselines, metric) for metric in self.metrics}
+        size = len(self.baselines), len(self.groups)
+        return {
+            metric: run_tests(self.groups, self.baselines, metric)
+            if self.is_comparable(metric)
+            else untested(*size)
+            for metric in self.metrics
+        }
 
 
 def comparisons(
@@ -255,7 +277,9 @@ def _comparison(
     runs = [run for runs in part for run in runs]
     reported = _reported(runs)
     first = [metric for metric in metrics or () if metric in reported] or _usual(runs, reported)
-    ranked = best_first(groups_of(part), first[0])
+    groups = groups_of(part)
+    is_ordered = not (is_loss(first[0]) and mixes_losses(runs))
+    ranked = best_first(groups, first[0]) if is_ordered else groups
     return Comparison(
         name, tuple(ranked), tuple(dict.fromkeys([*first, *reported])), tuple(first), baseline
     )
@@ -274,6 +298,8 @@ def best_first(groups: Sequence[Group], metric: str) -> list[Group]:
 def _usual(runs: Sequence[Run], reported: Mapping[str, None]) -> list[str]:
     """The leading metrics where none were asked for, behind the one that searches optimised."""
     optimized = {run.optimized for run in runs if run.optimized} & reported.keys()
+    if mixes_losses(runs):
+        reported = {metric: None for metric in reported if not is_loss(metric)} or reported
     metrics = leading(reported, clicks=all("ll" in run.metrics for run in runs))
     return list(dict.fromkeys([*optimized, *metrics])) if len(optimized) == 1 else metrics
 

@@ -9,8 +9,7 @@ from clickexp.results.comparison import Comparison
 from clickexp.results.differences import kept_values
 from clickexp.results.groups import Group
 from clickexp.results.metric_names import headline, short
-from clickexp.utils.statistics.means import SIGNIFICANT
-from clickexp.utils.tables.numbers import FINE, rounded
+from clickexp.utils.tables.numbers import FINE, SIGNIFICANT, p_value, rounded
 
 
 def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
@@ -113,7 +112,8 @@ def _verdict(p: float) -> str:
 
 def _p_text(p: float) -> str:
     """Such as "p = 0.012"."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    text = p_value(p)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def _listed(parts: Iterable[str]) -> str:

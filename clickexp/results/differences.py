@@ -54,6 +54,12 @@ def run_tests(groups: Sequence[Group], baselines: Sequence[int], metric: str) ->
     return Tests(unit, np.array([holm(of_baseline) for of_baseline in p]), np.array(half))
 
 
+def untested(baselines: int, groups: int) -> Tests:
+    """Returns no test of any of so many groups against so many baselines."""
+    unknown = np.full((baselines, groups), np.nan)
+    return Tests("", unknown, unknown)
+
+
 def _per_seed(groups: Sequence[Group], metric: str) -> np.ndarray:
     """[group, seed on some test set], nan where a group has none."""
     units = {(run.test_set, run.seed or 0) for group in groups for run in group.runs}

@@ -17,13 +17,12 @@ from clickexp.results.layouts import (
 )
 from clickexp.results.metric_names import ARROWS, PER_RANK, name, short
 from clickexp.utils import escape
-from clickexp.utils.statistics.means import SIGNIFICANT, Spread
+from clickexp.utils.statistics.means import Spread
 from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.markdown import markdown
-from clickexp.utils.tables.numbers import FINE, number, rounded, standing
+from clickexp.utils.tables.numbers import FINE, STARS, number, rounded, standing
 from clickexp.utils.tables.table import Cell, Table
 
-_STARS = ((0.01, "**"), (SIGNIFICANT, "*"))
 _MARKS = "Best in bold, second underlined"
 
 
@@ -43,7 +42,7 @@ def tables(
     """
     files = {f"leaderboard{label}.csv": _leaderboard_csv(comparison, full)}
     by_file = {f"leaderboard{label}": leaderboard(comparison)}
-    if len(comparison.groups) > 1:
+    if len(comparison.groups) > 1 and any(map(comparison.is_comparable, comparison.leading)):
         by_file[f"differences{label}"] = differences(comparison)
     for metric in dict.fromkeys([*PER_RANK, *comparison.leading]):
         if ranked := per_rank(comparison, metric, ranks):
@@ -267,4 +266,4 @@ def _p_values(comparison: Comparison, metric: str) -> list[float]:
 
 
 def _stars(p: float) -> str:
-    return next((stars for limit, stars in _STARS if p < limit), "")
+    return next((stars for limit, stars in STARS.items() if p < limit), "")

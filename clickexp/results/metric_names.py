@@ -21,6 +21,7 @@ _NAMES = {
     "examination": "P(examination)",
     "train/loss": "Training loss",
     "ndcg": "nDCG",
+    "snips_dcg": "SNIPS DCG",
     "attraction_rmse": "Attraction RMSE",
     "examination_error": "Relative error of examination",
     "seconds": "Time without compilation",

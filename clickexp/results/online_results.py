@@ -10,10 +10,8 @@ from clickexp.runs.online import OnlineComparison
 from clickexp.runs.run import Run
 from clickexp.runs.store import ONLINE, ONLINE_FILE
 from clickexp.utils.statistics.sequential import Estimate
-from clickexp.utils.tables.numbers import DECIMALS, MISSING, number
+from clickexp.utils.tables.numbers import DECIMALS, MISSING, number, p_value
 from clickexp.utils.tables.table import Table
-
-_LEAST_P = 0.001
 
 
 def online_results(runs: Iterable[Run]) -> tuple[list[OnlineComparison], list[Skipped]]:
@@ -53,7 +51,7 @@ def _cells(estimate: Estimate) -> list[str]:
     return [
         _signed(estimate.value),
         _bounds(estimate.low, estimate.high),
-        f"{estimate.p_value:.3f}" if estimate.p_value >= _LEAST_P else f"< {_LEAST_P}",
+        p_value(estimate.p_value),
         _bounds(estimate.anytime_low, estimate.anytime_high),
         number(estimate.units_needed),
         number(estimate.minimum_detectable_effect),

@@ -1,5 +1,6 @@
 """Values of single sessions and lists, kept beside a result: what intervals and paired tests are made from."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from clickexp.data import Sessions
 from clickexp.errors import UserError
 from clickexp.metrics import MultiMetric
 from clickexp.metrics.click import perplexity, pyclick_ranks
+from clickexp.metrics.multi import weight_of
 from clickexp.runs.store import LISTS, SESSIONS
 from clickexp.utils.files import whole
 from clickexp.utils.statistics.bootstrap import Interval, PairedTest, Samples, bootstrap_interval
@@ -23,16 +25,24 @@ OBSERVED = {
 }
 _CONVENTION = "rank_normalization"
 _SEARCH_SESSION, _POSITIONS = "search_session", "positions"
+_UNITS = {"query_id": "queries", _SEARCH_SESSION: "search sessions"}
+"""What values are summed over, by the column of its ids."""
 
 
 def write_values(
-    folder: Path, test: Sessions, clicks: MultiMetric, ranking: Sessions | None, lists: MultiMetric
+    folder: Path,
+    test: Sessions,
+    clicks: MultiMetric,
+    by_clicks: MultiMetric,
+    ranking: Sessions | None,
+    lists: MultiMetric,
 ) -> None:
     """Writes what the metrics kept, one row per session or list in the order of the data.
 
     test_sessions.parquet holds query_id and, for each document, the log-probability of what was observed, marginal
     (`observed_log_prob`) and given the clicks above (`observed_conditional_log_prob`), NaN behind the last document,
-    `search_session` where the log has it, and `positions` where they are not the places in the list.
+    `search_session` where the log has it, and `positions` where they are not the places in the list; of each metric of
+    rankings by clicks its sum over the clicks of the session, and their `.weights`, which its mean divides by.
     test_lists.parquet query_id and each ranking metric, null where a list does not count. Without query ids every
     session is a separate query.
 
@@ -40,17 +50,24 @@ def write_values(
         folder: That of the run.
         test: The test sessions.
         clicks: Their metrics, which kept values.
+        by_clicks: Metrics of rankings by their clicks.
         ranking: The labelled lists, if there are any.
         lists: Their metrics.
     """
-    if clicks.metrics:
+    if clicks.metrics or by_clicks.metrics:
         convention = getattr(clicks.metrics.get("ppl"), _CONVENTION, "own")
-        _write(folder / SESSIONS, test, clicks, {_CONVENTION: convention})
+        values = {**clicks.values(), **by_clicks.values()}
+        _write(folder / SESSIONS, test, values, {_CONVENTION: convention})
     if ranking is not None and lists.metrics:
-        _write(folder / LISTS, ranking, lists, {})
+        _write(folder / LISTS, ranking, lists.values(), {})
 
 
-def _write(file: Path, sessions: Sessions, metrics: MultiMetric, metadata: dict[str, str]) -> None:
+def _write(
+    file: Path,
+    sessions: Sessions,
+    kept: Mapping[str, np.ndarray],
+    metadata: dict[str, str],
+) -> None:
     queries = (
         sessions.column("query_ids")
         if "query_ids" in sessions.columns
@@ -61,7 +78,7 @@ def _write(file: Path, sessions: Sessions, metrics: MultiMetric, metadata: dict[
         columns[_SEARCH_SESSION] = sessions.column("session_ids")
     if not sessions.positions_are_ranks:
         columns[_POSITIONS] = sessions.column(_POSITIONS)
-    columns |= {name: values[: sessions.count] for name, values in metrics.values().items()}
+    columns |= {name: values[: sessions.count] for name, values in kept.items()}
     frame = pl.DataFrame(columns).with_columns(pl.col(pl.Float32, pl.Float64).fill_nan(None))
     with whole(file) as part:
         frame.write_parquet(part, metadata=metadata)
@@ -105,7 +122,9 @@ def samples(run: str | Path, metric: str) -> Samples:
     Raises:
         UserError: No such values were kept.
     """
-    file = Path(run) / (SESSIONS if metric in OBSERVED else LISTS)
+    of_sessions, of_lists = Path(run) / SESSIONS, Path(run) / LISTS
+    is_of_sessions = metric in OBSERVED or weight_of(metric) in _columns(of_sessions)
+    file = of_sessions if is_of_sessions else of_lists
     if not file.is_file():
         raise UserError(
             f"{run}: no values of single {file.stem[5:]} were kept. Run again with keep_values=true."
@@ -113,17 +132,28 @@ def samples(run: str | Path, metric: str) -> Samples:
     if metric in OBSERVED:
         frame = pl.read_parquet(file, glob=False)
         return _of_sessions(frame, metric, pl.read_parquet_metadata(file)[_CONVENTION])
-    columns = pl.read_parquet(file, n_rows=0, glob=False).columns
-    names = [name for name in columns if name != _SEARCH_SESSION]
+    names = [name for name in _columns(file) if name not in _UNITS]
     if metric not in names:
         raise UserError(
-            f"{file}: there are no values of {metric}; choose from {', '.join([*OBSERVED, *names[1:]])}"
+            f"{file}: there are no values of {metric}; choose from {', '.join([*OBSERVED, *names])}"
         )
-    frame = pl.read_parquet(file, columns=["query_id", metric], glob=False).drop_nulls()
-    values = frame[metric].to_numpy()
-    return Samples.of_lists(
-        frame["query_id"].to_numpy(), np.stack([values, np.ones(len(values))], axis=1), _mean
-    )
+    return _of_values(file, metric)
+
+
+def _columns(file: Path) -> list[str]:
+    """Names of the columns of a file of values; none where there is no file."""
+    return pl.read_parquet(file, n_rows=0, glob=False).columns if file.is_file() else []
+
+
+def _of_values(file: Path, metric: str) -> Samples:
+    """Sums [query, 2] of the values of a metric, and of what their mean divides by."""
+    columns, weight = _columns(file), weight_of(metric)
+    by = _SEARCH_SESSION if weight in columns and _SEARCH_SESSION in columns else "query_id"
+    names = [by, metric, *([weight] if weight in columns else [])]
+    frame = pl.read_parquet(file, columns=names, glob=False).drop_nulls()
+    weights = frame[weight] if weight in columns else np.ones(len(frame))
+    sums = np.stack([frame[metric], weights], axis=1)
+    return Samples.of_lists(frame[by].to_numpy(), sums, _mean, _UNITS[by])
 
 
 def _of_sessions(frame: pl.DataFrame, metric: str, convention: str) -> Samples:
@@ -138,10 +168,8 @@ def _of_sessions(frame: pl.DataFrame, metric: str, convention: str) -> Samples:
     means = log_prob.sum(axis=1, keepdims=True) / np.maximum(lengths, 1)
     sums = np.concatenate([log_prob, where, lengths > 0, means], axis=1)
     value = partial(_log_likelihood if metric == "ll" else _perplexity, convention == "pyclick")
-    by, unit = "query_id", "queries"
-    if _SEARCH_SESSION in frame:
-        by, unit = _SEARCH_SESSION, "search sessions"
-    return Samples.of_lists(frame[by].to_numpy(), sums, value, unit)
+    by = _SEARCH_SESSION if _SEARCH_SESSION in frame else "query_id"
+    return Samples.of_lists(frame[by].to_numpy(), sums, value, _UNITS[by])
 
 
 def _placed(values: np.ndarray, places: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

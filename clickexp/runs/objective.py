@@ -1,5 +1,6 @@
 """The number that a run is judged by, such as val/loss, and which way it is better."""
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -32,6 +33,28 @@ def stated_by(runs: Iterable[Run]) -> dict[str, bool | None]:
         for name, better in run.higher_is_better.items():
             stated[name] = better if stated.get(name, better) == better else None
     return stated
+
+
+def is_loss(metric: str) -> bool:
+    """Whether a metric, with or without the part of the result, is what training minimises."""
+    return metric.rpartition("/")[2] in _LOSS
+
+
+def mixes_losses(runs: Iterable[Run]) -> bool:
+    """Whether losses of runs are of several kinds, so that their values say nothing about each other.
+
+    The loss of click models is minus their log-likelihood, that of a ranker depends on its loss and its correction.
+    """
+    return len({_kind_of_loss(run) for run in runs}) > 1
+
+
+def _kind_of_loss(run: Run) -> str:
+    model = run.config.get("model")
+    if "ll" in run.test or "ll" in run.val:
+        return "clicks"
+    if not isinstance(model, Mapping):
+        return run.model
+    return json.dumps([model.get(key) for key in ("_target_", "loss", "debias")], default=str)
 
 
 def objective(run: Run, metric: str) -> float:

@@ -425,6 +425,8 @@ class Run(_Document):
         click_rates: Documents `shown` and `clicks` by rank of the test sessions, by what tells sessions apart (length
             of list, columns with few values) and its value.
         curves: Further curves of metrics, such as the reliability of each rank.
+        validates_clicks: Whether the loss of validation is a likelihood of clicks, on another scale than that of
+            training.
         marginals: How marginal click probabilities were computed: exact, or by draws.
         train: Cost of training.
         parameters: Fitted numbers, tables included.
@@ -465,6 +467,7 @@ class Run(_Document):
     per_rank_val: Vectors = {}
     click_rates: dict[str, dict[str, Vectors]] = {}
     curves: Curves = Curves()
+    validates_clicks: bool = False
     marginals: str = "exact"
     train: Training = Training()
     parameters: int | None = None

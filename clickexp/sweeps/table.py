@@ -11,7 +11,13 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from clickexp.errors import UserError
-from clickexp.runs.objective import higher_is_better, objective, stated_by
+from clickexp.runs.objective import (
+    higher_is_better,
+    is_loss,
+    mixes_losses,
+    objective,
+    stated_by,
+)
 from clickexp.runs.run import Run, Training
 from clickexp.runs.store import (
     DONE,
@@ -202,12 +208,8 @@ def _best(runs: Sequence[Run], metric: str | None) -> Run | None:
 
 
 def _comparable(runs: Sequence[Run], metric: str) -> str | None:
-    """Returns the metric that orders runs: where losses are of several kinds nDCG, and None without it.
-
-    The loss of a click model is minus its log-likelihood, that of a ranker depends on its own loss and correction.
-    """
-    kinds = {"clicks" if "ll" in run.test else run.model for run in runs}
-    if not metric.endswith("/loss") or len(kinds) <= 1:
+    """Returns the metric that orders runs: where losses are of several kinds nDCG, and None without it."""
+    if not is_loss(metric) or not mixes_losses(runs):
         return metric
     ranked = (name for name in _NDCG if all(name in run.test for run in runs))
     return next((f"test/{name}" for name in ranked), None)

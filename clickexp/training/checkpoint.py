@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from clickexp.data.arrays import load_arrays
 from clickexp.errors import UserError
 from clickexp.models.base import Model
 from clickexp.parameters.table import NEVER_SHOWN, Rows, Table, path_name
@@ -48,7 +49,7 @@ def load_model(model: Model, file: str | Path) -> Model:
     with (
         undamaged(file, _UNREADABLE),
         open(file, "rb") as stream,
-        np.load(stream) as stored,
+        load_arrays(stream) as stored,
     ):
         widths = {
             name: stored[name].shape[-1:] if f"{name}/{_PRECISION}" in stored else ()
@@ -87,7 +88,7 @@ def read_parameters(file: str | Path) -> dict[str, np.ndarray]:
     with (
         undamaged(file, _UNREADABLE),
         open(file, "rb") as stream,
-        np.load(stream) as stored,
+        load_arrays(stream) as stored,
     ):
         return {name: stored[name] for name in stored}
 
@@ -219,7 +220,7 @@ def check_same(file: Path, facts: Mapping[str, Mapping[str, Any]]) -> None:
 def _opened(file: Path) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, Any]]]:
     """The arrays of a training, each read when it is asked for, and the facts. ValueError for a damaged file."""
     try:
-        with file.open("rb") as stream, np.load(stream) as stored:
+        with file.open("rb") as stream, load_arrays(stream) as stored:
             yield stored, parse_json(str(stored[_FACTS]))
     except _UNREADABLE as error:
         raise ValueError(

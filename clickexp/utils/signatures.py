@@ -156,7 +156,7 @@ def _keywords_of(kind: type) -> list[inspect.Parameter]:
 
 
 def parsed_options(words: Iterable[str]) -> dict[str, Any]:
-    """Parses options of commands other than `clickexp`: a.b=1 is {a: {b: 1}}.
+    """Parses options of commands other than `clickexp`: a.b=1 is {a: {b: 1}}, and so is dataset.a.b=1 of `clickexp`.
 
     Args:
         words: As they were typed.
@@ -172,6 +172,7 @@ def parsed_options(words: Iterable[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not key or not equals:
             raise ConfigError(f"{word!r} is not key=value. Options look like positions=10.")
+        key = key.removeprefix("+").removeprefix("dataset.")  # pasted from a command of clickexp
         try:
             value = text if text[:1] in [*_MARKS] else yaml.safe_load(text)
         except yaml.YAMLError as error:
@@ -238,9 +239,13 @@ def for_hydra(value: str) -> str:
 
 def of_dataset(options: Mapping[str, str]) -> dict[str, str]:
     """Options of the reader of a log as overrides of `clickexp`; `format` is the choice of dataset."""
-    return {
-        "dataset" if key == "format" else f"dataset.{key}": value for key, value in options.items()
-    }
+    overrides = {}
+    for key, value in options.items():
+        is_new = key.startswith("columns.") and value.startswith("{")
+        declares = "+" if is_new else ""  # a key that configurations lack
+        name = "dataset" if key == "format" else f"{declares}dataset.{key}"
+        overrides[name] = for_hydra(value)
+    return overrides
 
 
 def _holds_node(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import re
 import shlex
 import shutil
@@ -411,6 +412,15 @@ def test_mistakes_end_in_one_line(parquet, tmp_path, capsys, words, parts):
     assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "empty"}
 
 
+@pytest.mark.parametrize("options", [[], ["format=lists"], ["format=impressions"]])
+def test_a_pipe_is_refused_instead_of_waited_for(options, tmp_path, capsys):
+    """Where columns are looked at before a format is read."""
+    os.mkfifo(tmp_path / "log.parquet")
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "log.parquet"), *options])
+    assert "log.parquet: neither a file nor a folder" in capsys.readouterr().err
+
+
 def messy_shop(file):
     """Rows of pages in the order of time, under names of a shop, with faults."""
     rows = [("ts", "session", "query", "product", "slot", "clicked", "device")]
@@ -492,33 +502,71 @@ def devices(values, **columns):
     )
 
 
-LAYOUTS = {
-    "words": (("desktop", "phone"), "category"),
-    "numbers": ((3, -7), "category"),
-    "truth": ((False, True), "bool"),
-}
+LAYOUTS = {"words": ("desktop", "phone"), "numbers": (3, -7), "truth": (False, True)}
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_inspect_proposes_a_column_of_layouts_that_nobody_named(kind, tmp_path, capsys):
-    """Where click rates differ by it; columns of other kinds, with many values or with gaps are not read."""
-    values, dtype = LAYOUTS[kind]
+    """Where click rates differ by it; columns of other kinds or with many values are not read."""
     others = {
         "user": np.arange(6000),
         "price": np.arange(6000) % 2 + 0.5,
-        "gap": [None, "a", "b"] * 2000,
         "side": ["left", "right"] * 3000,
     }
-    devices(values, **others).write_parquet(tmp_path / "log.parquet")
+    devices(LAYOUTS[kind], **others).write_parquet(tmp_path / "log.parquet")
     printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
-    declared = f"columns.device={{dtype: {dtype}, per: session}}"
+    declared = "columns.device={dtype: category, per: session}"
     assert next_command(printed)[-2:] == [f"+dataset.{declared}", "examination_by=[device]"]
     assert f"few values: '{declared}' 'columns.side={{dtype: category, per: session}}'" in printed
     assert "click rate by device" in printed and "click rate by length" not in printed
-    assert not any("gap=" in line or "price=" in line for line in printed.splitlines())
-    settings = {"name": "device", "dtype": dtype, "per": "session"}
+    assert not any("user=" in line or "price=" in line for line in printed.splitlines())
+    settings = {"name": "device", "dtype": "category", "per": "session"}
     read = open_lists(tmp_path / "log.parquet", columns={"device": settings})
-    assert read.train.column("device").max() == (2 if dtype == "category" else 1)
+    names = [str(value).lower() if kind == "truth" else value for value in LAYOUTS[kind]]
+    assert {*read.categories["device"]} == {*names}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_empty_cells_of_a_column_of_layouts_are_a_layout(kind, suffix, tmp_path, capsys):
+    """They are counted, beside a category that is called 0; the line that inspect prints is an option of it."""
+    values = {**LAYOUTS, "numbers": (0, 1)}[kind]
+    log = devices(values).with_columns(
+        device=pl.when(pl.int_range(pl.len()) % 100 == 7).then(None).otherwise("device")
+    )
+    if suffix == "csv":
+        lists = pl.col("query_doc_ids", "clicks").cast(pl.List(pl.Int8)).cast(pl.List(pl.String))
+        log.with_columns(lists.list.join(" ")).write_csv(tmp_path / "log.csv")
+    else:
+        log.write_parquet(tmp_path / "log.parquet")
+    path = tmp_path / f"log.{suffix}"
+    printed = text_of(capsys, "inspect", path)
+    declared, by = next_command(printed)[-2:]
+    assert (
+        declared == "+dataset.columns.device={dtype: category, fill: 0, per: session}"
+        and by == "examination_by=[device]"
+        and "missing device: 60" in printed
+    )
+    described = json.loads(text_of(capsys, "inspect", path, declared, "--json"))
+    first = described["click_rates_by"]["device"]
+    assert {*first} == {"(none)", *map(str.lower, map(str, values))}
+    assert first["(none)"]["shown"][0] == 48  # of the training sessions
+
+
+def test_declarations_of_layouts_collide_with_no_column(tmp_path, capsys):
+    """Columns whose names differ by signs, that of a key of the reader, and that of a packed column."""
+    of_device = devices(("desktop", "phone"))["device"]
+    sides = ["left", "right"] * 3000
+    columns = {"a-b": of_device, "a_b": sides, "session": sides, "lengths": sides}
+    log = devices((0, 1), **columns).drop("device")
+    log.write_parquet(tmp_path / "log.parquet")
+    printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
+    named = {"a_b": "a_b", "a_b_": "a-b", "session": "session", "lengths_": "lengths"}
+    for key, name in named.items():
+        called = "" if key == name else f", name: {name}"
+        declared = f"columns.{key}={{dtype: category{called}, per: session}}"
+        assert declared in printed
+    assert next_command(printed)[-1] == "examination_by=[a_b_]"
 
 
 def test_names_of_layouts_are_drawn_as_text(tmp_path, capsys):
@@ -549,6 +597,60 @@ def test_inspect_takes_no_column_that_differs_within_a_page(tmp_path, capsys):
     damaged.write_csv(tmp_path / "damaged.csv")
     printed = text_of(capsys, "inspect", tmp_path / "damaged.csv", "invalid=drop")
     assert "click rate by device" in printed
+
+
+def test_dates_with_dots_and_text_features_are_proposed_as_they_are_written(tmp_path, capsys):
+    """Each next command goes one fault further; the last one is that of a run."""
+    rows = devices(("desktop", "phone")).with_row_index("session").head(50)
+    rows = rows.explode("query_doc_ids", "clicks").rename(
+        {"query_doc_ids": "document", "clicks": "click"}
+    )
+    rank = pl.int_range(1, pl.len() + 1).over("session")
+    day = pl.format("{}.02.2026 10:{}", pl.col("session") % 27 + 1, 10 + pl.col("session") % 50)
+    rows = rows.with_columns(rank=rank, query=pl.lit("q"), at=day, brand=pl.lit("acme"))
+    rows = rows.with_columns(click=pl.col("click").cast(pl.Int8))
+    rows.write_csv(tmp_path / "log.csv")
+    words = ["inspect", str(tmp_path / "log.csv"), "columns.time=at", "features=[brand]"]
+    for _ in range(2):  # format, then what is faulty
+        with pytest.raises(SystemExit):
+            main(words)
+        _, *words = next_command(capsys.readouterr().err)
+        assert "time_format=%d.%m.%Y %H:%M" in " ".join(words).replace("'", "")
+        if "columns.brand={dtype: category}" in words:
+            break
+    printed = text_of(capsys, *words)
+    following = next_command(printed)
+    assert "+dataset.columns.brand={dtype: category}" in following
+    assert OverridesParser.create().parse_overrides(following[2:])
+    assert "2026-02-01" in printed
+
+
+def test_what_a_format_needs_is_not_left_out_by_null(tmp_path, capsys):
+    (tmp_path / "log.csv").write_text("session,query,document,rank,click\na,q,d,1,1\nb,q,d,1,0\n")
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "log.csv"), "columns.query=null"])
+    error = capsys.readouterr().err
+    assert "pair_key=query_document needs" in error and "pair_key=document" in next_command(error)
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "log.csv"), "columns.rank=null"])
+    assert "columns.rank=null leaves out what the format needs" in capsys.readouterr().err
+
+
+def test_logs_without_clicks_have_no_fit_and_no_figures_of_another_log(tmp_path, capsys):
+    """inspect is run again where the log has other columns, and no clicks; a file of somebody else stays."""
+    log, out = tmp_path / "log.parquet", tmp_path / "out"
+    devices(("desktop", "phone")).write_parquet(log)
+    main(["inspect", str(log), "--output", str(out)])
+    first = capsys.readouterr().out
+    assert next_command(first) and (out / "figures/click_rate_by_device.pdf").is_file()
+    (out / "figures/mine.pdf").write_text("of somebody else")
+    silent = pl.col("clicks").list.eval(pl.element() & False)
+    devices(("desktop", "phone")).drop("device").with_columns(silent).write_parquet(log)
+    main(["inspect", str(log), "--output", str(out)])
+    second = capsys.readouterr().out
+    assert "next:" not in second and "no document of the training sessions was clicked" in second
+    stems = {file.stem for file in (out / "figures").iterdir()}
+    assert stems == {"sessions", "mine"}
 
 
 def test_columns_that_show_no_layout_are_an_error_with_what_each_needs(tmp_path, capsys):

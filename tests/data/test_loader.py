@@ -11,10 +11,12 @@ from stored_logs import stored
 from clickexp.data import Sessions, superbatches
 from clickexp.data import order as order_of_epoch
 from clickexp.data.batches import unpacked
+from clickexp.data.derived import DerivedColumn
 from clickexp.data.devices import SingleDevice
 from clickexp.data.feed import feed
-from clickexp.data.loader import superbatch_readers
+from clickexp.data.loader import padding_session, read_ahead, superbatch_readers
 from clickexp.data.order import ShuffledOrder
+from clickexp.data.schema import Column
 
 
 def numbered(count: int, ranks: int = 3, **columns) -> Sessions:
@@ -232,3 +234,33 @@ def test_shares_are_parts_of_each_batch(seed, tmp_path):
         for name, values in one.arrays.items():
             joined = np.concatenate([part.arrays[name] for part in parts], axis=1)
             assert np.array_equal(joined, values)
+
+
+class Unread(DerivedColumn):
+    column = Column("unread", np.int32)
+
+    def compute(self, packed, rows):
+        raise AssertionError("counts a whole log")
+
+    def bounds(self):
+        return 0, 1
+
+
+def test_padding_is_known_without_derived_columns():
+    """Shapes of batches are asked for in a thread, beside a pass that counts what the column is derived of."""
+    sessions = numbered(5).deriving(Unread()).with_batch_columns(["unread"])
+    np.testing.assert_array_equal(padding_session(sessions)["unread"], np.zeros((1, 3), np.int32))
+
+
+def test_items_read_ahead_keep_their_order_and_pass_on_an_error():
+    """A fault in the second half of a file is that of the thread that reads it."""
+
+    def items():
+        yield from "ab"
+        raise OSError("broken")
+
+    read = read_ahead(items(), "test")
+    assert [next(read), next(read)] == ["a", "b"]
+    with pytest.raises(OSError, match="broken"):
+        next(read)
+    assert list(read_ahead(range(3), "test")) == [0, 1, 2]

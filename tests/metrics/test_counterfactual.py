@@ -1,10 +1,11 @@
 """Estimates of rankings from clicks against float64 sums, and against the relevance behind simulated clicks."""
 
 import numpy as np
+import pytest
 from refusals import refuses
 
 from clickexp.errors import ConfigError
-from clickexp.metrics import SelfNormalizedDCG
+from clickexp.metrics import MultiMetric, SelfNormalizedDCG
 
 PROPENSITY, CLIP, CUTOFFS = [2.0, 1.2, 0.5, 0.0, 0.2], 0.2, [1, 3, 10]
 
@@ -42,6 +43,21 @@ def test_it_is_the_weighted_mean_discount_of_clicks():
     expected = [by_hand(**both, cutoff=cutoff) for cutoff in CUTOFFS]
     np.testing.assert_allclose(metric.compute(), expected, rtol=1e-5)
     assert metric.suffixes == ("@1", "@3", "@10") and metric.higher_is_better
+
+
+def test_values_of_lists_and_their_weights_are_kept():
+    metric = SelfNormalizedDCG(CUTOFFS, propensity=PROPENSITY, clip=CLIP)
+    kept = MultiMetric({"first": metric, "second": metric}).keep_values()
+    given = lists(0)
+    kept.update(**given)
+    values = kept.values()
+    has_weight = values["first.weights"] > 0
+    assert 0 < has_weight.sum() < len(has_weight)
+    for row in np.flatnonzero(has_weight):
+        one = {name: columns[row : row + 1] for name, columns in given.items()}
+        found = values["second@3"][row] / values["second.weights"][row]
+        assert found == pytest.approx(by_hand(**one, cutoff=3), rel=1e-5)
+    assert not np.nan_to_num(values["first@3"][~has_weight]).any()
 
 
 def test_it_estimates_what_relevance_says_of_another_ranking():

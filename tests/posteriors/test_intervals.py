@@ -16,9 +16,12 @@ from clickexp.models import (
     DynamicBayesianNetwork,
     MixtureModel,
     PositionBasedModel,
+    Ranker,
     TrustBiasModel,
     UserBrowsingModel,
 )
+from clickexp.models.ranker.learned import DualLearning
+from clickexp.models.ranker.losses import SoftmaxLoss
 from clickexp.parameters import (
     ContextParameterConfig,
     DeepParameterConfig,
@@ -51,7 +54,9 @@ def test_examination_without_intervals_has_a_reason(monkeypatch):
     by_position = PositionParameterConfig()
     both = SumParameterConfig({"first": by_position, "second": by_position})
     model = built(PositionBasedModel, examination=both)
-    assert "no tower of positions alone, but SumParameter" in why_no_intervals(model, None)
+    assert "SumParameter, and intervals are of towers" in why_no_intervals(model, None)
+    ranker = built(Ranker, loss=SoftmaxLoss(), debias=DualLearning())
+    assert "the correction of a ranker" in why_no_intervals(ranker, None)
     model = built(PositionBasedModel)
     assert "shared_intervals=false" in why_no_intervals(model, None)
     monkeypatch.setattr("clickexp.posteriors.intervals.MOST_SHARED", 3)

@@ -1,8 +1,11 @@
 """Means, intervals and tests against scipy and textbook values; test sets are kept apart."""
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 from omegaconf import OmegaConf
 from places import ROOT
 from refusals import refuses
@@ -12,8 +15,10 @@ from small_runs import result_of, write_run
 from clickexp.errors import UserError
 from clickexp.results import find_runs
 from clickexp.results.comparison import comparisons
+from clickexp.results.conclusion import conclusion
+from clickexp.results.figures.comparison import _panels
 from clickexp.results.groups import Group
-from clickexp.results.leaderboard import leaderboard
+from clickexp.results.leaderboard import leaderboard, tables
 from clickexp.results.metric_names import headline, leading
 from clickexp.results.pages.comparison import data
 from clickexp.results.per_query import paired_test, samples
@@ -133,6 +138,64 @@ def test_a_metric_goes_the_way_that_results_state(tmp_path, stated, first, arrow
     assert bool(one.warnings) == (not arrow)
     shown = data([one], [], tmp_path)["metrics"]
     assert shown["brier"]["direction"] == {" ↓": -1, " ↑": 1, "": 0}[arrow]
+
+
+LOSSES = {  # by run: the loss of its ranker, None of a click model, and its value
+    "softmax": ("SoftmaxLoss", 0.2),
+    "again": ("SoftmaxLoss", 0.1),
+    "pairwise": ("PairwiseLoss", 0.4),
+    "clicks": (None, 0.3),
+}
+
+
+def write_losses(folder, *names):
+    for name in names:
+        target, loss = LOSSES[name]
+        for seed in (1, 2):
+            test = {"loss": loss + seed / 100} | ({} if target else {"ll": -loss})
+            directions = {"higher_is_better": {"loss": False}}
+            file = folder / f"{name}-{seed}"
+            settings = [("rate", name)]
+            val = {"loss": loss}
+            write_run(file, "R", seed, test, settings=settings, val=val, **directions)
+            config = yaml.safe_load((file / "config.yaml").read_text())
+            config["model"] |= {"loss": {"_target_": target}} if target else {}
+            (file / "config.yaml").write_text(yaml.safe_dump(config))
+
+
+@pytest.mark.parametrize(
+    "names, mixes",
+    [
+        (("softmax", "again"), False),
+        (("softmax", "pairwise"), True),
+        (("softmax", "clicks"), True),
+    ],
+)
+def test_losses_of_several_kinds_are_not_ranked_against_each_other(names, mixes, tmp_path):
+    """They stay in the leaderboard, unordered, untested, and in no figure; those of one kind are as any metric."""
+    write_losses(tmp_path, *names)
+    (one,) = compared(tmp_path, ["loss", "val/loss"])
+    assert one.mixes_losses == mixes
+    first = "again" if not mixes else min(names)  # the best, or as they came
+    assert one.groups[0].runs[0].folder.name == f"{first}-1"
+    cells = [cell for _, *row in leaderboard(one).rows for cell in row]
+    assert any(cell.place for cell in cells) == (not mixes)
+    assert np.isfinite(one.tests["loss"].p).any() == (not mixes)
+    assert bool(conclusion(one)) == (not mixes)
+    assert any("several kinds" in warning for warning in one.warnings) == mixes
+    assert ("differences.md" in tables(one)) == (not mixes)
+    assert ("cost" in _panels(one)) == (not mixes or "clicks" in names)
+    assert data([one], [], tmp_path)["comparisons"][0]["mixesLosses"] == mixes
+
+
+def test_losses_of_several_kinds_lead_no_table_that_has_something_else(tmp_path):
+    write_losses(tmp_path, "softmax", "pairwise")
+    for file in tmp_path.glob("*/result.json"):
+        content = json.loads(file.read_text())
+        content["test"]["snips_dcg@10"] = 0.5
+        file.write_text(json.dumps(content))
+    (one,) = compared(tmp_path)
+    assert one.leading == ("snips_dcg@10",)
 
 
 def test_what_no_result_states_has_no_direction_but_losses_and_times(tmp_path):

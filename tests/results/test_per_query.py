@@ -16,7 +16,13 @@ from clickexp.errors import UserError
 from clickexp.evaluation.evaluate import evaluate
 from clickexp.evaluation.evaluator import Evaluator
 from clickexp.evaluation.groups import click_metrics
-from clickexp.metrics import ConditionalPerplexity, LogLikelihood, Perplexity, ranking_metrics
+from clickexp.metrics import (
+    ConditionalPerplexity,
+    LogLikelihood,
+    Perplexity,
+    SelfNormalizedDCG,
+    ranking_metrics,
+)
 from clickexp.models import PositionBasedModel, RankCTRModel, UserBrowsingModel
 from clickexp.results.per_query import interval, paired_test, samples
 from clickexp.simulation import simulate
@@ -77,6 +83,28 @@ def test_kept_values_come_to_the_same_metric_as_the_sums(runs):
             value = result["test"][metric]
             assert samples(folder, metric).total() == pytest.approx(value, rel=1e-5), metric
             assert low <= value <= high and interval(folder, metric).low == low, metric
+
+
+def test_a_metric_of_rankings_by_clicks_is_a_ratio_of_sums_over_queries(tmp_path):
+    """Each query moves it by what it has beyond its weight, over the weights of the others."""
+    data = simulate(
+        PositionBasedModel, sessions=4000, queries=500, documents_per_query=6, positions=5
+    )
+    model = PositionBasedModel(query_doc_pairs=data.query_doc_pairs, positions=5, rngs=nnx.Rngs(0))
+    zoo.fill(model, lambda shape: np.random.default_rng(7).normal(0, 1, shape))
+    metric = SelfNormalizedDCG([3], propensity=[1.0, 0.7, 0.5, 0.4, 0.3])
+    groups = {"counterfactual": {"dcg": metric}, "ranking": METRICS["ranking"]}
+    evaluation = evaluate(model, data, groups, Evaluator(128), keep_values=True)
+    bounds = evaluation.keep(data, tmp_path)
+    kept = samples(tmp_path, "dcg@3")
+    value = evaluation.groups["counterfactual"].compute()["dcg@3"]
+    assert kept.total() == pytest.approx(value, rel=1e-5)
+    numerator, weight = kept.sums.T
+    moved = (numerator - kept.total() * weight) / (weight.sum() - weight)
+    expected = kept.total() + (len(weight) - 1) * moved
+    np.testing.assert_allclose(kept.pseudo_values(), expected, rtol=1e-6)
+    assert bounds["dcg@3"][0] < value < bounds["dcg@3"][1]
+    assert 0 < samples(tmp_path, "ndcg@3").total() < 1  # of the labelled lists
 
 
 def test_a_row_a_session_in_the_order_of_the_data(runs):

@@ -16,7 +16,7 @@ from clickexp.results.conclusion import conclusion
 from clickexp.results.figures.panels import forest
 from clickexp.results.leaderboard import differences, leaderboard, tables
 from clickexp.utils.tables.latex import latex
-from clickexp.utils.tables.numbers import rounded
+from clickexp.utils.tables.numbers import STARS, p_value, rounded
 from clickexp.utils.tables.table import Cell, Table
 
 ADJUSTBOX = r"""
@@ -219,3 +219,17 @@ def test_latex_tables_compile_without_overfull_boxes(columns, tested, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert "Overfull" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "p, text",
+    [
+        (0.0123, "0.012"), (0.00999, "0.00999"), (0.0099996, "0.0099996"), (0.01, "0.010"), (0.0499, "0.0499"),
+        (0.0501, "0.050"), (0.2, "0.200"), (0.0004, "< 0.001"),
+    ],
+)  # fmt: skip
+def test_p_values_are_shown_on_the_side_of_a_limit_where_their_stars_are(p, text):
+    """Not "p = 0.010" beside the stars of p < 0.01."""
+    assert p_value(p) == text
+    shown = float(text.removeprefix("< ")) if text[0] != "<" else 0.0
+    assert [shown < limit for limit in STARS] == [p < limit for limit in STARS]

@@ -1,6 +1,8 @@
 """Fitted parameters and interrupted trainings on disk."""
 
+import io
 import resource
+import zipfile
 from pathlib import Path
 
 import jax
@@ -244,11 +246,29 @@ def test_a_model_that_cannot_be_written_leaves_the_one_before(tmp_path):
     assert [*tmp_path.iterdir()] == [file] and file.read_bytes() == before
 
 
+def resealed(file, shape):
+    """The bytes of a model whose first array states another shape, with the right checksums."""
+    with zipfile.ZipFile(file) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    first, stated = next(iter(content)), io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stated, header)
+    content[first] = stated.getvalue() + content[first][-40:]
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for name, values in content.items():
+            archive.writestr(name, values)
+    return written.getvalue()
+
+
 def test_a_damaged_model_is_an_error_in_one_line(tmp_path):
     file, model = tmp_path / "model.npz", MODELS["PBM"](0)
     save_model(model, file)
     whole = file.read_bytes()
+
     spoilt = (whole[: len(whole) // 2], b"", whole.replace(b"NUMPY", b"NUMPI"), b"no archive")
+    # of more numbers than memory, or the file, holds
+    spoilt += (resealed(file, shape=(10**11,)), resealed(file, shape=(3,)))
     for content in spoilt:
         file.write_bytes(content)
         with refuses(UserError, "model.npz is damaged (", "Run the experiment again") as caught:

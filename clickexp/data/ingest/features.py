@@ -19,7 +19,7 @@ from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.ingest.vectors import VECTORS
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
-from clickexp.data.schema import CATEGORY, COLUMNS, Column, SourceLocation
+from clickexp.data.schema import CATEGORY, COLUMNS, Column, Remedy, SourceLocation
 from clickexp.errors import DataError
 
 _ANY = Field("iufbU", "features are numbers, true or false, or text")
@@ -148,7 +148,10 @@ class FeatureColumns:
         self.columns = dict(self._declared)
         for name in self.free:
             kind = tables[0].layout[name]
-            rule = _NUMBERS.format(name=f"columns.{name}")
+            rule = Remedy(
+                _NUMBERS.format(name=f"columns.{name}"),
+                {f"columns.{name}": f"{{dtype: {CATEGORY}}}"},
+            )
             is_category = kind == "text" and not is_text
             self.columns[name] = (
                 Column(name, CATEGORY) if is_category else Column(name, np.float32, rule=rule)
@@ -159,20 +162,22 @@ class FeatureColumns:
         for name in self._made:
             column = self.columns[name]
             if self._form.missing is None:
-                self.columns[name] = replace(column, rule=f"{column.rule}; {FILLS_FEATURES}")
+                options = column.rule.options if isinstance(column.rule, Remedy) else {}
+                rule = Remedy(f"{column.rule}; {FILLS_FEATURES}", options)
+                self.columns[name] = replace(column, rule=rule)
             else:
                 with_nan = column if column.is_category else _with_nan(column)
                 self.columns[name] = replace(with_nan, nan=True)
         return self.columns
 
     def encoded(self, lists: Lists, log: LogWriter, location: SourceLocation) -> Lists:
-        """Returns lists with numbers in place of categories; the log counts missing features."""
+        """Returns lists with numbers in place of categories; the log counts missing features and categories."""
         documents, sessions = dict(lists.documents), dict(lists.sessions)
         for name, column in self.columns.items():
             values = documents if column.per_document else sessions
             if column.is_category:
                 values[name] = self._numbered(name, pl.Series(values[name]), location)
-            if name in self._made and column.nan:
+            if column.nan or (column.is_category and column.missing is not None):
                 log.note(f"missing_{name}", _missing(values[name], column))
         return replace(lists, documents=documents, sessions=sessions)
 

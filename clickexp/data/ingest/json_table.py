@@ -29,7 +29,10 @@ class JsonTable(TypedTable):
 
     kind = "JSON lines"
     suffixes = also_compressed(*JSON_LINES, ".json")
-    remedy = "each line holds one JSON object in UTF-8, with values of one type for a key"
+    remedy = (
+        "write the file again, or drop the line: each holds one whole JSON object in UTF-8, with values of one type "
+        "for a key"
+    )
 
     def _open(self) -> tuple[pa.Schema, int]:
         with opened(self.file) as stream:

@@ -12,10 +12,10 @@ from clickexp.data.ingest.columns import (
     Fields,
     Readable,
 )
-from clickexp.data.ingest.times import TEXT
+from clickexp.data.ingest.times import TEXT, dotted_format
 from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, Column, SourceLocation
+from clickexp.data.schema import COLUMNS, Column, Remedy, SourceLocation
 from clickexp.utils.lengths import from_lengths
 
 Values = np.ndarray | pl.Series
@@ -111,10 +111,12 @@ class Lists:
 
     def completed(self) -> "Lists":
         """The same lists with what lists to predict may lack: no clicks, and the places of documents for their ids."""
-        nothing = np.zeros(len(self.rows), bool)
-        return replace(
-            self, documents={"query_doc_ids": self.places, "clicks": nothing, **self.documents}
-        )
+        documents = dict(self.documents)
+        if "query_doc_ids" not in documents:
+            documents["query_doc_ids"] = self.places
+        if "clicks" not in documents:
+            documents["clicks"] = np.zeros(len(self.rows), bool)
+        return replace(self, documents=documents)
 
     def where(self, kept: np.ndarray) -> "Lists":
         """The documents with True in `kept`; lists may become empty."""
@@ -251,13 +253,24 @@ def _reject_nulls(
     if values.dtype in TEXT:
         is_empty |= values == ""
     remedy = f"fill it or drop the row; {field.rule}"
+    if isinstance(field, Column) and field.is_category:
+        remedy += f"; fill: 0 in columns.{name} makes empty cells a category, (none)"
     gone = parsed.is_null() & is_empty
     location.reject(gone, values, name, remedy, lengths, f"missing_{name}")
     wrong = parsed.is_null() & ~is_empty
     large = _is_large(values, field) & wrong
-    location.reject(wrong & ~large, values, name, field.rule, lengths)
+    location.reject(wrong & ~large, values, name, _rule_for(values.filter(wrong), field), lengths)
     remedy = f"{field.rule}; one so large is exact as text"
     location.reject(large, values, name, remedy, lengths)
+
+
+def _rule_for(wrong: pl.Series, field: Readable) -> str:
+    """What a column holds, and for times that are written with dots the option that reads them."""
+    is_text = wrong.dtype in TEXT and isinstance(field, Field) and "t" in field.kinds
+    form = dotted_format(wrong.cast(pl.String)) if is_text else None
+    if form is None:
+        return field.rule
+    return Remedy(f"days come first: time_format='{form}'", {"time_format": f"'{form}'"})
 
 
 def _parsed(values: pl.Series, field: Readable) -> pl.Series:
@@ -266,19 +279,29 @@ def _parsed(values: pl.Series, field: Readable) -> pl.Series:
         values = values.cast(pl.Int64)
     if isinstance(field, Field) and "t" in field.kinds:
         return field.form.numbers(values)
-    if values.dtype not in TEXT:
-        filled = values if field.missing is None else values.fill_null(_fill(field.missing))
-        return _of_type(filled, field)
-    return _names(values, field) if "U" in field.kinds else _of_type(_numbers(values, field), field)
+    if "U" in field.kinds:
+        return _names(values, field) if values.dtype in TEXT else _whole_ids(values)
+    if values.dtype in TEXT:
+        values = _numbers(values, field)
+    elif field.missing is not None:
+        values = values.fill_null(_fill(field.missing))
+    return _of_type(values, field)
 
 
 def _of_type(numbers: pl.Series, field: Readable) -> pl.Series:
     """Numbers as integers where the field has no fractions."""
     if _has_fractions(numbers) and "f" not in field.kinds and "i" in field.kinds:
         return _whole(numbers)
-    if "U" in field.kinds:
-        return numbers.cast(pl.UInt64 if numbers.dtype == pl.UInt64 else pl.Int64)
     return numbers
+
+
+def _whole_ids(values: pl.Series) -> pl.Series:
+    """Ids that are no text, as 64-bit integers; of true and false, these words."""
+    if values.dtype == pl.Boolean:
+        return values.cast(pl.String)
+    if _has_fractions(values):
+        return _whole(values)
+    return values.cast(pl.UInt64 if values.dtype == pl.UInt64 else pl.Int64)
 
 
 def _truth(field: Readable) -> Mapping[str, str]:

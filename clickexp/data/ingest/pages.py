@@ -139,6 +139,7 @@ class Pages:
 
     def _merged(self, rows: Rows) -> Rows:
         """One row per rank of each page, without pages that contradict themselves."""
+        rows = self._filled(rows)
         same_page = (rows["page"] == rows["page"].shift()).fill_null(False)
         spoilt = self._differing(rows, same_page)
         # rarely, and to sort copies all
@@ -156,6 +157,13 @@ class Pages:
             self._log.note("merged_rows", copies[kept].sum())
             self._log.note("merged_rows_of_two_click_values", copies[kept & both].sum())
         return rows.filter(~rows["page"].is_in(_joined(spoilt))) if spoilt else rows
+
+    def _filled(self, rows: Rows) -> Rows:
+        """The rows with what other rows of their page state in place of empty cells of what is one per session."""
+        lacking = [name for name in self._per_session if rows[name].null_count()]
+        if not lacking:
+            return rows
+        return rows.with_columns(pl.col(lacking).forward_fill().backward_fill().over("page"))
 
     def _differing(self, rows: Rows, same_page: pl.Series) -> list[pl.Series]:
         """The pages with two values of what is one per session."""

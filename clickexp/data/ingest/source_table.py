@@ -29,6 +29,7 @@ _NEAR = 0.7
 """How much a name of the file must resemble one that is missing to be proposed."""
 _KEY_OF_FORMAT = {"impressions": "session", "lists": "query_doc_ids", "counts": "impressions"}
 """A key that a format has, and no other."""
+_OF_ACCESS = "ask for the right to read it; stores at URLs take credentials from their own settings"
 _UNREADABLE = (pa.ArrowException, pl.exceptions.PolarsError, OSError, UnicodeDecodeError)
 """Errors of libraries about a file."""
 _BINARY = (
@@ -287,6 +288,10 @@ class SourceTable(ABC):
     def _missing(self, missing: Mapping[str, str | None], required: Iterable[str]) -> DataError:
         """The error about columns that are missing, with the names that they may have."""
         present = [*_names(self._schema), *self._folders]
+        if None in missing.values():
+            keys = " and ".join(f"columns.{key}" for key, name in missing.items() if name is None)
+            remedy = f"name it, or leave {keys} out; the columns are {', '.join(present)}"
+            return self.source.error(f"{keys}=null leaves out what the format needs", remedy)
         called = " and ".join(f"{name!r} for {key}" for key, name in missing.items())
         what = f"no column {called} among {present}"
         try:
@@ -356,6 +361,8 @@ class SourceTable(ABC):
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> DataError:
+        if isinstance(error, PermissionError):  # of the system, or of a store
+            return self.source.error(f"cannot be read ({error.strerror or error})", _OF_ACCESS)
         return self.source.error(f"cannot be read as {self.kind} ({error})", self.remedy)
 
 

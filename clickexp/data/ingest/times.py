@@ -13,6 +13,12 @@ from clickexp.errors import DataError
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 _DATE = r"^\d{4}-\d\d-\d\d"
 """How a date begins; other orders of day and month cannot be distinguished."""
+_DOTTED = {
+    r"^\d{1,2}\.\d{1,2}\.\d{4}$": "%d.%m.%Y",
+    r"^\d{1,2}\.\d{1,2}\.\d{4} \d{1,2}:\d{2}$": "%d.%m.%Y %H:%M",
+    r"^\d{1,2}\.\d{1,2}\.\d{4} \d{1,2}:\d{2}:\d{2}$": "%d.%m.%Y %H:%M:%S",
+}
+"""How dates with dots are written, whose days come first."""
 _UTC = r"\s*(UTC|GMT)$"
 """How BigQuery and others end a time of Greenwich."""
 _OFFSET = r"\d\d:\d\d.*([Zz]|UTC|GMT|[+-]\d\d(:?\d\d)?)$"
@@ -90,6 +96,12 @@ class TimeForm(NamedTuple):
         return times.dt.replace_time_zone(
             self.zone, ambiguous="earliest", non_existent="null"
         ).dt.convert_time_zone("UTC")
+
+
+def dotted_format(words: pl.Series) -> str | None:
+    """Returns the format of dates such as 24.12.2025 where all words of a text are such; else None."""
+    fitting = (form for pattern, form in _DOTTED.items() if words.str.contains(pattern).all())
+    return next(fitting, None) if len(words) else None
 
 
 class TimeCheck:

@@ -1,5 +1,6 @@
 """Doubts about a log: what may be right, so that no reader refuses it, and makes figures wrong where it is not."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -23,6 +24,10 @@ _SEARCH_ENGINES = 0.05
 """Share of lists that show a document twice in a sound log: 3% in one of the TREC Session Track."""
 _ENOUGH_CLICKS = 20
 """Clicks that judgements do not happen to agree with."""
+_WIDE = 2.0
+"""Factor that a 95% interval of relative examination reaches to each side, above which figures are those of chance."""
+_QUANTILE = 1.96
+"""Of the normal distribution, for 95% intervals."""
 _REMEDY = "Drop the copies: rows that are there twice, or files"
 
 
@@ -36,11 +41,7 @@ def doubts(dataset: Dataset) -> Iterator[str]:
         dataset: The log.
     """
     parts = dataset.distinct_parts
-    if dataset.train.clicks_total == dataset.train.documents:
-        yield (
-            "every document of the training sessions was clicked, so that runs refuse the log: there is nothing to "
-            "fit. It needs rows of documents that were shown and not clicked, too. Check the column of clicks"
-        )
+    yield from _of_click_rate(dataset.train)
     share = max(round(sum(part.count for part in parts.values()) / _ENOUGH), 1)
     counts = {name: _Part(part, share) for name, part in parts.items()}
     sample = f" (counted in a sample, of one list in {share})" if share > 1 else ""
@@ -49,6 +50,46 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     yield from islice(filter(None, messages), 1)
     for message in _of_lists(counts, simulated=dataset.truth is not None):
         yield message + sample
+
+
+def _of_click_rate(train: Sessions) -> Iterator[str]:
+    """Doubts whether there is something to fit."""
+    if train.clicks_total == train.documents:
+        yield (
+            "every document of the training sessions was clicked, so that runs refuse the log: there is nothing to "
+            "fit. It needs rows of documents that were shown and not clicked, too. Check the column of clicks"
+        )
+    elif not train.clicks_total:
+        yield (
+            "no document of the training sessions was clicked, so that runs refuse the log: there is nothing to fit. "
+            "Check the column of clicks, and which sessions are for training"
+        )
+    else:
+        yield from _few_lists(train)
+
+
+def _few_lists(train: Sessions) -> Iterator[str]:
+    """Doubts figures of logs whose clicks leave examination at the middle impression open, whatever the model.
+
+    With c clicks at a position, n at the first, and known attraction, the logarithm of the ratio of both examinations
+    has the variance 1 / c + 1 / n.
+    """
+    shown, clicks = train.by_position
+    first, *_ = np.flatnonzero(shown)
+    middle = int(np.searchsorted(np.cumsum(shown), shown.sum() / 2))
+    of_ends = np.maximum(clicks[[first, middle]], 0.5)
+    half = _QUANTILE * math.sqrt((1 / of_ends).sum())
+    enough = math.log(_WIDE)
+    if half <= enough:
+        return
+    needed = train.count * (half / enough) ** 2
+    digits = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
+    yield (
+        f"{train.count:,} training lists: too few for figures that are not those of chance. With {clicks[middle]:,} "
+        f"clicks at position {middle} and {clicks[first]:,} at position {first}, a 95% interval of the ratio of their "
+        f"examination reaches at least a factor of {math.exp(half):,.1f} to each side, even where attraction is known. "
+        f"Collect some {math.ceil(needed / digits) * digits:,} lists, with which that is {_WIDE:g}"
+    )
 
 
 def examination_doubts(dataset: Dataset, cells: Cells | None = None) -> dict[str, str]:

@@ -1,31 +1,29 @@
 """Columns of a table that its reader leaves out and that may tell layouts apart, such as a device."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
-from clickexp.data.ingest.columns import ANY_ID, Field, Readable
+from clickexp.data.ingest.columns import ANY_ID, Field
 from clickexp.data.ingest.layouts import names_read
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.inspect.layouts import MOST_VALUES
+from clickexp.data.schema import CATEGORY, COLUMNS, MADE
 from clickexp.errors import DataError
 
 _MOST_COLUMNS = 5
 """Columns that are proposed."""
 _MOST_ROWS = 1 << 20
 """Rows that are looked at."""
-_DECLARED: Mapping[str, Field] = {
-    "category": ANY_ID._replace(per_document=False),
-    "bool": Field("b", "they are true or false", per_document=False),
-}
-"""The types that such columns are declared with, and what they are read as."""
-_SESSION = "session"
+_CATEGORY = Field("biuU", "categories are integers, text, or true and false", per_document=False)
+_PAGE = "\0page"
+"""Key of the column whose rows of one value are a page; no column is called so."""
 
-Declarations = dict[str, dict[str, str]]
+Declarations = dict[str, dict[str, str | int]]
 """By column what the option `columns` says of it."""
 
 
@@ -36,9 +34,8 @@ def layout_columns(
     session: str | None,
     files: str | None,
     text: TextForm,
-    is_strict: bool,
 ) -> Declarations:
-    """Finds columns with few values, one per page, that a reader leaves out.
+    """Finds columns with few values, one per page, that a reader leaves out. Empty cells make a value of their own.
 
     Args:
         path: File or folder.
@@ -47,7 +44,6 @@ def layout_columns(
         session: Column whose rows of one value are a page; None where each row is one.
         files: Pattern of the files in a folder.
         text: How text is written.
-        is_strict: Whether all rows must have been looked at, since what is missing later would take pages with it.
     """
     columns = {}, {}, ()
     try:
@@ -55,18 +51,22 @@ def layout_columns(
         read = {*named, *names_read(format, kinds)}
         single = [name for name, kind in kinds.items() if not kind.is_list and name not in read]
         single = [name for name in single if _key(name).isidentifier()]
-        declared = {name: dtype for name in single if (dtype := _dtype(path, name, files, text))}
-        if not declared:
+        fields = {name: _CATEGORY for name in single if _is_category(path, name, files, text)}
+        if not fields:
             return {}
-        fields: dict[str, Readable] = {name: _DECLARED[dtype] for name, dtype in declared.items()}
         if session is not None:
-            fields[_SESSION] = _DECLARED["category"]
-        names = {name: session if name == _SESSION else name for name in fields}
+            fields[_PAGE] = ANY_ID._replace(per_document=False)
+        names = {name: session if name == _PAGE else name for name in fields}
         tables = open_tables(path, fields, names, fields, files=files, text=text)
-        few = _of_few_values(tables, [*declared], is_strict)
+        few = _of_few_values(tables)
     except DataError:  # which the reader of the log says
         return {}
-    return dict(_declaration(name, declared[name]) for name in few[:_MOST_COLUMNS])
+    declarations: Declarations = {}
+    for name in [*few][:_MOST_COLUMNS]:
+        others = kinds.keys() - {name}
+        key = _free_key(name, {*others, *read, *COLUMNS, *MADE, *declarations})
+        declarations[key] = _declaration(name, key, few[name])
+    return declarations
 
 
 def _key(name: str) -> str:
@@ -74,49 +74,68 @@ def _key(name: str) -> str:
     return re.sub(r"\W+", "_", name).strip("_")
 
 
-def _declaration(name: str, dtype: str) -> tuple[str, dict[str, str]]:
-    """The key of a column and what the option says of it, with its name where that cannot be the key."""
+def _free_key(name: str, taken: Collection[str]) -> str:
+    """The key of a column, which no other column has."""
     key = _key(name)
-    declared = {"dtype": dtype, "per": "session"}
-    return key, declared if key == name else {**declared, "name": name}
+    while key in taken:
+        key = f"{key}_"
+    return key
 
 
-def _dtype(path: Path, name: str, files: str | None, text: TextForm) -> str | None:
-    """The type that a column is declared with; None of other kinds of values."""
-    for dtype, field in _DECLARED.items():
-        try:
-            first, *_ = open_tables(
-                path, {name: field}, {name: name}, {name}, files=files, text=text
-            )
-        except DataError:
-            continue
-        # ids may be written as fractions, if they are whole
-        if not pa.types.is_floating(first.columns[name].type):
-            return dtype
-    return None
+def _declaration(name: str, key: str, may_lack: bool) -> dict[str, str | int]:
+    """What the option `columns` says of a column, with its name where that cannot be the key."""
+    declared: dict[str, str | int] = {"dtype": CATEGORY, "per": "session"}
+    if may_lack:
+        declared["fill"] = 0
+    if key != name:
+        declared["name"] = name
+    return declared
 
 
-def _of_few_values(tables: list[SourceTable], names: list[str], is_strict: bool) -> list[str]:
-    """Columns with two or a few values, none missing, and one per page."""
-    values: dict[str, set] = {name: set() for name in names}
+def _is_category(path: Path, name: str, files: str | None, text: TextForm) -> bool:
+    """Whether a column can be declared as a category."""
+    try:
+        open_tables(path, {name: _CATEGORY}, {name: name}, {name}, files=files, text=text)
+    except DataError:
+        return False
+    return True
+
+
+def _of_few_values(tables: list[SourceTable]) -> dict[str, bool]:
+    """Columns with two or a few values, one per page, and whether some of their cells may be empty."""
+    values: dict[str, set] = {name: set() for name in tables[0].columns if name != _PAGE}
     rows = 0
     for batch in batches_of(tables):
         block = pl.DataFrame(batch.columns)
         for name in [*values]:
-            values[name] |= set(block[name].unique())
-            if None in values[name] or len(values[name]) > MOST_VALUES or _differs(block, name):
+            values[name] |= {*map(_category, block[name].unique())}
+            fits = len(values[name]) <= MOST_VALUES and not any(map(_is_fraction, values[name]))
+            if not fits or _differs(block, name):
                 del values[name]
         rows += len(block)
         if not values or rows >= _MOST_ROWS:
             break
-    if is_strict and rows >= _MOST_ROWS:
-        return []
-    return [name for name, of_column in values.items() if len(of_column) > 1]
+    are_all = rows < _MOST_ROWS
+    return {
+        name: None in of_column or not are_all
+        for name, of_column in values.items()
+        if len(of_column) > 1
+    }
+
+
+def _category(value: Any) -> Any:
+    """A value as it names a category; None of an empty cell."""
+    is_empty = value == "" or value != value  # nan
+    return None if is_empty else value
+
+
+def _is_fraction(value: Any) -> bool:
+    return isinstance(value, float) and not value.is_integer()
 
 
 def _differs(block: pl.DataFrame, name: str) -> bool:
-    """Whether a column has two values in one page."""
-    if _SESSION not in block.columns:
+    """Whether a column has two values in one page, empty cells aside."""
+    if _PAGE not in block.columns:
         return False
-    pages = block.select(_SESSION, name).unique()
-    return pages[_SESSION].n_unique() < len(pages)
+    pages = block.select(_PAGE, name).drop_nulls().unique()
+    return pages[_PAGE].n_unique() < len(pages)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from clickexp.errors import ConfigError
-from clickexp.metrics.base import mask_of, pick
+from clickexp.metrics.base import WEIGHTS, PerList, mask_of, pick
 from clickexp.metrics.ranking.base import Cutoffs
 from clickexp.metrics.ranking.graded import DCG
 from clickexp.utils.bounds import OneOf, Probability
@@ -58,7 +58,7 @@ class SelfNormalizedDCG(DCG):
                 )
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
-        """The sums over the lists of one batch, and `weight`, that of their clicks.
+        """The sums over the lists of one batch, and `weight`, that of their clicks; if kept, that of each list.
 
         Raises:
             TypeError: Where scores, clicks or positions are missing.
@@ -75,4 +75,6 @@ class SelfNormalizedDCG(DCG):
             where & clicks.astype(bool), jnp.broadcast_to(weights, clicks.shape), 0.0
         )
         sums = super().statistics(scores=pick(self, outputs, "scores"), labels=labels, where=where)
-        return {**sums, "weight": jnp.sum(labels)}
+        by_list = jnp.sum(labels, axis=0)
+        kept = {WEIGHTS: PerList(by_list)} if self.keep_values else {}
+        return {**sums, "weight": jnp.sum(by_list), **kept}

@@ -28,10 +28,12 @@ class Debias(abc.ABC):
     Attributes:
         name: In results.
         learns_examination: Whether it learns examination by position, beside the relevance of documents.
+        validates_clicks: Whether validation reports a likelihood of clicks in place of the loss of training.
     """
 
     name: ClassVar[str] = ""
     learns_examination: ClassVar[bool] = False
+    validates_clicks: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_numbers(type(self).__init__, vars(self))

@@ -77,6 +77,7 @@ class DualLearning(Debias):
 
     name: ClassVar[str] = "dla"
     learns_examination: ClassVar[bool] = True
+    validates_clicks: ClassVar[bool] = True
     max_weight: PositiveFloat = 20.0
 
     def build(self, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
@@ -133,6 +134,7 @@ class RegressionEM(Debias):
 
     name: ClassVar[str] = "regression_em"
     learns_examination: ClassVar[bool] = True
+    validates_clicks: ClassVar[bool] = True
     step: Fraction = 0.05
     initial: Fraction = 0.5
 

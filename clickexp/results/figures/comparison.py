@@ -14,7 +14,7 @@ from clickexp.results.groups import Group
 from clickexp.results.layouts import layout_curves
 from clickexp.results.metric_names import PER_RANK, short
 from clickexp.runs.run import VALIDATION
-from clickexp.utils.statistics.means import SIGNIFICANT
+from clickexp.utils.tables.numbers import SIGNIFICANT
 
 _MOST_METRICS = 3
 """Panels of the differences."""
@@ -44,10 +44,11 @@ def _panels(comparison: Comparison) -> dict[str, Sequence[Panel]]:
         figures["per_rank"] = _ranked(groups, PER_RANK, comparison.baseline)
     figures["per_rank_values"] = _ranked(groups, PER_RANK)
     figures["examination"] = _examination(groups)
-    tested = [metric for metric in comparison.metrics if not metric.startswith(VALIDATION)]
-    first = (tested or comparison.leading)[0]
-    figures["learning"] = _learning(comparison, groups, first)
-    figures["cost"] = _costs(groups, first)
+    comparable = [metric for metric in comparison.metrics if comparison.is_comparable(metric)]
+    tested = [metric for metric in comparable if not metric.startswith(VALIDATION)]
+    if first := next(iter(tested or comparable), None):
+        figures["learning"] = _learning(comparison, groups, first)
+        figures["cost"] = _costs(groups, first)
     if any(group.reliability() for group in groups):
         figures["calibration"] = [partial(calibration, groups)]
     return {name: panels for name, panels in figures.items() if panels}
@@ -75,7 +76,7 @@ def _learning(comparison: Comparison, groups: Sequence[Group], metric: str) -> l
     """The validation by epoch and by seconds, of the loss where that of the metric was not recorded."""
     recorded = {name for run in comparison.runs for epoch in run.epochs for name in epoch}
     for name in (f"{VALIDATION}{metric}", f"{VALIDATION}loss"):
-        if name in recorded:
+        if name in recorded and comparison.is_comparable(name):
             return [partial(learning, groups, name, over) for over in ("epoch", "seconds")]
     return []
 
@@ -102,7 +103,8 @@ def _forests(comparison: Comparison) -> Iterator[Panel]:
         for place, group in enumerate(comparison.groups[: len(COLORS)])
         if group is not baseline
     ]
-    for metric in comparison.leading[:_MOST_METRICS]:
+    leading = filter(comparison.is_comparable, comparison.leading[:_MOST_METRICS])
+    for metric in leading:
         rows = []
         for place, group in others:
             value, half, p = comparison.difference(baseline, group, metric)

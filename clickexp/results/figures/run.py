@@ -60,7 +60,7 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
             curves(_rates(name, values), "Click rate")
         ]
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
-        figures["learning"] = [partial(_losses, run)]
+        figures["learning"] = _learning(run)
     if run.update is not None:
         figures["updates"] = chain_panels(chain_of(run))
     if groups[0].reliability():
@@ -247,10 +247,18 @@ def _ranges(edges: Sequence[int]) -> list[str]:
     return [*inner, f"{edges[-1]}+"]
 
 
-def _losses(run: Run, axes: Axes) -> None:
-    """Draws the losses over epochs, and marks the best epoch."""
+def _learning(run: Run) -> list[Panel]:
+    """A panel of both losses, or of each where they are of two kinds."""
+    if run.validates_clicks:
+        return [partial(_losses, run, {metric: label}) for metric, label in _LOSSES.items()]
+    return [partial(_losses, run, _LOSSES)]
+
+
+def _losses(run: Run, shown: Mapping[str, str], axes: Axes) -> None:
+    """Draws losses over epochs, and marks the best epoch."""
     best, later = run.train.best_epoch, []
-    for i, (metric, label) in enumerate(_LOSSES.items()):
+    for metric, label in shown.items():
+        i = [*_LOSSES].index(metric)
         epochs, losses = by_epoch(run, "epoch"), by_epoch(run, metric)
         if not np.isfinite(losses).any():
             continue
@@ -259,6 +267,7 @@ def _losses(run: Run, axes: Axes) -> None:
         marked = epochs == best
         if metric.startswith("val/") and marked.any():
             axes.plot(epochs[marked], losses[marked], "*", color=COLORS[i], markersize=9, zorder=3)
-    axes.set(xlabel="Epoch", ylabel="Loss\n(per document)")
+    kind = "Loss" if len(shown) > 1 else f"{next(iter(shown.values())).capitalize()} loss"
+    axes.set(xlabel="Epoch", ylabel=f"{kind}\n(per document)")
     scale_to(later, axes)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

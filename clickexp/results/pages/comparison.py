@@ -30,8 +30,8 @@ from clickexp.runs.online import OnlineComparison
 from clickexp.runs.run import Run
 from clickexp.runs.store import REPORT
 from clickexp.utils.escape import html_text, printable
-from clickexp.utils.statistics.means import SIGNIFICANT, Spread, t_quantile
-from clickexp.utils.tables.numbers import interval, number
+from clickexp.utils.statistics.means import Spread, t_quantile
+from clickexp.utils.tables.numbers import SIGNIFICANT, interval, number
 from clickexp.utils.text import without_module
 
 _SCRIPTS = (
@@ -166,6 +166,7 @@ def _comparison(comparison: Comparison, group_at: dict[int, int]) -> dict[str, A
             for name in ("name", "choice", "warnings", "metrics", "leading")
         },
         **_search(comparison),
+        "mixesLosses": comparison.mixes_losses,
         "about": comparison.describe(),
         "meaning": comparison.meaning,
         "conclusions": {group_at[id(group)]: conclusion(comparison, group) for group in baselines},

@@ -10,8 +10,6 @@ from jaxtyping import Float
 
 QUANTILE = 1.959964
 """Standard deviations between the mean of a normal distribution and the bounds of its central 95%."""
-SIGNIFICANT = 0.05
-"""P-values below it are of significant differences."""
 _CONFIDENCE = 0.95
 
 

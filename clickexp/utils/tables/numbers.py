@@ -8,6 +8,12 @@ DECIMALS = 4
 """Decimals of numbers without an uncertainty, and of the ends of intervals at most."""
 FINE = 6
 """Decimals at most of differences, which paired tests tell apart beyond the error of the test set."""
+SIGNIFICANT = 0.05
+"""P-values below it are of significant differences."""
+STARS = {0.01: "**", SIGNIFICANT: "*"}
+"""Marks of p-values below a limit."""
+_LEAST_P = 0.001
+"""P-values are shown down to here."""
 _LARGE = 1e15
 """Numbers from here on, and those below its inverse, have an exponent."""
 _END_ERROR = 0.0216
@@ -30,6 +36,16 @@ def interval(low: float | None, high: float | None) -> str:
     if math.isfinite(error) and error > 0:
         decimals = min(max(round(-math.log10(error)), 0), DECIMALS)
     return f"{number(low, decimals)} to {number(high, decimals)}"
+
+
+def p_value(p: float) -> str:
+    """Returns a p-value, below 0.001 as such, with three decimals or more where these would pass a limit of `STARS`."""
+    if p < _LEAST_P:
+        return f"< {_LEAST_P}"
+    decimals = DECIMALS - 1
+    while any((float(f"{p:.{decimals}f}") < limit) != (p < limit) for limit in STARS):
+        decimals += 1
+    return f"{p:.{decimals}f}"
 
 
 def count(value: float) -> str:

@@ -83,7 +83,29 @@ REPEATED = {
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("log", REPEATED)
 def test_lists_that_users_repeat_are_not_doubted(log, seed):
-    assert not [*doubts(dataset_of(random_log(seed=seed, **REPEATED[log])))]
+    found = doubts(dataset_of(random_log(seed=seed, **REPEATED[log])))
+    assert not [message for message in found if "the same documents and clicks" in message]
+
+
+@pytest.mark.parametrize("lists", [5, 40, 160, 640])
+def test_few_lists_are_doubted_by_what_their_clicks_leave_open(lists):
+    """Examination of 4,000 logs of that size, estimated with known attraction: its spread is the stated factor."""
+    rng = np.random.default_rng(lists)
+    rate = np.array([0.3, 0.2, 0.1])
+    columns = {
+        "query_doc_ids": 1 + np.tile(np.arange(3), (lists, 1)),
+        "clicks": np.arange(lists * 3).reshape(lists, 3) % 10 < 10 * rate,  # the rates themselves
+    }
+    train = Sessions.from_arrays(**columns)
+    found = [
+        message for message in doubts(Dataset("log", *[train] * 3, 3, 3)) if "too few" in message
+    ]
+    drawn = np.maximum(rng.binomial(lists, rate, (4000, 3)), 0.5)
+    reached = np.exp(1.96 * np.log(drawn[:, 1] / drawn[:, 0]).std())
+    assert bool(found) == (reached > 2)
+    if found and lists > 10:
+        stated = float(found[0].partition("factor of ")[2].partition(" to")[0])
+        assert stated == pytest.approx(reached, rel=0.15)
 
 
 def test_lists_twice_in_training_alone_are_doubted():
@@ -236,10 +258,9 @@ def test_labels_that_differ_from_clicks_are_judgements(case):
 
 def test_labels_of_lists_without_clicks_are_judgements():
     """Labelled lists often come without any."""
-    assert not [
-        *doubts(labelled(lambda clicks, rng: rng.integers(0, 2, clicks.shape), click_rate=0))
-    ]
-    assert not [*doubts(labelled(lambda clicks, rng: np.zeros(clicks.shape), click_rate=0))]
+    for grades in (2, 1):
+        log = labelled(lambda clicks, rng, n=grades: rng.integers(0, n, clicks.shape), click_rate=0)
+        assert not [message for message in doubts(log) if "label" in message]
 
 
 def test_labels_that_are_no_grades_are_doubted():

@@ -288,3 +288,35 @@ def test_a_query_of_several_lines_is_one_value_and_an_open_quote_is_refused(tmp_
     file.write_text(head + '1,"red,d1,1,1\n1,shoes,d2,2,0\n2,"x",d1,1,0\n')
     with refuses(DataError, "log.csv", "quote"):
         open_impressions(file)
+
+
+DEVICES = {
+    "a": (("phone", None, "phone"), 1),  # what other rows of the page state
+    "b": ((None, "desk", None), 2),
+    "c": ((None, None, None), 0),
+}
+
+
+def of_devices(tmp_path, pages, **declared):
+    rows = [
+        (session, "q", f"d{rank}", rank, 0, device)
+        for session, devices in {**pages, "d": ("desk",), "e": ("desk",)}.items()
+        for rank, device in enumerate(devices, start=1)
+    ]
+    write(tmp_path / "rows.parquet", rows, (*NAMES[:5], "device"))
+    device = {"dtype": "category", "per": "session", **declared}
+    parts = {"train_sessions": [0, 3], "val_sessions": [3, 4], "test_sessions": [4, 5]}
+    return open_impressions(tmp_path / "rows.parquet", columns={"device": device}, **parts)
+
+
+def test_empty_cells_of_a_page_are_what_its_other_rows_state(tmp_path):
+    dataset = of_devices(tmp_path, {page: cells for page, (cells, _) in DEVICES.items()}, fill=0)
+    assert dataset.train.column("device").tolist() == [number for _, number in DEVICES.values()]
+    assert dataset.notes["missing_device"] == 1
+    contradicting = {"a": ("phone", None, "desk")}
+    with refuses(DataError, "row 2", "device differs", "one result page"):
+        of_devices(tmp_path, contradicting, fill=0)
+    with refuses(DataError, "row 1", "device holds null", "fill: 0 in columns.device"):
+        of_devices(tmp_path, contradicting)
+    with refuses(DataError, "fill=3 is no category", "Choose 0"):
+        of_devices(tmp_path, contradicting, fill=3)

@@ -182,7 +182,7 @@ function reliability() {
 // difference of a group's mean to the baseline's, with its test
 function difference(group, name) {
   const [mean, base] = [group, state.baseline].map((one) => one.values[name]?.[0]);
-  const value = known(mean) && known(base) ? mean - base : null;
+  const value = known(mean) && known(base) && isComparable(name) ? mean - base : null;
   const tested = known(value) ? pValue(group, name) : null;
   const sure = tested && tested.p < D.significant;
   const verdict = !tested ? "not tested" : !sure ? "not significant"

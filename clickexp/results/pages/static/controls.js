@@ -28,6 +28,7 @@ function chooseComparison(value) {
   const chosen = comparisons();
   const leading = [...new Set(chosen.flatMap((one) => one.leading))];
   const metrics = [...new Set(chosen.flatMap((one) => one.metrics))];
+  const comparable = metrics.filter(isComparable);
   state.columns = leading;
   state.sort = metric(leading[0]).direction ? bestFirst(leading[0]) : { key: null, up: true };
   state.baseline = state.comparison === ALL ? null : D.groups[chosen[0].baseline];
@@ -36,28 +37,32 @@ function chooseComparison(value) {
   const groups = mine();
   const runs = groups.flatMap((group) => group.runs);
   const perRank = [...new Set(groups.flatMap((group) => Object.keys(group.perRank)))].filter((name) => name !== "examination");
-  const curves = [...new Set(runs.flatMap((run) => Object.keys(run.curves)))].filter((name) => name.includes("/"));
+  const curves = [...new Set(runs.flatMap((run) => Object.keys(run.curves)))].filter((name) => name.includes("/") && isComparable(name));
   options("baseline", state.baseline ? chosen[0].baselines.map((id) => [id, D.groups[id].name]) : [], state.baseline?.id);
   // a row alone has none to be compared with
   const compared = chosen.some((one) => one.groups.length > 1);
   $("baseline").closest("label").hidden = !state.baseline || !compared;
-  for (const id of ["against", "cost"]) $(id).closest("section").hidden = !compared;
+  for (const id of ["against", "cost"]) $(id).closest("section").hidden = !compared || !comparable.length;
   $("ranks-difference").closest("label").hidden = !compared;
   const layouts = [...new Set(groups.flatMap((group) => Object.keys(layoutsOf(group))))];
   // a mean over layouts says little of any of them
   options("examination-layout", layouts.map((name) => [name, name]), layouts[0], "mean over sessions");
   $("examination-layout").closest("label").hidden = !layouts.length;
+  $("examination").closest("section").hidden = !layouts.length && !groups.some((group) => group.perRank.examination);
+  $("ranks").closest("section").hidden = !perRank.length;
+  $("learning").closest("section").hidden = !curves.length;
+  $("reliability").closest("section").hidden = !groups.some((group) => group.reliability);
   options("ranks-metric", named(perRank), perRank.includes("cond_ppl") ? "cond_ppl" : perRank[0]);
   // rankers know no metrics of clicks: a curve that few runs have would leave the chart all but empty
   const having = Object.fromEntries(curves.map((name) => [name, runs.filter((run) => run.curves[name]?.some(known)).length]));
   const shared = curves.filter((name) => 2 * having[name] >= Math.max(...Object.values(having)));
   const learned = leading.map((name) => (name.startsWith("val/") ? name : `val/${name}`)).find((name) => shared.includes(name));
   options("learning-metric", named(curves), learned ?? shared.find((name) => name.startsWith("val/")) ?? curves[0]);
-  const tested = metrics.find((name) => !name.startsWith("val/")) ?? leading[0];
-  for (const id of ["cost-metric", "against-metric"]) options(id, named(metrics), tested);
-  options("parallel-metric", named(metrics), leading[0]);
+  const tested = comparable.find((name) => !name.startsWith("val/")) ?? leading[0];
+  for (const id of ["cost-metric", "against-metric"]) options(id, named(comparable), tested);
+  options("parallel-metric", named(comparable), leading[0]);
   options("scatter-key", keys().map((key) => [key, shortKey(key)]), Object.entries(chosen[0].importances).filter(([key]) => key !== "model").sort(([, a], [, b]) => b - a)[0]?.[0]);
-  for (const card of document.querySelectorAll("[data-hyperparameters]")) card.hidden = !keys().length;
+  for (const card of document.querySelectorAll("[data-hyperparameters]")) card.hidden = !keys().length || !comparable.length;
   for (const card of document.querySelectorAll("[data-search]")) card.hidden = !chosen[0].optimized || chosen.length > 1;
   for (const id of ["learning-over", "cost-over"]) $(id).selectedIndex = 0;
   $("ranks-difference").checked = state.baseline !== null && groups.length > 1;

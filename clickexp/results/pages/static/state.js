@@ -42,12 +42,23 @@ function seconds(value) {
   return value >= 100 ? shown(value) : value.toPrecision(3);
 }
 
-const pText = (p) => (p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`);
+// with more decimals where three would pass a limit of the stars
+function pText(p) {
+  if (p < 0.001) return "p < 0.001";
+  let decimals = 3;
+  while ([0.01, D.significant].some((limit) => (Number(p.toFixed(decimals)) < limit) !== (p < limit))) decimals += 1;
+  return `p = ${p.toFixed(decimals)}`;
+}
 const shortKey = (key) => {
   const last = (name) => name.replace(/\._target_$/, "").split("@").pop().split(".").pop();
   return D.keys.filter((other) => last(other) === last(key)).length > 1 ? key : last(key);
 };
-const metric = (name) => D.metrics[name] ?? { name, short: name, axis: name, direction: 0 };
+// losses of several kinds say nothing about each other
+const isComparable = (name) => name.split("/").pop() !== "loss" || !comparisons().some((one) => one.mixesLosses);
+const metric = (name) => {
+  const one = D.metrics[name] ?? { name, short: name, axis: name, direction: 0 };
+  return isComparable(name) ? one : { ...one, direction: 0 };
+};
 // relative, whatever the folder is called: a colon would make a scheme of its first part
 const link = (run) => `${run.folder.split("/").map(encodeURIComponent).join("/")}/`;
 const runName = (run) => `${run.group.name}${known(run.seed) ? `, seed ${run.seed}` : ""} (${run.folder})`;
