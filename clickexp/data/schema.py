@@ -294,6 +294,10 @@ class Remedy(str):
         remedy.options = options
         return remedy
 
+    def __getnewargs__(self) -> tuple[str, Mapping[str, str]]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Returns what a copy in another process is made of."""
+        return str(self), self.options
+
 
 @dataclass(frozen=True)
 class SourceLocation:
