@@ -81,9 +81,8 @@ def composed(*overrides: str) -> DictConfig:
 
 def values_of(config: DictConfig, overrides: Sequence[str]) -> dict:
     """The configuration as a run records it."""
-    with initialize_config_dir(
-        str(CONF), version_base="1.3"
-    ):  # components of mixtures are composed, too
+    # components of mixtures are composed, too
+    with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose_values(config, list(overrides)).values
 
 

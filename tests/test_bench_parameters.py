@@ -121,9 +121,8 @@ def test_errors_are_those_of_hand_made_estimates(bench):
     examination[3] *= 1.09
     half = dataclasses.replace(log.truth, shared={"examination": examination})
     found = bench.figures(log, fitted(bench, half))
-    assert found["examination"] == pytest.approx(
-        0.09 / 9
-    )  # a common factor is no error, 9 % at one of nine ranks
+    # a common factor is no error, 9 % at one of nine ranks
+    assert found["examination"] == pytest.approx(0.09 / 9)
     clicks = 1 / (1 + np.exp(-log.truth.attraction[1:]))
     assert found["attraction"] == pytest.approx(0.5 * clicks.mean())
 
@@ -243,12 +242,16 @@ def test_posteriors_are_read_from_models(bench):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("user", ["UBM", "DBN", "CCM"])
 def test_intervals_of_shared_parameters_of_trained_models_hold_the_truth(bench, user):
-    """Of eight logs; where a log has one interval, at least six hold it with probability .994."""
+    """Of eight logs; where a log has one interval, at least six hold it with probability .994.
+
+    Errors of CCM's two numbers after clicks correlate by -.8, so that a log is about one observation of them, too: of
+    120 intervals of 40 logs, 108 hold.
+    """
     held = []
     for seed in range(8):
         log = small(bench, user, queries=100, impressions=10, seed=seed)
         held.append(bench.figures(log, bench.METHODS["posterior"](log, 0))["coverage of shared"])
-    assert np.mean(held) >= 0.75 if user == "DBN" else np.mean(held) > 0.85
+    assert np.mean(held) > 0.85 if user == "UBM" else np.mean(held) >= 0.75
 
 
 @pytest.mark.timeout(900)

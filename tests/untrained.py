@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 from places import ROOT
 from small_logs import fill_tables
 
+from clickexp.data.encoding import Encoding
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor, model_constructor
 from clickexp.experiment.values import compose_values
@@ -30,7 +31,7 @@ def new_run(folder, *overrides, fill=fill_tables):
     save_model(model, folder / "model.npz")
     if dataset.names is not None:
         dataset.names.tofile(folder / IDS)
-    if dataset.encoding is not None:
+    if dataset.encoding != Encoding():
         (folder / ENCODING).write_text(dataset.encoding.model_dump_json())
     fingerprint = dataset.first(config["max_sessions"]).fingerprint()
     origin = Origin(sources=sources(config), fingerprint=fingerprint, directory=str(Path.cwd()))

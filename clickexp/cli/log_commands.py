@@ -38,6 +38,7 @@ from clickexp.experiment.formats import FORMATS
 from clickexp.runs.store import IDS
 from clickexp.sweeps.preparing import Workers
 from clickexp.utils.escape import printable_lines, slug
+from clickexp.utils.files import check_source
 from clickexp.utils.paths import display_path
 from clickexp.utils.progress import Steps
 from clickexp.utils.signatures import (
@@ -60,8 +61,8 @@ _WORKERS = ("workers", "launcher")
 """Options of the processes that prepare a log."""
 _FURTHER = (
     "prepare also takes name, which results show, and ids, the folder of a run or prepared log whose documents keep "
-    "their ids, with new ones behind; of lists, impressions and yandex workers, the processes that read their files "
-    "at a time, and launcher: processes, the default, ray or slurm, with keys such as hydra.launcher.partition. "
+    "their ids, with new ones behind; workers, the processes that share the work of those formats that can be "
+    "divided, and launcher: processes, the default, ray or slurm, with keys such as hydra.launcher.partition. "
     "inspect takes format, unless the files show it; the splits "
     "train_sessions, val_sessions, test_sessions where the log does not come split; and cache, a folder that keeps "
     "what was read of a source."
@@ -101,16 +102,10 @@ def _reader(
     opener: LogFormat,
     of_workers: Mapping[str, Any],
     of_launcher: Sequence[str],
-) -> Callable[..., None]:
+) -> Callable[..., Any]:
     """Returns the reader of a format, whose work several processes do where there are options of these."""
     if not of_workers and not of_launcher:
         return opener.read
-    if not opener.reads_shares:
-        formats = [name for name in FORMATS if FORMATS[name].reads_shares]
-        raise ConfigError(
-            f"workers: the rows of {opener.format} cannot be read apart from each other, so that one process reads it. "
-            f"Leave out workers and launcher, which {', '.join(formats)} take."
-        )
     check_arguments(Workers, of_workers, "")
     workers = Workers(**of_workers, overrides=of_launcher)
     return sharing(opener, workers.count, workers)
@@ -348,14 +343,10 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
         _check(open_prepared, options, _names(open_prepared), "a prepared log")
         dataset = open_prepared(path, **options)
         return _Opened(dataset, "", _split(dataset, options), _next("prepared", path, options), {})
-    if not path.exists():
-        key, equals, _ = str(path).partition("=")
-        remedy = (
-            "The path comes first: clickexp-data inspect PATH format=NAME."
-            if equals and "/" not in key
-            else "Check the path."
-        )
-        raise ConfigError(f"{path}: no such file or folder. {remedy}")
+    key, equals, _ = str(path).partition("=")
+    is_option = bool(equals) and "/" not in key
+    path_first = "The path comes first: clickexp-data inspect PATH format=NAME."
+    check_source(path, path_first if is_option else "Check the path.")
     why = ""
     if format is None:
         format, options, why = _detected(path, options)

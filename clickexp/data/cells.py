@@ -34,11 +34,13 @@ class Cells:
         columns: Names of columns of whole numbers from 0, and how many values each has.
         positions: Largest position.
         categories: What the numbers from 0 of columns of categories are called, by column.
+        reference: Combination whose first position examination of all is relative to.
     """
 
     columns: tuple[tuple[str, int], ...]
     positions: int
     categories: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    reference: int = 0
 
     @classmethod
     def of_sizes(cls, names: Sequence[str], sizes: Mapping[str, int], positions: int) -> "Cells":
@@ -75,6 +77,14 @@ class Cells:
             name: numbered_names(categories[name]) for name in self.names if name in categories
         }
         return dataclasses.replace(self, categories=tuple(called.items()))
+
+    def relative_to_largest(self, sessions: Sessions) -> "Cells":
+        """Returns the cells relative to the combination with most documents; of several, the first by name."""
+        shown, _ = self.view(sessions).by_position
+        documents = shown.reshape(-1, self.positions + 1)[: self.layouts].sum(axis=1)
+        largest = np.flatnonzero(documents == documents.max()).tolist()
+        reference = min(largest, key=lambda number: self.words(number * (self.positions + 1)))
+        return dataclasses.replace(self, reference=reference)
 
     @property
     def names(self) -> tuple[str, ...]:

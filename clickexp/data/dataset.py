@@ -69,7 +69,7 @@ class Dataset:
         truth: The click model that clicked, where clicks are simulated and it is known.
         notes: Counts that the reader reports, for `describe`.
         names: Bytes of the file that names the ids from 1, mapped; see `clickexp.data.names`.
-        encoding: What was learned of the training sessions to encode columns, where there are any to encode.
+        encoding: What was learned of the training sessions to encode columns; nothing where there are none to encode.
         largest: Values of columns of whole numbers that a model has room for, whatever the sessions have.
     """
 
@@ -83,7 +83,7 @@ class Dataset:
     truth: Any = None
     notes: Mapping[str, int | str] = field(default_factory=dict)
     names: np.ndarray | None = None
-    encoding: Encoding | None = None
+    encoding: Encoding = field(default_factory=Encoding)
     largest: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -114,7 +114,7 @@ class Dataset:
     @property
     def categories(self) -> Mapping[str, Names]:
         """Names of the categories that training shows, by column."""
-        return {} if self.encoding is None else self.encoding.categories
+        return self.encoding.categories
 
     @property
     def parts(self) -> dict[str, Sessions]:

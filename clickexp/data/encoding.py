@@ -454,8 +454,7 @@ def _standardized(train: Sessions, reader: FeatureVectors, encoder: Encoder) -> 
     for numbers in _documents(train, reader):
         square += ((encoder.encode(numbers) - center) ** 2).sum(axis=0)
     deviation = np.sqrt(square / count)
-    is_constant = (
-        deviation < np.finfo(np.float32).tiny
-    )  # the inverse would be beyond single precision
+    # the inverse would be beyond single precision
+    is_constant = deviation < np.finfo(np.float32).tiny
     scale = np.where(binary | is_constant, 1.0, 1 / np.where(is_constant, 1.0, deviation))
     return encoder.model_copy(update={"center": center.tolist(), "scale": scale.tolist()})

@@ -157,8 +157,8 @@ class Compiled:
     """A function that is compiled once per shape of its arguments, ahead of the first call with it.
 
     Attributes:
-        listener: Called when the compilation of any function begins, with True, and when it has ended, with False.
-        seconds: Time that compilation took.
+        listener: Called when a call begins to wait for a compilation, with True, and when it has ended, with False.
+        seconds: Time that calls waited for compilation, which threads may have begun before.
 
     Args:
         function: The function.
@@ -175,24 +175,35 @@ class Compiled:
 
     def __call__(self, *args: Any) -> Any:
         """The function's result; compiles first if the arguments have new shapes."""
-        return self.program(*args, listener=Compiled.listener)(*args)
+        program = self.programs.get(_shapes(args))
+        if program is None:
+            program = self._awaited(args)
+        return program(*args)
 
-    def program(
-        self, *args: Any, listener: Callable[[bool], None] | None = None
-    ) -> Callable[..., Any]:
+    def program(self, *args: Any) -> Callable[..., Any]:
         """The program for arguments of these shapes; where a thread is compiling it already, waits."""
-        leaves, structure = jax.tree.flatten(args)
-        shapes = (structure, *map(_kind, leaves))
+        shapes = _shapes(args)
         with self._lock:
             if shapes not in self.programs:
-                start, listener = time.perf_counter(), listener or (lambda active: None)
-                listener(True)
-                try:
-                    self.programs[shapes] = self.jitted.lower(*args).compile()
-                finally:
-                    listener(False)
-                self.seconds += time.perf_counter() - start
+                self.programs[shapes] = self.jitted.lower(*args).compile()
             return self.programs[shapes]
+
+    def _awaited(self, args: tuple[Any, ...]) -> Callable[..., Any]:
+        """The program, which its caller waits for."""
+        listener = Compiled.listener or (lambda active: None)
+        start = time.perf_counter()
+        listener(True)
+        try:
+            return self.program(*args)
+        finally:
+            listener(False)
+            self.seconds += time.perf_counter() - start
+
+
+def _shapes(args: tuple[Any, ...]) -> tuple[object, ...]:
+    """What programs are made for: the structure of arguments, and the kind of each array."""
+    leaves, structure = jax.tree.flatten(args)
+    return structure, *map(_kind, leaves)
 
 
 def _kind(leaf: Array) -> tuple[object, ...]:

@@ -1,11 +1,9 @@
 """Hashes of sessions: which test sets are the same, and which sessions train a model equally."""
 
 import hashlib
-from collections.abc import Mapping
 
 import numpy as np
 
-from clickexp.data.features import Features
 from clickexp.data.view import ColumnsView
 
 _SAMPLE = 50_000
@@ -24,21 +22,10 @@ def digest_of(view: ColumnsView) -> str:
     return digest.hexdigest()[:16]
 
 
-def fingerprint_of(
-    view: ColumnsView,
-    bounds: tuple[int, int, int],
-    checksums: Mapping[str, int] | None,
-    features: Features | None,
-) -> str:
-    """Returns a hash of all that training may read; see `Sessions.fingerprint`.
-
-    Args:
-        view: The sessions.
-        bounds: Their count, the largest id and the largest position.
-        checksums: Those of the packed columns, which make it enough to read the first and last sessions.
-        features: Feature vectors of the ids.
-    """
-    sums = None if checksums is None else dict(checksums)
+def fingerprint_of(view: ColumnsView) -> str:
+    """Returns a hash of all that training may read; see `Sessions.fingerprint`."""
+    sums = None if view.checksums is None else dict(view.checksums)
+    bounds = view.count, view.query_doc_pairs, view.positions
     digest = hashlib.sha256(repr((*bounds, sums)).encode())
     last = max(view.count - _SAMPLE, 0)
     starts = range(0, view.count, _SAMPLE) if sums is None else sorted({0, last})
@@ -46,6 +33,6 @@ def fingerprint_of(
         for name, values in sorted(view.rows(slice(start, start + _SAMPLE)).items()):
             content = np.ascontiguousarray(values).tobytes()
             digest.update(f"{name}{values.dtype}{values.shape}".encode() + content)
-    if features is not None:
-        digest.update(features.fingerprint)
+    if view.features is not None:
+        digest.update(view.features.fingerprint)
     return digest.hexdigest()[:16]

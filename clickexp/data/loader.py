@@ -25,6 +25,8 @@ NUMBERS = "numbers"
 """Key of the numbers of sessions in the arrays of a superbatch, where tables of these stay on the device."""
 RESIDENT = "resident."
 """How the keys of such tables begin, in which columns follow."""
+_READY = 2
+"""Superbatches that are read ahead."""
 _PIECE = 1 << 20
 """Sessions that are read at a time for a table."""
 
@@ -52,19 +54,16 @@ def superbatches(
     *,
     seed: int | None = None,
     epoch: int = 0,
-    prefetch: int = 2,
 ) -> Iterator[Superbatch]:
     """One pass over the sessions, in file order, or in the exact random order of (seed, epoch).
 
-    A thread keeps up to `prefetch` superbatches ready (0: none, no thread). It stops when the iterator is
-    closed; its errors are raised by the iterator. Arrays are fresh each time, so JAX may alias them.
+    A thread keeps a few superbatches ready. It stops when the iterator is closed; its errors are raised by the
+    iterator. Arrays are fresh each time, so JAX may alias them.
     """
-    if batch_size < 1 or steps < 1 or prefetch < 0:
-        raise ValueError(
-            f"need batch_size, steps >= 1, prefetch >= 0: got {batch_size, steps, prefetch}"
-        )
+    if batch_size < 1 or steps < 1:
+        raise ValueError(f"need batch_size, steps >= 1: got {batch_size, steps}")
     readers = superbatch_readers(sessions, batch_size, steps, seed=seed, epoch=epoch)
-    return ahead(readers, prefetch, "superbatches") if prefetch else (read() for read in readers)
+    return ahead(readers, _READY, "superbatches")
 
 
 def superbatch_readers(
@@ -133,7 +132,8 @@ def _read(sessions: Sessions, rows: Rows, size: int) -> dict[str, np.ndarray]:
         for name, column in columns.items()
     }
     read = {**records, **flat}
-    sessions.read_into({name: values[:count] for name, values in read.items()}, rows)
+    if count:  # derived columns may read the whole log
+        sessions.read_into({name: values[:count] for name, values in read.items()}, rows)
     for name, values in read.items():
         values[count:] = columns[name].padding if name in columns else 0
     # Sessions.with_batch_columns has checked that 64-bit integers fit into 32
@@ -150,3 +150,9 @@ def ahead(
         while pending and (item := pending.popleft().result()) is not None:
             pending.extend(map(pool.submit, itertools.islice(rest, 1)))
             yield item
+
+
+def read_ahead(items: Iterable[_Item], name: str) -> Iterator[_Item]:
+    """Items of which none is None, the next one made ahead in a thread of this name."""
+    following = functools.partial(next, iter(items), None)
+    return ahead(itertools.repeat(following), 1, name)

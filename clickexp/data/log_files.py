@@ -1,8 +1,9 @@
 """Which files of a folder are the log: by a pattern, or by the endings of their names."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from clickexp.errors import DataError
 from clickexp.utils.sources import files_below, is_remote, parts_below
@@ -18,20 +19,52 @@ _VERSIONED = {"_delta_log": "Delta", ".hoodie": "Hudi", "metadata": "Iceberg"}
 
 @dataclass(frozen=True)
 class Share:
-    """Some files of a log, which one of several processes reads.
+    """What one of several processes reads of a log.
 
     Attributes:
-        first: The first file of the log, whose columns the others have.
-        files: These files.
-        row_groups: Those to read of Parquet files that other shares have, too.
-        span: The bytes to read of a text that other shares have, too; they follow those of the share before. None for
-            whole files.
+        spans: By file, the row groups of a Parquet file or the bytes of a text to read, None for all of them; without
+            spans, a share is the whole log.
     """
 
-    first: Path
-    files: tuple[Path, ...]
-    row_groups: Mapping[Path, range] = field(default_factory=dict)
+    spans: Mapping[Path, range | None] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a single process reads the log."""
+        return self.spans is None
+
+    def has(self, file: Path) -> bool:
+        """Returns whether it has a file, or a part of it."""
+        return self.spans is None or file in self.spans
+
+    def span(self, file: Path) -> range | None:
+        """Returns what to read of a file that it has; None for all."""
+        return None if self.spans is None else self.spans[file]
+
+
+WHOLE = Share()
+
+
+class Piece(NamedTuple):
+    """The least of a log that a process reads: a file, or a range of one.
+
+    Attributes:
+        file: The file.
+        size: Bytes.
+        span: The row groups of a Parquet file, or the bytes of a text; None for the whole file.
+    """
+
+    file: Path
+    size: float
     span: range | None = None
+
+    @classmethod
+    def of(cls, file: Path) -> "Piece":
+        """Returns a whole file, of which only its reader says that it is none."""
+        try:
+            return cls(file, file.stat().st_size)
+        except OSError:
+            return cls(file, 0)
 
 
 def also_compressed(*endings: str) -> tuple[str, ...]:

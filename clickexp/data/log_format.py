@@ -6,16 +6,16 @@ import hashlib
 import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clickexp.data.checksums import DamagedError
 from clickexp.data.dataset import Dataset
 from clickexp.data.description import Numbering, is_log
 from clickexp.data.folders import remove, remove_stale, temporary
-from clickexp.data.log_files import Share, log_files
+from clickexp.data.log_files import Piece, log_files
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.prepared import Log, open_prepared
 from clickexp.data.public_logs import how_to_get
@@ -35,12 +35,26 @@ _READ_AS = 6
 """Changes with what readers make of a source and how it is stored, so that caches are read again."""
 
 _REMEDY = "Check the path; a configuration has it as dataset.path."
-_Read = Callable[..., None]
-"""Reads a source into a log: (source, log, **options)."""
-_Shares = Callable[[Path, int, Mapping[str, Any]], list[Share]]
-"""Divides a source into shares."""
+
+
+class WaitingLists(Protocol):
+    """Lists that wait until all has been read, as `clickexp.data.ingest.packing.ReadLog` has them."""
+
+    def pack(self, log: LogWriter) -> None:
+        """Packs the lists into the parts of a log."""
+        ...
+
+
+_Read = Callable[..., WaitingLists | None]
+"""Reads a source, or the share of it that a log has, into lists; or writes a log: (source, log, **options)."""
+_Pieces = Callable[..., Sequence[Piece]]
+"""Divides a source into pieces: (source, number of shares, **options)."""
 _TrueUser = Callable[[Dataset, Mapping[str, Any]], Any]
 """The click model that clicked, of a dataset and the options of its reader; None where it is not known."""
+
+
+def _no_pieces(source: Path, shares: int, **options: Any) -> list[Piece]:
+    return []
 
 
 class LogFormat:
@@ -54,8 +68,8 @@ class LogFormat:
         format: Its name.
         comes_split: Whether the source has parts for training, validation and test.
         has_features: Whether logs of the format may come with feature vectors of documents.
-        reads_shares: Whether the reader takes a share of the files of a log; see `LogWriter`. "rows" if the rows of a
-            file may be in several; or a function of source, most shares and options, which returns the shares.
+        pieces: Divides a source into pieces in the order of the log, for about so many shares, by the options of the
+            reader, which reads the share that a log has. Without pieces one process reads all.
         true_user: Finds the click model that clicked, where clicks are simulated.
     """
 
@@ -66,13 +80,13 @@ class LogFormat:
         *,
         comes_split: bool = False,
         has_features: bool = False,
-        reads_shares: Literal["files", "rows"] | _Shares | None = None,
+        pieces: _Pieces = _no_pieces,
         true_user: _TrueUser | None = None,
     ):
         functools.update_wrapper(self, read)
         self.read, self.format = with_flat_options(read), format
         self.has_features, self.true_user = has_features, true_user
-        self.reads_shares = reads_shares
+        self.pieces = pieces
         self._options = list(inspect.signature(self.read).parameters.values())[2:]
         path, *shared = inspect.signature(open_prepared).parameters.values()
         splits = [
@@ -217,14 +231,17 @@ def _read(
     return Log.open(folder, ids=ids)
 
 
-def written(read: _Read, source: Path, log: LogWriter, **options: Any) -> LogWriter:
-    """Writes a log, and returns its closed writer.
+def written(read: _Read, source: Path, log: LogWriter, **options: Any) -> WaitingLists | None:
+    """Writes a log and closes it; of a share nothing is packed.
 
     Args:
         read: The reader.
         source: What it reads.
         log: A new writer.
         options: Those of the reader.
+
+    Returns:
+        What the reader returns.
 
     Raises:
         DataError: The source cannot be read or changes meanwhile, or there is too little room for the log.
@@ -233,7 +250,9 @@ def written(read: _Read, source: Path, log: LogWriter, **options: Any) -> LogWri
     before = None if is_remote(source) else _content(source, files)
     try:
         with log:
-            read(source, log, **options)
+            lists = read(source, log, **options)
+            if lists is not None and log.share.is_whole:
+                lists.pack(log)
             if before is not None and _content(source, files) != before:
                 raise DataError(
                     f"{source}: it has changed while it was read. Wait until nothing writes to it, or read a copy."
@@ -246,7 +265,7 @@ def written(read: _Read, source: Path, log: LogWriter, **options: Any) -> LogWri
             raise
         where = f"{log.folder.parent}: there is no room to write what was read of {source}"
         raise DataError(f"{where}. Make room, or choose a folder on another disk.") from error
-    return log
+    return lists
 
 
 def _reused(folder: Path, source: Path, ids: Numbering | None) -> Log | None:

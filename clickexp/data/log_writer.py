@@ -1,7 +1,8 @@
 """Writes prepared logs, whole or not at all."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from clickexp.data.checksums import checksum
 from clickexp.data.description import FEATURES, NAMES, Description, PartDescription, is_log
 from clickexp.data.encoding import FeatureSettings, Names
 from clickexp.data.folders import NewFolder
-from clickexp.data.log_files import Share
+from clickexp.data.log_files import WHOLE, Share
 from clickexp.data.records import RECORDS, records_of, width_of
 from clickexp.data.schema import (
     COLUMNS,
@@ -51,7 +52,10 @@ class PartWriter:
         query_doc_pairs: The largest id so far.
         positions: The largest position so far.
         written: Sessions so far.
+        expected: What to do where there are no sessions.
     """
+
+    expected = "Check the path, and what the options leave out"
 
     def __init__(
         self,
@@ -86,8 +90,7 @@ class PartWriter:
         for array in self._arrays.values():
             array.close()
         if kind is None and not self.written:
-            remedy = "Check the path, and what the options leave out"
-            raise DataError(f"{self.source}: there are no sessions to pack. {remedy}.")
+            raise DataError(f"{self.source}: there are no sessions to pack. {self.expected}.")
 
     def append(self, columns: Columns, location: SourceLocation) -> None:
         """Adds the next rows, checked and converted; DataError names the location of the first bad one."""
@@ -101,6 +104,11 @@ class PartWriter:
         for name, array in self._arrays.items():
             array.extend(others.count, others.crc32[name])
         self._count(others.count, others.query_doc_pairs, others.positions)
+
+    def others(self) -> Callable[[int], "PartWriter"]:
+        """Returns writers to the same files, from the number of their first session on; processes take them along."""
+        place = self.folder, self.ranks, [*self.schema.values()], str(self.source), self.max_id, 0
+        return partial(PartWriter, *place)
 
     def _count(self, sessions: int, pairs: int, positions: int) -> None:
         self.query_doc_pairs = max(self.query_doc_pairs, pairs)
@@ -132,8 +140,8 @@ class LogWriter:
     name the ids that it numbers; `categories` has the names of categories, and `features_of` what feature vectors are
     made of. Errors about missing sessions name `source`, by default the folder. A folder for a
     moment need not be `durable`, safe from power failures. Documents that `earlier` names, the names of the ids of
-    another log, keep their ids; others come behind. Of a `share` of the files the reader leaves lists, `read`, which
-    `clickexp.data.shares` joins with others. Files of a log to predict `may_lack` what others must have: clicks, which
+    another log, keep their ids; others come behind. The log of a `share` is not completed: `clickexp.data.shares`
+    joins it with others. Files of a log to predict `may_lack` what others must have: clicks, which
     are then none, ranks, which are then those of the rows, and ids of documents, which are then called by their
     places.
     """
@@ -148,7 +156,7 @@ class LogWriter:
         source: str | Path | None = None,
         durable: bool = True,
         earlier: "pl.DataFrame | None" = None,
-        share: Share | None = None,
+        share: Share = WHOLE,
         may_lack: Iterable[str] = (),
     ):
         # Here, because it needs Arrow, which a run that opens a prepared log does without.
@@ -161,7 +169,6 @@ class LogWriter:
         self.categories: dict[str, Names] = {}
         self.features_of: FeatureSettings | None = None
         self.share, self.may_lack = share, frozenset(may_lack)
-        self.read: Any = None
         self._parts: dict[str, PartWriter] = {}
         self._features: GrowingArray | None = None
         self._new = NewFolder(self.folder)
@@ -175,10 +182,10 @@ class LogWriter:
             if self._features is not None:
                 self._features.close()
             self.names.close()
-            if kind is None and self.share is None:
+            if kind is None and self.share.is_whole:
                 self._finish()
         finally:
-            if self.share is None:
+            if self.share.is_whole:
                 self._new.discard()
 
     def part(
@@ -220,6 +227,9 @@ class LogWriter:
         if self._features is None:
             self._features = GrowingArray(self._new.part / FEATURES, dtype, values.shape[1:])
             self._features.append(np.zeros((1, *values.shape[1:])))
+        if values.shape[1:] != self._features.shape:
+            widths = f"{self._features.shape[0]} numbers, and others of {values.shape[1]}"
+            raise DataError(f"{self.source}: there are vectors of {widths}. Write all alike.")
         self._features.append(values)
 
     def features(self) -> np.ndarray:
@@ -245,7 +255,7 @@ class LogWriter:
             {
                 "name": self.name,
                 "format": self.format,
-                "notes": self.notes,
+                "notes": dict(sorted(self.notes.items())),
                 "parts": {name: part.description() for name, part in self._parts.items()},
                 "files": files,
                 "categories": self.categories,

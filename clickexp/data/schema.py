@@ -294,8 +294,8 @@ class Remedy(str):
         remedy.options = options
         return remedy
 
-    def __getnewargs__(self) -> tuple[str, Mapping[str, str]]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Returns what a copy in another process is made of."""
+    def __getnewargs__(self) -> tuple[str, Mapping[str, str]]:  # pyright: ignore[reportIncompatibleMethodOverride]  # as pickle asks
+        """Returns the arguments with which another process makes it again."""
         return str(self), self.options
 
 

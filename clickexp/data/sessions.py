@@ -1,9 +1,8 @@
 """Search sessions in fixed-shape columns, in memory or mapped from a packed folder, and views of them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from clickexp.data.schema import (
     COLUMNS,
     REQUIRED,
     Column,
-    Columns,
     SourceLocation,
     bounds,
     check_ids,
@@ -46,26 +44,16 @@ class Sessions(ColumnsView):
         labels         [count, ranks] float32  optional, graded relevance; NaN for documents that nobody judged
         late_clicks    [count, ranks] bool     optional, clicks after a later list was shown, which no context has
 
-    and any other column that was declared, [count, ranks] or [count]; `schema` holds the declarations by name.
-    `index`, if there, holds the rows of the columns that this view shows. `features` holds a feature vector for each
-    id from 0 to query_doc_pairs, shared by all views. `derived` holds further columns, which are computed where they
-    are asked for by name; `first` is the number of the first row of `columns` in the log that they are derived of.
-    `checksums` are those of the packed files. `records`, if there, has the first three columns, which are views of it;
-    see `clickexp.data.records`.
+    and any other column that was declared, [count, ranks] or [count].
+
+    Attributes:
+        schema: The declarations of all columns by name.
+        batch_names: Columns in batches besides the required ones; None for the default of `batch_columns`.
     """
 
-    columns: Columns
-    query_doc_pairs: int
-    positions: int
-    index: np.ndarray | None = None
-    folder: Path | None = None
-    features: Features | None = None
+    _: KW_ONLY
     schema: Mapping[str, Column] = field(default_factory=lambda: COLUMNS)
     batch_names: frozenset[str] | None = None
-    derived: Mapping[str, DerivedColumn] = field(default_factory=dict)
-    first: int = 0
-    checksums: Mapping[str, int] | None = None
-    records: np.ndarray | None = None
 
     @classmethod
     def from_arrays(
@@ -248,8 +236,7 @@ class Sessions(ColumnsView):
         Of a packed folder it takes the checksums of the pack and reads the first and last sessions, of arrays in memory
         all of them.
         """
-        bounds = self.count, self.query_doc_pairs, self.positions
-        return fingerprint_of(self, bounds, self.checksums, self.features)
+        return fingerprint_of(self)
 
     def slice(self, start: int, stop: int) -> "Sessions":
         """The sessions start <= i < stop, without a copy."""

@@ -1,6 +1,7 @@
 """Reads columns of sessions, packed or derived, at rows or in pieces of bounded size."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -9,12 +10,15 @@ import numpy as np
 from jaxtyping import Bool, Integer
 
 from clickexp.data.derived import DerivedColumn, Rows
+from clickexp.data.features import Features
 from clickexp.data.records import RECORDS
 from clickexp.data.schema import Columns
 from clickexp.errors import DataError
 from clickexp.utils.lengths import from_lengths
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 16
+"""Sessions of a piece: few enough that a pass over pieces, in which numpy may keep other threads from running, leaves
+them their turns."""
 
 
 class Chunk(Mapping[str, np.ndarray]):
@@ -92,26 +96,34 @@ class ByPosition(NamedTuple):
     clicks: Integer[np.ndarray, " positions+1"]
 
 
+@dataclass(frozen=True, eq=False)
 class ColumnsView:
     """Some rows of packed columns, and columns that are derived of them.
 
     Attributes:
         columns: Packed columns by name.
+        query_doc_pairs: The largest id.
+        positions: The largest position.
         index: Rows of the columns that this view shows; None for all of them.
         folder: Of the pack, if any.
+        features: A feature vector for each id from 0 to query_doc_pairs, which all views share.
         derived: Columns that are computed where they are asked for by name.
         first: Number of the first row of `columns` in the log that they are derived of.
-        positions: The largest position.
-        records: What the columns that every log has are views of, if they are.
+        checksums: Those of the packed files.
+        records: What the columns that every log has are views of, if they are; see `clickexp.data.records`.
     """
 
     columns: Columns
-    index: np.ndarray | None
-    folder: Path | None
-    derived: Mapping[str, DerivedColumn]
-    first: int
+    query_doc_pairs: int
     positions: int
-    records: np.ndarray | None
+    _: KW_ONLY
+    index: np.ndarray | None = None
+    folder: Path | None = None
+    features: Features | None = None
+    derived: Mapping[str, DerivedColumn] = field(default_factory=dict)
+    first: int = 0
+    checksums: Mapping[str, int] | None = None
+    records: np.ndarray | None = None
 
     @property
     def count(self) -> int:

@@ -32,7 +32,7 @@ from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.models import Model, Ranker
 from clickexp.parameters.base import check_click_rate
-from clickexp.parameters.layouts import layouts_of, name_layouts
+from clickexp.parameters.layouts import describe_layouts, layouts_of
 from clickexp.propensities import Weighting
 from clickexp.runs.hashing import config_hash, identity
 from clickexp.runs.run import Origin
@@ -110,8 +110,10 @@ class Parts:
 
     @cached_property
     def links(self) -> Identifiability:
-        """The positions, or cells of layouts, that the training sessions compare."""
-        return identifiability(self.dataset.train, ENOUGH_SESSIONS, layouts_of(self.model))
+        """The positions, or cells of layouts, that training sessions compare, by documents of earlier logs, too."""
+        train = self.dataset.train
+        links = identifiability(train, ENOUGH_SESSIONS, layouts_of(self.model))
+        return links if self.continued is None else self.continued.linked(links, self.model, train)
 
 
 def build(config: Config, folder: Path, logger: Logger) -> Parts:
@@ -257,7 +259,7 @@ def build_model(new_model: Callable[..., Model], dataset: Dataset, seed: int) ->
         "standardized": dataset.train.standardized,
     }
     model = new_model(**accepted(new_model, sizes), rngs=nnx.Rngs(seed))
-    name_layouts(model, dataset.categories)
+    describe_layouts(model, dataset.categories, dataset.train)
     return model
 
 

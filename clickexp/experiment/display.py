@@ -16,6 +16,7 @@ from clickexp.parameters import EmbeddingParameter
 from clickexp.parameters.context import in_new_session
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.intervals import short_intervals
+from clickexp.posteriors.unlinked import with_known_ratios
 from clickexp.runs.hashing import distinguishing, flat
 from clickexp.runs.settings import NAMED
 from clickexp.runs.store import values
@@ -125,13 +126,17 @@ def _note_earlier_run(parts: Parts) -> None:
 
 def _note_identifiability(parts: Parts) -> None:
     """Reports which positions the log compares, where that decides what the model learns."""
-    if parts.model.separates_examination:
-        if parts.links.warns:
-            parts.logger.warning(parts.links.describe())
-        elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
-            parts.logger.message(parts.links.describe())
-        if (why := short_intervals(parts.model, parts.links)) is not None:
-            parts.logger.warning(why)
+    if not parts.model.separates_examination:
+        return
+    links = parts.links
+    if parts.continued is not None:
+        links = with_known_ratios(links, parts.continued.ratios)
+    if links.warns:
+        parts.logger.warning(links.describe())
+    elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
+        parts.logger.message(links.describe())
+    if (why := short_intervals(parts.model, links)) is not None:
+        parts.logger.warning(why)
 
 
 def _note_unseen(parts: Parts) -> None:

@@ -4,7 +4,10 @@ import importlib.metadata
 import logging
 import platform
 import subprocess
+import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +18,7 @@ from pydantic import BaseModel
 
 from clickexp import __version__
 from clickexp.data import Dataset
+from clickexp.data.encoding import Encoding
 from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
 from clickexp.evaluation.evaluation import Evaluation
@@ -62,19 +66,45 @@ class Refined(NamedTuple):
     shared: SharedPosterior | None = None
 
 
-def refine_shared(parts: Parts, fit: FitReport) -> Refined:
-    """Moves examination or continuation to the largest marginal likelihood, where the model has one."""
+def find_queries(parts: Parts) -> Future[Queries | None]:
+    """Starts a thread that finds what training and earlier logs have shown of queries, while the model trains."""
+    found = Future()
+    earlier = None if parts.continued is None else parts.continued.seen.queries
+
+    def find() -> None:
+        try:
+            found.set_result(lists_shown(parts.model, parts.dataset.train, _go_on, earlier))
+        except BaseException as error:  # whoever asks for the result receives it
+            found.set_exception(error)
+
+    threading.Thread(target=find).start()
+    return found
+
+
+def _go_on(done: int, total: int, where: str = "", /) -> None:
+    """Ends a thread that reports its progress where the process ends, which waits for it."""
+    if not threading.main_thread().is_alive():
+        sys.exit()
+
+
+def refine_shared(parts: Parts, fit: FitReport, found: Future[Queries | None]) -> Refined:
+    """Moves examination or continuation to the largest marginal likelihood, where the model has one.
+
+    Args:
+        parts: With the model as training has left it.
+        fit: Report of the training.
+        found: From `find_queries`.
+    """
     model, train, continued = parts.model, parts.dataset.train, parts.continued
     return_freed_memory()
     if fit.documents is None:
         return Refined()
-    earlier = None if continued is None else continued.seen.queries
-    queries = lists_shown(model, train, earlier=earlier)
+    queries = found.result()
     if queries is None:
         return Refined()
     return_freed_memory()
     impressions = Seen.of(fit.documents).impressions(model)
-    prior = None if continued is None else continued.logs.shared
+    prior = None if continued is None else continued.shared
     shared = improve_examination(model, train, queries, impressions, prior)
     if shared is None and continued is None:
         shared = improve_continuation(model, train, queries, parts.trainer.devices)
@@ -180,7 +210,7 @@ def _save_names(dataset: Dataset, folder: Path) -> None:
     if dataset.names is not None:
         with whole(folder / IDS) as part:
             dataset.names.tofile(part)
-    if dataset.encoding is not None:
+    if dataset.encoding != Encoding():
         with whole(folder / ENCODING) as part:
             part.write_text(dataset.encoding.model_dump_json(indent=2) + "\n")
 
@@ -246,7 +276,7 @@ def _posterior_of_shared(parts: Parts, posterior: SharedPosterior | None) -> Sha
     """The posterior of shared parameters, by this log and those before."""
     report = partial(parts.logger.progress, "intervals", 0)
     continued = parts.continued
-    prior = None if continued is None else continued.logs.shared
+    prior = None if continued is None else continued.shared
     if posterior is None and continued is not None and not continued.run.settings.warm:
         posterior = continued.own
     elif posterior is None:

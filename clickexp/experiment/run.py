@@ -4,8 +4,9 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import logging
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,15 @@ from clickexp.experiment.build import Parts, build, open_loggers
 from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import note, print_config, run_info
 from clickexp.experiment.resolve import resolve
-from clickexp.experiment.result import Refined, evaluate_run, evaluate_test_set, refine_shared
+from clickexp.experiment.result import (
+    Refined,
+    evaluate_run,
+    evaluate_test_set,
+    find_queries,
+    refine_shared,
+)
 from clickexp.loggers import Logger
+from clickexp.posteriors.policy_prior import Queries
 from clickexp.runs.run import Run
 from clickexp.runs.store import CHECKPOINT, CONFIG
 from clickexp.training import FitReport
@@ -68,7 +76,8 @@ def follow(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
     Raises:
         UserError: The configuration or the data is wrong, or is not that of the first process.
     """
-    _tested(build(resolve(cfg, overrides), Path(), Logger()))
+    parts = build(resolve(cfg, overrides), Path(), Logger())
+    _tested(parts, find_queries(parts))
 
 
 def run(parts: Parts, sweep: Path | None = None) -> Run:
@@ -81,8 +90,9 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     Returns:
         The run, finished.
     """
+    found = find_queries(parts)
     _begin(parts, sweep)
-    tested = _tested(parts)
+    tested = _tested(parts, found)
     parts.dataset.check_unchanged()
     finished = evaluate_run(*tested)
     _finish(parts, finished)
@@ -90,12 +100,15 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     return finished
 
 
-def _tested(parts: Parts) -> tuple[Parts, FitReport, Refined, Evaluation]:
+def _tested(
+    parts: Parts, found: Future[Queries | None]
+) -> tuple[Parts, FitReport, Refined, Evaluation]:
     """Fits the model and tests it, with all processes that there are."""
-    fit = _train(parts)
+    state = jax.eval_shape(lambda: nnx.state(parts.model))
+    fit = _train(parts, partial(_prepare, parts, parts.test, state))
     if parts.continued is not None:
         parts, fit = _continued(parts, parts.continued, fit)
-    refined = refine_shared(parts, fit)
+    refined = refine_shared(parts, fit, found)
     evaluation = evaluate_test_set(parts)
     hosts.leave()
     return parts, fit, refined, evaluation
@@ -109,15 +122,18 @@ def _begin(parts: Parts, sweep: Path | None) -> None:
         print_config(parts.config.values)
     parts.logger.start(run_info(parts, sweep))
     note(parts)
-    state = jax.eval_shape(lambda: nnx.state(parts.model))
-    threading.Thread(target=_prepare, args=(parts, parts.test, state)).start()
 
 
-def _train(parts: Parts) -> FitReport:
+def _train(parts: Parts, meanwhile: Callable[[], None] | None = None) -> FitReport:
     """Fits the model to the training sessions."""
     train, val = parts.dataset.train, HeldOut.validation(parts.dataset)
     return parts.trainer.train(
-        parts.model, train, val.sessions, val_lists=val.lists, truth=val.truth
+        parts.model,
+        train,
+        val.sessions,
+        val_lists=val.lists,
+        truth=val.truth,
+        meanwhile=meanwhile,
     )
 
 

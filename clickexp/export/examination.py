@@ -80,10 +80,9 @@ def _bounds(
 
 
 def _first(cells: Cells, counts: np.ndarray) -> int:
-    """Returns the cell that propensities are relative to: the first rank of the layout with the most impressions."""
-    by_layout = counts.reshape(-1, cells.positions + 1)
-    largest = int(by_layout.sum(axis=1).argmax())
-    return largest * (cells.positions + 1) + int((by_layout[largest] > 0).argmax())
+    """Returns the cell that propensities are relative to: the first rank that is shown, of the layout of reference."""
+    of_reference = np.arange(len(counts)) // (cells.positions + 1) == cells.reference
+    return int(np.argmax((counts > 0) * (1 + of_reference)))
 
 
 def _rates(

@@ -28,6 +28,8 @@ from clickexp.models.ranker.scorer import Scorer
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.intervals import shared_intervals, short_intervals, why_no_intervals
 from clickexp.posteriors.shared import SharedPosterior
+from clickexp.posteriors.unlinked import with_known_ratios
+from clickexp.runs.run import Run
 from clickexp.runs.store import SEEN, SHARED
 from clickexp.training.spread import computing_on
 from clickexp.updates.seen import Seen
@@ -209,7 +211,7 @@ class Export:
             ]
             table = pl.DataFrame(rows, infer_schema_length=None)
             self.save(SHARED_TABLE, _without_formulas(table).write_csv)
-        _warn_of_examination(model, self.fit.log.train, posterior is None)
+        _warn_of_examination(self.run, model, self.fit.log.train, posterior is None)
         settings = {"intervals": intervals, "has_intervals": self.fit.is_own, **self._seen()}
         settings["devices"] = self._devices
         arguments = model, self.fit.log, self.names, posterior
@@ -269,10 +271,13 @@ def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict
     return parsed
 
 
-def _warn_of_examination(model: Model, sessions: Sessions, takes_as_known: bool) -> None:
+def _warn_of_examination(run: Path, model: Model, sessions: Sessions, takes_as_known: bool) -> None:
     if not model.separates_examination:
         return
     links = identifiability(sessions, ENOUGH_SESSIONS, layouts_of(model))
+    result = Run.read(run)
+    if result.update is not None:
+        links = with_known_ratios(links, result.propensity)
     if links.warns:
         more = " Intervals of attraction take examination as known." if takes_as_known else ""
         sys.stderr.write(f"{links.describe()}{more}\n")

@@ -187,12 +187,18 @@ class Source:
         files = self.options.get("files")
         return open_tables(self.path, {}, {}, (), files=files, text=text)[0].kinds()
 
+    @cached_property
+    def layout(self) -> Layout | None:
+        """The layout that the columns show; None where they show none."""
+        return guess(self.kinds)
+
 
 @dataclass(frozen=True)
 class Reading:
     """Reads files as the model of a run needs them.
 
     Attributes:
+        source: The files.
         dataset: That of the run.
         names: Names of its ids from 1; None where its log came with these ids.
         read: Keys of a batch that the model reads.
@@ -202,6 +208,7 @@ class Reading:
         context: Whether the model reads what came before in search sessions.
     """
 
+    source: Source
     dataset: Dataset
     names: pl.DataFrame | None
     read: Collection[str]
@@ -223,70 +230,72 @@ class Reading:
     @cached_property
     def encoding(self) -> Encoding:
         """The encoding of the columns that the model reads."""
-        encoding = self.dataset.encoding or Encoding()
+        encoding = self.dataset.encoding
         return encoding if FEATURES in self.read else encoding.model_copy(update={"features": None})
 
-    def lists(self, source: Source, scratch: Path) -> ShownLists:
-        """Reads the lists of files.
+    def lists(self, scratch: Path) -> ShownLists:
+        """Reads the lists of the files.
 
         Documents are those of the run by their names, or else by their ids. Those that it does not know have the id 0,
         that of no document, and are counted on stderr; pairs among them keep the numbers of their document and query,
         as far as the run has these.
 
         Args:
-            source: The files.
             scratch: An empty folder for what is read of them.
 
         Raises:
             UserError: The files are no such lists, or ids and positions are beyond those that the model knows.
         """
-        check_source(source.path)
-        keys, options = self._options(source)
-        check_arguments(keys.reader, options, "")
+        path = self.source.path
+        check_source(path)
+        reader, columns = self._keys.reader, self._columns()
+        options = self._options(columns)
+        check_arguments(reader, options, "")
         lacking = {*_MAY_LACK} | (set() if self.has_ids else {*_IDS})
         with Steps("reading") as progress:
-            writing = {"source": source.path, "durable": False, "may_lack": lacking}
-            log = LogWriter(scratch / "log", "file", keys.reader.format, progress, **writing)
-            notes = written(keys.reader.read, source.path, log, **options).notes
+            writing = {"source": path, "durable": False, "may_lack": lacking}
+            log = LogWriter(scratch / "log", "file", reader.format, progress, **writing)
+            written(reader.read, path, log, **options)
         opened = Log.open(scratch / "log")
-        counts = [f"{name.replace('_', ' ')} {count:,}" for name, count in notes.items() if count]
+        counts = [
+            f"{name.replace('_', ' ')} {count:,}" for name, count in log.notes.items() if count
+        ]
         if counts:
-            sys.stderr.write(f"{source.path}: {', '.join(counts)}\n")
-        names = None if opened.names is None else self._alike(read_names(opened.names), source)
+            self._say(", ".join(counts))
+        names = None if opened.names is None else self._alike(read_names(opened.names))
         named = opened.parts["sessions"]
-        self._check(named, source)
-        sessions = replace(self._encoded(named, opened, source), records=None)
+        self._check(named)
+        sessions = replace(self._encoded(named, opened), records=None)
         if self.has_ids:
-            sessions = self._numbered(sessions, names, source)
+            sessions = self._numbered(sessions, names)
         if names is not None:  # which say more than the numbers of queries here
-            columns = {
+            packed = {
                 name: sessions.columns[name] for name in sessions.columns if name != "query_ids"
             }
-            sessions = replace(sessions, columns=columns)
-        has_clicks = _has_clicks(keys, options["columns"], source.kinds)
-        return ShownLists(sessions, named, names, self.has_ids, has_clicks)
+            sessions = replace(sessions, columns=packed)
+        return ShownLists(sessions, named, names, self.has_ids, self._has_clicks(columns))
 
-    def _options(self, source: Source) -> tuple[_Keys, dict[str, Any]]:
-        """Returns the keys of the format of files, and the options of its reader."""
-        kinds = source.kinds
-        layout = guess(kinds)
-        has_lists = self._has_lists(source, kinds, layout)
-        keys = _OF_LISTS if has_lists else _OF_ROWS
-        columns = self._columns(source, kinds, layout, keys)
-        if not has_lists:
-            self._find_pages(source, columns, kinds, layout)
-        options = {name: value for name, value in source.options.items() if name in OPTIONS}
-        options |= {"columns": columns | self._declared(source, kinds)}
+    def _say(self, text: str) -> None:
+        """Writes a line about the files to stderr."""
+        sys.stderr.write(f"{self.source.path}: {text}\n")
+
+    def _fault(self, text: str) -> UserError:
+        """Returns the error that files cannot be read as the model needs them."""
+        return UserError(f"{self.source.path}: {text}")
+
+    def _options(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the options of the reader, which reads these columns."""
+        options = {name: value for name, value in self.source.options.items() if name in OPTIONS}
+        options |= {"columns": {**columns, **self._declared()}}
         options |= {"normalize": self.dataset.notes.get(NORMALIZED)}
-        options |= self._numbering(keys, columns) | self._features()
-        return keys, options
+        return options | self._numbering(columns) | self._features()
 
-    def _numbering(self, keys: _Keys, columns: Mapping[str, Any]) -> dict[str, Any]:
+    def _numbering(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Returns how a reader numbers documents: by the names that the run has, or not at all where it has none."""
-        if keys is _OF_LISTS and self.has_ids and self.names is None:
+        if self._keys is _OF_LISTS and self.has_ids and self.names is None:
             largest = None if self.to_rank else self.dataset.query_doc_pairs
             return {"pair_key": None, "query_doc_pairs": largest}
-        by_query = columns.get(keys.query) is not None
+        by_query = columns.get(self._keys.query) is not None
         if self.has_ids and self.names is not None:
             by_query |= "query" in self.names.columns
         return {"pair_key": "query_document" if by_query else "document"}
@@ -299,106 +308,102 @@ class Reading:
             return {"features": names, "missing": encoder.missing, "standardize": False}
         return {"features": [FEATURES]} if FEATURES in self.read else {}
 
-    def _has_lists(self, source: Source, kinds: Mapping[str, Kind], layout: Layout | None) -> bool:
-        """Returns whether a row is a page: options or names of columns say so, or what the model reads holds lists."""
-        keys = source.given.keys()
-        if keys & {*_OF_ROWS.columns, *_OF_LISTS.columns}:
-            return not keys & {*_OF_ROWS.columns}
+    @cached_property
+    def _keys(self) -> _Keys:
+        """The keys of lists where a row is a page: options or names of columns say so, or what the model reads does."""
+        stated, kinds, layout = self.source.given.keys(), self.source.kinds, self.source.layout
+        if stated & {*_OF_ROWS.columns}:
+            return _OF_ROWS
+        if stated & {*_OF_LISTS.columns}:
+            return _OF_LISTS
         if layout is not None:
-            return layout.format == "lists"
-        described = [kinds[name] for name in self._described(source) if name in kinds]
-        vectors = kinds.get(source.given.get(FEATURES, FEATURES))
+            return _OF_LISTS if layout.format == "lists" else _OF_ROWS
+        described = [kinds[name] for name in self._described.values() if name in kinds]
+        vectors = kinds.get(self.source.given.get(FEATURES, FEATURES))
         has_vectors = vectors is not None and vectors.is_list and vectors.is_nested
-        return "query_doc_ids" in kinds or has_vectors or any(kind.is_list for kind in described)
+        has_lists = has_vectors or any(kind.is_list for kind in described)
+        return _OF_LISTS if has_lists or "query_doc_ids" in kinds else _OF_ROWS
 
-    def _columns(
-        self,
-        source: Source,
-        kinds: Mapping[str, Kind],
-        layout: Layout | None,
-        keys: _Keys,
-    ) -> dict[str, Any]:
+    def _columns(self) -> dict[str, Any]:
         """Returns the names of the columns that readers know, of a file as options, the run or guesses have them."""
-        guessed = _guessed(keys.reader.format, kinds, layout)
-        named = {key: name for key, name in source.named.items() if name in kinds}
-        stated = guessed | named
+        source, keys = self.source, self._keys
+        named = {key: name for key, name in source.named.items() if name in source.kinds}
+        stated = _guessed(keys.reader.format, source) | named
         columns: dict[str, Any] = {key: stated[key] for key in keys.columns if key in stated}
-        described = self._described(source)
-        columns |= {key: name for key, name in source.given.items() if key not in described}
+        columns |= {key: name for key, name in source.given.items() if key not in self._described}
         if self.to_rank:
             columns |= dict.fromkeys(keys.unread)
         if FEATURES not in self.read:
             columns[FEATURES] = None
-        context = self._context(source, kinds, has_clicks=_has_clicks(keys, columns, kinds))
-        return columns | dict.fromkeys(keys.others) | context
+        context = self._context(has_clicks=self._has_clicks(columns))
+        columns |= dict.fromkeys(keys.others) | context
+        if keys is _OF_ROWS and "session" not in columns:
+            columns["session"] = self._page(columns.get("query"))
+        return columns
 
-    def _context(
-        self, source: Source, kinds: Mapping[str, Kind], *, has_clicks: bool
-    ) -> dict[str, Any]:
+    def _has_clicks(self, columns: Mapping[str, Any]) -> bool:
+        """Returns whether the files have the column that their format reads clicks from."""
+        clicks = self._keys.clicks
+        return columns.get(clicks, clicks) in self.source.kinds
+
+    def _context(self, *, has_clicks: bool) -> dict[str, Any]:
         """Returns the names of the columns of search sessions and times; None of those that are not read."""
-        stated = source.named | source.given
+        stated = self.source.named | self.source.given
         session = stated.get("search_session", "search_session")
         if not self.context or session is None:
             return dict.fromkeys(_CONTEXT)
-        if session not in kinds and "search_session" not in source.given:
-            sys.stderr.write(
-                f"{source.path}: the model reads what came before in a search session, which the file does not have, "
-                "so that each list is predicted as the first of its user; name their column by "
-                "columns.search_session=NAME, or say columns.search_session=null\n"
+        if session not in self.source.kinds and "search_session" not in self.source.given:
+            self._say(
+                "the model reads what came before in a search session, which the file does not have, so that each list "
+                "is predicted as the first of its user; name their column by columns.search_session=NAME, or say "
+                "columns.search_session=null"
             )
             return dict.fromkeys(_CONTEXT)
         if not has_clicks:
-            raise UserError(
-                f"{source.path}: the model reads the context of search sessions, which follows from clicks. Add them "
-                "as the column clicks, or read all lists as the first ones of their users, with "
-                "columns.search_session=null."
+            raise self._fault(
+                "the model reads the context of search sessions, which follows from clicks. Add them as the column "
+                "clicks, or read all lists as the first ones of their users, with columns.search_session=null."
             )
         if "times" in self.dataset.train.columns and "time" not in stated:
-            raise UserError(
-                f"{source.path}: times order the search sessions of the run's log. Name their column by "
-                "columns.time=NAME, or take the order of the rows, with columns.time=null."
+            raise self._fault(
+                "times order the search sessions of the run's log. Name their column by columns.time=NAME, or take the "
+                "order of the rows, with columns.time=null."
             )
         return {"search_session": session, "time": stated.get("time")}
 
-    def _find_pages(
-        self,
-        source: Source,
-        columns: dict[str, Any],
-        kinds: Mapping[str, Kind],
-        layout: Layout | None,
-    ) -> None:
-        """Says which rows are a page, where no column of a file with a row per document does."""
-        if "session" in columns:
-            return
+    def _page(self, query: Any) -> Any:
+        """Returns the column whose rows of one value are a page, where none is named; None where each row is one.
+
+        Args:
+            query: The column of queries.
+        """
+        layout = self.source.layout
         in_one_row = layout is not None and layout.options.get("columns.session") == "null"
-        if in_one_row or source.columns.get("session", "") is None:  # as in the log of the run
-            columns["session"] = None
-            return
-        if self.to_rank and columns.get("query") is not None:
-            columns["session"] = columns["query"]
-            return
-        raise UserError(
-            f"{source.path}: no column among {', '.join(kinds)} says which rows are one page. Name it: "
+        if in_one_row or self.source.columns.get("session", "") is None:  # as in the log of the run
+            return None
+        if self.to_rank and query is not None:
+            return query
+        raise self._fault(
+            f"no column among {', '.join(self.source.kinds)} says which rows are one page. Name it: "
             "columns.session=NAME; or columns.session=null, where each row is one."
         )
 
-    def _described(self, source: Source) -> dict[str, str]:
-        """Returns what a file calls the columns that describe documents and lists, by their names in the log."""
+    @cached_property
+    def _described(self) -> dict[str, str]:
+        """What the files call the columns that describe documents and lists, by their names in the log."""
         train, encoder = self.dataset.train, self.encoding.features
         of_encoder = [] if encoder is None else [column.name for column in encoder.columns]
-        columns = train.columns.keys() - COLUMNS.keys()
-        names = source.named | source.given
-        return {
-            name: names.get(name) or name for name in {*columns, *of_encoder} if name != FEATURES
-        }
+        columns = {*train.columns.keys() - COLUMNS.keys(), *of_encoder} - {FEATURES}
+        names = self.source.named | self.source.given
+        return {name: names.get(name) or name for name in columns}
 
-    def _declared(self, source: Source, kinds: Mapping[str, Kind]) -> dict[str, dict[str, Any]]:
+    def _declared(self) -> dict[str, dict[str, Any]]:
         """Returns the declarations of these columns: of those that the model reads, and others that are there."""
         encoder = self.encoding.features
         encoded = {} if encoder is None else {column.name: column for column in encoder.columns}
         declared = {}
-        for name, called in self._described(source).items():
-            if name not in (*self.read, *encoded) and called not in kinds:
+        for name, called in self._described.items():
+            if name not in (*self.read, *encoded) and called not in self.source.kinds:
                 continue
             column = self.dataset.train.schema.get(name) or Column(name, np.float32)
             if not column.shape:
@@ -407,7 +412,7 @@ class Reading:
                 declared[name] = {**options, "name": called}
         return declared
 
-    def _check(self, sessions: Sessions, source: Source) -> None:
+    def _check(self, sessions: Sessions) -> None:
         """Raises a UserError for vectors of another width, or positions that the model does not know."""
         encoder, train = self.encoding.features, self.dataset.train
         if FEATURES in sessions.columns and FEATURES in self.read:
@@ -415,14 +420,14 @@ class Reading:
             numbers = sessions.schema[FEATURES].numbers
             if numbers != width:
                 what = f"{FEATURES} has vectors of {numbers} numbers, and the model reads {width}"
-                raise UserError(f"{source.path}: {what}. Give those that the run was fitted to.")
+                raise self._fault(f"{what}. Give those that the run was fitted to.")
         if not self.to_rank and sessions.positions > self.dataset.positions:
-            raise UserError(
-                f"{source.path}: there are documents at position {sessions.positions}, of which the model knows "
+            raise self._fault(
+                f"there are documents at position {sessions.positions}, of which the model knows "
                 f"{self.dataset.positions}. Cut the lists."
             )
 
-    def _encoded(self, sessions: Sessions, log: Log, source: Source) -> Sessions:
+    def _encoded(self, sessions: Sessions, log: Log) -> Sessions:
         """Returns sessions with categories by their numbers in training, and with feature vectors."""
         encoded = self.encoding.applied(sessions, log.categories)
         for name in log.categories:
@@ -432,7 +437,7 @@ class Reading:
             )
             if unknown:
                 what = f"{unknown:,} values of {name} are categories that training does not show"
-                sys.stderr.write(f"{source.path}: {what}, and count as none\n")
+                self._say(f"{what}, and count as none")
         if self.transform == "none" or FEATURES not in sessions.columns:
             return encoded
         vectors = encoded.derived.get(FEATURES)
@@ -440,37 +445,35 @@ class Reading:
         column = sessions.schema[FEATURES]
         return encoded.replacing(_Transformed(column, self.transform, vectors))
 
-    def _numbered(self, sessions: Sessions, names: pl.DataFrame | None, source: Source) -> Sessions:
+    def _numbered(self, sessions: Sessions, names: pl.DataFrame | None) -> Sessions:
         """Returns sessions with the ids of the run, and counts the documents that it does not know."""
         if names is not None and self.names is not None:
             numbered = sessions.replacing(*_by_name(names, self.names))
         else:
-            numbered = sessions.replacing(self._by_id(names, source))
+            numbered = sessions.replacing(self._by_id(names))
         unknown = numbered.documents_zero - (sessions.documents_zero if names is None else 0)
         if unknown:
             what = f"{unknown:,} of the {numbered.documents:,} documents shown are not in the log of the run"
             if self.names is None and any(p.documents_zero for p in self.dataset.parts.values()):
-                raise UserError(
-                    f"{source.path}: {what}, and would have the score of its document 0. Leave them out, or train with "
+                raise self._fault(
+                    f"{what}, and would have the score of its document 0. Leave them out, or train with "
                     "ids from 1, or with dataset.pair_key=document."
                 )
-            sys.stderr.write(f"{source.path}: {what}, and have query_doc_ids 0\n")
+            self._say(f"{what}, and have query_doc_ids 0")
         if "session_ids" in sessions.columns:  # earlier clicks go by the ids of the run
             numbered = numbered.replacing(*history_columns(SessionOrder(numbered)))
         return numbered
 
-    def _by_id(self, names: pl.DataFrame | None, source: Source) -> "_Numbers":
+    def _by_id(self, names: pl.DataFrame | None) -> "_Numbers":
         """Returns the ids of a run whose log came with them: those of the file, or what it calls its documents."""
         largest, ids = self.dataset.query_doc_pairs, None
         if names is not None:
             if not names["document"].dtype.is_integer():
-                raise UserError(
-                    f"{source.path}: document holds text. The ids of the log are integers."
-                )
+                raise self._fault("document holds text. The ids of the log are integers.")
             ids = np.append(0, names["document"].to_numpy())
             if not self.to_rank and ids.max() > largest:
-                raise UserError(
-                    f"{source.path}: document holds {ids.max()}, above the largest id of the run, {largest}."
+                raise self._fault(
+                    f"document holds {ids.max()}, above the largest id of the run, {largest}."
                 )
 
         def number(rows: np.ndarray) -> np.ndarray:
@@ -479,7 +482,7 @@ class Reading:
 
         return _Numbers(COLUMNS["query_doc_ids"], number, largest)
 
-    def _alike(self, names: pl.DataFrame, source: Source) -> pl.DataFrame:
+    def _alike(self, names: pl.DataFrame) -> pl.DataFrame:
         """Returns names of documents and queries in the types that those of the run have.
 
         Raises:
@@ -493,19 +496,19 @@ class Reading:
             wrong = values.filter(alike.is_null()) if dtype.is_integer() else values
             if dtype.is_integer() != values.dtype.is_integer() and len(wrong):
                 kind = "numbers" if dtype.is_integer() else "text"
-                raise UserError(
-                    f"{source.path}: {_ID_COLUMNS[column]} holds {wrong[0]!r}, and the log of the run has {kind} "
+                raise self._fault(
+                    f"{_ID_COLUMNS[column]} holds {wrong[0]!r}, and the log of the run has {kind} "
                     f"there. Write them as {kind}, too."
                 )
             names = names.with_columns(alike)
         return names
 
 
-def _guessed(format: str, kinds: Mapping[str, Kind], layout: Layout | None) -> dict[str, str]:
+def _guessed(format: str, source: Source) -> dict[str, str]:
     """Returns the likely names of the columns of a format, those of the layout where it is of the format."""
-    if layout is not None and layout.format == format:
-        return layout.columns
-    return guessed_columns(format, kinds)
+    if source.layout is not None and source.layout.format == format:
+        return source.layout.columns
+    return guessed_columns(format, source.kinds)
 
 
 def _dtype(column: Column, encoded: EncodedColumn | None) -> str:
@@ -513,11 +516,6 @@ def _dtype(column: Column, encoded: EncodedColumn | None) -> str:
     if encoded is not None:
         return "float32" if encoded.categories is None else CATEGORY
     return CATEGORY if column.is_category else column.batch_type.name
-
-
-def _has_clicks(keys: _Keys, columns: Mapping[str, Any], kinds: Mapping[str, Kind]) -> bool:
-    """Returns whether a file has the column that a format reads clicks from."""
-    return columns.get(keys.clicks, keys.clicks) in kinds
 
 
 class _Numbers(DerivedColumn):

@@ -198,7 +198,7 @@ def _features_read(
     dataset: Dataset, features: Features, encoding: Formula
 ) -> tuple[int, list[tuple[str, int, Any]]]:
     """Returns how many features a scorer reads, and the columns of vectors that are encoded, whose steps it adds."""
-    encoder = None if dataset.encoding is None else dataset.encoding.features
+    encoder = dataset.encoding.features
     if encoder is None:
         return features.values.shape[1], []
     _describe_encoder(encoder, encoding)

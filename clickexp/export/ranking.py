@@ -62,8 +62,7 @@ def ranked(
     read = columns_read(model, relevance_outputs, dataset)
     score, first, parts = relevance_scores(model), 1, []
     with temporary() as scratch, Steps("ranking") as progress:
-        reading = Reading(dataset, id_names, read, transform, to_rank=True)
-        lists = reading.lists(source, scratch)
+        lists = Reading(source, dataset, id_names, read, transform, to_rank=True).lists(scratch)
         for piece in lists.pieces():
             scores = np.concatenate([*score(piece.sessions)])
             parts.append(_rows(piece, scores, first))
@@ -127,7 +126,7 @@ def _ranked_vectors(
     settings: Mapping[str, Any],
     source: Path,
 ) -> tuple[pl.DataFrame, np.ndarray]:
-    encoder = None if dataset.encoding is None else dataset.encoding.features
+    encoder = dataset.encoding.features
     features = dataset.train.features
     width = 0 if features is None else features.values.shape[1]
     width = width if encoder is None else encoder.width(FEATURES)

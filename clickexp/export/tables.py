@@ -69,8 +69,8 @@ def lists_to_predict(
     """
     outputs = click_outputs if isinstance(model, ClickModel) else relevance_outputs
     read = columns_read(model, outputs, log)
-    reading = Reading(log, id_names, read, transform, context=reads_context(read))
-    return reading.lists(source, scratch)
+    reading = Reading(source, log, id_names, read, transform, context=reads_context(read))
+    return reading.lists(scratch)
 
 
 def write_predictions(model: Model, lists: ShownLists, file: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Float
 
+from clickexp.data import Sessions
 from clickexp.data.cells import Cells
 from clickexp.data.encoding import Names
 from clickexp.parameters.base import Parameter, ParameterConfig, PosteriorParameter, Sizes
@@ -252,11 +253,21 @@ def with_shared_cells(model: _Module) -> _Module:
     return copy
 
 
-def name_layouts(model: nnx.Module, categories: Mapping[str, Names]) -> None:
-    """Lets the layouts of a model have the names of categories, by column, which sizes do not have."""
+def describe_layouts(model: nnx.Module, categories: Mapping[str, Names], train: Sessions) -> None:
+    """Gives the layouts of a model what sizes do not have.
+
+    Args:
+        model: The model.
+        categories: Names of categories, by column.
+        train: The training sessions: examination is relative to the layout that most of their documents have.
+    """
+    cells = layouts_of(model)
+    if cells is None:
+        return
+    cells = cells.called(categories).relative_to_largest(train)
     for _, node in nnx.iter_graph(model):
         if isinstance(node, LayoutParameter | CellParameter):
-            node.cells = node.cells.called(categories)
+            node.cells = cells
 
 
 def layouts_of(model: nnx.Module) -> Cells | None:

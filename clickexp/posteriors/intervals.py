@@ -58,7 +58,7 @@ def shared_intervals(model: Model, posterior: SharedPosterior) -> list[SharedPar
     attraction have intervals of ratios to the first position. Those of the trust-bias model are of slopes, true less
     false positives, since clicks leave attraction open up to an affine change. Where examination differs between
     layouts, there is an interval per layout and position, and ratios are to the first position of one layout: the one
-    that leaves them most certain.
+    that most training documents have.
 
     Args:
         model: A fitted model; of a mixture, one component after the other.
@@ -381,23 +381,19 @@ def _probabilities(
         )
 
 
-def _reference(keys: Sequence[Key], covariance: np.ndarray) -> int:
-    """Returns which number ratios are to: the first, or that of the layout to which others are most certain."""
-    firsts: dict[object, int] = {}
-    for at, key in enumerate(keys):
-        layout = () if key.cells is None else (*key.cells.layout(key.position or 0).items(),)
-        firsts.setdefault(layout, at)
-    own = np.diag(covariance)
+def _reference(keys: Sequence[Key]) -> int:
+    """Returns which number ratios are to: the first of those of the layout of reference, or of all."""
 
-    def doubt(at: int) -> float:
-        return float(np.median(own + own[at] - 2 * covariance[at]))
+    def is_elsewhere(at: int) -> bool:
+        cells, position = keys[at].cells, keys[at].position or 0
+        return cells is not None and position // (cells.positions + 1) != cells.reference
 
-    return min(firsts.values(), key=doubt)
+    return min(range(len(keys)), key=is_elsewhere)
 
 
 def _ratios(curve: Curve, logs: np.ndarray, covariance: np.ndarray) -> Iterator[SharedParameter]:
     to_first = np.eye(len(logs))
-    to_first[:, _reference(curve.keys, covariance)] -= 1
+    to_first[:, _reference(curve.keys)] -= 1
     ratios = to_first @ logs
     variances = np.maximum(np.einsum("ij,jk,ik->i", to_first, covariance, to_first), 0.0)
     for key, log, ratio, variance in zip(curve.keys, logs, ratios, variances, strict=True):

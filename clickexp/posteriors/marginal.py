@@ -1,8 +1,8 @@
 """Examination of PBM and UBM at the largest marginal likelihood, with attraction integrated out document by document.
 
 Given the clicks above, P(click) of these models is e_c s(z): e_c the examination of a cell, which is a position, or one
-and that of the last click above, and z the logit of a document. A document with k_c clicks and n_c skips in each cell
-adds the logarithm of
+and that of the last click above, within a layout or not, and z the logit of a document. A document with k_c clicks and
+n_c skips in each cell adds the logarithm of
 
     integral p(z) prod_c (e_c s(z))^k_c (1 - e_c s(z))^n_c dz,
 
@@ -17,15 +17,15 @@ document and the share of lists that show it. Training knows normal densities, a
 the order of lists biases examination.
 
 Where the log goes on from earlier ones, p(z) has their factor exp(h z - S z^2 / 2), the site of the row of the
-document, and the logarithms of e_c have the normal prior that these logs give.
+document, and the logarithms of e_c, or the numbers of layouts, have the normal prior that these logs give.
 """
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer, Real
 from scipy.sparse import coo_array, csr_array
@@ -33,9 +33,10 @@ from scipy.special import expit, log_expit
 
 from clickexp.data import Sessions
 from clickexp.data.by_document import ByDocument
+from clickexp.data.loader import ahead
 from clickexp.data.view import Chunk
-from clickexp.models import Model, PositionBasedModel, UserBrowsingModel
-from clickexp.parameters import EmbeddingParameter, PositionParameter, Rows
+from clickexp.models import Model
+from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import (
     LEAST_DOCUMENTS,
@@ -46,6 +47,14 @@ from clickexp.posteriors.policy_prior import (
     regressors,
 )
 from clickexp.posteriors.shared import SharedPosterior
+from clickexp.posteriors.towers import (
+    LEAST_PRECISION,
+    Numbers,
+    Sums,
+    Tower,
+    names_of_positions,
+    tower_of_examination,
+)
 from clickexp.training.earlier import SharedPrior
 from clickexp.types import Array
 from clickexp.utils import hosts
@@ -57,16 +66,17 @@ _ROWS = 1 << 16
 """Rows that are computed in double precision at a time."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
 _LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2
-_PRECISION_OF_LOGITS = 4.0
-"""Of logits of examination around those of training: clicks leave the scale open, and tell little of rare cells."""
-_PRECISION_OF_BUMPS, _LEAST_PRECISION = 1.0, 1e-3
-"""Of the heights of bumps around 0, and of all other numbers around where they start."""
+_PRECISION_OF_SCALE = 1e4
+"""Of the mean logarithm of examination, where it stays in the search."""
+_LARGEST_HELD = 0.9
+"""Largest examination, where the mean stays."""
+_PRECISION_OF_BUMPS = 1.0
+"""Of the heights of bumps around 0."""
 _GRID = np.arange(-6.0, 6.01, 0.15)
 """Logits where priors are summed, in deviations of all documents from their mean."""
 _SPACING = 0.02
 """Of slopes between which sums of priors are interpolated, to 1e-6."""
 _BUMPS, _WIDTH = np.linspace(-3.0, 3.0, 5), 1.2
-_LARGEST_LOGIT = 14.0
 _STEPS, _LEAST_GAIN = 50, 1e-2
 _PART, _LEAST_PART, _STEPS_ON_ALL = 8, 2_000, 15
 """One of so many documents leads near the end, where that is enough of them; few steps on all are left."""
@@ -77,7 +87,6 @@ _BLOCK = 256
 """Documents of a product: OpenBLAS gives larger ones to threads, which wait for each other where cores are busy."""
 _DAMPING, _MOST_DAMPING = 1e-2, 1e8
 
-Numbers = Float[np.ndarray, " numbers"]
 Scores = Float[np.ndarray, "documents numbers"]
 
 
@@ -124,7 +133,7 @@ class Earlier(NamedTuple):
         """Returns that of all cells, whatever the other parameters of a prior are."""
         earlier = cls(np.zeros(cells), np.zeros((cells, cells)))
         if prior is not None:
-            names = _names(np.arange(cells))
+            names = names_of_positions(np.arange(cells))
             prior = prior.of(np.isin(prior.names, names))
             at = prior.among(names)
             earlier.center[at] = prior.center
@@ -135,9 +144,15 @@ class Earlier(NamedTuple):
         """Returns that of the chosen cells."""
         return Earlier(self.center[cells], self.information[np.ix_(cells, cells)])
 
+    def with_mean(
+        self, logs: Float[np.ndarray, " cells"], clicks: Float[np.ndarray, " cells"]
+    ) -> "Earlier":
+        """Returns a prior that knows nothing but a mean of logarithms over clicks, and this almost surely.
 
-def _names(cells: Integer[np.ndarray, " cells"]) -> tuple[str, ...]:
-    return tuple(f"examination/weight[{cell}]" for cell in cells)
+        The mean is lower where an examination would be above .9. Priors of logits know a ratio of numbers near 1.
+        """
+        weights, lower = clicks / clicks.sum(), max(logs.max() - np.log(_LARGEST_HELD), 0.0)
+        return Earlier(logs - lower, _PRECISION_OF_SCALE * np.outer(weights, weights))
 
 
 class _Parts(NamedTuple):
@@ -147,28 +162,20 @@ class _Parts(NamedTuple):
         tower: Of examination.
         attraction: Tower of the documents.
         rows: Its rows.
-        cells_of: Returns the cells that a chunk of sessions shows.
     """
 
-    tower: PositionParameter
+    tower: Tower
     attraction: EmbeddingParameter
     rows: Rows
-    cells_of: "_Cells"
 
     @classmethod
     def of(cls, model: Model) -> "_Parts | None":
         """Returns those of a model; None where it has another form."""
-        tower = getattr(model, "examination", None)
-        attraction = tower_of(model, ROLES["attraction"])
-        if not isinstance(tower, PositionParameter):
-            return None
-        if not isinstance(attraction, EmbeddingParameter):
-            return None
-        feature, cells_of = _CELLS.get(type(model), (None, _positions))
+        tower, attraction = tower_of_examination(model), tower_of(model, ROLES["attraction"])
         rows = learned_rows(attraction)
-        if rows is None or feature != tower.config.use_feature:
+        if tower is None or rows is None or not isinstance(attraction, EmbeddingParameter):
             return None
-        return cls(tower, attraction, rows, cells_of)
+        return cls(tower, attraction, rows)
 
 
 def has_marginal_likelihood(model: Model) -> bool:
@@ -189,49 +196,45 @@ def improve_examination(
     that the loss stays near its optimum; the prior that training has learned stays.
 
     Args:
-        model: PBM or UBM with a number per position, or per position and last click, and whose attraction is a whole
-            table of pairs with a learned prior by rank. Others stay as they are.
+        model: PBM or UBM with a number per position, or per position and last click, and differences between layouts
+            or none. Its attraction is a whole table of pairs with a learned prior by rank. Others stay as they are.
         train: Its training sessions.
         queries: Of pairs, in these and in earlier logs, from `lists_shown`.
         impressions: How many of them show the pair; None for those of the training sessions.
-        prior: What earlier logs say of shared parameters; None for nothing.
+        prior: What earlier logs say of shared parameters, differences between layouts included; None for nothing.
 
     Returns:
         What these sessions say of examination; None where it stays as it is.
     """
     parts = _Parts.of(model)
-    if parts is None:
+    if parts is None or (parts.tower.needs_prior and prior is None):
         return None
     tower, attraction = parts.tower, parts.attraction
     baseline = 0.0 if attraction.baseline is None else float(attraction.baseline[...])
-    log = _Log(train, parts.cells_of, tower.weight.size)
+    log = _Log(tower.view(train), tower)
     posteriors = _Posteriors.of(parts.rows, baseline)
     documents = _documents(log, posteriors, queries, impressions, parts.rows)
     if documents is None:
         return None
-    earlier = Earlier.of(prior, log.size)
+    earlier = Earlier.of(prior, tower.size)
     clicks = documents.clicks.sum(axis=0)
     shown = clicks + documents.skips.sum(axis=0)
     cells = np.flatnonzero(shown + np.diag(earlier.information))
     documents = documents._replace(
         clicks=documents.clicks[:, cells], skips=documents.skips[:, cells]
     )
-    before = np.asarray(tower.weight[...], np.float64)[cells]
-    found, covariance = maximum(documents, before, earlier.some(cells))
-    moved = _scaled(found, before, clicks[cells])
-    moved = np.array(
-        hosts.broadcast(moved.tolist())
-    )  # processors of several hosts round differently
-    # so that those of logarithms of examination stay
-    slopes = expit(-found) / expit(-moved)
-    change = np.zeros(log.size)
-    change[cells] = log_expit(moved) - log_expit(before)
-    offsets = log.moved(posteriors, expit(np.asarray(tower.weight[...], np.float64)), change)
+    before = tower.logits()
+    earlier = earlier.some(cells)
+    if tower.holds_scale:
+        earlier = earlier.with_mean(log_expit(before)[cells], clicks[cells])
+    found, covariance = maximum(documents, tower.sums(cells, prior), earlier)
+    # processors of several hosts round differently
+    found = np.array(hosts.broadcast(found.tolist()))
+    slopes = tower.move(cells, found, clicks[cells])
+    change = log_expit(tower.logits()) - log_expit(before)
+    offsets = log.moved(posteriors, expit(before), change)
     attraction.table.set_value(_with_means_moved(parts.rows, offsets))
-    weight = np.array(tower.weight[...])
-    weight[cells] = moved
-    tower.weight[...] = jnp.asarray(weight)
-    return SharedPosterior(_names(cells), covariance * np.outer(slopes, slopes))
+    return SharedPosterior(tower.names(cells), covariance * np.outer(slopes, slopes))
 
 
 def _with_means_moved(rows: Rows, offsets: Float[np.ndarray, " rows"]) -> Rows:
@@ -243,51 +246,32 @@ def _with_means_moved(rows: Rows, offsets: Float[np.ndarray, " rows"]) -> Rows:
     return rows.recomputed(moved)
 
 
-def _scaled(
-    found: Float[np.ndarray, " cells"],
-    before: Float[np.ndarray, " cells"],
-    clicks: Float[np.ndarray, " cells"],
-) -> Float[np.ndarray, " cells"]:
-    """Returns logits of examination with the ratios that were found, and the geometric mean over clicks from before.
-
-    The mean is below that where an examination would be above 1: ratios are what the log tells.
-
-    Args:
-        found: Logits with the ratios.
-        before: Logits with the mean.
-        clicks: Of cells.
-    """
-    logs = log_expit(found)
-    shift = np.average(log_expit(before) - logs, weights=clicks)
-    logs += min(shift, log_expit(_LARGEST_LOGIT) - logs.max())
-    return logs - np.log(-np.expm1(logs))
-
-
 def maximum(
-    documents: Documents, start: Float[np.ndarray, " cells"], earlier: Earlier | None = None
-) -> tuple[Float[np.ndarray, " cells"], Float[np.ndarray, "cells cells"]]:
-    """Returns the logits of examination at the largest marginal likelihood, and what documents say of them.
+    documents: Documents, sums: Sums, earlier: Earlier | None = None
+) -> tuple[Numbers, Float[np.ndarray, "numbers numbers"]]:
+    """Returns the numbers of examination at the largest marginal likelihood, and what documents say of them.
 
     By scoring, where the information is the sum of the squared scores of documents (Berndt et al. 1974, "Estimation and
     inference in nonlinear structural models").
 
     Args:
         documents: What is known of documents.
-        start: The logits to start from.
-        earlier: Their prior; None for nothing.
+        sums: Logits of examination as sums of numbers.
+        earlier: What earlier logs say of examination; None for nothing.
 
     Returns:
-        The logits, and the covariance of the estimate without what earlier logs say.
+        The numbers, and the covariance of the estimate without what earlier logs say.
     """
-    likelihood = MarginalLikelihood(documents, start, earlier)
+    likelihood = MarginalLikelihood(documents, sums, earlier)
     point = likelihood.start
     if len(documents.means) >= _PART * _LEAST_PART:
         point, _ = _search(likelihood.of_part(_PART), point, _STEPS)
         point, scores = _search(likelihood, point, _STEPS_ON_ALL)
     else:
         point, scores = _search(likelihood, point, _STEPS)
-    cells = len(start)
-    return point[:cells], np.linalg.inv(likelihood.own_information(scores))[:cells, :cells]
+    count = len(sums.start)
+    covariance = np.linalg.inv(likelihood.own_information(scores))
+    return point[:count], covariance[:count, :count]
 
 
 def _search(likelihood: "MarginalLikelihood", point: Numbers, steps: int) -> tuple[Numbers, Scores]:
@@ -310,21 +294,17 @@ def _search(likelihood: "MarginalLikelihood", point: Numbers, steps: int) -> tup
 
 
 class MarginalLikelihood:
-    """Its negative logarithm, as a function of logits of examination, the logarithm of g, and the line t.
+    """Its negative logarithm, as a function of numbers of examination, the logarithm of g, and the line t.
 
     Args:
         documents: What is known of documents.
-        start: Logits of examination.
-        earlier: Their prior; None for nothing.
+        sums: Logits of examination as sums of numbers.
+        earlier: What earlier logs say of examination; None for nothing.
     """
 
-    def __init__(
-        self,
-        documents: Documents,
-        start: Float[np.ndarray, " cells"],
-        earlier: Earlier | None = None,
-    ):
-        self._earlier = earlier or Earlier.of(None, len(start))
+    def __init__(self, documents: Documents, sums: Sums, earlier: Earlier | None = None):
+        self._sums, count = sums, len(sums.start)
+        self._earlier = earlier or Earlier.of(None, sums.design.shape[0])
         shifts = np.random.default_rng(0).uniform(-_SHIFT, _SHIFT, len(documents.means))
         nodes = documents.means[:, None] + documents.deviations[:, None] * np.add.outer(
             shifts, _NODES
@@ -345,11 +325,14 @@ class MarginalLikelihood:
         within = np.var(standardised - documents.known @ line) + variance / scale**2
         density = np.zeros(len(self._basis_of_grid))
         density[1] = -0.5
-        self.start = np.concatenate([start, density / within, line / within])
-        self._ends = np.cumsum([len(start), len(density)])
-        self._precisions = np.full(len(self.start), _LEAST_PRECISION)
-        self._precisions[len(start) + 2 : self._ends[1]] = _PRECISION_OF_BUMPS
-        self._precisions[: len(start)] = _PRECISION_OF_LOGITS
+        self.start = np.concatenate([sums.start, density / within, line / within])
+        self._ends = np.cumsum([count, len(density)])
+        self._centers = self.start.copy()
+        self._centers[:count] = sums.centers
+        self._of_others = np.full(len(self.start), LEAST_PRECISION)
+        self._of_others[count + 2 : self._ends[1]] = _PRECISION_OF_BUMPS
+        self._precisions = np.diag(self._of_others)
+        self._precisions[:count, :count] = sums.precisions
         self._read(documents)
 
     def _read(self, documents: Documents) -> None:
@@ -366,42 +349,53 @@ class MarginalLikelihood:
         return part
 
     def held(self, point: Numbers) -> float:
-        """Returns the negative logarithm of what holds numbers near their start, and of the prior of earlier logs."""
+        """Returns the negative logarithm of the priors of numbers, and of that of earlier logs."""
         _, away = self._away(point)
-        near = self._precisions @ (point - self.start) ** 2
-        return float(near + away @ self._earlier.information @ away) / 2
+        offsets = point - self._centers
+        return (
+            float(offsets @ self._precisions @ offsets + away @ self._earlier.information @ away)
+            / 2
+        )
 
     def pull(self, point: Numbers) -> Numbers:
         """Returns the gradient of `held`."""
         slopes, away = self._away(point)
-        pull = self._precisions * (point - self.start)
-        pull[: len(away)] += slopes * (self._earlier.information @ away)
+        pull = self._precisions @ (point - self._centers)
+        pull[: slopes.shape[1]] += slopes.T @ (self._earlier.information @ away)
         return pull
 
     def information(self, scores: Scores, point: Numbers) -> Float[np.ndarray, "numbers numbers"]:
-        """Returns the information of scores, of what holds numbers near their start, and of the earlier logs."""
-        slopes, away = self._away(point)
-        information = _of_scores(scores) + np.diag(self._precisions)
-        of_earlier = self._earlier.information * np.outer(slopes, slopes)
-        information[: len(away), : len(away)] += of_earlier
+        """Returns the information of scores, of the priors of numbers, and of the earlier logs."""
+        slopes, _ = self._away(point)
+        information = _of_scores(scores) + self._precisions
+        count = slopes.shape[1]
+        information[:count, :count] += slopes.T @ self._earlier.information @ slopes
         return information
 
     def own_information(self, scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
         """Returns `information` without earlier logs, and without what training says: it has seen the same clicks."""
-        precisions = self._precisions.copy()
-        precisions[: len(self._earlier.center)] = _LEAST_PRECISION
+        precisions = self._of_others.copy()
+        precisions[: len(self._sums.own)] = self._sums.own
         return _of_scores(scores) + np.diag(precisions)
 
     def _away(
         self, point: Numbers
-    ) -> tuple[Float[np.ndarray, " cells"], Float[np.ndarray, " cells"]]:
-        """Slopes of the logarithms of examination in its logits, and how far they are from their prior."""
-        logits = point[: len(self._earlier.center)]
-        return expit(-logits), log_expit(logits) - self._earlier.center
+    ) -> tuple[Float[np.ndarray, "cells sums"], Float[np.ndarray, " cells"]]:
+        """Slopes of the logarithms of examination in numbers, and how far they are from their prior."""
+        logits = self._logits(point)
+        return self._slopes(logits), log_expit(logits) - self._earlier.center
+
+    def _logits(self, point: Numbers) -> Float[np.ndarray, " cells"]:
+        return self._sums.design @ point[: self._ends[0]]
+
+    def _slopes(self, logits: Float[np.ndarray, " cells"]) -> Float[np.ndarray, "cells sums"]:
+        """Slopes of the logarithms of examination in numbers."""
+        return self._sums.design * expit(-logits)[:, None]
 
     def __call__(self, point: Numbers) -> tuple[float, Scores]:
         """Returns the value, and the scores of documents: the gradients of their log-likelihoods."""
-        logits, density, line = np.split(point, self._ends)
+        _, density, line = np.split(point, self._ends)
+        logits = self._logits(point)
         clicks, skips, examination = self.documents.clicks, self.documents.skips, expit(logits)
         tilt = (self.documents.known @ line)[:, None]
         log_prior, by_prior = self._prior(density, tilt)
@@ -416,12 +410,12 @@ class MarginalLikelihood:
         for node in range(len(_NODES)):
             click = self._click(examined, node)
             odds += by_node[node][self._of_skips] * click / (1 - click)
-        by_logits = clicks.toarray()
-        by_logits[self._of_skips, skips.indices] -= skips.data * odds
+        of_skips = csr_array((skips.data * odds, skips.indices, skips.indptr), skips.shape)
+        by_numbers = (clicks - of_skips) @ self._slopes(logits)
         expected = np.stack([np.sum(after * each, axis=1) for each in self._basis], axis=1)
         by_density = expected - by_prior
         by_line = by_density[:, :1] * self.documents.known
-        scores = np.concatenate([by_logits * (1 - examination), by_density, by_line], axis=1)
+        scores = np.concatenate([by_numbers, by_density, by_line], axis=1)
         return self.held(point) - float(values.sum()), scores
 
     def _prior(
@@ -494,33 +488,6 @@ def _normalised(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (largest + np.log(total))[:, 0], weights
 
 
-_Cells = Callable[[Chunk, int], Integer[np.ndarray, "session rank"]]
-
-
-def _positions(chunk: Chunk, _: int) -> Integer[np.ndarray, "session rank"]:
-    return chunk.positions
-
-
-def _after_last_click(chunk: Chunk, size: int) -> Integer[np.ndarray, "session rank"]:
-    """Returns `examination_idx` of UBM, of which there are so many."""
-    positions = chunk.positions.astype(np.int32)
-    ranks = np.arange(1, positions.shape[1] + 1, dtype=np.int32)
-    clicked = np.where(chunk["clicks"], ranks, np.int32(0))
-    last = np.zeros_like(clicked)
-    for rank in range(1, len(ranks)):
-        np.maximum(last[:, rank - 1], clicked[:, rank - 1], out=last[:, rank])
-    if "positions" in chunk:  # others are the ranks
-        last = np.take_along_axis(np.pad(positions, ((0, 0), (1, 0))), last, axis=1)
-    return positions * np.int32(round(size**0.5)) + last
-
-
-_CELLS: dict[type[Model], tuple[str, _Cells]] = {
-    PositionBasedModel: ("positions", _positions),
-    UserBrowsingModel: ("examination_idx", _after_last_click),
-}
-"""By model, the column of the batch that its tower of examination reads, and what it is in sessions."""
-
-
 class _Posteriors(NamedTuple):
     """Posteriors of logits, by row, as a table has them: in double precision, large ones would take much memory.
 
@@ -563,14 +530,12 @@ class _Log(NamedTuple):
     """Training sessions, and the cells of their documents.
 
     Attributes:
-        train: The sessions.
-        cells: Of a chunk of them, by the number of cells.
-        size: That number.
+        train: The sessions, as the tower takes them.
+        tower: Of examination.
     """
 
     train: Sessions
-    cells: _Cells
-    size: int
+    tower: Tower
 
     def counts(
         self, chosen: Integer[np.ndarray, " documents"], rows: int
@@ -580,14 +545,14 @@ class _Log(NamedTuple):
         place[chosen] = np.arange(len(chosen))
         is_chosen = np.zeros(rows, bool)
         is_chosen[chosen] = True
-        clicks, skips = (csr_array((len(chosen), self.size)) for _ in range(2))
+        clicks, skips = (csr_array((len(chosen), self.tower.size)) for _ in range(2))
         for chunk in self.train.chunks():
             of_chosen = chunk.shown & is_chosen[chunk["query_doc_ids"]]
             # of many documents, few lists show one of the chosen
             lists = np.flatnonzero(of_chosen.any(axis=1))
             some, of_chosen = chunk.some(lists), of_chosen[lists]
             document = place[some["query_doc_ids"][of_chosen]]
-            ends = document, self.cells(some, self.size)[of_chosen]
+            ends = document, self.tower.cells_of(some)[of_chosen]
             clicked = some["clicks"][of_chosen].astype(np.float64)
             clicks += coo_array((clicked, ends), clicks.shape).tocsr()
             skips += coo_array((1 - clicked, ends), skips.shape).tocsr()
@@ -606,14 +571,20 @@ class _Log(NamedTuple):
         crossed, slopes = np.zeros(len(attraction)), change * examination
         for part in blocks(len(attraction), _ROWS):
             attraction[part] = expit(posteriors.some(part).means)
-        for chunk in self.train.chunks():
+
+        def terms(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+            """Documents skipped in some sessions, and derivatives by their logits and a change of examination."""
             # the logarithm of P(click) is a sum, whose terms do not meet
             skipped = np.flatnonzero(chunk.shown & ~chunk["clicks"].astype(bool))
             ids = chunk["query_doc_ids"].ravel()[skipped]
-            cells = self.cells(chunk, self.size).ravel()[skipped]
+            cells = self.tower.cells_of(chunk).ravel()[skipped]
             of_ids = attraction[ids]
             skip = 1 - examination[cells] * of_ids
-            np.add.at(crossed, ids, slopes[cells] * (of_ids - of_ids**2) / skip**2)
+            return ids, slopes[cells] * (of_ids - of_ids**2) / skip**2
+
+        makers = (partial(terms, chunk) for chunk in self.train.chunks())
+        for ids, values in ahead(makers, 2, "moved", threads=2):
+            np.add.at(crossed, ids, values)
         for part in blocks(len(crossed), _ROWS):
             crossed[part] *= -(posteriors.some(part).deviations ** 2)
         return crossed

@@ -80,7 +80,7 @@ class Shown(NamedTuple):
 
     def some(self, chosen: Integer[np.ndarray, " chosen"] | slice) -> "Shown":
         """Returns the chosen documents."""
-        return Shown(*(each[chosen] for each in self))
+        return Shown(*(numbers[chosen] for numbers in self))
 
 
 class PolicyPrior(NamedTuple):
@@ -159,7 +159,7 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
         curvature, slope = precisions / scale, rest / scale
         value = np.log(scale) - rest * slope * variance + precisions * mean**2 - 2 * tilts * mean
         of_query = _Sums(np.bincount(query, curvature), np.bincount(query, slope), per_query)
-        by_curvature, by_slope = (each[query] for each in of_query.gradients())
+        by_curvature, by_slope = (sums[query] for sums in of_query.gradients())
         by_variance = (
             curvature - slope**2 - curvature * (curvature * by_curvature + slope * by_slope)
         )
@@ -171,12 +171,13 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
         total = value.sum() + of_query.value() + point[3:] @ point[3:]
         return total / 2 / len(tilts), gradient / 2 / len(tilts)
 
-    options = {"ftol": 1e-12, "gtol": 1e-8}
-    found = minimize(
+    # a tolerance of values stops where the sums of several devices, which round differently, are 1e-4 apart
+    options = {"ftol": 0.0, "gtol": 1e-8}
+    best = minimize(
         loss, np.array(_START), jac=True, method="L-BFGS-B", bounds=_BOUNDS, options=options
     ).x
-    constant, of_few, per_query = np.exp(found[:3]).tolist()
-    mean, *slopes = found[3:].tolist()
+    constant, of_few, per_query = np.exp(best[:3]).tolist()
+    mean, *slopes = best[3:].tolist()
     none = np.zeros(len(tilts))
     of_none = mean + np.array(slopes) @ regressors(shown._replace(impressions=none, x=none), center)
     left_out = float(np.mean(of_none**2))
@@ -298,9 +299,9 @@ def _linked(
     for chunk in train.chunks():
         ids = chunk["query_doc_ids"]
         np.add.at(first, ids[:, 0], 1.0)
-        known = query[ids]
+        linked = query[ids]
         # most lists are of queries that earlier ones have linked
-        is_new = (known != known[:, :1]) & chunk.shown
+        is_new = (linked != linked[:, :1]) & chunk.shown
         links = np.stack([ids[np.nonzero(is_new)[0], 0], ids[is_new]])
         for part in blocks(links.shape[1], _MERGED):
             _merge(query, links[:, part])

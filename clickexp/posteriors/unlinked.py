@@ -7,13 +7,14 @@ two large numbers of one size, whose errors may pass for information.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
+from clickexp.data.inspect.identifiability import Identifiability
 from clickexp.models import Model, TrustBiasModel, TwoTowersModel
 from clickexp.parameters import PositionParameter
 from clickexp.parameters.context import in_new_session
@@ -21,6 +22,7 @@ from clickexp.parameters.layouts import LayoutParameter, with_shared_cells
 from clickexp.posteriors.documents import table_of_documents
 from clickexp.posteriors.intervals import positions_of, towers
 from clickexp.posteriors.shared import SharedPosterior
+from clickexp.runs.run import RelativeExamination
 
 _UNKNOWN = 100.0
 """Deviation of the logarithm of a factor that a log leaves open."""
@@ -43,6 +45,23 @@ def with_open_factors(
     if not len(unknown):
         return posterior
     return SharedPosterior(posterior.names, posterior.covariance + unknown.T @ unknown)
+
+
+def with_known_ratios(
+    links: Identifiability, ratios: Iterable[RelativeExamination]
+) -> Identifiability:
+    """Returns links with the positions as linked whose examination a run knows relative to each other's.
+
+    Args:
+        links: Of a log.
+        ratios: Of the run.
+    """
+    cells = links.cells
+    known = [ratio for ratio in ratios if ratio.relative_low is not None]
+    if cells is None:
+        return links.merged({ratio.position for ratio in known})
+    own = [ratio for ratio in known if {*ratio.layout} == {*cells.names}]
+    return links.merged({cells.cell(ratio.layout, ratio.position) for ratio in own})
 
 
 def open_directions(

@@ -15,6 +15,7 @@ from clickexp.results.layouts import (
     layout_table,
     layouts_of,
     named_references,
+    points_by_layout,
     references_of,
 )
 from clickexp.runs.run import RelativeExamination, Run, Update
@@ -80,7 +81,7 @@ def chains(runs: Sequence[Run]) -> list[list[Run]]:
 
 def examination_by_position(run: Run) -> dict[int, RelativeExamination]:
     """Returns examination relative to the first position, where it does not differ between layouts."""
-    return {point.position: point for point in run.propensity if not point.layout}
+    return points_by_layout(run.propensity).get("", {})
 
 
 def click_rate(run: Run) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.runs.run import DRAWS, Run
+from clickexp.runs.run import DRAWS, RelativeExamination, Run
 from clickexp.runs.settings import NAMED_GROUPS
 from clickexp.runs.store import short_keys
 from clickexp.utils.statistics.means import Spread
@@ -27,12 +27,20 @@ def _relative_bounds(run: Run, ranks: int) -> np.ndarray | None:
     """Returns the ends of intervals of examination over its value by rank, [2, ranks]; None where a run has none."""
     if not run.propensity or any(ratio.layout for ratio in run.propensity):  # of several curves
         return None
-    bounds = np.full((2, ranks), np.nan)
-    for ratio in run.propensity:
-        if ratio.position <= ranks:
-            ends = np.array([ratio.relative_low, ratio.relative_high], np.float64)
-            bounds[:, ratio.position - 1] = ends / ratio.relative
-    return bounds
+    by_position = {ratio.position: ratio for ratio in run.propensity}
+    ratios, low, high = with_bounds([by_position.get(rank) for rank in range(1, ranks + 1)])
+    return np.array([low, high]) / ratios
+
+
+def with_bounds(
+    points: Sequence[RelativeExamination | None],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns ratios of examination, and the lower and upper ends of their intervals; nan where unknown."""
+    ratios, low, high = (
+        np.array([getattr(point, kind, None) for point in points], np.float64)
+        for kind in ("relative", "relative_low", "relative_high")
+    )
+    return ratios, low, high
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +232,7 @@ class Group:
         return pooled
 
 
-def over_runs(vectors: Sequence[Any]) -> Spread:
+def over_runs(vectors: Sequence[Any] | np.ndarray) -> Spread:
     """Spread of numbers or vectors of runs; the bounds of two or three runs are their lowest and highest value."""
     spread = Spread.of(vectors)
     if not 1 < len(vectors) <= FEW_RUNS:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from clickexp.results.groups import FEW_RUNS, Group, over_runs
+from clickexp.results.groups import FEW_RUNS, Group, over_runs, with_bounds
 from clickexp.runs.run import RelativeExamination, Run
 from clickexp.utils.statistics.means import Spread
 from clickexp.utils.tables.numbers import number
@@ -16,7 +16,6 @@ Points = Mapping[int, RelativeExamination]
 """Examination by position."""
 References = Mapping[tuple[str, ...], RelativeExamination]
 """By the columns that layouts have values of, what examination is relative to."""
-_KINDS = ("relative", "relative_low", "relative_high")
 
 
 def points_by_layout(
@@ -87,10 +86,8 @@ def layout_curves(groups: Sequence[Group]) -> dict[Group, dict[str, Spread]]:
 def _spread(runs: Sequence[Points]) -> Spread:
     """Mean over runs of a layout by position, with its bounds."""
     positions = range(1, max(position for points in runs for position in points) + 1)
-    numbers = np.array(
-        [[_numbers(points.get(position)) for position in positions] for points in runs], np.float64
-    )
-    values, low, high = np.moveaxis(numbers, 2, 0)
+    of_runs = [with_bounds([points.get(position) for position in positions]) for points in runs]
+    values, low, high = map(np.array, zip(*of_runs, strict=True))
     spread = over_runs(values)
     if len(runs) > FEW_RUNS or not np.isfinite(low).any():
         return spread
@@ -101,11 +98,6 @@ def _spread(runs: Sequence[Points]) -> Spread:
 def in_order(points: Points) -> list[RelativeExamination | None]:
     """Returns points from position 1 to the last; None where there is none."""
     return [points.get(position) for position in range(1, max(points) + 1)]
-
-
-def _numbers(point: RelativeExamination | None) -> list[float | None]:
-    """Ratio and bounds; None where there is no point."""
-    return [None if point is None else getattr(point, kind) for kind in _KINDS]
 
 
 def named_references(references: References) -> str:

@@ -199,7 +199,7 @@ def _leaderboard_csv(comparison: Comparison, full: bool) -> str:
         for metric in comparison.metrics if full else comparison.leading:
             row |= _metric_columns(comparison, group, metric, full)
         rows.append(row)
-    return escape.csv_text(rows)
+    return escape.csv_text(rows[0], map(dict.values, rows))
 
 
 def _metric_columns(
@@ -232,8 +232,7 @@ def _per_rank_csv(comparison: Comparison, metric: str) -> str:
         values = spread.mean, spread.sd, spread.low, spread.high, spread.count
         for rank, row in enumerate(zip(*values, strict=True), start=1):
             rows.append([group.name, rank, *row])
-    keys = ("name", "rank", metric, "sd", "low", "high", "seeds")
-    return escape.csv_text([dict(zip(keys, row, strict=True)) for row in rows])
+    return escape.csv_text(("name", "rank", metric, "sd", "low", "high", "seeds"), rows)
 
 
 def _by_layout(comparison: Comparison, curves: Mapping[Group, Mapping[str, Spread]]) -> Table:
@@ -256,8 +255,7 @@ def _by_layout_csv(curves: Mapping[Group, Mapping[str, Spread]]) -> str:
         for rank, values in enumerate(zip(spread.mean, spread.low, spread.high, strict=True), 1)
         if np.isfinite(values[0])
     ]
-    keys = ("name", "layout", "rank", "relative", "low", "high")
-    return escape.csv_text([dict(zip(keys, row, strict=True)) for row in rows])
+    return escape.csv_text(("name", "layout", "rank", "relative", "low", "high"), rows)
 
 
 def _p_values(comparison: Comparison, metric: str) -> list[float]:

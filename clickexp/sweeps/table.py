@@ -144,7 +144,7 @@ def _write(rows: Sequence[_Row], folder: Path) -> None:
     with whole(folder / "sweep.parquet") as part:
         table.write_parquet(part)
     with whole(folder / "sweep.csv") as part:
-        part.write_text(csv_text(table.rows(named=True)))
+        part.write_text(csv_text(table.columns, table.rows()))
 
 
 def _means(runs: Sequence[Run], order: str | None, console: Console) -> RichTable:

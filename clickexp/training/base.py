@@ -1,8 +1,10 @@
 """Common parts of trainers: their settings, one training from start to report, and evaluation."""
 
+import contextlib
 import copy
 import dataclasses
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,6 +139,7 @@ class BaseTrainer:
         *,
         val_lists: Data | None = None,
         truth: ClickModel | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> FitReport:
         """Fits the model in place and leaves it in its best state.
 
@@ -146,6 +149,7 @@ class BaseTrainer:
             val: Validation sessions.
             val_lists: Labelled lists that metrics of rankings are computed on; by default the validation sessions.
             truth: The user that metrics of the group `truth` compare with.
+            meanwhile: What a thread does while the model trains, after it has compiled the programs of the training.
 
         Raises:
             DataError: Ids, positions or clicks do not fit the model.
@@ -162,6 +166,7 @@ class BaseTrainer:
         )
         checkpoint = Checkpoint(file, 60.0 * (self.checkpoint_minutes or 0), earlier, self.settings)
         loop = Loop(learner, validation, self.stopping, self.logger, checkpoint)
+        threading.Thread(target=_ahead, args=(loop, train, meanwhile)).start()
         try:
             loop.run(train, val)
         except BaseException as error:
@@ -212,6 +217,14 @@ class BaseTrainer:
         return self.evaluate_ranking(model, data, metrics).compute("test_")
 
     test = test_clicks
+
+
+def _ahead(loop: Loop, train: Data, meanwhile: Callable[[], None] | None) -> None:
+    """Compiles what a training runs, and does what it does without; what fails here fails again where it is needed."""
+    with contextlib.suppress(Exception):
+        loop.compile(train)
+    if meanwhile is not None and threading.main_thread().is_alive():  # else the process ends
+        meanwhile()
 
 
 def _no_metric(name: str, reported: Iterable[str]) -> str:

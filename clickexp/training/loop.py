@@ -22,6 +22,7 @@ from clickexp.training.checkpoint import check_same, load_training, save_trainin
 from clickexp.training.spread import OneDevice
 from clickexp.training.stopping import EarlyStopping
 from clickexp.utils import hosts
+from clickexp.utils.memory import return_freed_memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +93,14 @@ class Learner:
         self.devices = devices
         self.like = jax.eval_shape(lambda state: (state, self.snapshot(state, None)), state)
         self.state: Any = devices.lay(state)
+
+    def compile(self, data: Data) -> ModelState | None:
+        """Compiles ahead of the first pass over the data, in a thread.
+
+        Returns:
+            Shapes of the model's state, as evaluators take it; None where they show only later.
+        """
+        return None
 
     def start(self, data: Data) -> None:
         """Prepares for the first pass; not called where a training continues."""
@@ -200,6 +209,12 @@ class Loop:
             "compile_seconds": self.earlier["compile_seconds"] + compiled,
         }
 
+    def compile(self, train: Data) -> None:
+        """Compiles ahead of the first epoch what can be; in a thread."""
+        state = self.learner.compile(train)
+        if state is not None:
+            self.validation.compile(state)
+
     def run(self, train: Data, val: Data) -> None:
         """Trains until early stopping ends it, or as long as the learner does.
 
@@ -213,6 +228,7 @@ class Loop:
         same = self._same(train, val)
         if not self._continues(same):
             self.learner.start(train)
+            return_freed_memory()
         for epoch in range(len(self.history) + 1, self.learner.passes + 1):
             if self._epoch(train, epoch):
                 return

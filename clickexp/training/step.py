@@ -229,7 +229,7 @@ class TrainStep:
         step = state.step + 1
         rule, tables, prior_grads = self.optimizer.rows, state.tables, {}
         if rule:
-            tables, prior_grads = tbl.update(
+            tables, prior_grads = tbl.step_rows(
                 tables,
                 axes,
                 rows,

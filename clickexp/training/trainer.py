@@ -135,6 +135,29 @@ class _GradientDescent(Learner):
         rates = learning_rates(self.state)
         self.settings = {"seed": seed, "batch_size": trainer.batch_size, "learning rates": rates}
 
+    def compile(self, data: Data) -> ModelState | None:
+        # the shapes of a training that several devices share show when it has begun
+        if not isinstance(data, Sessions) or self.devices.placement.devices > 1:
+            return None
+        if _stays(self._trainer.resident, data):
+            return None
+        state, documents, earlier = (
+            self.like[0],
+            self._no_documents,
+            self._trainer.earlier.documents,
+        )
+        if documents:
+            arguments = state.tables, documents, dict(earlier)
+            self._shares.program(*arguments)
+            tables = jax.eval_shape(self._shares.jitted, *arguments)
+            state = dataclasses.replace(state, tables=tables)
+        selected = cast(Sessions, self._select_columns(data, self._first_state))
+        steps = self._trainer.steps_per_execution
+        self._train.program(state, feed_like(selected, self._batch_size(data), steps), np.int32(0))
+        if self._refit_priors:
+            self._refit_priors.program(state.tables)
+        return state.params, state.tables, state.other
+
     def start(self, data: Data) -> None:
         """Shares the prior of each row among its training documents, which one pass over the data counts."""
         documents, steps = self._counted(data)

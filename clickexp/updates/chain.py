@@ -10,6 +10,7 @@ from flax import nnx
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.description import Numbering
+from clickexp.data.inspect.identifiability import Identifiability, positions_of
 from clickexp.errors import ConfigError, DataError, UserError
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import Table
@@ -19,13 +20,13 @@ from clickexp.posteriors.marginal import has_marginal_likelihood
 from clickexp.posteriors.rows import newton_refined
 from clickexp.posteriors.shared import WORK, SharedPosterior, count_shared, shared_estimate
 from clickexp.results.chains import folder_before
-from clickexp.runs.run import Change, Origin, Run, Update
+from clickexp.runs.run import Change, Origin, RelativeExamination, Run, Update
 from clickexp.runs.settings import PriorSettings
 from clickexp.runs.store import ENCODING, IDS, MODEL, RESULT, SEEN, SHARED
 from clickexp.training import Trainer
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import read_parameters
-from clickexp.training.earlier import EarlierLogs
+from clickexp.training.earlier import EarlierLogs, SharedPrior
 from clickexp.training.optimizers import optimizer_of
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.updates.change import OfLayouts, changes, is_of, of_layouts, released, untested
@@ -190,13 +191,23 @@ class EarlierRun:
         rows, shared = self.kept(until)
         taken = take_over(model, stored, self.sizes, rows)
         seen = Seen.load(self.folder / SEEN).forgetting(rows)
-        prior, layouts = None, []
+        prior, with_cells, layouts = None, None, []
         if (self.folder / SHARED).is_file():
             posterior = _renamed(SharedPosterior.load(self.folder / SHARED), taken.places)
             prior = prior_of(model, posterior, shared)
+            with_cells = prior_of(model, posterior, shared, differences=True)
             layouts = of_layouts(model, posterior, shared)
         logs = EarlierLogs(_documents(seen, model, taken.places), prior)
-        return Continued(self, until, stored, logs, seen, taken.forgotten, layouts=layouts)
+        return Continued(
+            self,
+            until,
+            stored,
+            logs,
+            seen,
+            taken.forgotten,
+            layouts=layouts,
+            shared=with_cells,
+        )
 
     @property
     def sessions(self) -> int:
@@ -217,8 +228,7 @@ class EarlierRun:
                 "this log begins before the last one ends: sessions that are in both count twice. A folder that grows "
                 "holds the days before, too; name its new files by dataset.files"
             )
-        unknown = {} if dataset.encoding is None else dataset.encoding.unknown_to_features
-        for name, categories in unknown.items():
+        for name, categories in dataset.encoding.unknown_to_features.items():
             yield (
                 f"feature vectors keep the categories of {name} of the first log, in which "
                 f"{listed([*map(str, categories)], _MOST_NAMED)} count as none. Fit all logs once from scratch"
@@ -264,6 +274,7 @@ class Continued:
         before: Test metrics of the model before training.
         own: What the log says of shared parameters, once the model is corrected; None for nothing.
         layouts: What earlier logs say of roles that differ between layouts.
+        shared: What they say of all shared parameters, differences between layouts included.
     """
 
     run: EarlierRun
@@ -276,6 +287,22 @@ class Continued:
     before: Mapping[str, float] = field(default_factory=dict)
     own: SharedPosterior | None = None
     layouts: Sequence[OfLayouts] = ()
+    shared: SharedPrior | None = None
+
+    @property
+    def ratios(self) -> Sequence[RelativeExamination]:
+        """Those of examination that earlier logs tell."""
+        return [] if self.shared is None else self.run.result.propensity
+
+    def linked(self, links: Identifiability, model: Model, train: Sessions) -> Identifiability:
+        """Returns links of a log with those by documents that earlier logs know, up to no factor of their own."""
+        impressions = self.seen.impressions(model)
+        is_open = any(ratio.relative_low is None for ratio in self.ratios)
+        if links.identified or impressions is None or is_open or not self.ratios:
+            return links
+        known = np.zeros(train.query_doc_pairs + 1, bool)
+        known[: len(impressions)] = impressions > 0
+        return links.merged(positions_of(train, known, links.cells))
 
     @property
     def training(self) -> dict[str, EarlierLogs]:
@@ -349,9 +376,10 @@ class Continued:
         """Returns the same without what earlier logs say of some roles."""
         shared = self.logs.shared
         logs = replace(self.logs, shared=shared and released(shared, contradicted))
+        with_cells = self.shared and released(self.shared, contradicted)
         roles = {change.parameter for change in contradicted}
         layouts = [layout for layout in self.layouts if layout.curve.parameter not in roles]
-        return replace(self, logs=logs, layouts=layouts)
+        return replace(self, logs=logs, layouts=layouts, shared=with_cells)
 
     def update(
         self, model: Model, dataset: Dataset, origin: Origin, backward: Mapping[str, float]

@@ -18,7 +18,9 @@ _FARTHEST = 1.0
 """That a step moves a number, in logits."""
 
 
-def prior_of(model: Model, posterior: SharedPosterior, kept: float) -> SharedPrior | None:
+def prior_of(
+    model: Model, posterior: SharedPosterior, kept: float, *, differences: bool = False
+) -> SharedPrior | None:
     """Returns the prior that an earlier posterior gives.
 
     Of examination it is that of ratios, since clicks leave its scale open: rows of documents have that scale, and with
@@ -28,11 +30,12 @@ def prior_of(model: Model, posterior: SharedPosterior, kept: float) -> SharedPri
         model: With the parameters of the earlier run.
         posterior: Of its shared parameters, with the names that they have in the model.
         kept: Share of the information that is kept.
+        differences: Whether the prior is also of differences between layouts, without what their common prior says.
 
     Returns:
         The prior of those that are no rows of tables while the model trains; None where there are none.
     """
-    own = shared_names(nnx.state(model, nnx.Param))
+    own = shared_names(nnx.state(with_shared_cells(model) if differences else model, nnx.Param))
     is_own = np.isin(posterior.names, own)
     names = tuple(np.array(posterior.names)[is_own].tolist())
     if not names:
@@ -43,7 +46,19 @@ def prior_of(model: Model, posterior: SharedPosterior, kept: float) -> SharedPri
     shifts = open_directions(model, posterior.names, scale=True)[:, is_own] * slopes
     ratios = null_space(shifts) if len(shifts) else np.eye(len(names))
     information = ratios @ _inverse(ratios.T @ covariance @ ratios) @ ratios.T
+    information -= np.diag(_of_common_priors(model, names))
     return SharedPrior(names, is_factor, center, kept * information)
+
+
+def _of_common_priors(model: Model, names: tuple[str, ...]) -> np.ndarray:
+    """Returns the precisions of the common priors of differences between layouts, 0 of other numbers."""
+    precisions: list[float] = []
+    params = nnx.state(with_shared_cells(model), nnx.Param)
+    for _, variable in nnx.to_flat_state(params):
+        precision = variable.get_metadata().get("prior_precision", 0.0)
+        precisions += [precision] * np.size(variable.get_value())
+    of_names = dict(zip(shared_names(params), precisions, strict=True))
+    return np.array([of_names[name] for name in names])
 
 
 def pull_on(model: Model, prior: SharedPrior) -> dict[str, float]:
@@ -70,6 +85,8 @@ def combined(
     _, slopes = _away(model, prior)
     at = prior.among(names)
     information[np.ix_(at, at)] += prior.information * np.outer(slopes, slopes)
+    only_earlier = np.arange(len(names)) >= len(new)
+    information += np.diag(np.where(only_earlier, _of_common_priors(model, names), 0.0))
     return SharedPosterior(names, _inverse(information))
 
 

@@ -173,10 +173,7 @@ def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
     # names that exist for type checkers only; callables that are no functions
     try:
         return typing.get_type_hints(function, include_extras=True) | theirs
-    except (
-        NameError,
-        TypeError,
-    ):
+    except (NameError, TypeError):
         return theirs
 
 

@@ -83,9 +83,8 @@ def content_of_target(target: str) -> str | None:
     module = target.rpartition(".")[0]
     if not module or _is_of_package(module):
         return None
-    with contextlib.suppress(
-        Exception
-    ):  # of packages that cannot be imported, which is an error elsewhere
+    # a package that cannot be imported is an error elsewhere
+    with contextlib.suppress(Exception):
         spec = importlib.util.find_spec(module)
         if spec is not None and spec.has_location:
             return content_of_code(module, Path(str(spec.origin)))

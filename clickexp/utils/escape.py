@@ -11,7 +11,7 @@ import io
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _LONGEST = 80
@@ -102,10 +102,10 @@ def csv_cell(value: Any) -> Any:
     return f"'{text}" if text.lstrip().startswith(_FORMULAS) else text
 
 
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns rows of the same columns as comma-separated values below a header; cells without a number are empty."""
+def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Returns rows as comma-separated values below a header; cells without a number are empty."""
     text = io.StringIO()
-    for line in (rows[0].keys(), *(row.values() for row in rows)):
+    for line in (header, *rows):
         cells = (
             "" if isinstance(cell, float) and not math.isfinite(cell) else csv_cell(cell)
             for cell in line

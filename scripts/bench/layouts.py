@@ -10,8 +10,9 @@ probability. A noisy policy orders lists by attraction.
 pooled: one curve. examination_by: a curve per device with a common prior. numbered: the rank is device times slot, with
 a free number for each; UBM then has too many for intervals. Error: mean of |estimate / truth - 1| of examination
 relative to the first slot of the first device, over all other slots, and over those of the last device. Hold: 95%
-intervals that hold the truth. Test ll: log-likelihood of a document of the test sessions, less that of the true user.
-Warns: whether inspect warns of the log; without layouts: of a log of the same sizes and one curve.
+intervals that hold the truth. Width: mean difference of their bounds. Test ll: log-likelihood of a document of the test
+sessions, less that of the true user. Warns: whether inspect warns of the log; without layouts: of a log of the same
+sizes and one curve.
 """
 
 import argparse
@@ -28,6 +29,8 @@ from clickexp.data import Column, Dataset, Sessions
 from clickexp.data.inspect.doubts import examination_doubts
 from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.posteriors.intervals import propensity
+from clickexp.posteriors.marginal import improve_examination
+from clickexp.posteriors.policy_prior import lists_shown
 from clickexp.posteriors.shared import shared_posterior
 from clickexp.training import Trainer
 
@@ -113,8 +116,10 @@ def figures(user: str, method: str, log: Log, seed: int) -> dict[str, float]:
         **sizes, **settings, click_rate=data.click_rate, columns=data.columns, rngs=nnx.Rngs(seed)
     )
     Trainer(seed=seed).train(model, data.train, data.val)
+    queries = lists_shown(model, data.train)
+    posterior = None if queries is None else improve_examination(model, data.train, queries)
     found = {"test ll": _log_likelihood(model, data, log, numbered=method == "numbered")}
-    posterior = shared_posterior(model, data.train)
+    posterior = posterior or shared_posterior(model, data.train)
     if posterior is None:
         return found
     known = {
@@ -137,7 +142,13 @@ def figures(user: str, method: str, log: Log, seed: int) -> dict[str, float]:
     ]
     others = [at for at in range(len(slots)) if at != reference]
     last = [at for at in others if slots[at][0] == len(LENGTHS) - 1]
+    widths = [
+        known[keys[at]].relative_high - known[keys[at]].relative_low
+        for at in others
+        if known[keys[at]].relative_low is not None
+    ]
     return found | {
+        "width": float(np.mean(widths)),
         "error": float(np.mean([errors[at] for at in others])),
         "last device": float(np.mean([errors[at] for at in last])),
         "hold": float(np.mean([held[at] for at in others])),
@@ -185,11 +196,11 @@ def main() -> None:
             mean = {name: statistics.mean(fit[name] for fit in fits) for name in fits[0]}
             shown = [
                 f"{mean[name]:.3f}" if name in mean else "-"
-                for name in ("error", "last device", "hold")
+                for name in ("error", "last device", "hold", "width")
             ]
             warned = f"{warns}, {false} of {len(logs)}" if method == "pooled" else ""
             rows.append([user, f"{sessions:,}", method, *shown, f"{mean['test ll']:+.4f}", warned])
-    headers = ["users", "sessions", "method", "error", "last device", "hold", "test ll"]
+    headers = ["users", "sessions", "method", "error", "last device", "hold", "width", "test ll"]
     print_table(machine(), [*headers, "warns, without layouts"], rows)
 
 

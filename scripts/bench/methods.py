@@ -225,9 +225,8 @@ def estimates(
     tables = [
         role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned
     ]
-    prior_means = {
-        role: float(found[role][0][0]) for role in tables
-    }  # row 0 is padding, which nothing moves
+    # row 0 is padding, which nothing moves
+    prior_means = {role: float(found[role][0][0]) for role in tables}
     bounds = None if known is None else shared_bounds(user, model, known)
     predicted = predictions(model, log.test)
     attraction = moments(better.probabilities.attraction)[0] if "attraction" in spread else None

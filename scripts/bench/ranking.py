@@ -199,9 +199,8 @@ def main() -> None:
     methods = given.methods or all_methods()
     if OF_PBM in methods and PBM not in methods:
         parser.error(f"{OF_PBM} takes the propensities of {PBM}: name both")
-    named = "".join(f",{each}" for each in sorted(overrides)).replace(
-        "/", "_"
-    )  # other overrides are other runs
+    # other overrides are other runs
+    named = "".join(f",{each}" for each in sorted(overrides)).replace("/", "_")
     output = (given.output or Path(tempfile.mkdtemp())).resolve() / f"{given.setting}{named}"
     train(path, given.setting, output, methods, overrides)
     truth = (

@@ -48,7 +48,7 @@ def _inspect(trial: Trial, path: Path, format: Format, *, is_sound: bool) -> Non
     outcome = trial.run(
         "clickexp-data", "inspect", path, "--json", "--output", output, *format.options
     )
-    if outcome.code:
+    if outcome.code != 0:
         trial.check(not is_sound, f"a sound log is refused: {outcome.errors}")
         return
     known = expected(format, path)

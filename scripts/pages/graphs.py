@@ -176,9 +176,8 @@ def svg(option: str, roles: Mapping[str, ParameterConfig]) -> str:
         ]
     for letter in graph.events:
         px, py = spot[letter, len(x) - 1]
-        beside = (
-            -1 if letter == "C" and "AS" in graph.arrows else 1
-        )  # to the left, where an arrow runs on the right
+        # to the left, where an arrow runs on the right
+        beside = -1 if letter == "C" and "AS" in graph.arrows else 1
         anchor = "start" if beside > 0 else "end"
         parts.append(_text(px + beside * (RADIUS + 10), py + 4, NAMES[letter], 12, anchor))
     title = f"graph of {option}: " + ", ".join(NAMES[letter] for letter in graph.events)

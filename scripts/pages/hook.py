@@ -20,9 +20,8 @@ DISPLAY, INLINE = (
 
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
     """Adds what is made from the code."""
-    if (
-        str(ROOT / "scripts") not in sys.path
-    ):  # MkDocs takes away what a hook adds when it is loaded
+    # MkDocs takes away what a hook adds when it is loaded
+    if str(ROOT / "scripts") not in sys.path:
         sys.path.insert(0, str(ROOT / "scripts"))
     from pages import commands, configuration, messages, models, notebooks, reference, result
 

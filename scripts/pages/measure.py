@@ -124,9 +124,8 @@ def start() -> str:
     """What the command prints without arguments, and no path of this machine."""
     shutil.rmtree(RUNS / "start", ignore_errors=True)
     printed = call("clickexp hydra.run.dir=outputs/measured/start progress=plain")
-    lines = printed.splitlines(
-        keepends=True
-    )  # without the tree of the configuration, where it comes first
+    # without the tree of the configuration, where it comes first
+    lines = printed.splitlines(keepends=True)
     first = (
         next((i for i, line in enumerate(lines) if line.startswith("simulated:")), 0)
         if lines[0] == "seed: 0\n"
@@ -169,9 +168,8 @@ def photograph(page: Path, parts: Mapping[str, str], width: int = 1280) -> None:
 
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        tab = browser.new_page(
-            viewport={"width": width, "height": 3000}
-        )  # all is drawn that is seen
+        # all is drawn that is seen
+        tab = browser.new_page(viewport={"width": width, "height": 3000})
         tab.goto(page.as_uri())
         tab.wait_for_timeout(1500)
         top = 0

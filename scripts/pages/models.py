@@ -86,9 +86,8 @@ def _page(option: str, measured: Mapping[str, Any]) -> str:
         if option != "sdbn" or name != "continuation"
     }
     found = re.findall(r"^(\w+): [^#\n]*# (.*)$", config(option)[0], re.MULTILINE)
-    comments = {
-        key: comment.replace("|", r"\|") for key, comment in found
-    }  # which would end the cell of a table
+    # which would end the cell of a table
+    comments = {key: comment.replace("|", r"\|") for key, comment in found}
     lines = [f"# {text['title']}", "", head, "", svg(option, roles), ""]
     lines += [
         "Shaded: seen. Dots: parameters, in brackets what has one each."

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import re
 import shlex
 import shutil
@@ -178,9 +179,8 @@ def test_tiangong_st_is_prepared_and_inspected(tiangong, tmp_path, capsys):
     pairs = len({document for part in shown.values() for document in part})
     assert row(printed, f"query-document ids up to {pairs}") == []
     assert row(printed, "pair key") == ["document"]
-    assert not any(
-        "cut lists" in cell for cells in printed for cell in cells
-    )  # of which there are 0
+    # of which there are 0
+    assert not any("cut lists" in cell for cells in printed for cell in cells)
     assert printed[-1] == ["next", f"clickexp dataset=prepared dataset.path={target}"]
     for words in (
         [target],
@@ -410,6 +410,15 @@ def test_mistakes_end_in_one_line(parquet, tmp_path, capsys, words, parts):
         part for part in parts if part not in lines[0]
     ], lines[0]
     assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "empty"}
+
+
+@pytest.mark.parametrize("options", [[], ["format=lists"], ["format=impressions"]])
+def test_a_pipe_is_refused_instead_of_waited_for(options, tmp_path, capsys):
+    """Where columns are looked at before a format is read."""
+    os.mkfifo(tmp_path / "log.parquet")
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "log.parquet"), *options])
+    assert "log.parquet: neither a file nor a folder" in capsys.readouterr().err
 
 
 def messy_shop(file):

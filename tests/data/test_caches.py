@@ -102,9 +102,10 @@ def test_a_log_that_changes_while_it_is_read_is_refused(tmp_path):
 
     @log_format("growing")
     def read(source, log):
-        open_lists.read(source, log)
+        lists = open_lists.read(source, log)
         with source.open("a") as file:
             file.write('"[1,2]","[1,1]"\n')
+        return lists
 
     with refuses(DataError, "log.csv", "changed while it was read", "copy"):
         read(tmp_path / "log.csv", cache=tmp_path / "cache", **SPLIT)

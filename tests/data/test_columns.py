@@ -18,6 +18,7 @@ from clickexp.data import (
     open_impressions,
     open_lists,
     open_prepared,
+    prepare,
     superbatches,
 )
 from clickexp.data.batches import at_step, batch_like, keys_read, with_mask
@@ -175,9 +176,8 @@ def test_integers_that_a_type_rounds_are_refused(dtype, number):
     with refuses(DataError, "row 2", f"visit holds {number}", "declare an integer type"):
         column.convert(values, location)
     assert column.convert(values[:2], location).tolist() == values[:2].tolist()
-    assert np.isfinite(
-        column.convert(values + 0.0, location)
-    ).all()  # of fractions nobody expects more digits
+    # of fractions nobody expects more digits
+    assert np.isfinite(column.convert(values + 0.0, location)).all()
 
 
 def test_integers_in_text_are_integers(tmp_path):
@@ -258,10 +258,8 @@ def test_a_source_of_a_type_that_does_not_hold_the_fill(source, values, fill, dt
     lists = pa.array([values[:2], values[2:]], pa.list_(pa.type_for_alias(source)))
     table = pa.table({"query_doc_ids": [[1, 2], [3]], "clicks": [[0, 1], [1]], "h": lists})
     pq.write_table(table, tmp_path / "log.parquet")
-    with LogWriter(tmp_path / "log", "log", "lists") as log:
-        open_lists.read(
-            tmp_path / "log.parquet", log, columns={"h": {"dtype": dtype, "fill": fill}}
-        )
+    declared = {"h": {"dtype": dtype, "fill": fill}}
+    prepare(open_lists.read, "lists", tmp_path / "log.parquet", tmp_path / "log", columns=declared)
     first, second, third = (fill if value is None else value for value in values)
     expected = np.array([[first, second], [third, fill]], dtype)
     np.testing.assert_array_equal(
@@ -444,8 +442,7 @@ def test_readers_take_columns_by_option(name, tmp_path):
     options = dict(pair_key="document") if name == "impressions" else {}
     columns |= {"session": "s"} if name == "impressions" else {}
     source = write(tmp_path)
-    with LogWriter(tmp_path / "log", "log", name) as log:
-        opener.read(source, log, columns=columns, **options)
+    prepare(opener.read, name, source, tmp_path / "log", columns=columns, **options)
     sessions = Log.open(tmp_path / "log").parts["sessions"]
     assert sessions.column("dwell").tolist() == [[-1.0, 2.5], [4.0, -1.0]]
     assert (
@@ -503,5 +500,5 @@ def test_options_that_do_not_fit_are_refused(case, tmp_path):
     options = dict(pair_key="document") if name == "impressions" else {}
     columns = columns | ({"session": "s"} if name == "impressions" else {})
     source = write(tmp_path)
-    with refuses(DataError, *parts), LogWriter(tmp_path / "log", "log", name) as log:
-        opener.read(source, log, columns=columns, **options)
+    with refuses(DataError, *parts):
+        prepare(opener.read, name, source, tmp_path / "log", columns=columns, **options)

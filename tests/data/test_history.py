@@ -25,9 +25,8 @@ def by_loops(columns):
             before["clicked_positions"].append(
                 columns.get("positions", np.tile(range(1, 5), (at + 1, 1)))[at][rank]
             )
-        told = (
-            number for number in columns["query_numbers"][at] if number
-        )  # 0 where the log lacks a document
+        # 0 where the log lacks a document
+        told = (number for number in columns["query_numbers"][at] if number)
         before["earlier_query_numbers"].append(next(told, 0))
     return {name: np.array(values) for name, values in found.items()}
 

@@ -11,10 +11,12 @@ from stored_logs import stored
 from clickexp.data import Sessions, superbatches
 from clickexp.data import order as order_of_epoch
 from clickexp.data.batches import unpacked
+from clickexp.data.derived import DerivedColumn
 from clickexp.data.devices import SingleDevice
 from clickexp.data.feed import feed
-from clickexp.data.loader import superbatch_readers
+from clickexp.data.loader import padding_session, read_ahead, superbatch_readers
 from clickexp.data.order import ShuffledOrder
+from clickexp.data.schema import Column
 
 
 def numbered(count: int, ranks: int = 3, **columns) -> Sessions:
@@ -38,10 +40,9 @@ def order(sessions: Sessions, **options) -> np.ndarray:
 @pytest.mark.parametrize(
     "count, batches", [(1, [1]), (4, [1]), (12, [3]), (13, [3, 1]), (29, [3, 3, 2])]
 )
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_shapes_are_fixed_and_the_rest_is_empty(count, batches, prefetch):
+def test_shapes_are_fixed_and_the_rest_is_empty(count, batches):
     sessions = numbered(count)
-    parts = list(superbatches(sessions, 4, 3, prefetch=prefetch))
+    parts = list(superbatches(sessions, 4, 3))
     assert [part.steps for part in parts] == batches
     assert sum(part.sessions for part in parts) == count
     for part in parts:
@@ -96,7 +97,7 @@ def test_shuffled_order_is_a_permutation_fixed_by_seed_and_epoch():
     assert np.array_equal(order(sessions), np.arange(100))
     first = order(sessions, seed=1)
     assert np.array_equal(np.sort(first), np.arange(100))
-    assert np.array_equal(first, order(sessions, seed=1, prefetch=0))
+    assert np.array_equal(first, order(sessions, seed=1))
     for other in (order(sessions, seed=1, epoch=1), order(sessions, seed=2), np.arange(100)):
         assert not np.array_equal(first, other)
 
@@ -122,7 +123,7 @@ def test_views_are_loaded_as_they_show(seed, tmp_path):
 def test_every_place_is_as_likely():
     """Mean position of each of 20 sessions over 400 epochs, standard error sqrt((20^2 - 1) / 12 / 400)."""
     sessions = numbered(20)
-    places = [np.argsort(order(sessions, seed=0, epoch=epoch, prefetch=0)) for epoch in range(400)]
+    places = [np.argsort(order(sessions, seed=0, epoch=epoch)) for epoch in range(400)]
     assert np.abs(np.mean(places, axis=0) - 9.5).max() < 5 * np.sqrt((20**2 - 1) / 12 / 400)
 
 
@@ -233,3 +234,33 @@ def test_shares_are_parts_of_each_batch(seed, tmp_path):
         for name, values in one.arrays.items():
             joined = np.concatenate([part.arrays[name] for part in parts], axis=1)
             assert np.array_equal(joined, values)
+
+
+class Unread(DerivedColumn):
+    column = Column("unread", np.int32)
+
+    def of(self, packed, rows):
+        raise AssertionError("counts a whole log")
+
+    def bounds(self):
+        return 0, 1
+
+
+def test_padding_is_known_without_derived_columns():
+    """Shapes of batches are asked for in a thread, beside a pass that counts what the column is derived of."""
+    sessions = numbered(5).deriving(Unread()).with_batch_columns(["unread"])
+    np.testing.assert_array_equal(padding_session(sessions)["unread"], np.zeros((1, 3), np.int32))
+
+
+def test_items_read_ahead_keep_their_order_and_pass_on_an_error():
+    """A fault in the second half of a file is that of the thread that reads it."""
+
+    def items():
+        yield from "ab"
+        raise OSError("broken")
+
+    read = read_ahead(items(), "test")
+    assert [next(read), next(read)] == ["a", "b"]
+    with pytest.raises(OSError, match="broken"):
+        next(read)
+    assert list(read_ahead(range(3), "test")) == [0, 1, 2]

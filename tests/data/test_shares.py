@@ -14,10 +14,12 @@ from refusals import refuses
 
 from clickexp.data import names, prepare
 from clickexp.data.ingest.source_table import SourceTable
+from clickexp.data.log_files import Piece
 from clickexp.data.names import read_names
 from clickexp.data.prepared import Log, verify_log
+from clickexp.data.readers import tiangong_st
 from clickexp.data.shares import prepare as shares
-from clickexp.data.shares.prepare import sharing
+from clickexp.data.shares.prepare import shares_of, sharing
 from clickexp.errors import DataError
 from clickexp.experiment.formats import FORMATS
 
@@ -304,9 +306,10 @@ def test_row_groups_of_a_large_file_are_shared(workers, tmp_path):
     pl.DataFrame(table).write_parquet(tmp_path / "log/0.parquet", row_group_size=8)
     pl.DataFrame(text(2)).write_parquet(tmp_path / "log/1.parquet")
     options = {"pair_key": "query_document"}
-    groups = shares._groups(shares.log_files(tmp_path / "log"), workers, splits=True)
+    pieces = FORMATS["lists"].pieces(tmp_path / "log", workers)
+    groups = [share.spans for share in shares_of(pieces, workers)]
     assert len(groups) == workers
-    assert not workers > 2 or len({group.files for group in groups[:3]}) == 1
+    assert not workers > 2 or len({tuple(ranges) for ranges in groups[:3]}) == 1
     with pytest.raises(DataError) as one:
         prepared(tmp_path / "log", tmp_path / "one", **options)
     with pytest.raises(DataError) as several:
@@ -385,15 +388,15 @@ def test_groups_follow_one_another_and_weigh_alike(tmp_path):
     files = [tmp_path / str(number) for number in range(len(sizes))]
     for file, size in zip(files, sizes, strict=True):
         file.write_bytes(b"x" * size)
-    groups = shares._groups(files, 3)
-    assert [file for group in groups for file in group.files] == files
-    assert {group.first for group in groups} == {files[0]}
-    assert [[Path(file).name for file in group.files] for group in groups] == [
+    pieces = [Piece.of(file) for file in files]
+    groups = [share.spans for share in shares_of(pieces, 3)]
+    assert [file for group in groups for file in group] == files
+    assert [[Path(file).name for file in group] for group in groups] == [
         ["0", "1", "2", "3"],
         ["4", "5"],
         ["6"],
     ]
-    assert len(shares._groups(files, 100)) <= len(files)
+    assert len(shares_of(pieces, 100)) <= len(files)
 
 
 def test_logs_open_as_others_do(tmp_path):
@@ -442,9 +445,10 @@ def test_a_text_is_shared_where_its_sessions_begin(workers, tmp_path, monkeypatc
     source = tmp_path / "clicks.txt"
     source.write_bytes(yandex_text().encode())
     text = source.read_bytes()
-    spans = [share.span for share in FORMATS["yandex"].reads_shares(source, workers, {})]
+    pieces = FORMATS["yandex"].pieces(source, workers)
+    spans = [share.span(source) for share in shares_of(pieces, workers)]
     assert b"".join(text[span.start : span.stop] for span in spans) == text
-    assert len(spans) == workers or 25 < len(spans) <= 31
+    assert len(spans) == workers or 20 < len(spans) <= 31
     for span in spans[1:]:
         assert line_before(text, span.start) != int(text[span.start :].split(b"\t")[0])
     prepared(source, tmp_path / "one", format="yandex", positions=5)
@@ -482,20 +486,115 @@ def test_texts_that_cannot_be_cut_are_read_by_one_process(tmp_path):
 
 def test_texts_without_pages_are_an_error(tmp_path):
     (tmp_path / "clicks.txt").write_text("")
-    with refuses(DataError, "clicks.txt", "no sessions to pack"):
-        prepared(tmp_path / "clicks.txt", tmp_path / "several", 2, format="yandex")
-    with refuses(DataError, str(tmp_path), "cannot be read", "Name a text file"):
-        prepared(tmp_path, tmp_path / "several", 2, format="yandex")
+    for workers in (None, 2):
+        with refuses(DataError, "clicks.txt", "no sessions to pack", "SessionID TimePassed Q"):
+            prepared(tmp_path / "clicks.txt", tmp_path / "several", workers, format="yandex")
+        with refuses(DataError, str(tmp_path), "cannot be read", "Name a text file"):
+            prepared(tmp_path, tmp_path / "several", workers, format="yandex")
 
 
-def test_labels_of_a_text_are_refused_before_anything_is_read(tmp_path):
-    (tmp_path / "clicks.txt").write_text(yandex_text())
+@pytest.mark.parametrize("workers", [*WORKERS, 50])
+@pytest.mark.parametrize("faulty", [[], [0, 77, 150]])
+def test_labels_of_a_shared_text_are_numbered_behind_all_its_pages(workers, faulty, tmp_path):
+    """Of pairs that shares have shown or that nobody has, with a faulty line."""
+    source, relevance = tmp_path / "clicks.txt", tmp_path / "labels.txt"
+    source.write_bytes(yandex_text(faulty).encode())
+    labels = [f"{query} 1 {url} {(query + url) % 3}" for query in range(8) for url in range(12)]
+    relevance.write_text("\n".join([*labels, labels[3], *["nobody knows"] * bool(faulty)]))
+    options = {"format": "yandex", "relevance": str(relevance)}
+    if faulty:
+        with pytest.raises(DataError) as one:
+            prepared(source, tmp_path / "one", **options)
+        with pytest.raises(DataError) as several:
+            prepared(source, tmp_path / "several", workers, **options)
+        assert str(one.value) == str(several.value)
+        assert "labels.txt, line 98:" in str(one.value) and "next line 78, 151" in str(one.value)
+        options["invalid"] = "drop"
+    log = prepared(source, tmp_path / "one", **options)
+    prepared(source, tmp_path / "several", workers, **options)
+    assert_equal(tmp_path / "one", tmp_path / "several")
+    pairs = read_names(log.names).rows()
+    shown = set(pairs[: int(log.parts["sessions"].column("query_doc_ids").max())])
+    never = {(query, url) for query in range(8) for url in range(12)} - shown
+    assert log.notes["labelled_pairs_never_shown"] == len(never) > 0
+    assert {*pairs[len(shown) :]} == never
 
-    def never(*_):
-        raise AssertionError
 
-    with refuses(DataError, "relevance=labels.txt", "Leave out workers"):
-        prepared(
-            tmp_path / "clicks.txt", tmp_path / "several", 2, format="yandex", call=never,
-            relevance="labels.txt",
-        )  # fmt: skip
+@pytest.mark.parametrize("workers", [*WORKERS, 50])
+@pytest.mark.parametrize("options", [{}, {"pair_key": "document", "positions": None}])
+def test_a_log_that_comes_split_is_shared_by_files(options, workers, tmp_path):
+    """A faulty line among them, and labels of what was shown in no part before."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "log").mkdir()
+    for part, file in tiangong_st.FILES.items():
+        lines = []
+        for at in range(12):
+            size = rng.integers(1, 7)
+            documents = rng.integers(0, 30, size).tolist()
+            lists = [documents, [1] * len(documents), rng.integers(0, 2, size).tolist()]
+            lists += [rng.integers(-2, 5, size).tolist()] if part == "ranking" else []
+            lines.append("\t".join(map(str, [at, int(rng.integers(0, 5)), *lists])))
+        if part == "val":
+            lines[4] = "nobody knows"
+        (tmp_path / "log" / file).write_text("\n".join(lines))
+    options = {**options, "format": "tiangong_st"}
+    with pytest.raises(DataError) as one:
+        prepared(tmp_path / "log", tmp_path / "one", **options)
+    with pytest.raises(DataError) as several:
+        prepared(tmp_path / "log", tmp_path / "several", workers, **options)
+    assert str(one.value) == str(several.value) and "line 5" in str(one.value)
+    prepared(tmp_path / "log", tmp_path / "one", invalid="drop", **options)
+    prepared(tmp_path / "log", tmp_path / "several", workers, invalid="drop", **options)
+    assert_equal(tmp_path / "one", tmp_path / "several")
+
+
+def vectors_of_pages(file, seed, columns, size=5):
+    """Lists of documents, each of which is one of nine vectors, with further columns."""
+    rng = np.random.default_rng(seed)
+    documents = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float16)
+    lengths = rng.integers(1, size, 20)
+    rows = {
+        "query_doc_features": [documents[rng.integers(0, 9, length)].tolist() for length in lengths]
+    }
+    rows |= {
+        name: [draw(rng, length).tolist() for length in lengths] for name, draw in columns.items()
+    }
+    rows["brand"] = [[f"brand {at % 3 + seed}" for at in range(length)] for length in lengths]
+    pl.DataFrame(rows).write_parquet(file, row_group_size=6)
+
+
+@pytest.mark.parametrize("workers", [*WORKERS, 50])
+@pytest.mark.parametrize("form", ["vectors", "columns", "clicks alone"])
+def test_documents_that_are_vectors_are_numbered_over_all_shares(form, workers, tmp_path):
+    """Each vector is stored once, and categories are the same document whoever reads them."""
+    (tmp_path / "log").mkdir()
+    shown = {
+        "positions": lambda _, length: np.arange(1, length + 1),
+        "clicks": lambda rng, length: rng.integers(0, 2, length),
+    }
+    for number in range(3):
+        vectors_of_pages(tmp_path / f"log/part-0_split-{number}.parquet", number, shown)
+    if form != "clicks alone":
+        labels = {"labels": lambda rng, length: rng.integers(0, 5, length)}
+        vectors_of_pages(tmp_path / "log/annotations.parquet", 7, labels, size=14)
+    options = {"format": "baidu_ultr_uva"}
+    if form == "columns":
+        options["features"] = ["query_doc_features", "brand"]
+    log = prepared(tmp_path / "log", tmp_path / "one", **options)
+    prepared(tmp_path / "log", tmp_path / "several", workers, **options)
+    assert_equal(tmp_path / "one", tmp_path / "several")
+    vectors = log.parts["sessions"].features.values
+    assert len(np.unique(vectors, axis=0)) == len(vectors) == 10 or form == "columns"
+
+
+def test_vectors_of_other_widths_are_refused(tmp_path):
+    """Of clicks and of labels, which two processes may read."""
+    (tmp_path / "log").mkdir()
+    for name, width in (("part-0_split-0", 4), ("annotations", 3)):
+        vectors = [[[0.5] * width], [[0.25] * width] * 2]
+        rows = {"query_doc_features": vectors, "clicks": [[1], [0, 1]], "labels": [[2], [1, 0]]}
+        table = pl.DataFrame({**rows, "positions": [[1], [1, 2]]})
+        table.write_parquet(tmp_path / f"log/{name}.parquet")
+    for workers in (None, 2):
+        with refuses(DataError, str(tmp_path / "log"), "3", "4"):
+            prepared(tmp_path / "log", tmp_path / "out", workers, format="baidu_ultr_uva")

@@ -32,9 +32,8 @@ def found(pattern):
 
 def words_of(command):
     """The words of a command without its comment, the settings before it and where its output goes."""
-    text = re.sub(
-        rf"^{SETTINGS}|(?:,|\.) .*$", "", command
-    )  # a comment of a configuration goes on as a sentence
+    # a comment of a configuration goes on as a sentence
+    text = re.sub(rf"^{SETTINGS}|(?:,|\.) .*$", "", command)
     words = shlex.split(text, comments=True)
     return words[: words.index(">")] if ">" in words else words
 
@@ -110,9 +109,8 @@ def test_lines_are_taken_by_the_parsers_of_their_commands(monkeypatch):
             monkeypatch.syspath_prepend(ROOT / folder)
         try:
             given = parse(words_of(command))
-            if (
-                given and getattr(given, "run", None) == "prepare_log"
-            ):  # the reader's options, up to the reading
+            # the reader's options, up to the reading
+            if given and getattr(given, "run", None) == "prepare_log":
                 with pytest.raises(Refused, match="reads"):
                     log_commands.prepare_log(
                         given.format, given.source, given.target, given.options

@@ -226,7 +226,7 @@ def test_sample_rows_open(name, sessions, tmp_path):
         name in ("tiangong_st", "yandex", "baidu_ultr_uva")
     ) or name == "lists"
     if name == "baidu_ultr_uva":
-        assert dataset.notes["distinct_documents"] == 4
+        assert dataset.query_doc_pairs == 4
 
 
 def test_sample_rows_of_letor_open(tmp_path):

@@ -80,9 +80,8 @@ def test_every_name_of_ours_exists():
 def test_every_command_is_tested():
     programs = sorted(path for command, path, *_ in COMMANDS if command == "python")
     examples = {f"examples/clax/{file.name}" for file in (ROOT / "examples/clax").glob("*.py")}
-    assert programs == sorted(
-        examples - {"examples/clax/feature_log.py"}
-    )  # run by test_examples_clax.py
+    # run by test_examples_clax.py
+    assert programs == sorted(examples - {"examples/clax/feature_log.py"})
     assert [command for command, *_ in COMMANDS if command != "python"] == ["clickexp"]
 
 

@@ -166,9 +166,8 @@ def test_a_listwise_loss_recovers_the_order_of_a_simulated_log(tmp_path, monkeyp
     data = simulate(UserBrowsingModel, sessions=6000, queries=5, policy_noise=1000, seed=3)
     ids = np.arange(1, data.query_doc_pairs + 1, dtype=np.int32)[None]
     truth = data.truth.predict_attraction(dict(query_doc_ids=ids, mask=ids > 0))[0]
-    lists = np.split(
-        np.arange(ids.size), 5
-    )  # scores of a listwise loss compare within a query only
+    # scores of a listwise loss compare within a query only
+    lists = np.split(np.arange(ids.size), 5)
     correlations = [stats.spearmanr(scores[each], truth[each]).statistic for each in lists]
     assert np.mean(correlations) > 0.9
     on_the_path(monkeypatch, "listwise")

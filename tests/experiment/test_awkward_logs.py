@@ -29,9 +29,8 @@ def test_a_log_without_clicks_or_with_nothing_else_cannot_be_fitted(value, words
     places = write(tmp_path / "log.parquet", np.full((40, 2), value))
     with refuses(DataError, words, "training sessions"):
         clickexp.run(report=False, **SMALL, **places)
-    with refuses(
-        DataError, words, "training sessions"
-    ):  # which has no tower that starts at the click rate
+    # which has no tower that starts at the click rate
+    with refuses(DataError, words, "training sessions"):
         given = {
             **SMALL,
             **places,

@@ -138,9 +138,8 @@ def test_published_models_are_those_that_run(experiment):
     else:
         models = list(sweep_of(experiment)["model"])
         for line in (CONF / f"experiment/{experiment}.yaml").read_text().splitlines():
-            if (
-                line.startswith("# clickexp -m") and " model=" in line
-            ):  # of models that the sweep leaves out
+            # of models that the sweep leaves out
+            if line.startswith("# clickexp -m") and " model=" in line:
                 models += line.split(" model=")[1].split()[0].split(",")
         names = set(map(name_of, models))
     for reference in node["published"].values():

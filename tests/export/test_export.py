@@ -666,9 +666,8 @@ def test_a_mistake_is_reported_in_one_line(wrong, pbm, tmp_path, capsys):
     arguments = arguments(pbm[0], tmp_path)
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
-    lines = [
-        line for line in capsys.readouterr().err.splitlines() if "% in " not in line
-    ]  # if slow
+    # if slow
+    lines = [line for line in capsys.readouterr().err.splitlines() if "% in " not in line]
     assert stopped.value.code == 1 and len(lines) == 1
     assert lines[0].startswith("clickexp-export: ")
     assert all(part.format(folder=tmp_path) in lines[0] for part in parts), lines[0]

@@ -389,13 +389,13 @@ def test_unknown_documents_are_not_ranked_by_the_row_of_a_document(tmp_path):
         pl.DataFrame({"query_doc_ids": [[999, 1]]}).write_parquet(tmp_path / "lists.parquet")
         dataset = open_lists(tmp_path / "log.parquet", cache=tmp_path / str(least))
         (tmp_path / f"scratch-{least}").mkdir()
-        reading = Reading(dataset, None, ["query_doc_ids"], to_rank=True)
-        arguments = Source(tmp_path / "lists.parquet"), tmp_path / f"scratch-{least}"
+        source, scratch = Source(tmp_path / "lists.parquet"), tmp_path / f"scratch-{least}"
+        reading = Reading(source, dataset, None, ["query_doc_ids"], to_rank=True)
         if least == 0:
             with refuses(
                 UserError, "1 of the 2 documents", "not in the log", "dataset.pair_key=document"
             ):
-                reading.lists(*arguments)
+                reading.lists(scratch)
         else:
-            found = reading.lists(*arguments).sessions
+            found = reading.lists(scratch).sessions
             np.testing.assert_array_equal(found.column("query_doc_ids"), [[0, 1]])

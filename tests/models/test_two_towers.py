@@ -102,9 +102,8 @@ def test_weights_of_the_policy_are_counted_in_the_log():
     held_out = model.prepare(Dataset("log", shown, new, new.slice(0, 0), 4, 3)).val.column(
         POLICY_SHARE
     )
-    np.testing.assert_allclose(
-        held_out, [[1 / 2, shares[IDS == 1].min(), 1 / 2]], rtol=1e-6
-    )  # 4 as validation has it
+    # 4 as validation has it
+    np.testing.assert_allclose(held_out, [[1 / 2, shares[IDS == 1].min(), 1 / 2]], rtol=1e-6)
     found = losses(model, {**BATCH, POLICY_SHARE: shares})
     np.testing.assert_allclose(found, losses_by_hand() / np.maximum(expected, 0.5), rtol=1e-5)
     assert model_of().prepare(dataset) is dataset

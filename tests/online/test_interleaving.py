@@ -85,9 +85,8 @@ def test_the_test_is_the_sign_test():
 def size_of_sign_test(decided):
     """P(two-sided p-value of the sign test < .05) without a preference, by enumeration of its outcomes."""
     chances = stats.binom.pmf(np.arange(decided + 1), decided, 0.5)
-    below = np.array(
-        [min(1, 2 * tail) for tail in np.cumsum(chances)]
-    )  # by symmetry, up to the middle
+    # by symmetry, up to the middle
+    below = np.array([min(1, 2 * tail) for tail in np.cumsum(chances)])
     return 2 * chances[: decided // 2][below[: decided // 2] < 0.05].sum()
 
 

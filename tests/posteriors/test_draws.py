@@ -133,9 +133,8 @@ def test_results_of_runs_hold_the_intervals(run, capsys):
     assert all(each["low"] < each["mean"] < each["high"] for each in written.values())
     ll, printed = written["ll"], capsys.readouterr().out
     assert "posterior draws" in printed
-    row = re.search(
-        r" ll +(-\S+) +(-\S+) to (-\S+)$", printed, re.MULTILINE
-    )  # beside those of training
+    # beside those of training
+    row = re.search(r" ll +(-\S+) +(-\S+) to (-\S+)$", printed, re.MULTILINE)
     assert row, printed
     for shown, value in zip(row.groups(), (ll["mean"], ll["low"], ll["high"]), strict=True):
         digits = len(shown.partition(".")[2])

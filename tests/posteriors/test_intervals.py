@@ -155,13 +155,11 @@ def test_ratios_of_examination_and_their_intervals():
 def test_a_ratio_is_open_from_a_deviation_of_three_and_a_half():
     """Of bounds that are exp(3.5 * 1.96), a thousand times the ratio, apart from it, nobody learns anything."""
     model = built(PositionBasedModel)
-    model.examination.weight[...] = jnp.asarray(
-        [0.0, 20.0, 0.0, 0.0]
-    )  # the first is 1, whatever its error
+    # the first is 1, whatever its error
+    model.examination.weight[...] = jnp.asarray([0.0, 20.0, 0.0, 0.0])
     names = tuple(f"examination/weight[{i}]" for i in (1, 2, 3))
-    sds = np.array(
-        [1.0, 6.8, 7.2]
-    )  # of logits of 0, whose probability has half their slope in its logarithm
+    # of logits of 0, whose probability has half their slope in its logarithm
+    sds = np.array([1.0, 6.8, 7.2])
     found = shared_intervals(model, SharedPosterior(names, np.diag(sds**2)))
     assert [each.sd for each in found[1:]] == pytest.approx(sds[1:] / 2, rel=1e-5)
     assert found[1].relative_low == pytest.approx(0.5 * np.exp(-1.96 * 3.4), rel=1e-3)

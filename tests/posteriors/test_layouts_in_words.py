@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import polars as pl
+import pytest
 from layout_logs import PAIRS
 
 from clickexp.cli.data import main
@@ -14,6 +15,7 @@ from clickexp.experiment.build import build_model
 from clickexp.export.examination import examination
 from clickexp.models import PositionBasedModel
 from clickexp.models.ranker.debias import InversePropensity
+from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.intervals import shared_intervals
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.propensities import RunPropensities
@@ -68,6 +70,32 @@ def test_tables_and_intervals_have_the_words(tmp_path):
     assert [each.layout for each in intervals] == [{"device": "desktop"}] * 3
     (by_device,) = groupings(dataset.train)
     assert by_device.values == ("phone", "desktop", "tablet")
+
+
+@pytest.mark.parametrize(
+    ("devices", "reference"),
+    [
+        (["phone", "desktop", "tablet"], "desktop"),
+        (["phone", "desktop", "phone"], "phone"),
+        (["tablet", "phone", "phone", "tablet", "desktop"], "phone"),
+    ],
+)
+def test_examination_is_relative_to_the_largest_layout_the_first_by_name(
+    tmp_path, devices, reference
+):
+    """In tables, and in intervals, whichever layout these are surest of."""
+    _, dataset = opened(tmp_path, devices)
+    model = pbm(dataset)
+    table = examination(model, dataset.train)
+    assert table.filter(device=reference, rank=1)["propensity"].to_list() == [1.0]
+    cells = layouts_of(model)
+    shown = [cells.cell({"device": each}, at) for each in RATES for at in (1, 2, 3)]
+    shown = [cell for cell in shown if cells.knows(cell)]
+    names = tuple(f"examination/terms/differences/weight[{cell}]" for cell in sorted(shown))
+    for widths in (np.linspace(0.1, 1, len(names)), np.linspace(1, 0.1, len(names))):
+        intervals = shared_intervals(model, SharedPosterior(names, np.diag(widths**2)))
+        (first,) = (each for each in intervals if each.sd == 0)
+        assert (first.layout, first.position) == ({"device": reference}, 1)
 
 
 def test_another_log_has_the_numbers_of_the_run(tmp_path):

@@ -1,6 +1,8 @@
 """Marginal likelihoods against integration in float64, and examination at their maximum against the truth."""
 
 import dataclasses
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -10,11 +12,14 @@ from flax import nnx
 from scipy.sparse import csr_array
 from scipy.special import expit, log_expit, logit, logsumexp
 
-from clickexp.data import Sessions
-from clickexp.experiment.result import refine_shared
+from clickexp.data import Column, Sessions
+from clickexp.errors import DataError
+from clickexp.experiment import result
+from clickexp.experiment.result import find_queries, refine_shared
 from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors import marginal
+from clickexp.posteriors.intervals import propensity
 from clickexp.posteriors.marginal import (
     Documents,
     Earlier,
@@ -24,6 +29,7 @@ from clickexp.posteriors.marginal import (
 )
 from clickexp.posteriors.policy_prior import lists_of_queries
 from clickexp.posteriors.shared import SharedPosterior
+from clickexp.posteriors.towers import Sums, tower_of_examination
 from clickexp.updates.shared import combined, prior_of
 from clickexp.utils.progress import no_report
 
@@ -50,6 +56,15 @@ def documents_of(rng, number=12, cells=3):
     return Documents(*counts, means, deviations, known, precisions, tilts)
 
 
+START = Sums.of_cells(logit(np.array([0.7, 0.5, 0.3])))
+OF_LAYOUTS = Sums(
+    np.array([[1.0, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]),
+    start=np.array([0.5, -0.5, 0.4, -0.4, -0.3]),
+    centers=np.array([0.5, -0.5, 0.1, 0.1, 0.1]),
+    precisions=np.diag([4.0, 4, 2, 2, 2]) + 0.5,
+    own=np.array([1e-3, 1e-3, 2, 2, 2]),
+)
+"""Two cells with a shared number, and one with another; a difference for each."""
 EARLIER = Earlier(np.log([0.6, 0.5, 0.2]), np.array([[30.0, -9, 2], [-9, 20, 0], [2, 0, 10]]))
 
 
@@ -69,17 +84,25 @@ def test_sums_of_many_priors_are_interpolated_to_1e_6(farthest):
     np.testing.assert_allclose(found, sums(slopes), rtol=0, atol=1e-6)
 
 
-def test_the_value_is_that_of_integration():
-    """With sites of documents, and a prior of examination, of earlier logs."""
+@pytest.mark.parametrize("sums", [START, OF_LAYOUTS])
+def test_the_value_is_that_of_integration(sums):
+    """With sites of documents, and a prior of examination, of earlier logs; also where cells share numbers."""
     rng = np.random.default_rng(0)
     documents = documents_of(rng)
-    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])), EARLIER)
+    likelihood = MarginalLikelihood(documents, sums, EARLIER)
     point = likelihood.start + rng.normal(0, 0.05, len(likelihood.start))
     value, _ = likelihood(point)
-    precisions = np.array([4.0] * 3 + [1e-3] * 2 + [1.0] * 5 + [1e-3] * 2)
-    away = log_expit(point[:3]) - EARLIER.center
-    held = precisions @ (point - likelihood.start) ** 2 + away @ EARLIER.information @ away
-    assert value == pytest.approx(held / 2 - integrated(documents, point), abs=2e-3)
+    numbers, others = point[: len(sums.start)], point[len(sums.start) :]
+    logits = sums.design @ numbers
+    away = log_expit(logits) - EARLIER.center
+    offsets = numbers - sums.centers
+    held = offsets @ sums.precisions @ offsets + away @ EARLIER.information @ away
+    held += (
+        np.array([1e-3] * 2 + [1.0] * 5 + [1e-3] * 2)
+        @ (others - likelihood.start[len(numbers) :]) ** 2
+    )
+    expected = integrated(documents, np.concatenate([logits, others]))
+    assert value == pytest.approx(held / 2 - expected, abs=2e-3)
 
 
 def integrated(documents, point):
@@ -109,7 +132,7 @@ def test_no_prior_wins_at_nodes_that_documents_share():
     means, known = np.full(number, -1.5), rng.normal(size=(number, 2))
     nothing = np.zeros(number)
     documents = Documents(clicks, skips, means, np.ones(number), known, nothing, nothing)
-    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])))
+    likelihood = MarginalLikelihood(documents, START)
     point = likelihood.start.copy()
     point[3:10] = -8.3, -9.2, 26.7, -4.7, -39.0, 38.0, -15.2
     value, _ = likelihood(point)
@@ -118,10 +141,9 @@ def test_no_prior_wins_at_nodes_that_documents_share():
 
 def test_a_part_of_the_documents_leads_to_the_end_of_all(monkeypatch):
     documents = documents_of(np.random.default_rng(9), 1600)
-    start = logit(np.array([0.7, 0.5, 0.3]))
-    of_all, covariance = maximum(documents, start)
+    of_all, covariance = maximum(documents, START)
     monkeypatch.setattr(marginal, "_LEAST_PART", 200)
-    by_part, wider = maximum(documents, start)
+    by_part, wider = maximum(documents, START)
     deviations = np.sqrt(np.diag(covariance))
     # the gain that ends a search is that of a seventh of a deviation, which the scale alone takes
     assert (np.abs(by_part - of_all) < 0.15 * deviations).all()
@@ -130,9 +152,10 @@ def test_a_part_of_the_documents_leads_to_the_end_of_all(monkeypatch):
     np.testing.assert_allclose(np.sqrt(np.diag(wider)), deviations, rtol=0.01)
 
 
-def test_scores_are_slopes_of_the_value():
+@pytest.mark.parametrize("sums", [START, OF_LAYOUTS])
+def test_scores_are_slopes_of_the_value(sums):
     documents = documents_of(np.random.default_rng(1))
-    likelihood = MarginalLikelihood(documents, logit(np.array([0.7, 0.5, 0.3])), EARLIER)
+    likelihood = MarginalLikelihood(documents, sums, EARLIER)
     point = likelihood.start + 0.1
     _, scores = likelihood(point)
     steps = 1e-4 * np.eye(len(point))
@@ -174,8 +197,12 @@ def cells_of(kind):
 
 
 def fitted(kind, truth, log, **settings):
-    """A model as training may leave it: rows near the truth, and examination of lower ranks a tenth too low."""
-    model = kind(positions=RANKS, query_doc_pairs=PAIRS, rngs=nnx.Rngs(0), **settings)
+    """A model as training may leave it: rows near the truth, and examination of lower ranks a tenth too low.
+
+    That of layouts is as it begins.
+    """
+    sizes = dict(positions=RANKS, query_doc_pairs=PAIRS, columns={"device": 2})
+    model = kind(**sizes, rngs=nnx.Rngs(0), **settings)
     ids, lists = log.column("query_doc_ids"), log.count * RANKS
     impressions = np.bincount(ids.ravel(), minlength=PAIRS + 1)
     ranks = np.broadcast_to(np.log(np.arange(1, RANKS + 1)), ids.shape)
@@ -197,6 +224,8 @@ def fitted(kind, truth, log, **settings):
         )
         changed = dataclasses.replace(rows, values=jnp.float32(values))
         model.attraction.table.set_value(changed)
+    if settings.get("examination"):
+        return model
     cells = cells_of(kind)
     lower = np.where(np.arange(len(cells)) // (len(cells) // (RANKS + 1)) > 1, 0.9, 1.0)
     used = cells > 0
@@ -231,6 +260,78 @@ def test_examination_comes_near_the_truth(kind):
     assert deviations.max() < (0.06 if kind is PositionBasedModel else 0.15)
     assert (np.abs(away) < 3 * deviations).all()
     assert np.abs(away).mean() < 0.05
+
+
+BELOW = np.array([1.0, 1.0, 0.8, 0.6, 0.5])
+"""Share of the clicks that are left on device 2, by rank."""
+
+
+def log_of_devices(rng, sessions=20_000):
+    """A third of the lists is of device 2, where documents at rank r get the share BELOW of the clicks of device 1."""
+    truth, log = log_of(rng, PositionBasedModel, sessions)
+    device = 1 + (rng.random(log.count) < 1 / 3)
+    ids, clicks = log.column("query_doc_ids"), log.column("clicks")
+    left = rng.random(clicks.shape) < np.where(device[:, None] == 2, BELOW[1:], 1.0)
+    column = Column("device", "int8", per="session")
+    return truth, Sessions.from_arrays(
+        query_doc_ids=ids,
+        clicks=clicks & left,
+        query_doc_pairs=PAIRS,
+        extra={column: device.astype(np.int8)},
+    )
+
+
+@pytest.mark.parametrize("kind", [PositionBasedModel, UserBrowsingModel])
+def test_cells_of_layouts_are_those_that_models_read(kind):
+    truth, log = log_of_devices(np.random.default_rng(11), 300)
+    model = fitted(kind, truth, log, **kind.with_layouts({}, ["device"]))
+    rng = np.random.default_rng(12)
+    shared, differences = model.examination.terms.values()
+    shared.weight[...] = jnp.float32(rng.normal(size=shared.weight.shape))
+    rows = differences.table.get_value()
+    values = rows.values.at[:, 0].set(jnp.float32(rng.normal(size=len(rows.values))))
+    # without spreads, over which predictions integrate
+    rows = dataclasses.replace(rows, values=values.at[:, 1].set(-12.0))
+    differences.table.set_value(rows)
+    tower = tower_of_examination(model)
+    ids, clicks = log.column("query_doc_ids"), log.column("clicks")
+    batch = {
+        "query_doc_ids": ids,
+        "clicks": clicks,
+        "mask": ids > 0,
+        "device": log.column("device")[:, None],
+        "positions": np.arange(1, RANKS + 1, dtype=np.int32)[None],
+    }
+    expected = np.exp(np.asarray(model.predict_conditional_clicks(batch)))
+    (chunk,) = tower.view(log).chunks()
+    cells = tower.cells_of(chunk)
+    attraction = np.exp(np.asarray(model.attraction.log_prob(batch)))
+    np.testing.assert_allclose(expected / attraction, expit(tower.logits()[cells]), rtol=1e-4)
+    used = np.unique(cells)
+    sums = tower.sums(used, None)
+    np.testing.assert_allclose(sums.design @ sums.start, tower.logits()[used], atol=1e-6)
+    assert len(tower.names(used)) == len(sums.start)
+    tower.move(used, sums.start + 0.25, np.ones(len(used)))
+    np.testing.assert_allclose(tower.logits()[used], sums.design @ (sums.start + 0.25), atol=1e-5)
+
+
+def test_examination_of_layouts_comes_near_the_truth_wherever_training_ends():
+    """Intervals of ratios to the first rank of the first device, from two starts."""
+    truth, log = log_of_devices(np.random.default_rng(2))
+    kind, found = PositionBasedModel, []
+    for start in (0.0, 0.1):
+        model = fitted(kind, truth, log, **kind.with_layouts({}, ["device"]))
+        shared = model.examination.terms["shared"]
+        shared.weight[...] = jnp.float32(1.5 - 0.5 * np.arange(RANKS + 1) - start)
+        posterior = improved(model, log)
+        found.append(propensity(model, posterior, log))
+    for first, second in zip(*found, strict=True):
+        by_device = BY_RANK * (BELOW if first.layout == {"device": "2"} else 1.0)
+        ratio = by_device[first.position] / BY_RANK[1]
+        assert abs(np.log(first.relative / ratio)) < 3 * first.sd + 1e-9
+        assert abs(np.log(first.relative / second.relative)) < 0.25 * first.sd + 1e-9
+        assert first.sd < 0.08 and second.sd == pytest.approx(first.sd, rel=0.05)
+    assert [each.sd for each in found[0]].count(0) == 1 and len(found[0]) == 2 * RANKS
 
 
 def test_the_mean_over_clicks_stays():
@@ -357,14 +458,50 @@ def give_sites(model, log):
 def test_a_run_and_an_update_end_with_it():
     truth, log = log_of(np.random.default_rng(6), PositionBasedModel, 5000)
     fit = SimpleNamespace(documents={})
-    earlier = SimpleNamespace(seen=SimpleNamespace(queries=None), logs=SimpleNamespace(shared=None))
+    earlier = SimpleNamespace(seen=SimpleNamespace(queries=None), shared=None)
     for continued in (None, earlier):
         model = fitted(PositionBasedModel, truth, log)
         before = np.asarray(model.examination.weight[...])
         parts = SimpleNamespace(
             model=model, dataset=SimpleNamespace(train=log), continued=continued
         )
-        refined = refine_shared(parts, fit)
+        refined = refine_shared(parts, fit, find_queries(parts))
         assert refined.queries.lists.max() > 1 and refined.shared is not None
         assert np.abs(np.asarray(model.examination.weight[...]) - before).max() > 0
-    assert refine_shared(parts, SimpleNamespace(documents=None)) == (None, None)
+    nothing = SimpleNamespace(documents=None)
+    assert refine_shared(parts, nothing, find_queries(parts)) == (None, None)
+
+
+def test_what_keeps_queries_from_being_found_is_an_error_where_they_are_needed(monkeypatch):
+    """Else a thread would fail unseen, and the run wait for ever."""
+
+    def damaged(*_):
+        raise DataError("records.npy: cannot be read")
+
+    monkeypatch.setattr(result, "lists_shown", damaged)
+    parts = SimpleNamespace(model=None, dataset=SimpleNamespace(train=None), continued=None)
+    with pytest.raises(DataError, match="records"):
+        find_queries(parts).result(timeout=60)
+
+
+ENDING = """
+import time
+from types import SimpleNamespace
+from clickexp.experiment import result
+
+def endless(model, train, report, earlier):
+    while True:
+        report(0, 1)
+        time.sleep(0.01)
+
+result.lists_shown = endless
+parts = SimpleNamespace(model=None, dataset=SimpleNamespace(train=None), continued=None)
+result.find_queries(parts)
+raise SystemExit(3)
+"""
+
+
+def test_a_run_that_fails_does_not_wait_for_queries():
+    """At 1e9 sessions that would be minutes after an error, or a Ctrl-C."""
+    ended = subprocess.run([sys.executable, "-c", ENDING], timeout=120, check=False)
+    assert ended.returncode == 3

@@ -191,9 +191,8 @@ def test_posteriors_wider_than_their_prior_say_little():
     np.testing.assert_allclose(prior.means(shown), expected.means(shown), atol=0.06)
     np.testing.assert_allclose(prior.variances(shown), expected.variances(shown), rtol=0.1)
     mean, variance = recombined(np.zeros(1), np.full(1, 1.3), np.full(1, 0.2), np.full(1, 0.7))
-    np.testing.assert_allclose(
-        (mean[0], variance[0]), (0.2, 0.7)
-    )  # one that is where training put it says nothing
+    # one that is where training put it says nothing
+    np.testing.assert_allclose((mean[0], variance[0]), (0.2, 0.7))
     mean, variance = recombined(off, np.full(80, 1.2), np.zeros(80), np.full(80, 1000.0))
     assert (np.abs(mean) < 3.001).all() and (variance < 1000).all()
 

@@ -306,9 +306,8 @@ def test_differences_are_drawn_as_they_are_tabled(folder, drawn):
     assert points == [pytest.approx([0.1, 0]), pytest.approx([0.05, -1])]
     curves = {line.get_label(): line.get_ydata() for line in ranks.lines}
     assert curves["PBM"] == pytest.approx([0, 0]) and curves["UBM"] == pytest.approx([0.12, 0.08])
-    assert curves["DBN_2"] == pytest.approx(
-        [-0.42 + 0.36, -0.28 + 0.24]
-    )  # to PBM's run of the same seed
+    # to PBM's run of the same seed
+    assert curves["DBN_2"] == pytest.approx([-0.42 + 0.36, -0.28 + 0.24])
 
 
 def test_a_curve_far_off_leaves_room_to_the_others_and_is_reported(tmp_path, drawn):

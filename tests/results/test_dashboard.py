@@ -14,9 +14,8 @@ from small_runs import write_run
 from wandb_server import ENTITY, WandbServer
 
 with warnings.catch_warnings():
-    warnings.simplefilter(
-        "ignore", DeprecationWarning
-    )  # of what wandb-workspaces takes from pydantic
+    # of what wandb-workspaces takes from pydantic
+    warnings.simplefilter("ignore", DeprecationWarning)
     pytest.importorskip("wandb_workspaces.workspaces", reason="pip install 'clickexp[dashboard]'")
 
 from clickexp.cli.compare import main

@@ -141,9 +141,8 @@ def test_rows_are_filtered_by_model_override_and_search(page):
     page.select_option("[data-filter='optimizer.learning_rate']", "")
     page.fill("#search", "ubm rate=0.1")
     page.wait_for_function("document.querySelectorAll('#leaderboard tbody tr').length === 1")
-    assert [trace["name"] for trace in traces(page, "ranks")] == [
-        "UBM · 0.1"
-    ] * 2  # a band and a curve
+    # a band and a curve
+    assert [trace["name"] for trace in traces(page, "ranks")] == ["UBM · 0.1"] * 2
 
 
 def test_curves_have_bands_and_are_toggled_by_the_legend_and_by_rows(page):
@@ -165,9 +164,8 @@ def test_curves_have_bands_and_are_toggled_by_the_legend_and_by_rows(page):
     traces(page, "ranks")
     page.wait_for_function(f"{hidden.replace('ID', 'ranks')}.length === 0")
     page.uncheck("input[data-draw='1']")
-    page.locator(
-        "#ranks"
-    ).scroll_into_view_if_needed()  # what is out of view is drawn when it comes into view
+    # what is out of view is drawn when it comes into view
+    page.locator("#ranks").scroll_into_view_if_needed()
     page.wait_for_function("$('ranks').data.length === 6")
     assert page.evaluate("document.activeElement.dataset.draw") == "1"
 

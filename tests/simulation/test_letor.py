@@ -194,9 +194,8 @@ def test_the_trained_policy_learns_a_linear_relevance(tmp_path):
         write(tmp_path / "log", name, rows)
     options = dict(policy_queries=1.0, policy_noise=0.0, **FEW)
     labels = open_letor(tmp_path / "log", **options).test.column("labels")
-    assert (
-        labels[:, 0] == 2
-    ).mean() > 0.8  # a third by chance; labels are ranks, so not quite linear
+    # a third by chance; labels are ranks, so not quite linear
+    assert (labels[:, 0] == 2).mean() > 0.8
 
 
 def test_the_same_seed_gives_the_same_clicks(folder):
@@ -375,9 +374,8 @@ def test_broken_bytes_are_an_error_or_other_numbers(folder, examples):
 
     @settings(max_examples=examples, deadline=None)
     @given(at=st.integers(0, 10_000), junk=st.binary(min_size=1, max_size=6))
-    @example(
-        at=218, junk=b"\x00\x00\x00\x00\x00\x0b"
-    )  # a token of two colons, an odd space between
+    # a token of two colons, an odd space between
+    @example(at=218, junk=b"\x00\x00\x00\x00\x00\x0b")
     def read(at, junk):
         at %= len(good)
         (folder / "train.txt").write_bytes(good[:at] + junk + good[at + len(junk) :])

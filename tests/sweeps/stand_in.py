@@ -235,9 +235,8 @@ class ProcessPlace(Place):
     def __init__(self, folder):
         super().__init__(folder)
         (folder / "sitecustomize.py").write_text(SITE)
-        path = os.pathsep.join(
-            [str(folder), str(ROOT)]
-        )  # the code beside these tests, wherever another is installed
+        # the code beside these tests, wherever another is installed
+        path = os.pathsep.join([str(folder), str(ROOT)])
         self.env = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "COLUMNS": "120"}
 
     def start(self, *arguments):

@@ -96,9 +96,16 @@ def test_workers_that_cannot_be_are_refused(words, parts, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_formats_that_one_process_reads_refuse_workers(tmp_path, capsys):
-    (tmp_path / "log.csv").write_text("")
-    with pytest.raises(SystemExit):
-        main(["prepare", "counts", str(tmp_path / "log.csv"), str(tmp_path / "out"), "workers=2"])
-    error = capsys.readouterr().err
-    assert "one process reads it" in error and "lists" in error and "impressions" in error
+def test_formats_without_pieces_are_read_by_one_process(tmp_path):
+    """Counts, whose order is drawn over all rows."""
+    (tmp_path / "log.csv").write_text(
+        "query,document,rank,impressions,clicks\nq,a,1,20,7\nq,b,2,9,1\n"
+    )
+    for target, words in (("one", []), ("several", ["workers=2"])):
+        main(["prepare", "counts", str(tmp_path / "log.csv"), str(tmp_path / target), *words])
+    files = [path for path in (tmp_path / "one").rglob("*") if path.is_file()]
+    for file in files:
+        assert (
+            file.read_bytes()
+            == (tmp_path / "several" / file.relative_to(tmp_path / "one")).read_bytes()
+        )

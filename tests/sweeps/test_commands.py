@@ -48,9 +48,8 @@ def place(tmp_path, monkeypatch, capsys):
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(exits.FULL_ERROR, "0")
-    monkeypatch.setattr(
-        "atexit.register", lambda _: None
-    )  # this process ends with a code of its own
+    # this process ends with a code of its own
+    monkeypatch.setattr("atexit.register", lambda _: None)
     monkeypatch.setattr("os.fsync", lambda _: None)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr(run, "run_experiment", stand_in.run_experiment)

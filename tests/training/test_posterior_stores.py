@@ -118,9 +118,8 @@ def test_a_mixture_finds_its_users_with_a_table_of_posteriors_each():
     assert examination_error(pbm) < 0.05
     assert 0.91 < coverage(pbm.attraction, truth[0], examination(pbm)[0]) < 0.98
     assert 0.91 < coverage(cascade.attraction, truth[1]) < 0.98
-    tower = (
-        cascade.attraction
-    )  # of PBM, clicks do not tell attraction from examination at the first rank
+    # of PBM, clicks do not tell attraction from examination at the first rank
+    tower = cascade.attraction
     prior = tower.table.get_value().prior
     assert float(tower.baseline[...] + prior.mean[0]) == pytest.approx(truth[1].mean(), abs=0.15)
     assert np.exp(-prior.log_precision / 2) == pytest.approx(truth[1].std(), rel=0.15)

@@ -123,6 +123,38 @@ def test_the_last_log_is_predicted_again(first, second, tmp_path):
     assert gone.result.update.backward == {}
 
 
+FIXED = np.arange(RANKS)
+
+
+@pytest.mark.parametrize(
+    ("documents", "position", "warns"),
+    [("known", 1, False), ("known", 3, False), ("new", 1, False), ("new", 3, True)],
+)
+def test_a_day_whose_documents_link_no_positions_warns_of_new_ones_alone(
+    first, tmp_path, capsys, documents, position, warns
+):
+    """Documents keep their places. Examination of the first day, or its documents, tell their ratios nevertheless."""
+    rng = np.random.default_rng(7)
+    start = 0 if documents == "known" else 20
+    names = [f"document {start + at}" for at in FIXED]
+    lists = 60
+    log = pl.DataFrame(
+        {
+            "query": ["query 0"] * lists,
+            "documents": [names] * lists,
+            "clicks": (rng.random((lists, RANKS)) < 0.4).astype(int).tolist(),
+            "positions": [(position + FIXED).tolist()] * lists,
+        }
+    ).with_columns(time=pl.datetime(2026, 1, 2))
+    run = fitted(
+        tmp_path / "day2", log, f"prior={first.folder}", "dataset.columns.positions=positions"
+    )
+    printed = capsys.readouterr()
+    assert ("cannot be identified" in printed.out + printed.err) == warns
+    is_open = [each.relative_low is None for each in run.result.propensity if each.position > RANKS]
+    assert is_open == [warns] * len(is_open)
+
+
 def test_layouts_of_today_need_not_be_those_of_yesterday(tmp_path, monkeypatch):
     """A day without one, and a day with a new one; what is known of each stays where it is."""
     computed = []

@@ -102,6 +102,35 @@ def test_information_of_logs_adds_up(prior):
     )
 
 
+def test_two_days_of_layouts_count_twice_and_their_common_prior_once():
+    """Clicks tell sums of what layouts share and of differences; variances of ratios, by the inverse in float64."""
+    settings = PositionBasedModel.with_layouts({}, ["device"])
+    model = PositionBasedModel(RANKS, PAIRS, **settings, columns={"device": 1}, rngs=nnx.Rngs(0))
+    cells = [layout * (RANKS + 1) + at for layout in (0, 1) for at in range(1, RANKS + 1)]
+    names = tuple(
+        [f"examination/terms/shared/weight[{at}]" for at in range(1, RANKS + 1)]
+        + [f"examination/terms/differences/weight[{cell}]" for cell in cells]
+    )
+    sums = np.concatenate([np.tile(np.eye(RANKS), (2, 1)), np.eye(2 * RANKS)], axis=1)
+    of_log = sums.T @ np.diag(np.linspace(5, 40, 2 * RANKS)) @ sums
+    # the prior of differences has the precision 1, and what layouts share nearly none
+    of_prior = np.diag([1e-3] * RANKS + [1.0] * 2 * RANKS)
+    day = SharedPosterior(names, np.linalg.inv(of_log + of_prior))
+    both = combined(model, day, prior_of(model, day, 1.0, differences=True))
+    ratios = (sums[1:] - sums[0])[:, :]
+    found = ratios @ both.covariance @ ratios.T
+    np.testing.assert_allclose(
+        found, ratios @ np.linalg.inv(2 * of_log + of_prior) @ ratios.T, rtol=0.02, atol=1e-3
+    )
+    (alone,) = (combined(model, None, prior_of(model, day, 1.0, differences=True)),)
+    np.testing.assert_allclose(
+        ratios @ alone.covariance @ ratios.T,
+        ratios @ day.covariance @ ratios.T,
+        rtol=0.02,
+        atol=1e-3,
+    )
+
+
 def test_a_log_that_says_nothing_leaves_the_posterior_of_ratios(prior):
     model, slopes = model_of(EXAMINATION), 1 - np.array(EXAMINATION)
     ratios = np.column_stack([-np.ones(RANKS - 1), np.eye(RANKS - 1)]) * slopes

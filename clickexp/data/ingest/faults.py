@@ -1,11 +1,12 @@
 """Faults of a log: counted by kind while it is read, so that one message names all of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
 
+from clickexp.data.ingest.first_rank import FirstRankCheck
 from clickexp.data.ingest.times import TimeCheck
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import Remedy, SourceLocation
@@ -58,14 +59,13 @@ class _Kind:
                 self.descriptions.append(what)
         self.count += len(rows)
 
-    def join(self, later: "_Kind", before: int) -> None:
-        """Adds later rows, behind so many of their file."""
+    def join(self, later: "_Kind", source: str | None, before: int) -> None:
+        """Adds later rows; those of one source lie behind so many."""
         self.count += later.count
-        places = [
-            (replace(location, first=location.first + before), row)
-            for location, row in later.places
-        ]
-        self.places = [*self.places, *places][:_SHOWN]
+        for location, row in later.places:
+            above = before if location.source == source else 0
+            self.places.append((replace(location, first=location.first + above), row))
+        self.places = self.places[:_SHOWN]
         self.descriptions = list(dict.fromkeys([*self.descriptions, *later.descriptions]))[:_SHOWN]
 
     def counted(self) -> str:
@@ -98,13 +98,19 @@ class Faults:
     Readers give the locations of `at` to what checks rows. A row with a fault is left out, and reading goes on; `end`
     decides whether that was an error. Memory holds a few places per kind.
 
+    Args:
+        first_rank: What the ranks of the log count from.
+        continues: A text of which a share may begin in the middle; its lines count from there.
+
     Attributes:
         rows: Rows that were read, which the reader counts.
         times: Compares the times of all rows.
+        first_rank: Compares their ranks.
     """
 
-    def __init__(self) -> None:
-        self.rows, self.times = 0, TimeCheck()
+    def __init__(self, first_rank: int = 1, continues: str | None = None) -> None:
+        self.rows, self.times, self.first_rank = 0, TimeCheck(), FirstRankCheck(first_rank)
+        self._continues = continues
         self._kinds: dict[tuple[str, str], _Kind] = {}
 
     def __bool__(self) -> bool:
@@ -139,37 +145,34 @@ class Faults:
                 location, rows, describe
             )
 
-    def join(self, later: "Faults", continued: bool = False) -> None:
-        """Adds the faults of later files, or of the next rows of a continued one, which count from its first.
+    def join(self, later: "Faults") -> None:
+        """Adds the faults of later files, or of the next rows of a text.
 
         Raises:
             DataError: Their times are of another kind.
         """
-        before = self.rows if continued else 0
-        self.rows += later.rows
-        self.times.join(later.times)
         for key, kind in later._kinds.items():
             known = self._kinds.setdefault(key, _Kind(kind.remedy, kind.unit))
-            known.join(kind, before)
+            known.join(kind, later._continues, self.rows)
+        self.rows += later.rows
+        self.times.join(later.times)
+        self.first_rank.join(later.first_rank)
 
-    def end(
-        self, invalid: str, log: LogWriter, left: int, options: Mapping[str, str] | None = None
-    ) -> None:
+    def end(self, invalid: str, log: LogWriter, left: int) -> None:
         """Ends the reading of a log: notes the counts of what was left out.
 
         Args:
             invalid: What becomes of faults.
             log: Receives the counts.
             left: Lists without a fault.
-            options: Those without which the log is read wrongly.
 
         Raises:
-            FaultyLogError: There are faults, and `invalid` is "error", or hardly a row or list is without one, or there
-                are such options.
+            FaultyLogError: There are faults, and `invalid` is "error", or hardly a row or list is without one, or
+                without some options the log is read wrongly.
         """
         if not self._kinds:
             return
-        options = {**(options or {}), **self._needed()}
+        options = {**self.first_rank.options, **self._needed()}
         is_droppable = left > 0 and not options and not self._are_most()
         if invalid == "error" or not is_droppable:
             raise self._error(options, left > 0, is_droppable)

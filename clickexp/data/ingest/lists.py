@@ -111,10 +111,12 @@ class Lists:
 
     def completed(self) -> "Lists":
         """The same lists with what lists to predict may lack: no clicks, and the places of documents for their ids."""
-        nothing = np.zeros(len(self.rows), bool)
-        return replace(
-            self, documents={"query_doc_ids": self.places, "clicks": nothing, **self.documents}
-        )
+        documents = dict(self.documents)
+        if "query_doc_ids" not in documents:
+            documents["query_doc_ids"] = self.places
+        if "clicks" not in documents:
+            documents["clicks"] = np.zeros(len(self.rows), bool)
+        return replace(self, documents=documents)
 
     def where(self, kept: np.ndarray) -> "Lists":
         """The documents with True in `kept`; lists may become empty."""

@@ -142,9 +142,8 @@ class Pages:
         rows = self._filled(rows)
         same_page = (rows["page"] == rows["page"].shift()).fill_null(False)
         spoilt = self._differing(rows, same_page)
-        if (
-            same_page & (rows["rank"] < rows["rank"].shift())
-        ).any():  # rarely, and to sort copies all
+        # rarely, and to sort copies all
+        if (same_page & (rows["rank"] < rows["rank"].shift())).any():
             rows = rows.sort("page", "rank", maintain_order=True)  # pages ascend before, too
         again = same_page & (rows["rank"] == rows["rank"].shift())
         if again.any():

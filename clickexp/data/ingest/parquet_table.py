@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickexp.data.ingest.source_table import Batch, Leaf, TypedTable, series_of
+from clickexp.data.loader import read_ahead
 from clickexp.data.log_files import PARQUET
 from clickexp.utils.sources import is_remote
 
@@ -37,7 +38,8 @@ class ParquetTable(TypedTable):
         with _opened(self.file) as parquet:
             groups = self._row_groups or range(parquet.num_row_groups)
             above = _rows(parquet, range(groups.start))
-            for batch in parquet.iter_batches(size, groups, _stored(parquet, columns)):
+            batches = parquet.iter_batches(size, groups, _stored(parquet, columns))
+            for batch in read_ahead(batches, "parquet"):
                 location, done = self.at(above + done), done + batch.num_rows
                 values = {}
                 for key, leaf in columns.items():
@@ -46,14 +48,15 @@ class ParquetTable(TypedTable):
                 yield Batch(values, location, done)
 
 
-def row_group_bytes(file: Path) -> list[int]:
-    """Returns the sizes of the row groups of a file; none where it cannot be read, which its reader reports."""
+def row_groups(file: Path) -> int:
+    """Returns the number of row groups of a file; 0 of other kinds, and of those that cannot be read."""
+    if not file.name.lower().endswith(PARQUET):
+        return 0
     try:
         with _opened(file) as parquet:
-            groups = range(parquet.num_row_groups)
-            return [parquet.metadata.row_group(number).total_byte_size for number in groups]
+            return parquet.num_row_groups
     except (pa.ArrowException, OSError):
-        return []
+        return 0
 
 
 @contextlib.contextmanager

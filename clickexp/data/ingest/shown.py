@@ -22,34 +22,6 @@ def rank_rule(what: str, first_rank: int) -> str:
     return f"{what} are integers from {first_rank}{other}"
 
 
-class FirstRankCheck:
-    """Finds whether the ranks of a log count from 0, where an option says that they count from 1.
-
-    Args:
-        first_rank: The option.
-
-    """
-
-    def __init__(self, first_rank: int):
-        self._first_rank, self._zeros, self._ones = first_rank, 0, 0
-
-    def add(self, ranks: np.ndarray) -> None:
-        """Counts ranks or positions."""
-        self._zeros += int((ranks == 0).sum())
-        self._ones += int((ranks == 1).sum())
-
-    def join(self, later: "FirstRankCheck") -> None:
-        """Adds the ranks of later files."""
-        self._zeros += later._zeros
-        self._ones += later._ones
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Options to set: `first_rank` where 0 is there half as often as 1 or more, else nothing."""
-        is_from_zero = self._first_rank == 1 and 0 < self._ones <= 2 * self._zeros
-        return {"first_rank": "0"} if is_from_zero else {}
-
-
 def from_one(lists: Lists, first_rank: int, location: SourceLocation) -> Lists:
     """Returns lists whose positions count from 1.
 

@@ -8,11 +8,11 @@ from urllib.parse import unquote
 from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.json_table import JsonTable
-from clickexp.data.ingest.parquet_table import ParquetTable
+from clickexp.data.ingest.parquet_table import ParquetTable, row_groups
 from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm, option_key
 from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.ingest.times import TimeCheck
-from clickexp.data.log_files import COMPRESSIONS, Share, log_files
+from clickexp.data.log_files import COMPRESSIONS, WHOLE, Piece, Share, log_files
 from clickexp.errors import DataError
 from clickexp.utils.progress import Progress, no_report
 from clickexp.utils.sources import parts_below
@@ -31,7 +31,7 @@ def open_tables(
     files: str | None = None,
     kinds: Kinds = KINDS,
     text: TextForm | None = None,
-    share: Share | None = None,
+    share: Share = WHOLE,
 ) -> list[SourceTable]:
     """Opens the tables in a file or folder, or a share of them.
 
@@ -43,23 +43,46 @@ def open_tables(
         files: Pattern of the files in a folder; ** stands for folders inside.
         kinds: Kinds of table that are read.
         text: How text is written.
-        share: The files to open, of those that match the pattern; None opens all.
+        share: Those to open of the files that match the pattern.
 
     Raises:
         DataError: A table cannot be read, or they have different columns.
     """
-    wanted = log_files(source, files) if share is None else [*share.files]
-    leading = [] if share is None or share.first in wanted else [share.first]
+    present = log_files(source, files)
+    wanted = [file for file in present if share.has(file)]
     tables: list[SourceTable] = []
-    for file in (*leading, *wanted):
+    for file in dict.fromkeys((present[0], *wanted)):  # all have the columns of the first
         folders = _folder_columns(source, file) if file != source else {}
         tables.append(_kind_of(file, kinds)(file, *columns, text=text, folders=folders))
     _check_alike(tables)
-    if share is not None:
-        for table in tables[len(leading) :]:
-            if isinstance(table, ParquetTable) and table.file in share.row_groups:
-                table.keep(share.row_groups[table.file])
-    return tables[len(leading) :]
+    read = tables[len(tables) - len(wanted) :]
+    for table in read:
+        span = share.span(table.file)
+        if isinstance(table, ParquetTable) and span is not None:
+            table.keep(span)
+    return read
+
+
+def pieces_of_files(
+    source: Path, shares: int, *, files: str | None = None, **_: Any
+) -> list[Piece]:
+    """Returns whole files, as where rows of a page may lie anywhere in one; see `LogFormat`."""
+    return [Piece.of(file) for file in log_files(source, files)]
+
+
+def pieces_of_tables(source: Path, shares: int, **options: Any) -> list[Piece]:
+    """Returns files, and the row groups of large Parquet files apart; see `LogFormat`."""
+    whole = pieces_of_files(source, shares, **options)
+    large = sum(piece.size for piece in whole) / shares
+    pieces = []
+    for piece in whole:
+        groups = row_groups(piece.file) if piece.size > large else 0
+        spans = [range(number, number + 1) for number in range(groups)]
+        if groups > 1:
+            pieces += [Piece(piece.file, piece.size / groups, span) for span in spans]
+        else:
+            pieces.append(piece)
+    return pieces
 
 
 def _check_alike(tables: Sequence[SourceTable]) -> None:

@@ -14,11 +14,12 @@ learning to rank".
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool
 
 from clickexp.data.cells import Cells
 from clickexp.data.id_table import dense_rows
@@ -112,6 +113,13 @@ class Identifiability:
         """Whether estimates of examination are in doubt."""
         return not self.identified or self.nearly_fixed
 
+    def merged(self, linked: Set[int]) -> "Identifiability":
+        """Returns it with the groups of positions that something else links as one."""
+        apart = [group for group in self.groups if linked.isdisjoint(group)]
+        others = {position for group in self.groups for position in group}.difference(*apart)
+        groups = [tuple(sorted(others)), *apart] if others else apart
+        return replace(self, groups=tuple(sorted(groups)))
+
     def describe(self) -> str:
         """A sentence on what the log identifies, or the warning that it does not, or hardly does."""
         if not self.identified:
@@ -124,7 +132,7 @@ class Identifiability:
                 "documents. Remedies: more noise or swaps in the logged rankings, merged positions, or one of the "
                 "two towers fixed."
             )
-        if self.weakest is None:
+        if len(self.positions) < 2:
             return "examination: one position only, so that there is nothing to separate"
         if self.nearly_fixed:
             return (
@@ -133,6 +141,8 @@ class Identifiability:
                 "prior of attraction, and their intervals are too short. Remedies: some sessions in random order, or "
                 "more noise or swaps in the logged rankings."
             )
+        if self.weakest is None:
+            return f"examination: earlier logs link all {len(self.positions)} positions"
         position, other, documents = self.weakest
         plural = "s" if documents > 1 else ""
         return (
@@ -192,6 +202,24 @@ def identifiability(
         _movement(by_position.slice(0, min(by_position.count, _MOVING_SESSIONS))),
         cells,
     )
+
+
+def positions_of(
+    sessions: Sessions, documents: Bool[np.ndarray, " ids"], cells: Cells | None = None
+) -> set[int]:
+    """Returns the positions where sessions show some of the documents.
+
+    Args:
+        sessions: The sessions.
+        documents: Which ids are among them.
+        cells: As `identifiability` takes them.
+    """
+    positions: set[int] = set()
+    for chunk in (sessions if cells is None else cells.view(sessions)).chunks():
+        for position, ids in _documents_by_position(chunk):
+            if documents[ids].any():
+                positions.add(int(position))
+    return positions
 
 
 def _movement(sessions: Sessions) -> float:

@@ -58,14 +58,14 @@ def layout_columns(
             fields[_PAGE] = ANY_ID._replace(per_document=False)
         names = {name: session if name == _PAGE else name for name in fields}
         tables = open_tables(path, fields, names, fields, files=files, text=text)
-        found = _of_few_values(tables)
+        few = _of_few_values(tables)
     except DataError:  # which the reader of the log says
         return {}
     declarations: Declarations = {}
-    for name in [*found][:_MOST_COLUMNS]:
+    for name in [*few][:_MOST_COLUMNS]:
         others = kinds.keys() - {name}
         key = _free_key(name, {*others, *read, *COLUMNS, *MADE, *declarations})
-        declarations[key] = _declaration(name, key, found[name])
+        declarations[key] = _declaration(name, key, few[name])
     return declarations
 
 

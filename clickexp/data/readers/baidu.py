@@ -18,15 +18,15 @@ from clickexp.data.ingest.columns import (
     Fields,
     named_columns,
 )
-from clickexp.data.ingest.extent import POSITIONS, Extent
+from clickexp.data.ingest.extent import POSITIONS
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.features import FeatureColumns, FeatureForm
 from clickexp.data.ingest.lists import Lists
-from clickexp.data.ingest.packing import append
+from clickexp.data.ingest.packing import ReadLog, ReadPart
 from clickexp.data.ingest.parquet_table import ParquetTable
 from clickexp.data.ingest.source_table import Batch, SourceTable
-from clickexp.data.ingest.spool import Spool
-from clickexp.data.ingest.tables import batches_of, open_tables
+from clickexp.data.ingest.tables import batches_of, open_tables, pieces_of_tables
+from clickexp.data.log_files import Piece
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import keys_of
@@ -34,7 +34,7 @@ from clickexp.data.schema import COLUMNS, Column
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 
-_ANNOTATIONS = "annotations.parquet"
+_FILES, _ANNOTATIONS = "part-*_split-*.parquet", "annotations.parquet"
 _RULE = "features are finite numbers within half precision, as many for every document"
 _PACKED = {"sessions": ("positions", "clicks"), "ranking": ("labels",)}
 """Columns of each part, besides those that make vectors."""
@@ -49,31 +49,46 @@ class _Documents:
     """Numbers distinct vectors from 1 and stores each of them once."""
 
     def __init__(self, log: LogWriter):
-        self._log, self._table = log, IdTable()
-
-    def __len__(self) -> int:
-        return len(self._table)
+        self._log, self.table = log, IdTable()
 
     def ids(self, vectors: np.ndarray) -> np.ndarray:
         """The ids of vectors [documents, numbers]."""
         if not len(vectors):
             return np.zeros(0, np.int64)
-        stored = len(self._table)
+        stored = len(self.table)
         rows = np.ascontiguousarray(vectors)
         rows[np.isnan(rows)] = np.nan  # of which there are several
         whole = pl.Series(rows.view(f"V{rows[:1].nbytes}").ravel().tolist(), dtype=pl.Binary)
-        ids = self._table.ids(keys_of(whole))
+        ids = self.table.ids(keys_of(whole))
         distinct, first = np.unique(ids, return_index=True)
         self._log.add_features(vectors[first[distinct > stored]], vectors.dtype)
         return ids
 
 
-@log_format("baidu_ultr_uva", has_features=True)
+def _pieces(
+    source: Path,
+    shares: int,
+    *,
+    files: str = _FILES,
+    annotations: str | None = _ANNOTATIONS,
+    features: Sequence[str] | None = None,
+    **_: Any,
+) -> list[Piece]:
+    """The files of both parts; none where vectors hold the numbers of categories, which each process would number."""
+    if features is not None:
+        return []
+    pieces = pieces_of_tables(source, shares, files=files)
+    for pattern in _annotations(source, annotations).values():
+        pieces += pieces_of_tables(source, shares, files=pattern)
+    return pieces
+
+
+@log_format("baidu_ultr_uva", has_features=True, pieces=_pieces)
 def open_baidu_ultr_uva(
     source: Path,
     log: LogWriter,
     *,
-    files: str = "part-*_split-*.parquet",
+    files: str = _FILES,
     annotations: str | None = _ANNOTATIONS,
     columns: Mapping[str, Any] | None = None,
     features: Sequence[str] | None = None,
@@ -81,7 +96,7 @@ def open_baidu_ultr_uva(
     standardize: bool = False,
     positions: PositiveInt | None = 10,
     invalid: Invalid = "error",
-) -> None:
+) -> ReadLog:
     """The dataset in a folder of such parquet files: clicks one row per session, annotations one row per query.
 
     Documents whose vectors are equal, as half-precision numbers, are one: its vector is stored once. They are
@@ -107,51 +122,35 @@ def open_baidu_ultr_uva(
     _check_features(feature_columns, extra)
     fields = {**COLUMNS, **feature_columns.fields(), **extra}
     patterns = {"sessions": files, **_annotations(source, annotations)}
-    tables = {
-        part: _opened(source, pattern, fields, names, (*feature_columns.required, *_PACKED[part]))
-        for part, pattern in patterns.items()
-    }
-    fields |= _declarations(feature_columns, tables["sessions"], features)
+    tables: dict[str, list[SourceTable]] = {}
+    for part, pattern in patterns.items():
+        keys = (*feature_columns.required, *_PACKED[part])
+        described = fields, {key: names[key] for key in keys}, keys
+        opened = open_tables(
+            source, *described, files=pattern, kinds=[ParquetTable], share=log.share
+        )
+        tables |= {part: opened} if opened else {}
+    fields |= _declarations(feature_columns, next(iter(tables.values())), features)
     total = sum(map(_size, tables.values()))
     documents, faults, read = _Documents(log), Faults(), 0
-    waiting = {part: (Spool[Lists](log.scratch / part), Extent()) for part in tables}
 
     def progress(done: int, _: int, *where: str) -> None:
         log.progress(read + done, total, *where)
 
-    lowest = {"sessions": positions, "ranking": None}
-    for part, (spool, extent) in waiting.items():
-        for batch in batches_of(tables[part], progress, faults=faults):
-            lists = _sound(batch, fields, lowest[part], log).down_to(lowest[part], log)
+    lowest, parts = {"sessions": positions, "ranking": None}, {}
+    for name, opened in tables.items():
+        columns = dict.fromkeys(("lengths", "query_doc_ids", "clicks", *_PACKED[name]))
+        parts[name] = ReadPart(log, name, columns, lowest[name], _REMEDIES[name])
+        for batch in batches_of(opened, progress, faults=faults):
+            lists = _sound(batch, fields, lowest[name], log).down_to(lowest[name], log)
             if len(lists.lengths):
-                extent.add(lists.lengths, batch.location)
                 lists = feature_columns.encoded(lists, log, batch.location)
                 ids = documents.ids(_joined(lists, feature_columns.required))
-                spool.append(_packed(lists, ids, ("clicks", *_PACKED[part])))
-        read += _size(tables[part])
-    faults.end(invalid, log, min(extent.lists for _, extent in waiting.values()))
-    for part, (spool, extent) in waiting.items():
-        columns = dict.fromkeys(("lengths", "query_doc_ids", "clicks", *_PACKED[part]))
-        ranks = lowest[part]
-        if ranks is None:
-            ranks = extent.ranks(columns, _REMEDIES[part])
-        with log.part(part, ranks, columns) as pack:
-            append(pack, spool, {})
-    log.note("distinct_documents", len(documents))
+                parts[name].append(_packed(lists, ids, ("clicks", *_PACKED[name])), batch.location)
+        read += _size(opened)
     if (features, missing, standardize) != (None, None, False):
         feature_columns.finish(log)
-
-
-def _opened(
-    source: Path,
-    pattern: str,
-    fields: Fields,
-    names: Mapping[str, str | None],
-    keys: Sequence[str],
-) -> list[SourceTable]:
-    """The tables of a part, with the columns of these keys."""
-    columns = {key: names[key] for key in keys}
-    return open_tables(source, fields, columns, keys, files=pattern, kinds=[ParquetTable])
+    return ReadLog(parts, faults, invalid, {"query_doc_ids": documents.table})
 
 
 def _size(tables: Sequence[SourceTable]) -> int:

@@ -19,7 +19,7 @@ from clickexp.data.ingest.columns import (
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists, cells
 from clickexp.data.ingest.numbering import PairIds
-from clickexp.data.ingest.shown import FirstRankCheck, rank_rule
+from clickexp.data.ingest.shown import rank_rule
 from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.log_format import log_format
@@ -102,9 +102,9 @@ def _rows(
 ) -> dict[str, np.ndarray]:
     """The packed columns of the rows that were shown, and how often each was clicked and not."""
     chunks: list[dict[str, np.ndarray]] = []
-    faults, check, total = Faults(), FirstRankCheck(first_rank), 0
+    faults, total = Faults(first_rank), 0
     for batch in batches_of(tables, log.progress, faults=faults):
-        columns = _sound(batch, tables[0].fields, check, log)
+        columns = _sound(batch, tables[0].fields, faults, log)
         ranks, clicked = columns["rank"].to_numpy(), columns["clicks"].to_numpy()
         queries = {"query_ids": columns["query"]} if "query" in columns else {}
         ones = np.ones(len(ranks), np.int64)
@@ -115,7 +115,7 @@ def _rows(
             chunk["labels"] = columns["label"]
         chunks.append({name: np.asarray(values) for name, values in chunk.items()})
         total += len(ranks)
-    faults.end(invalid, log, total, check.options)
+    faults.end(invalid, log, total)
     log.note("rows_without_impressions", sum(_unshown(chunk).sum() for chunk in chunks))
     return {
         name: np.concatenate([chunk[name][~_unshown(chunk)] for chunk in chunks])
@@ -123,15 +123,13 @@ def _rows(
     }
 
 
-def _sound(
-    batch: Batch, fields: Fields, check: FirstRankCheck, log: LogWriter
-) -> dict[str, pl.Series]:
+def _sound(batch: Batch, fields: Fields, faults: Faults, log: LogWriter) -> dict[str, pl.Series]:
     """The values of the rows of a batch that its location does not refuse; the log counts the others."""
     _check_no_mean(batch)
     columns = {}
     for name, values in batch.columns.items():
         columns[name] = pl.Series(cells(name, values, fields[name], batch.location, batch.lengths))
-    check.add(columns["rank"].to_numpy())
+    faults.first_rank.add(columns["rank"].to_numpy())
     clicks, shown = columns["clicks"].to_numpy(), columns["impressions"].to_numpy()
     place, unread = batch.location, batch.location.refused(len(clicks))
     read = np.ones(len(clicks), bool) if unread is None else ~unread

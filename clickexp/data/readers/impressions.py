@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.encoding import FEATURES
-from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     ANY_ID,
     NORMALIZED,
@@ -21,11 +20,11 @@ from clickexp.data.ingest.columns import (
     id_field,
     named_columns,
 )
-from clickexp.data.ingest.faults import Invalid
+from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.features import FeatureColumns, FeatureForm
 from clickexp.data.ingest.lists import Lists, Values, cells
 from clickexp.data.ingest.numbering import PairIds, with_session_keys
-from clickexp.data.ingest.packing import ReadLists, pack
+from clickexp.data.ingest.packing import PART, ReadLog, ReadPart
 from clickexp.data.ingest.pages import (
     LEAVES_GAP,
     PAGES,
@@ -46,8 +45,7 @@ from clickexp.data.ingest.shown import (
     rank_rule,
 )
 from clickexp.data.ingest.source_table import SourceTable, TextForm
-from clickexp.data.ingest.spool import Spool
-from clickexp.data.ingest.tables import batches_of, open_tables
+from clickexp.data.ingest.tables import batches_of, open_tables, pieces_of_files
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, SourceLocation, declared
@@ -81,7 +79,7 @@ _STATES = {"click": SPOILS_PAGE}
 """State of a row with a fault in some field, where it is not LEAVES_GAP."""
 
 
-@log_format("impressions", has_features=True, reads_shares="files")
+@log_format("impressions", has_features=True, pieces=pieces_of_files)
 def open_impressions(
     source: Path,
     log: LogWriter,
@@ -96,7 +94,7 @@ def open_impressions(
     positions: PositiveInt | None = None,
     invalid: Invalid = "error",
     normalize: Normalize = None,
-) -> None:
+) -> ReadLog:
     """The dataset in a table of impressions, CSV, TSV or parquet, or in those of a folder in the order of their names.
 
     A session is one result page. Its rows may stand in any order and apart, also across files; sessions come in the
@@ -150,17 +148,14 @@ def open_impressions(
     schema = _schema(tables[0], feature_columns.declare(tables))
     arguments = (tables, log, schema, pair_key, first_rank, feature_columns)
     try:
-        reading = _Reading(*arguments)
-        reading.read(positions)
+        read = _Reading(*arguments).read(positions, invalid)
     except ApartError:
         log.restart()
-        reading = _Reading(*arguments, gather=True)
-        reading.read(positions)
+        read = _Reading(*arguments, gather=True).read(positions, invalid)
     if normalize is not None:
         log.notes[NORMALIZED] = normalize
     feature_columns.finish(log)
-    lists, checks = reading.lists, reading.checks
-    pack(ReadLists(lists, schema, checks, reading.tables, invalid, positions), log)
+    return read
 
 
 def _schema(table: SourceTable, declarations: Mapping[str, Column]) -> dict[str, Column]:
@@ -187,11 +182,6 @@ class _Reading:
         first_rank: What ranks count from.
         feature_columns: Those of features and categories.
         gather: Put the rows of a session together that lie apart.
-
-    Attributes:
-        lists: The lists, once they have been read.
-        checks: What is decided of all rows.
-        tables: Tables that number ids, by column.
     """
 
     def __init__(
@@ -206,6 +196,7 @@ class _Reading:
     ):
         self._tables, self._log, self._gather = tables, log, gather
         self._first_rank, self._place = first_rank, SourceLocation(str(log.source))
+        self._schema = schema
         self._columns = {
             name: schema[_PACKED.get(name, name)]
             for name in {**dict.fromkeys(("document", "click")), **tables[0].columns}
@@ -217,16 +208,14 @@ class _Reading:
         )
         self._ids = PairIds(pair_key, log.names)
         self._locations: list[SourceLocation] = []
-        self._shown = 0
-        self.checks = Checks.new(first_rank, "set positions to the lowest rank to keep")
-        self._faults = self.checks.faults
-        self.lists = Spool[Lists](log.scratch / "lists")
+        self._shown, self._faults = 0, Faults(first_rank)
 
-    def read(self, positions: int | None) -> None:
+    def read(self, positions: int | None, invalid: Invalid) -> ReadLog:
         """Reads all rows.
 
         Args:
             positions: Lowest rank to keep, None for all.
+            invalid: What becomes of faulty rows.
 
         Raises:
             ApartError: Rows of a session lie apart, and are not to be gathered.
@@ -237,6 +226,8 @@ class _Reading:
             if not column.per_document and name != "times"  # rows have their own, the first counts
         ]
         pages = Pages(per_session, self._locations, self._faults, self._log)
+        remedy = "set positions to the lowest rank to keep"
+        part = ReadPart(self._log, PART, self._schema.values(), positions, remedy)
         blocks = self._rows()
         if self._gather:
             blocks = gathered(blocks, self._log.scratch, self._log.note)
@@ -248,12 +239,12 @@ class _Reading:
             if len(lists.lengths):
                 places = rows["place"].to_numpy()[starts]
                 longest = self._locations[places[lists.lengths.argmax()] >> 32]
-                self.checks.extent.add(lists.lengths, longest, places & 0xFFFFFFFF)
                 lists = self._feature_columns.encoded(lists, self._log, self._place)
-                self.lists.append(self._ids.number(lists))
-        self.tables = self._ids.tables
+                part.append(self._ids.number(lists), longest, places & 0xFFFFFFFF)
+        tables = self._ids.tables
         if "session" in self._tables[0].columns:  # else a page is a row
-            self.tables[PAGES] = pages.sessions
+            tables[PAGES] = pages.sessions
+        return ReadLog({PART: part}, self._faults, invalid, tables)
 
     def _rows(self) -> Iterator[Rows]:
         """The rows batch by batch, without those of no session."""
@@ -275,7 +266,7 @@ class _Reading:
             nothing = np.zeros(len(numbers), bool)
             columns = {"rank": numbers, "document": numbers, "click": nothing, **columns}
             self._shown += len(of_file)
-            self.checks.first_rank.add(np.asarray(columns["rank"]))
+            self._faults.first_rank.add(np.asarray(columns["rank"]))
             state[(state == LEAVES_GAP) & np.asarray(columns["click"])] = SPOILS_PAGE
             place = (len(self._locations) << 32) + of_file
             self._locations.append(batch.location)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from clickexp.data.encoding import FEATURES
-from clickexp.data.ingest.checks import Checks
 from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
@@ -18,12 +17,11 @@ from clickexp.data.ingest.columns import (
     id_field,
     named_columns,
 )
-from clickexp.data.ingest.extent import POSITIONS
-from clickexp.data.ingest.faults import Invalid
+from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.features import FeatureColumns, FeatureForm
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PAIR_KEYS, PairIds, check_pair_key, with_session_keys
-from clickexp.data.ingest.packing import ReadLists, pack
+from clickexp.data.ingest.packing import PART, ReadLog, ReadPart
 from clickexp.data.ingest.shown import (
     SEEN,
     check_seen,
@@ -32,12 +30,11 @@ from clickexp.data.ingest.shown import (
     seen_alone,
 )
 from clickexp.data.ingest.source_table import SourceTable, TextForm
-from clickexp.data.ingest.spool import Spool
-from clickexp.data.ingest.tables import batches_of, open_tables
+from clickexp.data.ingest.tables import batches_of, open_tables, pieces_of_tables
 from clickexp.data.ingest.vectors import VECTORS
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, Column, check_ids, declared
+from clickexp.data.schema import COLUMNS, Column, check_ids
 from clickexp.utils.bounds import FirstRank, Ids, PositiveInt
 
 _KEYS = (
@@ -58,7 +55,7 @@ _ID_COLUMNS = {"query_doc_ids": "document", "query_ids": "query"}
 """The things that the ids of a column name."""
 
 
-@log_format("lists", has_features=True, reads_shares="rows")
+@log_format("lists", has_features=True, pieces=pieces_of_tables)
 def open_lists(
     source: Path,
     log: LogWriter,
@@ -74,7 +71,7 @@ def open_lists(
     query_doc_pairs: Ids | None = None,
     invalid: Invalid = "error",
     normalize: Normalize = None,
-) -> None:
+) -> ReadLog:
     """The dataset in a table, CSV, TSV or parquet, or in those of a folder in the order of their names.
 
     A cell of text holds a list as words between commas, semicolons or spaces, in square brackets or in none, each in
@@ -110,7 +107,7 @@ def open_lists(
     required = [name for name in (*required, *feature_columns.required) if name not in log.may_lack]
     described = {**fields, **feature_columns.fields()}, feature_columns.names(names), required
     tables = open_tables(source, *described, files=files, text=text, share=log.share)
-    read_lists(
+    return read_lists(
         tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid, feature_columns
     )
 
@@ -157,8 +154,8 @@ def read_lists(
     first_rank: int,
     invalid: Invalid,
     feature_columns: FeatureColumns,
-) -> None:
-    """Appends the rows to the part "sessions"; lists longer than `positions` are cut and counted.
+) -> ReadLog:
+    """Returns the rows as the part "sessions"; lists longer than `positions` are cut and counted.
 
     Positions must not descend in a list. With a pair_key, ids are of any kind and numbered; query_doc_pairs is the
     largest id allowed. `invalid` says what becomes of rows with faults; `feature_columns` are those of features
@@ -166,14 +163,14 @@ def read_lists(
     """
     declarations = feature_columns.declare(tables)
     ids = PairIds(pair_key, log.names) if pair_key else None
-    schema = declared(["lengths", *(_schema(tables[0]) | declarations).values()])
+    columns = ["lengths", *(_schema(tables[0]) | declarations).values()]
     fields = {**tables[0].fields, **declarations}
-    checks, waiting = Checks.new(first_rank, POSITIONS), Spool[Lists](log.scratch / "lists")
-    for batch in batches_of(tables, log.progress, faults=checks.faults):
+    faults, part = Faults(first_rank), ReadPart(log, PART, columns, positions)
+    for batch in batches_of(tables, log.progress, faults=faults):
         location = batch.location
         lists = Lists.of(batch.columns, location, fields).completed()
         lists.check_order(location)
-        checks.first_rank.add(np.asarray(lists.documents.get("positions", ())))
+        faults.first_rank.add(np.asarray(lists.documents.get("positions", ())))
         lists = from_one(lists, first_rank, location)
         check_seen(lists, location)
         if query_doc_pairs is not None and ids is None:
@@ -182,13 +179,12 @@ def read_lists(
         sound, rows = lists.sound(location, log)
         seen = seen_alone(sound, log)
         lists = seen.head(positions, log)
-        checks.extent.add(lists.lengths, location, rows if seen is sound else None)
         lists = feature_columns.encoded(with_session_keys(lists), log, location)
-        waiting.append(lists if ids is None else ids.number(lists))
+        lists = lists if ids is None else ids.number(lists)
+        part.append(lists, location, rows if seen is sound else None)
     feature_columns.finish(log)
     tables_of_ids = {} if ids is None else ids.tables
-    read = ReadLists(waiting, schema, checks, tables_of_ids, invalid, positions, query_doc_pairs)
-    pack(read, log)
+    return ReadLog({PART: part}, faults, invalid, tables_of_ids, query_doc_pairs)
 
 
 def _schema(table: SourceTable) -> dict[str, Column]:

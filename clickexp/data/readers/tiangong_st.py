@@ -5,17 +5,18 @@ Chen et al. 2019, "TianGong-ST: A New Dataset with Large-scale Refined Real-worl
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.columns import check_keys
-from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
+from clickexp.data.ingest.packing import ReadLog, ReadPart
 from clickexp.data.ingest.streams import opened
-from clickexp.data.log_files import also_compressed
+from clickexp.data.log_files import Piece, also_compressed
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, SourceLocation
@@ -38,7 +39,11 @@ _SOUND = "0\t0\t[0]\t[0]\t[0]\t[0]"
 _FIELDS = {"session_ids": 0, "query_ids": 1, "query_doc_ids": 2, "clicks": 4, "labels": 5}
 
 
-@log_format("tiangong_st", comes_split=True)
+def _pieces(source: Path, shares: int, **options: Any) -> list[Piece]:
+    return [Piece.of(file) for file in _find_files(source, options.get("files")).values()]
+
+
+@log_format("tiangong_st", comes_split=True, pieces=_pieces)
 def open_tiangong_st(
     source: Path,
     log: LogWriter,
@@ -47,7 +52,7 @@ def open_tiangong_st(
     pair_key: str = "query_document",
     positions: PositiveInt | None = 10,
     invalid: Invalid = "error",
-) -> None:
+) -> ReadLog:
     """The dataset in a folder of such files.
 
     A line is session id, query id, [documents], [vertical types], [clicks] and, for the labelled lists,
@@ -61,30 +66,26 @@ def open_tiangong_st(
     invalid    "error": DataError once all is read, which names each kind of fault with its count, first lines and
                what was expected. "drop": leaves the lines out, counted
     """
-    ids, extent = PairIds(pair_key, log.names, own_queries=True), Extent()
-    sources, faults = _find_files(source, {**FILES, **(files or {})}), Faults()
-    places = {
-        part: faults.at(SourceLocation(str(file), 1, "line")) for part, file in sources.items()
-    }
-    parts, left = {}, []
-    for part, file in sources.items():
-        lists = _parsed(file, part == "ranking", places[part])
-        faults.rows += len(lists.lengths)
-        parts[part], rows = lists.sound(places[part], log, "dropped_lines")
-        extent.add(parts[part].lengths, places[part], rows)
-        left.append(len(rows))
-    faults.end(invalid, log, min(left))
-    ranks = positions
-    if ranks is None:
-        ranks = extent.ranks([*parts["train"].documents], POSITIONS)
+    ids, faults = PairIds(pair_key, log.names, own_queries=True), Faults()
+    sources, parts = _find_files(source, files), {}
+    for name, file in sources.items():
+        if not log.share.has(file):
+            continue
+        location = faults.at(SourceLocation(str(file), 1, "line"))
+        read = _parsed(file, name == "ranking", location)
+        faults.rows += len(read.lengths)
+        sound, rows = read.sound(location, log, "dropped_lines")
+        lists = ids.number(sound.head(positions, log))
+        columns = ["lengths", *lists.documents, *lists.sessions]
+        parts[name] = ReadPart(log, name, columns, positions)
+        parts[name].append(lists, location, rows)
     log.notes["pair_key"] = pair_key
-    for part, lists in parts.items():
-        chunk = ids.number(lists.head(ranks, log)).padded(ranks)
-        with log.part(part, ranks, list(chunk)) as pack:
-            pack.append(chunk, places[part])
+    return ReadLog(parts, faults, invalid, ids.tables)
 
 
-def _find_files(folder: Path, names: Mapping[str, str | None]) -> dict[str, Path]:
+def _find_files(folder: Path, files: Mapping[str, str | None] | None) -> dict[str, Path]:
+    """Returns the files of the parts, by the names that the option has."""
+    names = {**FILES, **(files or {})}
     check_keys("files", names, FILES)
     present = {}
     for part, name in names.items():

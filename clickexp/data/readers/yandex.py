@@ -8,26 +8,22 @@ import itertools
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.checks import Checks
-from clickexp.data.ingest.extent import POSITIONS, Extent
 from clickexp.data.ingest.faults import Faults, Invalid
 from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.numbering import PairIds
-from clickexp.data.ingest.packing import ReadLists, pack
-from clickexp.data.ingest.spool import Spool
+from clickexp.data.ingest.packing import PART, RANKING, ReadLog, ReadPart
 from clickexp.data.ingest.streams import opened
 from clickexp.data.loader import ahead
-from clickexp.data.log_files import COMPRESSIONS, Share
+from clickexp.data.log_files import COMPRESSIONS, Piece
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import SourceLocation, declared
+from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
 from clickexp.utils.sources import source_path
@@ -44,11 +40,13 @@ _KNOWN = b"0123456789QC\t\n"
 _PAGE_LAYOUT = "SessionID TimePassed Q QueryID RegionID URL1 URL2 ..."
 _CLICK_LAYOUT = "SessionID TimePassed C URLID"
 _LABEL_LAYOUT = "QueryID RegionID URLID Label"
-_LOG_REMEDY = (
-    f"expected, separated by tabs: {_PAGE_LAYOUT}, or {_CLICK_LAYOUT}; mend or delete the line"
-)
+_LAYOUT = f"separated by tabs: {_PAGE_LAYOUT}, or {_CLICK_LAYOUT}"
+_LOG_REMEDY = f"expected, {_LAYOUT}; mend or delete the line"
 _LABEL_REMEDY = f"expected four integers: {_LABEL_LAYOUT}; mend or delete the line"
+_EXPECTED = f"Name a text whose lines are, {_LAYOUT}"
 _COLUMNS = ("query_doc_ids", "clicks", "late_clicks", "lengths", "query_ids", "session_ids")
+_LABELLED = ("query_doc_ids", "clicks", "labels", "lengths", "query_ids")
+_MANY_LABELS = "leave labels of that query out of the file"
 _FAULTY_LABELS = "faulty_labels"
 
 
@@ -84,22 +82,23 @@ class _Pages(NamedTuple):
     click_last: np.ndarray
 
 
-def _shares(source: Path, most: int, options: Mapping[str, Any]) -> list[Share]:
-    """Divides a text where sessions begin; one that is compressed, or no file, is one share."""
-    if options.get("relevance") is not None:
-        raise DataError(
-            f"relevance={options['relevance']}: its labels are numbered behind all pages, which one process does. "
-            "Leave out workers, or relevance."
-        )
+def _pieces(source: Path, shares: int, *, relevance: str | None = None, **_: Any) -> list[Piece]:
+    """A text in pieces that begin where sessions do, or whole where it is compressed; the labels come behind it."""
+    labels = [*map(Piece.of, _label_files(relevance))]
     if source.suffix in COMPRESSIONS or not source.is_file():
-        return [Share(source, (source,))]
+        return [Piece.of(source), *labels]
     size = source.stat().st_size
     try:
-        starts = {_session_start(source, size * share // most) for share in range(1, most)}
+        starts = {_session_start(source, size * share // shares) for share in range(1, shares)}
     except OSError as error:
         raise _unreadable(source, error) from error
     edges = [0, *sorted(starts - {0, size}), size]
-    return [Share(source, (source,), span=range(*span)) for span in itertools.pairwise(edges)]
+    spans = itertools.starmap(range, itertools.pairwise(edges))
+    return [*(Piece(source, len(span), span) for span in spans), *labels]
+
+
+def _label_files(relevance: str | None) -> list[Path]:
+    return [] if relevance is None else [source_path(relevance)]
 
 
 def _session_start(source: Path, place: int) -> int:
@@ -118,7 +117,7 @@ def _session_start(source: Path, place: int) -> int:
             before = session
 
 
-@log_format("yandex", reads_shares=_shares)
+@log_format("yandex", pieces=_pieces)
 def open_yandex(
     source: Path,
     log: LogWriter,
@@ -126,7 +125,7 @@ def open_yandex(
     relevance: str | None = None,
     positions: PositiveInt = 10,
     invalid: Invalid = "error",
-) -> None:
+) -> ReadLog:
     """The dataset in such a file, plain or compressed: one result page is one session of the dataset.
 
     Lines are, separated by tabs, `SessionID TimePassed Q QueryID RegionID URL1 URL2 ...` with at least one URL,
@@ -138,8 +137,7 @@ def open_yandex(
     first of them takes the clicks.
 
     relevance  file of lines `QueryID RegionID URLID Label`, in any white space: one list per query for the ranking
-               metrics. Of a document labelled several times, as in several regions, the first label holds. One process
-               reads a log with labels
+               metrics. Of a document labelled several times, as in several regions, the first label holds
     positions  ranks to keep; longer pages are cut and counted
     invalid    "error": DataError once all is read, which names each kind of fault with its count, first lines and what
                was expected. "drop": leaves out, counted, the sessions of faulty lines, since clicks there may count
@@ -148,32 +146,34 @@ def open_yandex(
     Memory holds the table of pairs, 17 to 34 bytes per pair (half as much again while it grows), and some
     blocks of a megabyte of text, or the longest session.
     """
-    faults = Faults()
-    labels = None if relevance is None else _read_labels(source_path(relevance), faults)
-    ids, size = PairIds("query_document", log.names, own_queries=True), source.stat().st_size
-    checks = replace(Checks.new(1, POSITIONS), faults=faults)
-    waiting = Spool[Lists](log.scratch / "lists")
+    faults, faults_of_labels = Faults(continues=str(source)), Faults()
+    # first, since what is wrong with them shows in a moment
+    files = [file for file in _label_files(relevance) if log.share.has(file)]
+    labels = [_read_labels(file, faults_of_labels) for file in files]
+    ids, parts = PairIds("query_document", log.names, own_queries=True), {}
+    if log.share.has(source):
+        parts[PART] = ReadPart(log, PART, _COLUMNS, positions)
+        _read_pages(source, parts[PART], ids, faults, log)
+    faults.join(faults_of_labels)
+    for of_file in labels:
+        parts[RANKING] = ReadPart(log, RANKING, _LABELLED, None, _MANY_LABELS)
+        location = SourceLocation(str(relevance), 1, "query")
+        parts[RANKING].append(_labelled(of_file, ids, location, log), location)
+    return ReadLog(parts, faults, invalid, ids.tables, expected=_EXPECTED)
+
+
+def _read_pages(source: Path, part: ReadPart, ids: PairIds, faults: Faults, log: LogWriter) -> None:
+    location, size = SourceLocation(str(source)), source.stat().st_size
     makers = itertools.repeat(functools.partial(next, _blocks(source, faults, log), None))
     for pages, bytes_read in ahead(makers, 2, "yandex"):
-        lists = ids.number(_lists(pages, positions, log))
-        checks.extent.add(lists.lengths, SourceLocation(str(source)))
-        waiting.append(lists)
+        part.append(ids.number(_lists(pages, part.ranks, log)), location)
         log.progress(bytes_read, size)
-    if log.share is None and not checks.extent.lists and not faults:
-        raise SourceLocation(str(source)).error("holds no result page", _LOG_REMEDY)
-    pack(ReadLists(waiting, declared(_COLUMNS), checks, ids.tables, invalid, positions), log)
-    if labels is not None:
-        shown, location = len(ids), SourceLocation(str(relevance), 1, "query")
-        lists = _labelled(labels, ids, location, log)
-        log.note("labelled_pairs_never_shown", len(ids) - shown)
-        with log.part("ranking", lists["clicks"].shape[1], list(lists)) as part:
-            part.append(lists, location)
 
 
 def _blocks(source: Path, faults: Faults, log: LogWriter) -> Iterator[tuple[_Pages, int]]:
     """The pages of about _BLOCK_BYTES at a time, sessions whole, and the bytes of the file read so far."""
     first, rest, size = 1, b"", _BLOCK_BYTES
-    span = None if log.share is None else log.share.span
+    span = log.share.span(source)
     try:
         with opened(source) as stream:
             left = sys.maxsize
@@ -321,7 +321,7 @@ def _pages(values: np.ndarray, is_page: np.ndarray) -> _Pages:
     )
 
 
-def _lists(pages: _Pages, positions: int, log: LogWriter) -> Lists:
+def _lists(pages: _Pages, positions: int | None, log: LogWriter) -> Lists:
     """The lists of a block; counts what is dropped."""
     shown, (clicks, early) = pages.urls >= 0, np.zeros((2, *pages.urls.shape), bool)
     page, rank, late = _clicked(pages)
@@ -387,8 +387,8 @@ def _read_labels(file: Path, faults: Faults) -> pl.DataFrame:
 
 def _labelled(
     labels: pl.DataFrame, ids: PairIds, location: SourceLocation, log: LogWriter
-) -> dict[str, np.ndarray]:
-    """The columns of the labelled lists, queries and documents in order of first appearance."""
+) -> Lists:
+    """The labelled lists, queries and documents in order of first appearance."""
     query, document = labels["query"], labels["document"]
     pairs = ids.number(
         Lists(np.ones(len(labels), np.int64), {"query_doc_ids": document}, {"query_ids": query})
@@ -402,9 +402,5 @@ def _labelled(
         "labels": by_query["label"],
         "query_ids": by_query["query"],
     }
-    lists, extent = Lists.of(columns, location), Extent()
-    extent.add(lists.lengths, location)
-    longest = extent.ranks(
-        ("query_doc_ids", "clicks", "labels"), "leave labels of that query out of the file"
-    )
-    return lists.with_documents(clicks=np.zeros(len(lists.rows), bool)).padded(longest)
+    lists = Lists.of(columns, location)
+    return lists.with_documents(clicks=np.zeros(len(lists.rows), bool))

@@ -151,10 +151,10 @@ def _rows(share: Keys, table: str, first: int, stop: int) -> slice:
 
 
 def _joined(shares: Sequence[Keys], table: str, name: str, rows: Sequence[slice]) -> np.ndarray:
+    # of a share without lists nobody knows whether keys have second ones
     parts = [
         share.array(table, name)[part]
         for share, part in zip(shares, rows, strict=True)
-        if part.stop
-        > part.start  # of a share without lists nobody knows whether keys have second ones
+        if part.stop > part.start
     ]
     return np.concatenate(parts) if parts else np.zeros(0, np.uint64)

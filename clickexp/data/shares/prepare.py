@@ -4,29 +4,33 @@ Four rounds of calls, between which only counts are handed on: shares are read, 
 sessions written. What a share takes in the meantime lies beside the new log.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.packing import ReadLists
+from clickexp.data.ingest.lists import Lists
+from clickexp.data.ingest.packing import ReadLog
 from clickexp.data.ingest.pages import PAGES
-from clickexp.data.ingest.parquet_table import row_group_bytes
-from clickexp.data.log_files import PARQUET, Share, log_files
+from clickexp.data.ingest.spool import Spool
+from clickexp.data.log_files import Piece, Share
 from clickexp.data.log_format import LogFormat
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.names import read_names
 from clickexp.data.shares.numbering import BUCKETS, Keys, Numbered, count_own, find_owners
 from clickexp.data.shares.reading import EARLIER, ReadShare, read_share
-from clickexp.data.shares.writing import JoinedPart, write_share
+from clickexp.data.shares.writing import write_share
 from clickexp.errors import DataError
+from clickexp.utils.blocks import blocks
 
 _SHARES_PER_WORKER = 4
 """More than one, so that a process that is slow, or has died, holds the others up for a fraction of the time."""
+_BLOCK = 1 << 14
+"""Feature vectors that are in memory at a time."""
 _PAGES_APART = (
     "the rows of {count} result pages lie in several shares of the files. Write the rows of a page to one file, or "
     "prepare the log without workers"
@@ -55,8 +59,8 @@ class Calls(Protocol):
 
 def sharing(
     opener: LogFormat, workers: int, calls: Callable[[Path], AbstractContextManager[Calls]]
-) -> Callable[..., None]:
-    """Returns the reader of a format, whose work other processes do.
+) -> Callable[..., ReadLog | None]:
+    """Returns the reader of a format, whose work other processes do where it has pieces.
 
     Args:
         opener: The format.
@@ -64,15 +68,15 @@ def sharing(
         calls: Opens them for a folder of their files.
     """
 
-    def read(source: Path, log: LogWriter, **options: Any) -> None:
+    def read(source: Path, log: LogWriter, **options: Any) -> ReadLog | None:
         most = _SHARES_PER_WORKER * workers
-        if callable(opener.reads_shares):
-            groups = opener.reads_shares(source, most, options)
-        else:
-            files = log_files(source, options.get("files"))
-            groups = _groups(files, most, opener.reads_shares == "rows")
+        pieces = opener.pieces(source, most, **options)
+        if not pieces:
+            return opener.read(source, log, **options)
+        shares = shares_of(pieces, most)
         with calls(log.scratch / "calls") as call:
-            _Joining(log, call, 3 * len(groups) + workers, workers).read(opener, groups, options)
+            _Joining(log, call, 3 * len(shares) + workers, workers).read(opener, shares, options)
+        return None
 
     return read
 
@@ -84,35 +88,37 @@ class _Joining:
         self._log, self._call, self._workers = log, call, workers
         self._done, self._steps = 0, steps
 
-    def read(self, opener: LogFormat, groups: Sequence[Share], options: dict[str, Any]) -> None:
+    def read(self, opener: LogFormat, shares: Sequence[Share], options: dict[str, Any]) -> None:
         log, folder = self._log, self._log.scratch / "shares"
         folder.mkdir()
         if log.names.earlier is not None:
             log.names.earlier.write_parquet(folder / EARLIER)
         path = f"{opener.read.__module__}.{opener.read.__qualname__}"
-        reads = [
+        calls = [
             (path, str(log.source), folder / str(number), share, options)
-            for number, share in enumerate(groups)
+            for number, share in enumerate(shares)
         ]
-        shares: list[ReadShare] = self._each(read_share, reads)
-        self._join_notes(shares)
-        with _joined(shares, groups).new_part(log) as part:
-            keys = [share.keys for share in shares]
+        read: list[ReadShare] = self._each(read_share, calls)
+        self._join_notes(read)
+        lists = _placed(read)
+        with _joined(read, shares).new_parts(log) as parts:
+            keys = [share.keys for share in read]
             tables = {name: self._numbered(keys, name) for name in keys[0].buckets}
             self._check_pages(keys, tables.pop(PAGES, None))
-            self._write_names(shares)
-            categories = self._join_categories(shares)
-            source = str(part.source)
-            shape = part.folder, source, part.ranks, part.schema
-            joined = JoinedPart(*shape, keys, tables, part.max_id)
-            firsts = np.cumsum([0, *(share.sessions for share in shares)]).tolist()
-            calls = [
-                (joined, number, firsts[number], share.read.lists, categories[number])
-                for number, share in enumerate(shares)
-                if share.sessions
+            self._write_names(read)
+            self._write_vectors(read)
+            writers, categories = (
+                {name: part.others() for name, part in parts.items()},
+                self._join_categories(read),
+            )
+            writes = [
+                (writers, keys, tables, number, lists[number], categories[number])
+                for number in range(len(read))
+                if lists[number]
             ]
-            for others in self._each(write_share, calls):
-                part.extend(others)
+            for written in self._each(write_share, writes):
+                for name, others in written.items():
+                    parts[name].extend(others)
 
     def _each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list:
         def ended() -> None:
@@ -154,6 +160,15 @@ class _Joining:
             owned = named.filter(pl.Series(share.keys.is_own("query_doc_ids")))
             self._log.names.append(**owned.to_dict())
 
+    def _write_vectors(self, shares: Sequence[ReadShare]) -> None:
+        for share in shares:
+            if not share.vectors.exists():
+                continue
+            vectors = np.load(share.vectors, mmap_mode="r")[1:]
+            owned = share.keys.is_own("query_doc_ids")
+            for rows in blocks(len(vectors), _BLOCK):
+                self._log.add_features(vectors[rows][owned[rows]], vectors.dtype)
+
     def _join_categories(self, shares: Sequence[ReadShare]) -> list[dict[str, np.ndarray]]:
         """Numbers categories as they appear; returns the number of each one of a share, from that of none."""
         self._log.features_of = shares[0].features
@@ -171,64 +186,36 @@ class _Joining:
         return joined
 
 
-def _joined(shares: Sequence[ReadShare], groups: Sequence[Share]) -> ReadLists:
-    """Returns what is decided of all shares; only labels may be missing in some.
+def _placed(shares: Sequence[ReadShare]) -> list[dict[str, tuple[int, Spool[Lists]]]]:
+    """Returns the lists of each share by part, where it has any, and the numbers of the first ones in the log."""
+    firsts, placed = Counter[str](), []
+    for share in shares:
+        parts = {name: part for name, part in share.read.parts.items() if part.extent.lists}
+        placed.append({name: (firsts[name], part.lists) for name, part in parts.items()})
+        firsts.update({name: part.extent.lists for name, part in parts.items()})
+    return placed
+
+
+def _joined(read: Sequence[ReadShare], shares: Sequence[Share]) -> ReadLog:
+    """Returns what is decided of all shares.
 
     Raises:
         DataError: A column is another one in some share.
     """
-    first, *others = [share.read for share in shares]
-    schema = dict(first.schema)
-    for read, group in zip(others, groups[1:], strict=True):
-        for name, column in read.schema.items():
-            if schema.setdefault(name, column) != column:
-                raise DataError(
-                    f"{group.files[0]}: {name} is another column than in the files before. Write it alike in all "
-                    f"files, or leave it out with columns.{name}=null."
-                )
-        first.checks.join(read.checks, continued=group.span is not None)
-    return replace(first, schema=schema)
+    log = read[0].read
+    for later, share in zip(read[1:], shares[1:], strict=True):
+        log.join(later.read, next(iter(share.spans or ())))
+    return log
 
 
-class _Piece(NamedTuple):
-    """A file, or a row group of one, and its bytes."""
-
-    file: Path
-    row_group: int | None
-    size: float
-
-
-def _groups(files: Sequence[Path], most: int, splits: bool = False) -> list[Share]:
-    """Shares of about equal bytes, of files that follow one another; of row groups of large ones, where it splits."""
-    pieces = _pieces(files, most, splits)
+def shares_of(pieces: Sequence[Piece], most: int) -> list[Share]:
+    """Returns shares of about equal bytes, of pieces that follow one another."""
     sizes = np.array([piece.size for piece in pieces])
-    shares, middles = min(most, len(pieces)), np.cumsum(sizes) - sizes / 2
-    number = np.minimum(middles * shares // max(sizes.sum(), 1), shares - 1)
-    groups = [
-        [pieces[at] for at in np.flatnonzero(number == place).tolist()] for place in range(shares)
-    ]
-    return [_share(files[0], group) for group in groups if group]
-
-
-def _pieces(files: Sequence[Path], most: int, splits: bool) -> list[_Piece]:
-    sizes = [file.stat().st_size for file in files]
-    pieces = []
-    for file, size in zip(files, sizes, strict=True):
-        groups = []
-        if splits and size > sum(sizes) / most and file.name.lower().endswith(PARQUET):
-            groups = row_group_bytes(file)
-        if len(groups) < 2:
-            pieces.append(_Piece(file, None, size))
-            continue
-        scale = size / max(sum(groups), 1)
-        pieces += [_Piece(file, number, scale * group) for number, group in enumerate(groups)]
-    return pieces
-
-
-def _share(first: Path, pieces: Sequence[_Piece]) -> Share:
-    numbers: dict[Path, list[int]] = {}
-    for piece in pieces:
-        if piece.row_group is not None:
-            numbers.setdefault(piece.file, []).append(piece.row_group)
-    files = tuple(dict.fromkeys(piece.file for piece in pieces))
-    return Share(first, files, {file: range(n[0], n[-1] + 1) for file, n in numbers.items()})
+    count, middles = min(most, len(pieces)), np.cumsum(sizes) - sizes / 2
+    numbers = np.minimum(middles * count // max(sizes.sum(), 1), count - 1)
+    shares: dict[int, dict[Path, range | None]] = {}
+    for number, piece in zip(numbers.tolist(), pieces, strict=True):
+        spans = shares.setdefault(number, {})
+        begun = spans.get(piece.file, piece.span)
+        spans[piece.file] = range(begun.start, piece.span.stop) if begun and piece.span else begun
+    return [Share(spans) for spans in shares.values()]

@@ -8,8 +8,9 @@ from typing import Any
 
 import polars as pl
 
+from clickexp.data.description import FEATURES
 from clickexp.data.encoding import FeatureSettings, Names
-from clickexp.data.ingest.packing import ReadLists
+from clickexp.data.ingest.packing import ReadLog
 from clickexp.data.log_files import Share
 from clickexp.data.log_format import written
 from clickexp.data.log_writer import LogWriter
@@ -26,19 +27,19 @@ class ReadShare:
     """A share that has been read.
 
     Attributes:
-        read: Its lists.
-        sessions: How many these are.
+        read: What the reader returns.
         keys: Those of the tables that number its ids.
         names: The file that names its ids, where there are any.
+        vectors: The file of the feature vectors of its ids, where there are any.
         notes: What the reader counts.
         categories: Names of the categories of columns, by column.
         features: What feature vectors are made of.
     """
 
-    read: ReadLists
-    sessions: int
+    read: ReadLog
     keys: Keys
     names: Path
+    vectors: Path
     notes: Mapping[str, int | str]
     categories: Mapping[str, Names]
     features: FeatureSettings | None
@@ -53,7 +54,7 @@ def read_share(
         opener: Dotted path of the format.
         source: The log.
         folder: New folder; what an earlier try has left there goes.
-        share: Files to read.
+        share: What to read.
         options: Of the reader.
 
     Raises:
@@ -66,12 +67,12 @@ def read_share(
     log = LogWriter(
         folder / "log", source, format.format, durable=False, earlier=earlier, share=share
     )
-    written(format.read, source_path(source), log, **options)
+    read: Any = written(format.read, source_path(source), log, **options)
     return ReadShare(
-        read=replace(log.read, tables={}),
-        sessions=log.read.checks.extent.lists,
-        keys=Keys.write(folder, log.read.tables),
+        read=replace(read, tables={}),
+        keys=Keys.write(folder, read.tables),
         names=log.names.file,
+        vectors=log.names.file.with_name(FEATURES),
         notes=log.notes,
         categories=log.categories,
         features=log.features_of,

@@ -1,8 +1,6 @@
 """The sessions of a share, written to the pack of the whole log."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,56 +9,31 @@ from clickexp.data.ingest.lists import Lists
 from clickexp.data.ingest.packing import append
 from clickexp.data.ingest.spool import Spool
 from clickexp.data.log_writer import PartWriter
-from clickexp.data.schema import Column
 from clickexp.data.shares.numbering import Keys, Numbered, new_ids
 
 
-@dataclass(frozen=True)
-class JoinedPart:
-    """The part of a whole log.
-
-    Attributes:
-        folder: Its folder, with files that have room for all sessions.
-        source: The log.
-        ranks: Documents that a list has room for.
-        schema: Declarations of the columns.
-        keys: Keys of all shares, in the order of their sessions.
-        tables: Numbers of ids, by column.
-        max_id: Ids above are an error; None allows all.
-    """
-
-    folder: Path
-    source: str
-    ranks: int
-    schema: Mapping[str, Column]
-    keys: Sequence[Keys]
-    tables: Mapping[str, Numbered]
-    max_id: int | None
-
-
 def write_share(
-    part: JoinedPart,
+    writers: Mapping[str, Callable[[int], PartWriter]],
+    keys: Sequence[Keys],
+    tables: Mapping[str, Numbered],
     number: int,
-    first: int,
-    lists: Spool[Lists],
+    lists: Mapping[str, tuple[int, Spool[Lists]]],
     categories: Mapping[str, np.ndarray],
-) -> PartDescription:
-    """Writes the sessions of a share, and returns what was written.
+) -> dict[str, PartDescription]:
+    """Writes the sessions of a share, and returns what was written of each part.
 
     Args:
-        part: Where they go.
+        writers: Writers to the files of each part, from the number of their first session on.
+        keys: Keys of all shares, in the order of their files.
+        tables: Numbers of ids, by column.
         number: Of the share.
-        first: Number of the first session.
-        lists: Those of the share.
+        lists: Those of the share by part, and the numbers of the first ones in the log.
         categories: Number in the log of each category of the share, from that of none, by column.
     """
-    numbers = {
-        name: new_ids(part.keys, name, number, table)
-        for name, table in part.tables.items()
-        if name in part.schema
-    }
-    columns = part.schema.values()
-    place = part.folder, part.ranks, columns, part.source, part.max_id
-    with PartWriter(*place, first=first) as written:
-        append(written, lists, {**numbers, **categories})
-    return written.description()
+    ids = {name: new_ids(keys, name, number, table) for name, table in tables.items()}
+    written = {}
+    for name, (first, waiting) in lists.items():
+        with writers[name](first) as part:
+            append(part, waiting, {**ids, **categories})
+        written[name] = part.description()
+    return written

@@ -118,8 +118,12 @@ def _chain(chain: Sequence[Run], name: str, console: Console) -> dict[str, str]:
 
 def _files(table: Table, name: str) -> dict[str, str]:
     """Returns the content of the files of a table by path."""
-    rows = [dict(zip(table.header, map(str, row), strict=True)) for row in table.rows]
-    files = {"csv": csv_text(rows), "md": markdown(table), "tex": latex(table, f"tab:{name}")}
+    rows = (map(str, row) for row in table.rows)
+    files = {
+        "csv": csv_text(table.header, rows),
+        "md": markdown(table),
+        "tex": latex(table, f"tab:{name}"),
+    }
     return {f"tables/{name}.{suffix}": text for suffix, text in files.items()}
 
 

@@ -108,7 +108,7 @@ def as_csv(reproduction: Reproduction) -> str:
         values |= {"splits": len(row.ours), "difference": row.difference, "verdict": row.verdict}
         values |= {"notes": " ".join(map(str, row.notes)), "compile_seconds": row.compile_seconds}
         rows.append(values)
-    return escape.csv_text(rows)
+    return escape.csv_text(rows[0], map(dict.values, rows))
 
 
 def _damage(run: Run) -> str | None:

@@ -26,7 +26,7 @@ from clickexp.results.figures.panels import (
     per_rank,
     scale_to,
 )
-from clickexp.results.groups import Group
+from clickexp.results.groups import Group, with_bounds
 from clickexp.results.layouts import points_by_layout
 from clickexp.runs.run import RelativeExamination, Run, Vectors
 
@@ -127,10 +127,7 @@ def _by_layout(points: Sequence[RelativeExamination]) -> dict[str, Bars]:
     """Returns the curve of propensities of each layout."""
     curves = {}
     for name, of_layout in points_by_layout(points).items():
-        values = [point.relative for point in of_layout.values()]
-        low = np.array([point.relative_low for point in of_layout.values()], np.float64)
-        high = np.array([point.relative_high for point in of_layout.values()], np.float64)
-        curves[name] = [*of_layout], values, low, high
+        curves[name] = [*of_layout], *with_bounds([*of_layout.values()])
     return curves
 
 
@@ -151,13 +148,9 @@ def _rates(name: str, values: Mapping[str, Vectors]) -> dict[str, np.ndarray]:
 
 def _propensity(points: Sequence[RelativeExamination], groups: Sequence[Group], axes: Axes) -> None:
     """Draws propensities with their intervals, and those of the true user, if it is known."""
-    ranks, values = (
-        [point.position for point in points],
-        np.array([point.relative for point in points]),
-    )
-    low = np.array([point.relative_low for point in points], np.float64)
-    high = np.array([point.relative_high for point in points], np.float64)
-    barred(ranks, values, low, high, 0, axes, figure_text(groups[0].name))
+    ranks = [point.position for point in points]
+    ratios, low, high = with_bounds(points)
+    barred(ranks, ratios, low, high, 0, axes, figure_text(groups[0].name))
     for i, group in enumerate(groups):
         if i and (truth := group.per_rank("examination")):
             true = truth.mean / truth.mean[points[0].position - 1]

@@ -135,9 +135,8 @@ def _none_from_the_top(a: PerRank, skipped: PerRank, mask: Event) -> PerRank:
     seen = jnp.cumsum(number, axis=0)
     below = seen[-1] - seen
 
-    def step(
-        chosen: PerRank, rank: tuple
-    ) -> tuple[PerRank, None]:  # a sort takes twenty times as long
+    # a sort takes twenty times as long
+    def step(chosen: PerRank, rank: tuple) -> tuple[PerRank, None]:
         none, above, mask = rank
         return jnp.where(mask & (above == below), none, chosen), None
 

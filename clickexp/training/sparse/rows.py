@@ -175,7 +175,7 @@ def drawn(tables: nnx.State, ids: Taken, lookups: dict[Path, Lookup]) -> Taken:
     return by_table
 
 
-def update(
+def step_rows(
     tables: nnx.State,
     axes: Axes,
     lookups: dict[Path, Lookup],
@@ -202,7 +202,7 @@ def update(
     """
     prior_grads = jax.tree.map(jnp.zeros_like, priors(tables))
 
-    def updated(path: Path, table: Table) -> WholeTable:
+    def after_step(path: Path, table: Table) -> WholeTable:
         rows = table.get_value()
         if path not in lookups:  # the loss reads no row of it
             return rows.values
@@ -215,7 +215,7 @@ def update(
         if lookup.draws is None or rows.prior is None:
             grad = grad + share * prior_precision(table) * offset if has_prior(table) else grad
             point = functools.partial(optimizer.update, step=step)
-            return _update(placement, rows.values, layout, lookup, grad, point)
+            return _by_sums(placement, rows.values, layout, lookup, grad, point)
         (sd, drawn, rounding), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
         real = (lookup.changed < placement.end(rows.values))[:, None]
         if rows.has_sites:
@@ -257,9 +257,9 @@ def update(
             return jnp.concatenate([offsets, log_sd + half], axis=1), state
 
         both = jnp.concatenate([mean_grad, log_sd_grad], axis=1)
-        return _update(placement, rows.values, layout, lookup, both, rule)
+        return _by_sums(placement, rows.values, layout, lookup, both, rule)
 
-    return map_values(updated, tables), placement.summed(prior_grads)
+    return map_values(after_step, tables), placement.summed(prior_grads)
 
 
 _SAMPLE = 1024
@@ -278,7 +278,7 @@ def _curvature(placement: Whole, lookup: Lookup, grad: RowVectors) -> Scalar:
     return jnp.maximum(jnp.sum(squares), 0.25)
 
 
-def _update(
+def _by_sums(
     placement: Whole,
     packed: WholeTable,
     layout: Layout,
@@ -286,6 +286,7 @@ def _update(
     grad: RowVectors,
     rule: Callable[..., Updated],
 ) -> WholeTable:
+    """The table after its rows have changed by a rule for the sums of their gradients."""
     ids, rows = lookup.changed, lookup.packed
     packed = placement.scattered(jax.lax.scatter_add, packed, ids, grad)
     total = placement.take(packed, ids, layout.numbers)

@@ -110,9 +110,8 @@ def test_few_lists_are_doubted_by_what_their_clicks_leave_open(lists):
 
 def test_lists_twice_in_training_alone_are_doubted():
     """Sessions keep copies of themselves in one part; context then holds what no user saw."""
-    rows = np.append(
-        np.tile(np.arange(1600), 2), np.arange(1600, 2400)
-    )  # 80%, and new lists behind
+    # 80%, and new lists behind
+    rows = np.append(np.tile(np.arange(1600), 2), np.arange(1600, 2400))
     (doubt,) = doubts(dataset_of(rows_of(random_log(2400, ordered=False), rows)))
     assert "training lists are among the earlier ones" in doubt and "Drop the copies" in doubt
 

@@ -130,6 +130,9 @@ def test_many_documents_link_positions_without_a_hint():
 def test_positions_that_no_document_links_are_reported():
     report = identifiability(packed([[1, 2, 7, 8], [2, 1, 8, 9]], [[1, 2, 5, 7]] * 2))
     assert report.groups == ((1, 2), (5, 7)) and not report.identified
+    assert report.merged({2}).groups == report.groups
+    assert report.merged({2, 7}).groups == ((1, 2, 5, 7),)
+    assert not report.merged({2, 7}).warns
     assert "no document links the groups of positions 1-2 | 5, 7. " in report.describe()
     alone = identifiability(packed([[1], [2]]))
     assert alone.identified and alone.describe().startswith("examination: one position only")

@@ -85,7 +85,6 @@ def test_every_document_has_its_vector_and_equal_ones_share_it(tmp_path, kind, m
         distinct.setdefault(vector, len(distinct) + 1)
     assert ids == [[distinct[tuple(vector)] for vector in shown] for shown in expected]
     assert len(table) == len(distinct) + 1 == dataset.query_doc_pairs + 1
-    assert dataset.notes["distinct_documents"] == len(distinct)
     for name, at in (("positions", 1), ("clicks", 2)):
         assert sum((lists(part, name) for part in parts), []) == [row[at] for row in clicked]
     assert lists(dataset.ranking, "labels") == [row[1] for row in labelled]

@@ -15,9 +15,8 @@ from clickexp.data.log_format import prepare
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
 
-SECONDS = np.array(
-    [1_393_632_000, 1_393_632_060, 1_393_718_400], float
-)  # 2014-03-01 00:00:00, 00:01:00, a day later
+# 2014-03-01 00:00:00, 00:01:00, a day later
+SECONDS = np.array([1_393_632_000, 1_393_632_060, 1_393_718_400], float)
 NAIVE = ["2014-03-01 00:00:00", "2014-03-01 00:01:00", "2014-03-02 00:00:00"]
 UTC = [f"{time}+00:00" for time in NAIVE]
 WALL = [datetime.datetime.fromisoformat(time) for time in NAIVE]

@@ -84,7 +84,7 @@ def test_every_click_finds_its_page(examples, tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(yandex, "_BLOCK_BYTES", block)
             if not pages:
-                with refuses(DataError, "clicks.txt", "no result page"):
+                with refuses(DataError, "clicks.txt", "no sessions to pack"):
                     prepared(folder, text, positions=positions)
                 return
             log = prepared(folder, text, positions=positions)
@@ -229,7 +229,7 @@ def test_any_bytes_are_read_or_refused(examples, tmp_path_factory):
 
 @pytest.mark.parametrize("text", ["", "3\t0\tC\t7\n"])
 def test_logs_without_a_page(tmp_path, text):
-    with refuses(DataError, "clicks.txt", "no result page", "Expected"):
+    with refuses(DataError, "clicks.txt", "no sessions to pack", "SessionID TimePassed Q"):
         prepared(tmp_path, text)
 
 

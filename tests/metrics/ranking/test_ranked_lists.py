@@ -554,9 +554,8 @@ def test_lists_without_a_relevant_document_are_zero_or_skipped_and_counted(names
 
 
 def test_the_lists_are_sorted_once_for_all_metrics(every):
-    assert (
-        every.program.as_text().count(" sort(") == 2
-    )  # by score, and by label for the ideal order
+    # by score, and by label for the ideal order
+    assert every.program.as_text().count(" sort(") == 2
 
 
 def test_long_lists_keep_their_digits():

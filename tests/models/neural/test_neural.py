@@ -712,9 +712,8 @@ def test_examination_is_that_of_the_network_whatever_the_combination(
             events = examined_by_cacm(model, lists, at, vector)
             clicks = by_cacm(model, lists, at, vector)[0]
             each = np.where(vector, clicks, 1 - clicks)[lists["mask"][at]].prod()
-            weight = (
-                each / 2 ** (~lists["mask"][at]).sum()
-            )  # vectors that differ where nothing is shown
+            # vectors that differ where nothing is shown
+            weight = each / 2 ** (~lists["mask"][at]).sum()
             expected, second = expected + weight * events, second + weight * events**2
         error = (
             np.sqrt(np.maximum(second - expected**2, 0) / derived.DRAWS) if exact_ranks == 0 else 0

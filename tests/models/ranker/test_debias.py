@@ -294,9 +294,8 @@ def test_policy_propensities_are_counted_in_the_log():
     swapped = packed(
         {"query_doc_ids": ids[:, ::-1].copy(), "clicks": ids > 9, "query_ids": queries}, 5
     )
-    shifted = dataclasses.replace(
-        dataset, test=swapped
-    )  # another policy, which is not that of training
+    # another policy, which is not that of training
+    shifted = dataclasses.replace(dataset, test=swapped)
     again = PolicyAware(propensity=Propensities((1.0, 0.4))).prepare(shifted)
     np.testing.assert_array_equal(
         again.train.column(POLICY_PROPENSITY), made.column(POLICY_PROPENSITY)
@@ -380,9 +379,8 @@ def test_a_step_of_pair_debias_by_hand():
         learned.others.values[1:], 0.5 * minus + 0.5 * np.sqrt(of_others / of_others[0]), rtol=1e-5
     )
     losses_of(method, PairwiseLoss(), learned, batch_of(clicks[[1, 1]]))
-    np.testing.assert_allclose(
-        learned.clicked.values[1:], moved, rtol=1e-5
-    )  # nothing to compare with
+    # nothing to compare with
+    np.testing.assert_allclose(learned.clicked.values[1:], moved, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

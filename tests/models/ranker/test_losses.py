@@ -289,12 +289,10 @@ def test_warp_costs_and_their_limits():
         rtol=1e-6,
     )
     top_only = WarpLoss(alpha=[1.0])
-    np.testing.assert_array_equal(
-        top_only.costs(5), [0, 1, 1, 1, 1, 1]
-    )  # whether the top rank is missed
-    np.testing.assert_array_equal(
-        WarpLoss(alpha=[1, 1, 1]).costs(5), [0, 1, 2, 3, 3, 3]
-    )  # precision at 3
+    # whether the top rank is missed
+    np.testing.assert_array_equal(top_only.costs(5), [0, 1, 1, 1, 1, 1])
+    # precision at 3
+    np.testing.assert_array_equal(WarpLoss(alpha=[1, 1, 1]).costs(5), [0, 1, 2, 3, 3, 3])
     np.testing.assert_array_equal(WarpLoss(alpha="constant").costs(5), range(6))  # the rank itself
     np.testing.assert_array_equal(WarpLoss(alpha=[1, 0.5]).costs(5), [0, 1, 1.5, 1.5, 1.5, 1.5])
     for order in itertools.permutations([0.0, 5.0, 10.0, 15.0]):  # gaps beyond the margin

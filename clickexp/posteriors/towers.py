@@ -1,0 +1,312 @@
+"""Towers of examination whose numbers move to the largest marginal likelihood: of positions, or of layouts.
+
+A cell is a place that has an examination: a position, within a layout or not, for UBM with that of the last click
+above. Its logit is a number of its own, or the sum of one that layouts share and of the difference of its layout.
+"""
+
+import abc
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Integer
+from scipy.special import expit, log_expit
+
+from clickexp.data import Sessions
+from clickexp.data.view import Chunk
+from clickexp.models import Model, PositionBasedModel, UserBrowsingModel
+from clickexp.parameters import PositionParameter
+from clickexp.parameters.layouts import CellParameter, LayoutParameter
+from clickexp.parameters.table import Prior
+from clickexp.training.earlier import SharedPrior
+
+_PRECISION_OF_LOGITS = 4.0
+"""Of logits of examination around those of training: clicks leave the scale open, and tell little of rare cells."""
+LEAST_PRECISION = 1e-3
+"""Of numbers that nothing else holds."""
+_LARGEST_LOGIT = 14.0
+
+Numbers = Float[np.ndarray, " numbers"]
+Places = Integer[np.ndarray, " places"]
+
+
+class Sums(NamedTuple):
+    """Logits of some cells as sums of numbers, which priors hold.
+
+    Attributes:
+        design: 1 where a cell adds a number, else 0.
+        start: The numbers that training has found.
+        centers: Of priors that hold them in a search.
+        precisions: Of the same, those of earlier logs included.
+        own: Precisions without earlier logs, and without those around what training has found: it has seen the same
+            clicks.
+    """
+
+    design: Float[np.ndarray, "cells numbers"]
+    start: Numbers
+    centers: Numbers
+    precisions: Float[np.ndarray, "numbers numbers"]
+    own: Numbers
+
+    @classmethod
+    def of_cells(cls, logits: Float[np.ndarray, " cells"]) -> "Sums":
+        """Returns those of cells with a number each."""
+        design = np.eye(len(logits))
+        own = np.full(len(logits), LEAST_PRECISION)
+        return cls(design, logits, logits, _PRECISION_OF_LOGITS * design, own)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tower(abc.ABC):
+    """A tower of examination.
+
+    Attributes:
+        shared: Has a number per position, or one per position and that of the last click.
+        radix: How many numbers a position has.
+    """
+
+    shared: PositionParameter
+    radix: int
+    holds_scale: ClassVar[bool] = False
+    """Whether a search has to leave the geometric mean of examination, since `move` does."""
+
+    @property
+    def needs_prior(self) -> bool:
+        """Whether training knew of earlier logs."""
+        return False
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Number of cells."""
+
+    @abc.abstractmethod
+    def logits(self) -> Float[np.ndarray, " cells"]:
+        """Returns those of all cells."""
+
+    @abc.abstractmethod
+    def view(self, sessions: Sessions) -> Sessions:
+        """Returns sessions whose positions are those within layouts."""
+
+    @abc.abstractmethod
+    def sums(self, cells: Places, prior: SharedPrior | None) -> Sums:
+        """Returns the logits of some cells as sums of numbers.
+
+        Args:
+            cells: The cells.
+            prior: What earlier logs say of numbers that are no logarithms of examination; None for nothing.
+        """
+
+    @abc.abstractmethod
+    def names(self, cells: Places) -> tuple[str, ...]:
+        """Returns how posteriors call the numbers of `sums`."""
+
+    @abc.abstractmethod
+    def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
+        """Sets the numbers of some cells to those with the largest likelihood.
+
+        Args:
+            cells: The cells.
+            found: The numbers.
+            clicks: Of these cells.
+
+        Returns:
+            The slopes of the numbers in those that were found.
+        """
+
+    def cells_of(self, chunk: Chunk) -> Integer[np.ndarray, "session rank"]:
+        """Returns the cells that a chunk of a view shows: positions, for UBM with the last click, `examination_idx`."""
+        positions = chunk.positions
+        if self.radix == 1:
+            return positions
+        positions = positions.astype(np.int32)
+        ranks = np.arange(1, positions.shape[1] + 1, dtype=np.int32)
+        clicked = np.where(chunk["clicks"], ranks, np.int32(0))
+        last = np.zeros_like(clicked)
+        for rank in range(1, len(ranks)):
+            np.maximum(last[:, rank - 1], clicked[:, rank - 1], out=last[:, rank])
+        if "positions" in chunk:  # others are the ranks
+            last = np.take_along_axis(np.pad(positions, ((0, 0), (1, 0))), last, axis=1)
+        # a layout has as many positions as a position has numbers
+        return positions * np.int32(self.radix) + last % np.int32(self.radix)
+
+
+class _OfPositions(Tower):
+    """A number per cell."""
+
+    @property
+    def size(self) -> int:
+        return self.shared.weight.size
+
+    def logits(self) -> Float[np.ndarray, " cells"]:
+        return np.asarray(self.shared.weight[...], np.float64)
+
+    def view(self, sessions: Sessions) -> Sessions:
+        return sessions
+
+    def sums(self, cells: Places, prior: SharedPrior | None) -> Sums:
+        return Sums.of_cells(self.logits()[cells])
+
+    def names(self, cells: Places) -> tuple[str, ...]:
+        return names_of_positions(cells)
+
+    def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
+        moved = _scaled(found, self.logits()[cells], clicks)
+        weight = np.array(self.shared.weight[...])
+        weight[cells] = moved
+        self.shared.weight[...] = jnp.asarray(weight)
+        # so that those of logarithms of examination stay
+        return expit(-found) / expit(-moved)
+
+
+def names_of_positions(cells: Places) -> tuple[str, ...]:
+    """Returns how posteriors call the numbers of a tower of positions."""
+    return tuple(f"examination/weight[{cell}]" for cell in cells)
+
+
+def _scaled(
+    found: Float[np.ndarray, " cells"],
+    before: Float[np.ndarray, " cells"],
+    clicks: Float[np.ndarray, " cells"],
+) -> Float[np.ndarray, " cells"]:
+    """Returns logits of examination with the ratios that were found, and the geometric mean over clicks from before.
+
+    The mean is below that where an examination would be above 1: ratios are what the log tells.
+
+    Args:
+        found: Logits with the ratios.
+        before: Logits with the mean.
+        clicks: Of cells.
+    """
+    logs = log_expit(found)
+    shift = np.average(log_expit(before) - logs, weights=clicks)
+    logs += min(shift, log_expit(_LARGEST_LOGIT) - logs.max())
+    return logs - np.log(-np.expm1(logs))
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfLayouts(Tower):
+    """A number that layouts share, and the difference of a layout at a position, whose prior training has learned.
+
+    Attributes:
+        layouts: The tower of both.
+        differences: Has the differences.
+        prior: Of these.
+    """
+
+    holds_scale: ClassVar[bool] = True
+    layouts: LayoutParameter
+    differences: CellParameter
+    prior: Prior
+
+    @property
+    def needs_prior(self) -> bool:
+        return self.differences.table.get_value().has_sites
+
+    @property
+    def size(self) -> int:
+        return self.layouts.cells.count * self.radix
+
+    def logits(self) -> Float[np.ndarray, " cells"]:
+        shared, differences = self._places(np.arange(self.size))
+        return self._of_shared()[shared] + self._of_differences()[differences]
+
+    def view(self, sessions: Sessions) -> Sessions:
+        return self.layouts.cells.view(sessions)
+
+    def sums(self, cells: Places, prior: SharedPrior | None) -> Sums:
+        places = self._places(cells)
+        used = [np.unique(each) for each in places]
+        design = [
+            np.eye(len(numbers))[np.searchsorted(numbers, each)]
+            for numbers, each in zip(used, places, strict=True)
+        ]
+        shared, differences = Sums.of_cells(self._of_shared()[used[0]]), used[1]
+        pooling = np.full(len(differences), float(jnp.exp(self.prior.log_precision)))
+        centers = np.concatenate([shared.centers, np.full(len(differences), self._mean)])
+        precisions = np.diag(np.concatenate([np.diag(shared.precisions), pooling]))
+        if prior is not None:
+            known = prior.of(np.isin(prior.names, self.names(cells)))
+            at = known.among(self.names(cells))
+            pull = precisions @ centers
+            precisions[np.ix_(at, at)] += known.information
+            pull[at] += known.information @ known.center
+            centers = np.linalg.solve(precisions, pull)
+        return Sums(
+            np.concatenate(design, axis=1),
+            np.concatenate([shared.start, self._of_differences()[differences]]),
+            centers,
+            precisions,
+            np.concatenate([shared.own, pooling]),
+        )
+
+    def names(self, cells: Places) -> tuple[str, ...]:
+        shared, differences = map(np.unique, self._places(cells))
+        return (
+            *(f"examination/terms/shared/weight[{place}]" for place in shared),
+            *(f"examination/terms/differences/weight[{place}]" for place in differences),
+        )
+
+    def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
+        shared, differences = map(np.unique, self._places(cells))
+        of_shared, of_differences = np.split(found, [len(shared)])
+        weight = np.array(self.shared.weight[...])
+        weight[shared] = of_shared
+        self.shared.weight[...] = jnp.asarray(weight)
+        rows = self.differences.table.get_value()
+        offsets = np.float32(of_differences - self._mean)
+        values = jnp.asarray(rows.values).at[differences, rows.start].set(offsets)
+        self.differences.table.set_value(dataclasses.replace(rows, values=values))
+        return np.ones(len(found))
+
+    @property
+    def _mean(self) -> float:
+        return float(self.prior.mean[0])
+
+    def _of_shared(self) -> Numbers:
+        return np.asarray(self.shared.weight[...], np.float64)
+
+    def _of_differences(self) -> Numbers:
+        rows = self.differences.table.get_value()
+        return np.asarray(rows.means(rows.values)[:, 0], np.float64)
+
+    def _places(self, cells: Places) -> tuple[Places, Places]:
+        """Returns the places of the shared numbers and of the differences of cells."""
+        return cells % self.shared.weight.size, cells // self.radix
+
+
+_FEATURES: dict[type[Model], str] = {
+    PositionBasedModel: "positions",
+    UserBrowsingModel: "examination_idx",
+}
+"""By model, the column of the batch that its tower of positions reads."""
+
+
+def tower_of_examination(model: Model) -> Tower | None:
+    """Returns that of PBM and UBM whose numbers are all of positions, or of layouts with posteriors; None of others."""
+    feature, tower = _FEATURES.get(type(model)), getattr(model, "examination", None)
+    layouts = tower if isinstance(tower, LayoutParameter) else None
+    shared = tower if layouts is None else layouts.terms["shared"]
+    if not isinstance(shared, PositionParameter) or shared.config.use_feature != feature:
+        return None
+    radix = 1 if feature == "positions" else round(shared.weight.size**0.5)
+    if layouts is None:
+        return _OfPositions(shared, radix)
+    return _tower_of_layouts(shared, radix, layouts)
+
+
+def _tower_of_layouts(
+    shared: PositionParameter, radix: int, layouts: LayoutParameter
+) -> Tower | None:
+    """Returns that of layouts; None where differences have no posteriors."""
+    differences = layouts.terms["differences"]
+    if not isinstance(differences, CellParameter):
+        return None
+    rows, fits = (
+        differences.table.get_value(),
+        shared.weight.size == (layouts.cells.positions + 1) * radix,
+    )
+    if rows.prior is None or not fits:
+        return None
+    return _OfLayouts(shared, radix, layouts, differences, rows.prior)
