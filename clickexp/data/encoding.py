@@ -186,7 +186,7 @@ class FeatureVectors(DerivedColumn):
         }
         self.reads = ("query_doc_ids", *self._per_document)
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the vectors of the documents, `[sessions, ranks, features]`."""
         return self.encoder.encode(self.numbers(packed))
 
@@ -221,7 +221,7 @@ class Recoded(DerivedColumn):
         self.column, self.reads, self._table = column, (column.name,), table
         self.categories = categories
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the numbers in training."""
         return self._table[packed[self.column.name]]
 
