@@ -187,7 +187,7 @@ class FeatureVectors(DerivedColumn):
         }
         self.reads = ("query_doc_ids", *self._per_document)
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the vectors of the documents, `[sessions, ranks, features]`."""
         return self.encoder.encode(self.numbers(packed))
 
@@ -222,7 +222,7 @@ class Recoded(DerivedColumn):
         self.column, self.reads, self._table = column, (column.name,), table
         self.categories = categories
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the numbers in training; DamagedError for one that no category has."""
         numbers = packed[self.column.name]
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(self._table):
