@@ -114,7 +114,9 @@ class Evaluation:
         clicks, by_clicks, lists = (self.groups.get(key, nothing) for key in keys)
         write_values(folder, dataset.test, clicks, by_clicks, dataset.ranking, lists)
         of_clicks = [name for name in clicks.names if name in OBSERVED]
-        names = [*of_clicks, *by_clicks.names, *lists.values()]
+        kept = by_clicks.values()
+        of_rankings = [name for name in by_clicks.names if name in kept]
+        names = [*of_clicks, *of_rankings, *lists.values()]
         intervals = {name: bootstrap_interval(samples(folder, name)) for name in names}
         bounds = {name: [interval.low, interval.high] for name, interval in intervals.items()}
         return {name: pair for name, pair in bounds.items() if not np.isnan(pair).any()}

@@ -123,7 +123,7 @@ def samples(run: str | Path, metric: str) -> Samples:
         UserError: No such values were kept.
     """
     of_sessions, of_lists = Path(run) / SESSIONS, Path(run) / LISTS
-    is_of_sessions = metric in OBSERVED or weight_of(metric) in _columns(of_sessions)
+    is_of_sessions = metric in OBSERVED or metric in _columns(of_sessions)
     file = of_sessions if is_of_sessions else of_lists
     if not file.is_file():
         raise UserError(
@@ -137,7 +137,8 @@ def samples(run: str | Path, metric: str) -> Samples:
         raise UserError(
             f"{file}: there are no values of {metric}; choose from {', '.join([*OBSERVED, *names])}"
         )
-    return _of_values(file, metric)
+    by = _SEARCH_SESSION if is_of_sessions and _SEARCH_SESSION in _columns(file) else "query_id"
+    return _of_values(file, metric, by)
 
 
 def _columns(file: Path) -> list[str]:
@@ -145,10 +146,9 @@ def _columns(file: Path) -> list[str]:
     return pl.read_parquet(file, n_rows=0, glob=False).columns if file.is_file() else []
 
 
-def _of_values(file: Path, metric: str) -> Samples:
-    """Sums [query, 2] of the values of a metric, and of what their mean divides by."""
+def _of_values(file: Path, metric: str, by: str) -> Samples:
+    """Sums [unit, 2] of the values of a metric, and of what their mean divides by."""
     columns, weight = _columns(file), weight_of(metric)
-    by = _SEARCH_SESSION if weight in columns and _SEARCH_SESSION in columns else "query_id"
     names = [by, metric, *([weight] if weight in columns else [])]
     frame = pl.read_parquet(file, columns=names, glob=False).drop_nulls()
     weights = frame[weight] if weight in columns else np.ones(len(frame))

@@ -19,10 +19,12 @@ from clickexp.evaluation.groups import click_metrics
 from clickexp.metrics import (
     ConditionalPerplexity,
     LogLikelihood,
+    Metric,
     Perplexity,
     SelfNormalizedDCG,
     ranking_metrics,
 )
+from clickexp.metrics.base import VALUE, PerList
 from clickexp.models import PositionBasedModel, RankCTRModel, UserBrowsingModel
 from clickexp.results.per_query import interval, paired_test, samples
 from clickexp.simulation import simulate
@@ -105,6 +107,35 @@ def test_a_metric_of_rankings_by_clicks_is_a_ratio_of_sums_over_queries(tmp_path
     np.testing.assert_allclose(kept.pseudo_values(), expected, rtol=1e-6)
     assert bounds["dcg@3"][0] < value < bounds["dcg@3"][1]
     assert 0 < samples(tmp_path, "ndcg@3").total() < 1  # of the labelled lists
+
+
+class ClicksOnTop(Metric):
+    """The share of lists whose first document is clicked, or the clicks of all, of which none is kept."""
+
+    def __init__(self, keeps: bool):
+        super().__init__()
+        self.keeps = keeps
+
+    def statistics(self, *, clicks, **_):
+        values = clicks[0].astype(float)
+        kept = {VALUE: PerList(values[:, None])} if self.keep_values and self.keeps else {}
+        return {"clicks": values.sum(), "lists": values.size, **kept}
+
+    def compute(self):
+        return self.total("clicks") / self.total("lists")
+
+
+def test_metrics_of_rankings_by_clicks_may_keep_no_weights_or_nothing(runs, tmp_path):
+    """One without values has no interval, and takes those of others with it as little as the run."""
+    data, _ = runs
+    model = RankCTRModel(5, rngs=nnx.Rngs(0))
+    metrics = {"kept": ClicksOnTop(True), "summed": ClicksOnTop(False)}
+    groups = {"counterfactual": metrics, "ranking": METRICS["ranking"]}
+    evaluation = evaluate(model, data, groups, Evaluator(data.test.count), keep_values=True)
+    bounds = evaluation.keep(data, tmp_path)
+    assert "summed" not in bounds
+    low, high = bounds["kept"]
+    assert low < data.test.column("clicks")[:, 0].mean() < high
 
 
 def test_a_row_a_session_in_the_order_of_the_data(runs):
