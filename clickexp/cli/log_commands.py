@@ -342,6 +342,8 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
     if is_log(path):
         _check(open_prepared, options, _names(open_prepared), "a prepared log")
         dataset = open_prepared(path, **options)
+        for part in dataset.parts.values():
+            part.check_stored_ids()
         return _Opened(dataset, "", _split(dataset, options), _next("prepared", path, options), {})
     key, equals, _ = str(path).partition("=")
     is_option = bool(equals) and "/" not in key

@@ -212,12 +212,12 @@ class _CellNumbers(DerivedColumn):
         ]
         return (*own, "lengths", *{name for names in columns for name in names})
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the cell of each document, 0 where there is none."""
         places = np.arange(1, self._ranks + 1, dtype=np.int32)[None]
         values = {}
         for name, derived in self._derived.items():
-            column = packed[name] if derived is None else derived.of(packed, rows)
+            column = packed[name] if derived is None else derived.compute(packed, rows)
             values[name] = column if self._per_document[name] else column[:, None]
         positions = packed["positions"] if self._has_positions else places
         shown = places <= packed["lengths"][:, None]

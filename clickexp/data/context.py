@@ -107,20 +107,20 @@ class _Derived(DerivedColumn):
     """A column of a whole log, once it is read."""
 
     def __init__(self, context: ContextColumn, order: SessionOrder):
-        self.column, self._compute, self._order = context.column, context.compute, order
+        self.column, self._of_lists, self._order = context.column, context.compute, order
 
     @cached_property
     def _values(self) -> np.ndarray:
         log, dtype = self._order.log, np.dtype(self.column.dtype)
         values = np.zeros(self.column.shape_of(log.count, log.ranks), dtype)
         for lists in self._order:
-            computed = self._compute(lists)
+            computed = self._of_lists(lists)
             if dtype.kind in "iu":
                 computed = np.minimum(computed, np.iinfo(dtype.name).max)
             values[lists.rows] = computed
         return values
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         return self._values[rows]
 
     def bounds(self) -> tuple[int, int]:

@@ -26,7 +26,7 @@ class DerivedColumn(ABC):
     is_standardized: bool = False
 
     @abstractmethod
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the values of some sessions.
 
         Args:
@@ -57,7 +57,7 @@ class LookedUp(DerivedColumn):
         """The number of each id of a pair, from 0."""
         return np.asarray(self._table(), self.column.dtype)
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the numbers of the documents."""
         return self.table[packed["query_doc_ids"]]
 

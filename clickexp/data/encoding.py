@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from clickexp.data.checksums import REMEDY, DamagedError
 from clickexp.data.derived import DerivedColumn, LookedUp, Rows
 from clickexp.data.features import Features
 from clickexp.data.schema import Column, Columns
@@ -186,7 +187,7 @@ class FeatureVectors(DerivedColumn):
         }
         self.reads = ("query_doc_ids", *self._per_document)
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the vectors of the documents, `[sessions, ranks, features]`."""
         return self.encoder.encode(self.numbers(packed))
 
@@ -221,9 +222,12 @@ class Recoded(DerivedColumn):
         self.column, self.reads, self._table = column, (column.name,), table
         self.categories = categories
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
-        """Returns the numbers in training."""
-        return self._table[packed[self.column.name]]
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
+        """Returns the numbers in training; DamagedError for one that no category has."""
+        numbers = packed[self.column.name]
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(self._table):
+            raise DamagedError(f"{self.column.name} holds numbers that are no categories", REMEDY)
+        return self._table[numbers]
 
     def bounds(self) -> tuple[int, int]:
         """Returns 0 and the largest number in training, which another log need not show."""
@@ -377,8 +381,16 @@ def _shown(train: Sessions, categories: Mapping[str, Names]) -> dict[str, Names]
     """Returns names of the categories that training sessions show, by column."""
     shown = {}
     for name, names in categories.items():
+        if name not in train.columns:
+            what = (
+                f"{train.folder or 'sessions'}: there are categories of {name}, and no such column"
+            )
+            raise DamagedError(what, REMEDY)
         by_chunk = [np.unique(chunk.of_documents(name)) for chunk in train.chunks()]
         numbers = np.unique(np.concatenate(by_chunk)).astype(np.int64)
+        if len(numbers) and not 0 <= numbers[0] <= numbers[-1] <= len(names):
+            what = f"{train.folder or 'sessions'}: {name} holds numbers that are no categories"
+            raise DamagedError(what, REMEDY)
         shown[name] = [names[number - 1] for number in numbers if number]
     return shown
 

@@ -97,7 +97,7 @@ class _Earlier(DerivedColumn):
         self.column = Column(name, np.int32, "session", shape=(EARLIER,))
         self._source, self._events = source, events
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         sequences, before_session, before_list = self._events.sequences
         values = sequences[self._source]
         places = before_list[rows][:, None] + np.arange(-EARLIER, 0)

@@ -257,6 +257,17 @@ def _check_stated(chunk: Chunk, positions: int, location: SourceLocation) -> Non
     location.reject(chunk.positions > positions, chunk.positions, "positions", again)
 
 
+def _check_categories(
+    chunk: Chunk, categories: Mapping[str, Names], location: SourceLocation
+) -> None:
+    """DataError where a number of a category has no name."""
+    for name, names in categories.items():
+        if name in chunk:
+            values = chunk[name]
+            unnamed = (values < 0) | (values > len(names))
+            location.reject(unnamed, values, name, "prepare the log again")
+
+
 def verify_log(folder: Path, progress: Progress = no_report) -> list[Stored]:
     """Reads a prepared log against its checksums, and checks its numbers as when they were written.
 
@@ -272,10 +283,12 @@ def verify_log(folder: Path, progress: Progress = no_report) -> list[Stored]:
     """
     files = Description.read(folder).stored(folder)
     verify(folder, files, progress)
-    for part in Log.open(folder).parts.values():
+    log = Log.open(folder)
+    for part in log.parts.values():
         location = SourceLocation(str(part.folder))
         for chunk in part.chunks():
             checked(dict(chunk), location, part.query_doc_pairs, part.schema)
             _check_stated(chunk, part.positions, location)
+            _check_categories(chunk, log.categories, location)
             location = replace(location, first=location.first + chunk.count)
     return files

@@ -39,7 +39,7 @@ class Impressions(DerivedColumn):
         counts = ByDocument.of(self._train)
         return counts.shown, counts.ids
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the impressions of the documents."""
         counts, trained = self._counts
         ids = packed["query_doc_ids"]

@@ -269,8 +269,15 @@ class Sessions(ColumnsView):
         return replace(self, columns=columns, query_doc_pairs=pairs, checksums=None, records=None)
 
     def check_stored_ids(self) -> None:
-        """Raises a DamagedError where a stored document has an id that the log does not have."""
+        """Raises a DamagedError where a stored document has an id that the log does not have, or a list no length."""
         for chunk in self.chunks():
+            lengths = chunk["lengths"]
+            if chunk.count and not 1 <= int(lengths.min()) <= int(lengths.max()) <= self.ranks:
+                raise DamagedError(
+                    f"{self.folder or 'sessions'}: lengths holds {lengths.min()} to {lengths.max()}, where lists "
+                    f"have 1 to {self.ranks} documents. The files have changed since the log was prepared",
+                    REMEDY,
+                )
             ids = chunk["query_doc_ids"]
             least, most = int(ids.min(initial=0)), int(ids.max(initial=0))
             if least < 0 or most > self.query_doc_pairs:

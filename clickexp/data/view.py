@@ -179,8 +179,8 @@ class ColumnsView:
         packed = {column: self.columns[column][rows] for column in derived.reads}
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self.columns["lengths"]))
-            return derived.of(packed, slice(self.first + start, self.first + stop))
-        return derived.of(packed, self.first + rows)
+            return derived.compute(packed, slice(self.first + start, self.first + stop))
+        return derived.compute(packed, self.first + rows)
 
     def chunk(self, start: int = 0, stop: int | None = None) -> Chunk:
         """The sessions from one number to another, by default all."""

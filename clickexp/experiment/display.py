@@ -126,6 +126,8 @@ def _note_earlier_run(parts: Parts) -> None:
 
 def _note_identifiability(parts: Parts) -> None:
     """Reports which positions the log compares, where that decides what the model learns."""
+    if (why := short_intervals(parts.model, parts.dataset.train)) is not None:
+        parts.logger.warning(why)
     if not parts.model.separates_examination:
         return
     links = parts.links
@@ -135,8 +137,6 @@ def _note_identifiability(parts: Parts) -> None:
         parts.logger.warning(links.describe())
     elif isinstance(parts.model, TwoTowersModel):  # of which much depends on it
         parts.logger.message(links.describe())
-    if (why := short_intervals(parts.model, links)) is not None:
-        parts.logger.warning(why)
 
 
 def _note_unseen(parts: Parts) -> None:

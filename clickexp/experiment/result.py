@@ -38,7 +38,7 @@ from clickexp.runs.hashing import config_hash
 from clickexp.runs.run import FORMAT, RelativeExamination, Run, SharedParameter
 from clickexp.runs.store import ENCODING, IDS, MODEL, SEEN, SHARED
 from clickexp.training import FitReport
-from clickexp.training.checkpoint import KEPT, save_model
+from clickexp.training.checkpoint import SAVED_VARIABLES, save_model
 from clickexp.training.memory import peak_memory
 from clickexp.updates.seen import Seen
 from clickexp.updates.shared import combined
@@ -319,7 +319,7 @@ def _best_validation(report: FitReport) -> dict[str, float]:
 
 def _count_parameters(model: Model) -> int:
     """Numbers that were fitted, tables included."""
-    return sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, KEPT)))
+    return sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, SAVED_VARIABLES)))
 
 
 def _environment() -> dict[str, str | None]:

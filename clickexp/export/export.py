@@ -272,6 +272,8 @@ def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict
 
 
 def _warn_of_examination(run: Path, model: Model, sessions: Sessions, takes_as_known: bool) -> None:
+    if (why := short_intervals(model, sessions)) is not None:
+        sys.stderr.write(f"{why}\n")
     if not model.separates_examination:
         return
     links = identifiability(sessions, ENOUGH_SESSIONS, layouts_of(model))
@@ -281,8 +283,6 @@ def _warn_of_examination(run: Path, model: Model, sessions: Sessions, takes_as_k
     if links.warns:
         more = " Intervals of attraction take examination as known." if takes_as_known else ""
         sys.stderr.write(f"{links.describe()}{more}\n")
-    if (why := short_intervals(model, links)) is not None:
-        sys.stderr.write(f"{why}\n")
 
 
 def _examination(

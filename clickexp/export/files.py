@@ -310,19 +310,22 @@ class Reading:
 
     @cached_property
     def _keys(self) -> _Keys:
-        """The keys of lists where a row is a page: options or names of columns say so, or what the model reads does."""
-        stated, kinds, layout = self.source.given.keys(), self.source.kinds, self.source.layout
+        """The keys of the format of the files."""
+        stated, layout = self.source.given.keys(), self.source.layout
         if stated & {*_OF_ROWS.columns}:
             return _OF_ROWS
         if stated & {*_OF_LISTS.columns}:
             return _OF_LISTS
-        if layout is not None:
-            return _OF_LISTS if layout.format == "lists" else _OF_ROWS
+        has_lists = self._reads_lists() if layout is None else layout.format == "lists"
+        return _OF_LISTS if has_lists else _OF_ROWS
+
+    def _reads_lists(self) -> bool:
+        """Returns whether what the model reads holds lists, so that a row is a page."""
+        kinds = self.source.kinds
         described = [kinds[name] for name in self._described.values() if name in kinds]
         vectors = kinds.get(self.source.given.get(FEATURES, FEATURES))
         has_vectors = vectors is not None and vectors.is_list and vectors.is_nested
-        has_lists = has_vectors or any(kind.is_list for kind in described)
-        return _OF_LISTS if has_lists or "query_doc_ids" in kinds else _OF_ROWS
+        return "query_doc_ids" in kinds or has_vectors or any(kind.is_list for kind in described)
 
     def _columns(self) -> dict[str, Any]:
         """Returns the names of the columns that readers know, of a file as options, the run or guesses have them."""
@@ -336,10 +339,7 @@ class Reading:
         if FEATURES not in self.read:
             columns[FEATURES] = None
         context = self._context(has_clicks=self._has_clicks(columns))
-        columns |= dict.fromkeys(keys.others) | context
-        if keys is _OF_ROWS and "session" not in columns:
-            columns["session"] = self._page(columns.get("query"))
-        return columns
+        return self._with_page(columns | dict.fromkeys(keys.others) | context)
 
     def _has_clicks(self, columns: Mapping[str, Any]) -> bool:
         """Returns whether the files have the column that their format reads clicks from."""
@@ -371,18 +371,20 @@ class Reading:
             )
         return {"search_session": session, "time": stated.get("time")}
 
-    def _page(self, query: Any) -> Any:
-        """Returns the column whose rows of one value are a page, where none is named; None where each row is one.
+    def _with_page(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """Returns columns with that whose rows of one value are a page, None where each row is one.
 
         Args:
-            query: The column of queries.
+            columns: Names of columns, of which one may say so.
         """
+        if self._keys is _OF_LISTS or "session" in columns:
+            return columns
         layout = self.source.layout
         in_one_row = layout is not None and layout.options.get("columns.session") == "null"
         if in_one_row or self.source.columns.get("session", "") is None:  # as in the log of the run
-            return None
-        if self.to_rank and query is not None:
-            return query
+            return columns | {"session": None}
+        if self.to_rank and columns.get("query") is not None:
+            return columns | {"session": columns["query"]}
         raise self._fault(
             f"no column among {', '.join(self.source.kinds)} says which rows are one page. Name it: "
             "columns.session=NAME; or columns.session=null, where each row is one."
@@ -532,7 +534,7 @@ class _Numbers(DerivedColumn):
     def __init__(self, column: Column, number: Callable[[np.ndarray], np.ndarray], largest: int):
         self.column, self._number, self._largest = column, number, largest
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the numbers of the documents."""
         return self._number(packed["query_doc_ids"])
 
@@ -574,10 +576,10 @@ class _Transformed(DerivedColumn):
         self.is_standardized = vectors is not None and vectors.is_standardized
         self._transform, self._vectors = TRANSFORMS[transform], vectors
 
-    def of(self, packed: Columns, rows: Rows) -> np.ndarray:
+    def compute(self, packed: Columns, rows: Rows) -> np.ndarray:
         """Returns the vectors of the documents."""
         packed = {**packed, FEATURES: self._transform(packed[FEATURES])}
-        return packed[FEATURES] if self._vectors is None else self._vectors.of(packed, rows)
+        return packed[FEATURES] if self._vectors is None else self._vectors.compute(packed, rows)
 
     def bounds(self) -> tuple[int, int]:
         """Vectors have none."""

@@ -168,10 +168,8 @@ class MixtureModel(ClickModel):
 
     def marginal_method(self, ranks: int) -> str:
         """Returns "exact" where it is for all components."""
-        return next(
-            (how for model in self.models if (how := model.marginal_method(ranks)) != "exact"),
-            "exact",
-        )
+        methods = (model.marginal_method(ranks) for model in self.models)
+        return next((method for method in methods if method != "exact"), "exact")
 
     def relevance(self, batch: ByRank) -> LogitsByRank:
         """Returns the log of the mean relevance under pi."""

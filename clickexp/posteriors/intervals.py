@@ -12,8 +12,8 @@ from scipy.special import expit
 
 from clickexp.data import Sessions
 from clickexp.data.cells import Cells
-from clickexp.data.inspect.identifiability import Identifiability
-from clickexp.models import MixtureModel, Model, TrustBiasModel
+from clickexp.data.inspect.identifiability import RANDOM, movement
+from clickexp.models import DynamicBayesianNetwork, MixtureModel, Model, TrustBiasModel
 from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
 from clickexp.parameters.context import in_new_session
@@ -26,6 +26,8 @@ from clickexp.utils.statistics.means import QUANTILE
 _LEAST_SLOPE = 1e-6
 _OPEN = 3.5
 """Deviation of the logarithm of a ratio from which on the log leaves it open."""
+_STRONGLY_ORDERED = 0.5
+"""Movement of documents below which intervals of continuation are too short."""
 _BY_POSITION = ("examination", "slope")
 
 
@@ -109,21 +111,34 @@ def why_no_intervals(model: Model, posterior: SharedPosterior | None) -> str:
     )
 
 
-def short_intervals(model: Model, links: Identifiability) -> str | None:
-    """Returns why intervals of attraction are too short; None where they are not known to be.
+def short_intervals(model: Model, train: Sessions) -> str | None:
+    """Returns why intervals are too short; None where they are not known to be.
 
     Args:
         model: A model.
-        links: Of the positions of its training sessions.
+        train: Its training sessions.
     """
-    if not (isinstance(model, TrustBiasModel) and model.has_posteriors and links.is_ordered):
+    least, reason = _shortness(model)
+    if not (model.has_posteriors and least) or not (moving := movement(train)) < least:
         return None
     return (
-        f"warning: a policy orders lists ({links.movement:.0%} of the variance of log positions is within documents, "
-        "where random order has 100%). Intervals of attraction of the trust-bias model take the click rates of the "
-        "first position as known, and those of documents that attract least are too short. Remedy: some sessions in "
-        "random order."
+        f"warning: a policy orders lists ({moving:.0%} of the variance of log positions is within documents, where "
+        f"random order has 100%). {reason} Remedy: some sessions in random order."
     )
+
+
+def _shortness(model: Model) -> tuple[float, str]:
+    """Returns the movement of documents below which intervals of a model are too short, and which; 0 for none."""
+    if isinstance(model, TrustBiasModel):
+        return RANDOM, (
+            "Intervals of attraction of the trust-bias model take the click rates of the first position as known, and "
+            "those of documents that attract least are too short."
+        )
+    if isinstance(model, DynamicBayesianNetwork) and not model.fix_continuation:
+        return _STRONGLY_ORDERED, (
+            "Intervals of the probability of going on are too short: about four in five hold it."
+        )
+    return 0.0, ""
 
 
 def propensity(

@@ -134,7 +134,7 @@ class Earlier(NamedTuple):
         earlier = cls(np.zeros(cells), np.zeros((cells, cells)))
         if prior is not None:
             names = names_of_positions(np.arange(cells))
-            prior = prior.of(np.isin(prior.names, names))
+            prior = prior.some(np.isin(prior.names, names))
             at = prior.among(names)
             earlier.center[at] = prior.center
             earlier.information[np.ix_(at, at)] = prior.information

@@ -228,7 +228,7 @@ class _OfLayouts(Tower):
         centers = np.concatenate([shared.centers, np.full(len(differences), self._mean)])
         precisions = np.diag(np.concatenate([np.diag(shared.precisions), pooling]))
         if prior is not None:
-            known = prior.of(np.isin(prior.names, self.names(cells)))
+            known = prior.some(np.isin(prior.names, self.names(cells)))
             at = known.among(self.names(cells))
             pull = precisions @ centers
             precisions[np.ix_(at, at)] += known.information

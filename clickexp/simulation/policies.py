@@ -1,5 +1,6 @@
 """Logging policies: what orders the lists that simulated users see."""
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,18 @@ from clickexp.utils.blocks import blocks
 
 _BLOCK = 1 << 16
 """Documents that are scored at a time."""
+_NO_RANKER = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    EOFError,
+    MemoryError,
+    zipfile.BadZipFile,
+)
+"""Errors of a file that holds no ranker, or a damaged one."""
+_WRITE_RANKER = "write it with clickexp-export RUN --numpy"
 _POLICIES = ("trained", "random", "scores", "oracle", "feature", "ranker")
 
 
@@ -111,11 +124,21 @@ def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray
     """Scores of a fitted ranker; DataError where it was fitted to other features or documents."""
     location = SourceLocation(str(file))
     try:
-        ranker = Scorer(file)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        scores = _scores_of(Scorer(file), location, transform, rows, log)
+    except DataError:
+        raise
+    except _NO_RANKER as error:
         raise location.error(
-            f"is no ranker ({error})", "write it with clickexp-export RUN --numpy"
+            f"is no ranker ({type(error).__name__}: {error})", _WRITE_RANKER
         ) from error
+    if not np.isfinite(scores).all():
+        raise location.error("it scores documents by what is no number", _WRITE_RANKER)
+    return scores
+
+
+def _scores_of(
+    ranker: Scorer, location: SourceLocation, transform: str, rows: int, log: LogWriter
+) -> np.ndarray:
     features, what = log.features(), None
     if ranker.width not in (None, features.shape[1]):
         what = f"it reads {ranker.width} features, and documents have {features.shape[1]}"

@@ -20,7 +20,7 @@ from clickexp.utils.documents import parse_json
 from clickexp.utils.files import undamaged, whole
 from clickexp.utils.text import listed
 
-KEPT = (nnx.Param, Table)
+SAVED_VARIABLES = (nnx.Param, Table)
 _FACTS = "facts"
 _PRECISION = "prior/log_precision"
 _MOST_NAMED, _LONGEST = 4, 60
@@ -57,7 +57,7 @@ def load_model(model: Model, file: str | Path) -> Model:
         }
         before = _as_stored(model, widths)
         named, by_rank = _named(model), _by_rank(model)
-        leaves, structure = jax.tree.flatten_with_path(nnx.state(model, KEPT))
+        leaves, structure = jax.tree.flatten_with_path(nnx.state(model, SAVED_VARIABLES))
         differ = _differences(stored, named)
         values = []
         for name in () if differ else (_name(path) for path, _ in leaves):
@@ -148,7 +148,10 @@ def _check_numbers(values: np.ndarray, x: int | None, name: str, file: str | Pat
 
 
 def _named(model: Model) -> dict[str, jax.Array]:
-    return {_name(path): leaf for path, leaf in jax.tree.leaves_with_path(nnx.state(model, KEPT))}
+    return {
+        _name(path): leaf
+        for path, leaf in jax.tree.leaves_with_path(nnx.state(model, SAVED_VARIABLES))
+    }
 
 
 def _name(path: tuple) -> str:

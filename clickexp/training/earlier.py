@@ -60,7 +60,7 @@ class SharedPrior:
         variances = np.where(is_informed, 1 / np.where(is_informed, values, 1.0), OPEN_DEVIATION**2)
         return (vectors * variances) @ vectors.T
 
-    def of(self, chosen: Bool[np.ndarray, " numbers"]) -> "SharedPrior":
+    def some(self, chosen: Bool[np.ndarray, " numbers"]) -> "SharedPrior":
         """Returns the prior of the chosen parameters, whatever the others are."""
         covariance = self.covariance()[np.ix_(chosen, chosen)]
         names = tuple(np.array(self.names)[chosen].tolist())

@@ -158,7 +158,7 @@ def _cells(curve: Curve) -> np.ndarray:
 def released(prior: SharedPrior, changes: Collection[Change]) -> SharedPrior | None:
     """Returns the prior without the roles that a log contradicts, as if nothing was known of these."""
     kept = np.array([not is_of(name, changes) for name in prior.names])
-    return prior.of(kept) if kept.any() else None
+    return prior.some(kept) if kept.any() else None
 
 
 def is_of(name: str, changes: Iterable[Change]) -> bool:

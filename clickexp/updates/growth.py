@@ -20,7 +20,7 @@ from clickexp.parameters.compressed import CompressedEmbedding
 from clickexp.parameters.layouts import CellParameter
 from clickexp.parameters.table import LEAST_SITE, Prior, path_name, powers
 from clickexp.posteriors.intervals import components
-from clickexp.training.checkpoint import KEPT
+from clickexp.training.checkpoint import SAVED_VARIABLES
 from clickexp.utils.blocks import blocks
 
 _BLOCK = 1 << 16
@@ -78,7 +78,7 @@ def take_over(
     Raises:
         ConfigError: The run is of another model or has other towers.
     """
-    state = nnx.state(model, KEPT)
+    state = nnx.state(model, SAVED_VARIABLES)
     _check_names(state, stored)
     places, total, lost = {}, 0.0, 0.0
     taken = []

@@ -9,8 +9,18 @@ import pytest
 from refusals import refuses
 from stored_logs import reseal
 
-from clickexp.data import Log, LogWriter, SourceLocation, checksums, log_format
+from clickexp.data import (
+    Log,
+    LogWriter,
+    SourceLocation,
+    checksums,
+    log_format,
+    open_lists,
+    prepare,
+)
 from clickexp.data.arrays import GrowingArray
+from clickexp.data.checksums import REMEDY
+from clickexp.data.description import Description
 from clickexp.data.names import read_names
 from clickexp.data.prepared import verify_log
 from clickexp.data.records import columns_of, width_of
@@ -276,3 +286,40 @@ def test_rows_that_are_written_apart_make_the_array(tmp_path):
     np.save(tmp_path / "b.npy", values)
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
     assert whole.crc == zlib.crc32(values.tobytes())
+
+
+IMPOSSIBLE = {
+    "no category": ("device", -1, 3),
+    "below all": ("device", 0, -1),
+    "no length": ("records", (0, RANKS + 1), 0),
+    "longer than a list": ("records", (0, RANKS + 1), 1 << 30),
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_numbers_that_no_log_has_are_found_whatever_the_checksums_say(case, tmp_path):
+    """Whoever writes a log can seal it, too: nothing of it may be an index without a check."""
+    rows = pl.DataFrame(
+        {
+            "query_doc_ids": [[*range(1, RANKS + 1)]] * 10,
+            "clicks": [[1] + [0] * (RANKS - 1)] * 10,
+            "device": ["a", "b"] * 5,
+        }
+    )
+    rows.write_parquet(tmp_path / "log.parquet")
+    device = {"device": {"dtype": "category", "per": "session"}}
+    folder = tmp_path / "log"
+    prepare(open_lists.read, "lists", tmp_path / "log.parquet", folder, columns=device)
+    name, index, value = IMPOSSIBLE[case]
+    file = folder / f"sessions/{name}.npy"
+    array = np.load(file)
+    array[index] = value
+    np.save(file, array)
+    stated = Description.read(folder).parts["sessions"].crc32
+    reseal(folder, {"crc32": {**stated, name: zlib.crc32(array.tobytes())}}, "sessions")
+    with refuses(DataError, str(folder), name if name == "device" else "lengths"):
+        verify_log(folder)
+    with refuses(DataError, name if name == "device" else "lengths", REMEDY):
+        for part in Log.open(folder).dataset().parts.values():
+            part.check_stored_ids()
+            part.column("device")

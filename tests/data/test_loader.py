@@ -239,7 +239,7 @@ def test_shares_are_parts_of_each_batch(seed, tmp_path):
 class Unread(DerivedColumn):
     column = Column("unread", np.int32)
 
-    def of(self, packed, rows):
+    def compute(self, packed, rows):
         raise AssertionError("counts a whole log")
 
     def bounds(self):

@@ -612,3 +612,21 @@ def test_vectors_of_other_widths_are_refused(tmp_path):
     for workers in (None, 2):
         with refuses(DataError, str(tmp_path / "log"), "3", "4"):
             prepared(tmp_path / "log", tmp_path / "out", workers, format="baidu_ultr_uva")
+
+
+def test_one_process_reads_what_cannot_be_divided_and_says_so(tmp_path, caplog):
+    """Of counts, rows of all files are in one random order."""
+    counts = pl.DataFrame(
+        {
+            "query": [1, 1],
+            "document": [1, 2],
+            "rank": [1, 2],
+            "impressions": [9, 9],
+            "clicks": [3, 1],
+        }
+    )
+    counts.write_csv(tmp_path / "log.csv")
+    prepared(tmp_path / "log.csv", tmp_path / "one", None, "counts")
+    prepared(tmp_path / "log.csv", tmp_path / "several", 2, "counts")
+    assert "workers: counts is read by one process" in caplog.text
+    assert_equal(tmp_path / "one", tmp_path / "several")

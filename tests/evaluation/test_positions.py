@@ -160,7 +160,7 @@ def test_columns_that_no_metric_reads_are_not_read_where_lists_have_positions():
         column = Column("unread", np.int32)
         reads = ("query_doc_ids",)
 
-        def of(self, packed, rows):
+        def compute(self, packed, rows):
             raise AssertionError("read")
 
         def bounds(self):

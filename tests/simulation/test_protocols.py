@@ -223,9 +223,18 @@ def test_a_fitted_ranker_orders_the_lists(folder, tmp_path):
     write_npz(tmp_path / "ranker.npz", {"features": None, "steps": [table]}, t=np.zeros(5))
     with refuses(UserError, "knows 4 documents"):
         open_letor(folder, **settings, **FEW)
-    (tmp_path / "ranker.npz").write_bytes(b"nothing")
-    with refuses(UserError, "ranker.npz: is no ranker"):
-        open_letor(folder, **settings, **FEW)
+    write_linear(tmp_path / "ranker.npz", weights)
+    whole = (tmp_path / "ranker.npz").read_bytes()
+    step = {"features": 3, "steps": [("z", "leave", ["x"], {})]}
+    for spoilt in (b"nothing", whole[:100], step, np.full((3, 1), np.nan)):
+        if isinstance(spoilt, bytes):
+            (tmp_path / "ranker.npz").write_bytes(spoilt)
+        elif isinstance(spoilt, dict):
+            write_npz(tmp_path / "ranker.npz", spoilt)
+        else:
+            write_linear(tmp_path / "ranker.npz", spoilt)
+        with refuses(UserError, "ranker.npz: i", "clickexp-export RUN --numpy"):
+            open_letor(folder, **settings, **FEW)
     (tmp_path / "ranker.npz").unlink()
     with refuses(UserError, "ranker.npz: no such file or folder"):
         open_letor(folder, **settings, **FEW)

@@ -132,8 +132,8 @@ def _kind_of(file: Path, kinds: Kinds) -> type[SourceTable]:
     plain = [end for kind in kinds for end in kind.suffixes if not end.endswith((*COMPRESSIONS,))]
     packed = ", ".join(COMPRESSIONS)
     raise DataError(
-        f"{file}: the ending of the name shows no kind of file. Rename it: {', '.join(plain)}; "
-        f"text may be compressed, as .csv{packed.split(',')[0]} ({packed})."
+        f"{file}: the ending of the name shows no kind of file. Write or rename it as one of these: "
+        f"{', '.join(plain)}; text may be compressed, as .csv{packed.split(',')[0]} ({packed})."
     )
 
 

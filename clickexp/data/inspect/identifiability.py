@@ -37,7 +37,7 @@ _MOVING_SESSIONS = 200_000
 """Sessions that movement is estimated from."""
 _LEAST_REPEATS = 100
 """Impressions of documents after their first, below which movement is not known."""
-_RANDOM = 0.98
+RANDOM = 0.98
 """Movement above which lists are in nearly random order."""
 _NEARLY_FIXED = 0.2
 """Movement below which examination has errors that its intervals do not show."""
@@ -102,11 +102,6 @@ class Identifiability:
     def nearly_fixed(self) -> bool:
         """Whether documents hardly move between positions."""
         return self.movement < _NEARLY_FIXED
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether a policy orders lists."""
-        return self.movement < _RANDOM
 
     @property
     def warns(self) -> bool:
@@ -199,7 +194,7 @@ def identifiability(
         shown[positions],
         links,
         tuple(tuple(positions[group].tolist()) for group in groups),
-        _movement(by_position.slice(0, min(by_position.count, _MOVING_SESSIONS))),
+        movement(by_position),
         cells,
     )
 
@@ -222,10 +217,13 @@ def positions_of(
     return positions
 
 
-def _movement(sessions: Sessions) -> float:
-    """Components of variance, unbiased for documents with any number of impressions."""
+def movement(sessions: Sessions) -> float:
+    """Returns the share of the variance of log positions that is within documents; see `Identifiability`.
+
+    By components of variance, unbiased for documents with any number of impressions, of the first sessions.
+    """
     ids, positions = [], []
-    for chunk in sessions.chunks():
+    for chunk in sessions.slice(0, min(sessions.count, _MOVING_SESSIONS)).chunks():
         for position, shown in _documents_by_position(chunk):
             ids.append(shown)
             positions.append(np.full(len(shown), position))

@@ -4,6 +4,7 @@ Four rounds of calls, between which only counts are handed on: shares are read, 
 sessions written. What a share takes in the meantime lies beside the new log.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -27,6 +28,7 @@ from clickexp.data.shares.writing import write_share
 from clickexp.errors import DataError
 from clickexp.utils.blocks import blocks
 
+_messages = logging.getLogger(__name__)
 _SHARES_PER_WORKER = 4
 """More than one, so that a process that is slow, or has died, holds the others up for a fraction of the time."""
 _BLOCK = 1 << 14
@@ -73,6 +75,9 @@ def sharing(
         # parts may have a file in common
         pieces = [*dict.fromkeys(opener.pieces(source, most, **options))]
         if not pieces:
+            _messages.warning(
+                "workers: %s is read by one process; its rows belong together", opener.format
+            )
             return opener.read(source, log, **options)
         shares = shares_of(pieces, most)
         with calls(log.scratch / "calls") as call:

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from flax import nnx
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.dataset import split
@@ -15,6 +16,7 @@ from clickexp.data.inspect.copies import COMPARED, list_keys
 from clickexp.data.inspect.doubts import doubts
 from clickexp.data.inspect.summary import shows_twice
 from clickexp.experiment import display
+from clickexp.models import DocumentCTRModel
 
 
 def random_log(lists=2000, queries=400, ranks=5, seed=0, click_rate=0.2, ordered=True):
@@ -284,7 +286,7 @@ def test_a_run_reports_doubts_before_training(monkeypatch):
         "logger": logger,
         "metrics": {},
     }
-    model = SimpleNamespace(separates_examination=False)
+    model = DocumentCTRModel(query_doc_pairs=dataset.query_doc_pairs, rngs=nnx.Rngs(0))
     display.note(
         SimpleNamespace(**parts, model=model, weighting=None, metric_weightings={}, continued=None)
     )

@@ -12,11 +12,11 @@ DAY = 24 * 3600
 
 
 def log_of(session_ids, times=None):
-    """Lists of one document each, none twice."""
+    """Lists of one document each, none twice; every third is clicked."""
     ids = np.arange(1, len(session_ids) + 1, dtype=np.int32)[:, None]
     given = {} if times is None else {"times": np.asarray(times, float)}
     return Sessions.from_arrays(
-        query_doc_ids=ids, clicks=ids > 10**6, session_ids=np.asarray(session_ids), **given
+        query_doc_ids=ids, clicks=ids % 3 == 0, session_ids=np.asarray(session_ids), **given
     )
 
 

@@ -277,7 +277,7 @@ BAD_COLUMNS = {
     "misnamed": (dict(), {"clicks": "click"}, "no column 'click' for clicks", "['query_doc_ids'"),
     "nearest": (dict(), {"query_doc_ids": "query_docs_id"}, "perhaps to 'query_doc_ids'"),
     "asked for": (dict(), {"labels": "grades"}, "no column 'grades' for labels"),
-    "left out": (dict(), {"clicks": None}, "no column None for clicks"),
+    "left out": (dict(), {"clicks": None}, "columns.clicks=null", "needs"),
     "bad key": (dict(), {"query_ids": "q"}, "columns", "['query_ids']"),
     "number for a key": (dict(), {1: {"dtype": "int32"}}, "columns", "key 1", "write '1'"),
 }
