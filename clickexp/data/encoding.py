@@ -381,7 +381,7 @@ def _shown(train: Sessions, categories: Mapping[str, Names]) -> dict[str, Names]
     """Returns names of the categories that training sessions show, by column."""
     shown = {}
     for name, names in categories.items():
-        if name not in train.columns:
+        if name not in train.schema:
             what = (
                 f"{train.folder or 'sessions'}: there are categories of {name}, and no such column"
             )

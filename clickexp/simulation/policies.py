@@ -124,7 +124,8 @@ def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray
     """Scores of a fitted ranker; DataError where it was fitted to other features or documents."""
     location = SourceLocation(str(file))
     try:
-        scores = _scores_of(Scorer(file), location, transform, rows, log)
+        with file.open("rb") as stream:
+            scores = _scores_of(Scorer(stream), location, transform, rows, log)
     except DataError:
         raise
     except _NO_RANKER as error:

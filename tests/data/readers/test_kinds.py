@@ -200,7 +200,7 @@ SPOILED = {
     "mixed ids": (ndjson([{**ROWS[0], "query": 5}, *ROWS[1:]] + ROWS[:0]), None),
     "no object": (ndjson(ROWS[:3]) + b"[1, 2]\n" + ndjson(ROWS[3:]), ("line 4", "is no object")),
     "nested without end": (ndjson(ROWS) + b"[" * 100_000 + b"\n", (f"line {len(ROWS) + 1}", "is no object")),
-    "cut": (ndjson(ROWS)[:-9], ("is no object", "one JSON object")),
+    "cut": (ndjson(ROWS)[:-9], ("is no object", "one whole JSON object")),
     "an array": (json.dumps(ROWS).encode(), ("one JSON array", "write_ndjson")),
     "empty": (b"\n\n", ("holds no line",)),
     "names": (ndjson([{**row, "rank": "top"} for row in ROWS]), ("rank holds 'top'", "integers from 1")),

@@ -222,7 +222,7 @@ BAD = {
     "no query": (
         ["1,2,0"],
         {"pair_key": "query_document", "columns": {"query_id": None}},
-        "for query_id",
+        "columns.query_id=null leaves out what the format needs",
     ),
     "empty query": (
         [",2,0"],
