@@ -4,7 +4,6 @@ import importlib.metadata
 import logging
 import platform
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -46,6 +45,7 @@ from clickexp.utils.documents import plain
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
 from clickexp.utils.memory import return_freed_memory
+from clickexp.utils.threads import end_with_process
 
 log = logging.getLogger(__name__)
 _PACKAGES = ("jax", "flax", "optax", "rax", "hydra-core", "numpy")
@@ -82,9 +82,8 @@ def find_queries(parts: Parts) -> Future[Queries | None]:
 
 
 def _go_on(done: int, total: int, where: str = "", /) -> None:
-    """Ends a thread that reports its progress where the process ends, which waits for it."""
-    if not threading.main_thread().is_alive():
-        sys.exit()
+    """Ends a thread that reports its progress where the process ends."""
+    end_with_process()
 
 
 def refine_shared(parts: Parts, fit: FitReport, found: Future[Queries | None]) -> Refined:

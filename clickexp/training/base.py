@@ -33,6 +33,7 @@ from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
 from clickexp.training.spread import ALL, EvaluatorOnDevices, placement_on
 from clickexp.training.stopping import EarlyStopping, KeepLast, early_stopping_of
 from clickexp.utils.bounds import BatchSize, PositiveInt, check_numbers
+from clickexp.utils.threads import end_with_process
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -223,7 +224,8 @@ def _ahead(loop: Loop, train: Data, meanwhile: Callable[[], None] | None) -> Non
     """Compiles what a training runs, and does what it does without; what fails here fails again where it is needed."""
     with contextlib.suppress(Exception):
         loop.compile(train)
-    if meanwhile is not None and threading.main_thread().is_alive():  # else the process ends
+    if meanwhile is not None:
+        end_with_process()
         meanwhile()
 
 
