@@ -92,27 +92,33 @@ def note(parts: Parts) -> None:
         )
     _note_unseen(parts)
     _note_earlier_run(parts)
-    for line in _weights(parts):
-        parts.logger.message(line)
+    _note_weights(parts)
 
 
 def _doubts(parts: Parts) -> list[str]:
-    """Doubts about the data, and about the examination of a model that has one."""
-    lines = list(doubts(parts.dataset))
+    """What was left out of the data, doubts about the rest, and about the examination of a model that has one."""
+    lines = [*_left_out(parts.dataset.notes), *doubts(parts.dataset)]
     if parts.model.separates_examination:
         lines += examination_doubts(parts.dataset, layouts_of(parts.model)).values()
     return lines
 
 
-def _weights(parts: Parts) -> list[str]:
-    """Lines on the weights of clicks in training, and on those of metrics behind the name of each."""
-    of_training = parts.weighting.describe() if parts.weighting else []
-    of_metrics = (
-        f"{name}: {line}"
-        for name, weighting in parts.metric_weightings.items()
-        for line in weighting.describe()
-    )
-    return [*of_training, *of_metrics]
+def _left_out(notes: Mapping[str, int | str]) -> list[str]:
+    """A line on what a reader has left out of the log, of the counts in its notes; none where that is nothing."""
+    counts = {unit: notes.get(f"dropped_{unit}", 0) for unit in ("rows", "pages", "lines")}
+    dropped = [f"{unit} ({count:,})" for unit, count in counts.items() if count]
+    return [f"invalid=drop left {' and '.join(dropped)} out of the log"] if dropped else []
+
+
+def _note_weights(parts: Parts) -> None:
+    """Reports the weights of clicks in training, and those of metrics behind the name of each, with warnings."""
+    weightings = {"": parts.weighting} if parts.weighting else {}
+    weightings |= {f"{name}: ": weighting for name, weighting in parts.metric_weightings.items()}
+    for name, weighting in weightings.items():
+        about, *warnings = weighting.describe()
+        parts.logger.message(f"{name}{about}")
+        for line in warnings:
+            parts.logger.warning(f"{name}{line}")
 
 
 def _note_earlier_run(parts: Parts) -> None:

@@ -170,6 +170,7 @@ def evaluate_run(parts: Parts, fit: FitReport, refined: Refined, evaluation: Eva
     result |= _over_draws(parts)
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
+    result["warnings"] = list(parts.logger.warned)
     return Run.of(
         cleaned(plain(result)),
         folder=parts.folder,

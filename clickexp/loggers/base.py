@@ -59,7 +59,12 @@ class Logger:
 
     Every method does nothing here: a backend overrides those that it needs, and may raise in any of them
     when it stands behind `FanOut`. Constructors open nothing, since checks of a configuration run them; `start` does.
+
+    Attributes:
+        warned: Each warning so far, once, for the result; only `FanOut` keeps them.
     """
+
+    warned: Sequence[str] = ()
 
     @property
     def destination(self) -> str:

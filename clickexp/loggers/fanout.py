@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ from clickexp.loggers.base import Logger, RunInfo
 from clickexp.utils.paths import display_path
 
 log = logging.getLogger(__name__)
+_WARNING = "warning: "
+"""Begins most warnings where they are printed."""
 
 
 def _to_each(method: Callable[..., None]) -> Callable[..., None]:
@@ -33,6 +35,7 @@ class FanOut(Logger):
         self.loggers = list(loggers)
         self.active = list(self.loggers)
         self.folder: Path | None = None
+        self.warned: Sequence[str] = ()
 
     @property
     def destination(self) -> str:
@@ -54,11 +57,17 @@ class FanOut(Logger):
     epoch = _to_each(Logger.epoch)
     per_rank = _to_each(Logger.per_rank)
     message = _to_each(Logger.message)
-    warning = _to_each(Logger.warning)
     result = _to_each(Logger.result)
     report = _to_each(Logger.report)
     failed = _to_each(Logger.failed)
     best_run = _to_each(Logger.best_run)
+
+    def warning(self, text: str) -> None:
+        """Reports a line that readers should not miss, and keeps it for the result."""
+        warned = text.removeprefix(_WARNING)
+        if warned not in self.warned:
+            self.warned = (*self.warned, warned)
+        self._each("warning", text)
 
     def finish(self, ok: bool) -> None:
         """Closes the run in every logger, also in those that failed."""

@@ -13,7 +13,7 @@ from clickexp.results.differences import Tests, run_tests, untested
 from clickexp.results.groups import FEW_RUNS, Group, experiments, groups_of
 from clickexp.results.metric_names import direction, leading, name, short, uncapitalised
 from clickexp.runs.objective import is_loss, mixes_losses, stated_by
-from clickexp.runs.run import VALIDATION, Run
+from clickexp.runs.run import VALIDATION, Run, by_warning
 from clickexp.utils.suggest import did_you_mean
 from clickexp.utils.text import listed
 
@@ -145,6 +145,17 @@ class Comparison:
                 f"{len(partial)} of {len(self.groups)} rows average over some of the {len(self._test_sets)} test sets "
                 f"only, so their means are not of the same data: {listed(partial, _MOST_NAMED)}"
             )
+        return sentences
+
+    @property
+    def run_warnings(self) -> list[str]:
+        """Warnings of runs, each once, with the rows whose runs have it."""
+        named = {id(run): group.name for group in self.groups for run in group.runs}
+        sentences = []
+        for warning, warned in by_warning(self.runs).items():
+            rows = list(dict.fromkeys(named[id(run)] for run in warned))
+            names = listed(rows, _MOST_NAMED)
+            sentences.append(f"{warning} ({len(warned)} of {len(self.runs)} runs: {names})")
         return sentences
 
     def describe(self) -> str:

@@ -445,6 +445,7 @@ class Run(_Document):
         test_draws: With `draws=100`, test metrics over models drawn from the posteriors.
         intervals: With `keep_values=true`, 95% bootstrap intervals of test metrics, [low, high].
         update: The chain that the run belongs to, with `prior.run`.
+        warnings: What the run has warned of, before training and after it, each sentence once.
         folder: Folder of the run.
         config: The resolved configuration; empty where there is none.
         words: The overrides as they were typed.
@@ -485,6 +486,7 @@ class Run(_Document):
     test_draws: dict[str, Drawn] = {}
     intervals: dict[str, Annotated[list[Number], Len(2, 2)]] = {}
     update: Update | None = None
+    warnings: list[str] = []
     folder: Path = Field(Path(), exclude=True)
     config: Mapping[str, Any] = Field({}, exclude=True)
     words: tuple[str, ...] = Field((), exclude=True)
@@ -672,6 +674,15 @@ class Run(_Document):
 
 _BESIDE = {name for name, field in Run.model_fields.items() if field.exclude}
 """Attributes of a run that are not in its document."""
+
+
+def by_warning(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """Returns the distinct warnings of runs in the order of the runs, each with those that have it."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        for warning in dict.fromkeys(run.warnings):
+            found.setdefault(warning, []).append(run)
+    return found
 
 
 def seconds_without_compilation(epoch: Mapping[str, Any]) -> float:

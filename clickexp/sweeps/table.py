@@ -18,7 +18,7 @@ from clickexp.runs.objective import (
     objective,
     stated_by,
 )
-from clickexp.runs.run import Run, Training
+from clickexp.runs.run import Run, Training, by_warning
 from clickexp.runs.store import (
     DONE,
     KEPT,
@@ -35,7 +35,7 @@ from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
 from clickexp.utils.tables.numbers import rounded
 from clickexp.utils.tables.table import Cell, Table
-from clickexp.utils.tables.terminal import fitting
+from clickexp.utils.tables.terminal import fitting, folded
 
 if TYPE_CHECKING:
     from clickexp.results.groups import Group
@@ -73,8 +73,16 @@ def collect(folder: Path, jobs: Path, metric: str, console: Console | None = Non
         order = _comparable(runs, metric)
         console.print(_means(runs, order, console))
         best = _best(runs, order)
+        _print_warnings(runs, console)
     _print_states([job for job, _ in of_jobs], rows, folder, console)
     return best
+
+
+def _print_warnings(runs: Sequence[Run], console: Console) -> None:
+    """Prints each distinct warning of the runs once, with the number of runs that have it."""
+    for warning, warned in by_warning(runs).items():
+        text = f"warning of {len(warned)} of {len(runs)} runs: {warning}"
+        print_plain(folded(text, console), console)
 
 
 def _print_states(

@@ -11,6 +11,7 @@ from clickexp.cli.export import main as export
 from clickexp.errors import DataError
 from clickexp.experiment.build import build, open_loggers
 from clickexp.loggers import Logger
+from clickexp.runs.run import Run
 
 SMALL = {"model": "pbm", "dataset": "lists", "logger": [], "progress": "off", "trainer.epochs": 1}
 
@@ -63,6 +64,24 @@ def test_a_tower_that_knows_no_positions_has_no_ratios(tmp_path):
     places = write(tmp_path / "log.parquet", np.random.default_rng(0).random((40, 2)) < 0.5)
     result = clickexp.run(**SMALL, **places, **ONE_EACH, examination="global").result
     assert result.propensity == [] and np.isfinite(result.test["ll"])
+
+
+def test_the_result_has_what_the_run_warned_of(tmp_path):
+    """Before training and after it: what was left out, doubts of the log, and settings without effect."""
+    places = write(tmp_path / "log.parquet", np.random.default_rng(0).random((40, 2)) < 0.5)
+    log = pl.read_parquet(places["dataset.path"])
+    pl.concat([log, log[:1].with_columns(clicks=pl.lit([0]))]).write_parquet(places["dataset.path"])
+    options = {
+        "attraction.posterior": "none",
+        "draws": 2,
+        "report": False,
+        "dataset.invalid": "drop",
+    }
+    warned = clickexp.run(**SMALL, **places, **options).result.warnings
+    assert warned[0] == "invalid=drop left rows (1) out of the log"
+    assert any("lists" in warning for warning in warned[1:-1])
+    assert warned[-1].startswith("draws=2 has no effect")
+    assert Run.read(places["folder"]).warnings == warned
 
 
 @pytest.mark.parametrize("largest, warned", [(2_000_000, True), (90, False)])

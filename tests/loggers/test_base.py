@@ -97,6 +97,14 @@ def test_every_call_reaches_every_logger_in_order(info):
     assert both[0].calls == both[1].calls == expected
 
 
+def test_warnings_are_kept_once_for_the_result_whatever_backends_do():
+    fan = FanOut([Recorder(fails=("warning",))])
+    for text in ("warning: few lists", "draws has no effect", "warning: few lists"):
+        fan.warning(text)
+    fan.message("no warning")
+    assert fan.warned == ("few lists", "draws has no effect")
+
+
 def test_line_returned_by_start_becomes_a_message_for_all(info):
     first, second = Recorder(), Recorder(line="synced later")
     FanOut([first, second]).start(info)

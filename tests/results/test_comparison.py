@@ -226,6 +226,23 @@ def test_groups_share_the_test_sets_of_their_seeds_and_gaps_are_reported(tmp_pat
     assert one.warnings[0].endswith("DBN")
 
 
+def test_warnings_of_runs_name_the_rows_that_have_them(tmp_path):
+    for model, seed, warnings in (
+        ("PBM", 1, ["few lists", "short intervals"]),
+        ("PBM", 2, ["few lists"]),
+        ("UBM", 1, ["few lists"]),
+        ("UBM", 2, []),
+    ):
+        write_run(
+            tmp_path / f"{model}{seed}", model, seed, [("ll", -len(model))], warnings=warnings
+        )
+    (one,) = compared(tmp_path)
+    assert one.run_warnings == [
+        "few lists (3 of 4 runs: PBM, UBM)",
+        "short intervals (1 of 4 runs: PBM)",
+    ]
+
+
 def test_kept_values_are_tested_over_queries_as_paired_test_does(tmp_path):
     log_probs = -RNG.random((3, 40, 2))
     log_probs[1] -= 0.1

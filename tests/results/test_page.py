@@ -48,7 +48,8 @@ def file(tmp_path_factory):
         for seed in (1, 2):
             test = {"ll": ll - 0.01 * seed * (1 + 0.1 * number), "ppl": 1.5 + number}
             run = folder / f"sweep/{number}-{seed}"
-            write_run(run, model, seed, test, settings=[("learning_rate", rate)])
+            settings, warnings = [("learning_rate", rate)], ["a < b"] if model == "PBM" else []
+            write_run(run, model, seed, test, settings=settings, warnings=warnings)
             if seed == 1:
                 (run / "report.html").write_text("its report")
     write_run(
@@ -296,6 +297,16 @@ def test_test_sets_are_ranked_apart_and_together_only_with_a_warning(page):
     assert page.locator("#leaderboard .mark").count() == 0
     page.select_option("#test-set", "1")
     assert names(page) == ["CM"]
+
+
+def test_warnings_of_runs_are_those_of_the_test_set(page):
+    warnings = page.locator("#run-warnings")
+    assert warnings.locator("summary").inner_text() == "1 warning of runs"
+    assert warnings.locator("li").all_text_contents() == [
+        "a < b (4 of 8 runs: PBM, learning_rate=0.1, PBM, learning_rate=0.5)"
+    ]
+    page.select_option("#test-set", "1")
+    assert not warnings.is_visible()
 
 
 @pytest.fixture(scope="module")

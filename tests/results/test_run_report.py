@@ -80,6 +80,13 @@ def test_the_page_has_the_result_with_directions_beside_references(tmp_path, unr
     assert ["2", "1.5000", "0.5000", "40", "1.8000", "1.3000", "0.4000"] in rows
 
 
+def test_warnings_of_the_run_stand_above_its_result(tmp_path, unrendered):
+    text = report(tmp_path / "run", warnings=["a < b in few lists", "short intervals"]).read_text()
+    assert "<li>a &lt; b in few lists</li><li>short intervals</li>" in text
+    assert text.index("short intervals") < text.index("<h2>Result</h2>")
+    assert "<h2>Warnings" not in report(tmp_path / "other").read_text()
+
+
 def test_without_a_true_user_the_gain_over_rank_ctr_is_named(tmp_path, unrendered):
     text = report(tmp_path / "run", references={"rank-CTR": REFERENCES["rank-CTR"]}).read_text()
     assert "a gain of 40.0% of the perplexity above 1" in text

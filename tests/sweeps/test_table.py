@@ -75,6 +75,17 @@ def test_means_over_seeds_best_first(sweep):
     assert f"job 4 failed. Its log: {sweep}/4/job.log" in printed(sweep)
 
 
+def test_each_warning_of_jobs_is_printed_once(tmp_path):
+    """Jobs of processes of their own print where nobody looks."""
+    for number, warnings in enumerate((["few lists"], ["few lists", "[b] is doubtful"], [])):
+        job(tmp_path, number, [f"seed={number}"], 0.5, warnings=warnings)
+    lines = [line for line in printed(tmp_path).splitlines() if line.startswith("warning of")]
+    assert lines == [
+        "warning of 2 of 3 runs: few lists",
+        "warning of 1 of 3 runs: [b] is doubtful",
+    ]
+
+
 def test_the_best_run_is_that_of_the_objective(sweep):
     console = Console(file=io.StringIO())
     assert collect(sweep, sweep, "val/loss", console).folder == sweep / "2"  # ubm, seed 1

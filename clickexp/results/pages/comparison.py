@@ -166,6 +166,7 @@ def _comparison(comparison: Comparison, group_at: dict[int, int]) -> dict[str, A
             for name in ("name", "choice", "warnings", "metrics", "leading")
         },
         **_search(comparison),
+        "runWarnings": comparison.run_warnings,
         "mixesLosses": comparison.mixes_losses,
         "about": comparison.describe(),
         "meaning": comparison.meaning,

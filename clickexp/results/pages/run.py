@@ -77,6 +77,7 @@ def run_page(
         "title": html_text(title),
         "about": html_text(_about(run)),
         "conclusion": html_text(run_conclusion(run)),
+        "warnings": _warnings(run),
         "result": "".join(f"<div>{html(table)}</div>" for table in tables),
         "notes": "".join(note for name, note in _NOTES.items() if name in run.references),
         "figures": _figures(drawings, _captions(run)),
@@ -119,6 +120,14 @@ def _about(run: Run) -> str:
             f"{datetime.now():%Y-%m-%d %H:%M}",
         ]
     )
+
+
+def _warnings(run: Run) -> str:
+    """What the run has warned of; nothing where it has not."""
+    if not run.warnings:
+        return ""
+    items = "".join(f"<li>{html_text(warning)}</li>" for warning in run.warnings)
+    return f'<section class="card warning"><h2>Warnings</h2><ul>{items}</ul></section>'
 
 
 def _updates(run: Run) -> str:

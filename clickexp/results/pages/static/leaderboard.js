@@ -148,6 +148,10 @@ function describe() {
   }
   $("warnings").hidden = !warnings.length;
   $("warnings").textContent = `${warnings.join(". ")}.`;
+  const ofRuns = [...new Set(chosen.flatMap((one) => one.runWarnings))];
+  $("run-warnings").hidden = !ofRuns.length;
+  $("run-warnings").querySelector("summary").textContent = `${ofRuns.length} ${ofRuns.length === 1 ? "warning" : "warnings"} of runs`;
+  $("run-warnings").querySelector("ul").innerHTML = ofRuns.map((one) => `<li>${escaped(one)}</li>`).join("");
   const units = [...new Set(chosen.flatMap((one) => state.columns.map((name) => one.tests[name]?.unit).filter(Boolean)))];
   const marks = !state.baseline ? " Choose one test set to test against a baseline."
     : units.length ? ` * p < ${D.significant}, ** p < 0.01 against ${state.baseline.name}: paired t-test over ${units.join(" or ")}, corrected by Holm's method for all rows.`
