@@ -234,7 +234,11 @@ COLUMNS = {
     column.name: column
     for column in (
         Column("query_doc_ids", np.int32, least=0, rule="ids are integers from 0 to 2147483647"),
-        Column("clicks", np.bool_, rule="clicks are true or false, 1 or 0"),
+        Column(
+            "clicks",
+            np.bool_,
+            rule="clicks are true or false, 1 or 0; of numbers of clicks, write 1 for those above 0",
+        ),
         Column("lengths", np.int32, "session", least=0, rule="a list holds at least one document"),
         Column("query_ids", np.int64, "session", rule="query ids are 64-bit integers"),
         Column(

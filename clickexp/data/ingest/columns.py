@@ -66,7 +66,7 @@ _SESSIONS = "ids of search sessions are integers or text; drop the row, or leave
 SEARCH_SESSION = Field("iuU", _SESSIONS, per_document=False)
 _TIMES = (
     "times are finite numbers, or all are dates and times as 2014-03-01 or 2014-03-01 12:30:05; others have a "
-    "time_format, such as time_format='%m/%d/%Y %I:%M:%S %p'"
+    "time_format: time_format='%d/%m/%Y %H:%M:%S' where days come first, '%m/%d/%Y %I:%M:%S %p' where months do"
 )
 TIME = Field("ift", _TIMES, per_document=False)
 _CLICKS = "; null_is_no_click=true takes a missing one for no click"

@@ -21,6 +21,9 @@ _MOST = (
     "Most rows are faulty, and the others are another log: mend them, filter the log before, or leave out a column "
     "that holds something else, as by columns.label=null."
 )
+_BY_CLICKS = (
+    "Where clicks are faulty, that leaves out lists by what was clicked, and biases what is left."
+)
 NULL_IS_NO_CLICK = "null_is_no_click"
 """The option of readers that take a missing click for none, which their remedy of one names."""
 FILLS_FEATURES = "missing=mean fills empty features"
@@ -210,10 +213,16 @@ class Faults:
             end = "invalid=drop leaves out what is faulty, and counts it."
             if any(self._can_be_filled(*key) for key in self._kinds):
                 options, end = {"missing": "mean"}, f"{FILLS_FEATURES}; {end}"
+            if self._of_clicks():
+                options, end = {}, f"{end} {_BY_CLICKS}"
         elif options:
             stated = " ".join(f"{key}={value}" for key, value in options.items())
             end = f"To go on without most of them: {stated}. What is faulty then is said next."
         return FaultyLogError(lines, end, options)
+
+    def _of_clicks(self) -> bool:
+        """Whether clicks hold what is none."""
+        return not {"invalid_click", "invalid_clicks"}.isdisjoint(kind for kind, _ in self._kinds)
 
     @staticmethod
     def _can_be_filled(name: str, remedy: str) -> bool:

@@ -12,7 +12,7 @@ from clickexp.data.ingest.columns import (
     Fields,
     Readable,
 )
-from clickexp.data.ingest.times import TEXT, dotted_format
+from clickexp.data.ingest.times import TEXT, date_format
 from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, Remedy, SourceLocation
@@ -265,12 +265,13 @@ def _reject_nulls(
 
 
 def _rule_for(wrong: pl.Series, field: Readable) -> str:
-    """What a column holds, and for times that are written with dots the option that reads them."""
+    """What a column holds, and for dates in another order the option that reads them."""
     is_text = wrong.dtype in TEXT and isinstance(field, Field) and "t" in field.kinds
-    form = dotted_format(wrong.cast(pl.String)) if is_text else None
+    form = date_format(wrong.cast(pl.String)) if is_text else None
     if form is None:
         return field.rule
-    return Remedy(f"days come first: time_format='{form}'", {"time_format": f"'{form}'"})
+    first = "days" if form.startswith("%d") else "months"
+    return Remedy(f"{first} come first: time_format='{form}'", {"time_format": f"'{form}'"})
 
 
 def _parsed(values: pl.Series, field: Readable) -> pl.Series:

@@ -13,12 +13,8 @@ from clickexp.errors import DataError
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 _DATE = r"^\d{4}-\d\d-\d\d"
 """How a date begins; other orders of day and month cannot be distinguished."""
-_DOTTED = {
-    r"^\d{1,2}\.\d{1,2}\.\d{4}$": "%d.%m.%Y",
-    r"^\d{1,2}\.\d{1,2}\.\d{4} \d{1,2}:\d{2}$": "%d.%m.%Y %H:%M",
-    r"^\d{1,2}\.\d{1,2}\.\d{4} \d{1,2}:\d{2}:\d{2}$": "%d.%m.%Y %H:%M:%S",
-}
-"""How dates with dots are written, whose days come first."""
+_DATES = {"": "", r" \d{1,2}:\d{2}": " %H:%M", r" \d{1,2}:\d{2}:\d{2}": " %H:%M:%S"}
+"""What follows a date, and how strptime has it."""
 _UTC = r"\s*(UTC|GMT)$"
 """How BigQuery and others end a time of Greenwich."""
 _OFFSET = r"\d\d:\d\d.*([Zz]|UTC|GMT|[+-]\d\d(:?\d\d)?)$"
@@ -98,10 +94,28 @@ class TimeForm(NamedTuple):
         ).dt.convert_time_zone("UTC")
 
 
-def dotted_format(words: pl.Series) -> str | None:
-    """Returns the format of dates such as 24.12.2025 where all words of a text are such; else None."""
-    fitting = (form for pattern, form in _DOTTED.items() if words.str.contains(pattern).all())
-    return next(fitting, None) if len(words) else None
+def date_format(words: pl.Series) -> str | None:
+    """Returns the format of dates such as 24.12.2025 or 12/24/2025 where all words of a text are such; else None.
+
+    With dots, days come first. With slashes, months may; one number above 12 tells.
+    """
+    if not len(words):
+        return None
+    for separator in (".", "/"):
+        for pattern, ending in _DATES.items():
+            date = rf"^(\d{{1,2}})\{separator}(\d{{1,2}})\{separator}\d{{4}}{pattern}$"
+            if words.str.contains(date).all():
+                order = "dm" if separator == "." else _order(words, date)
+                parts = [f"%{part}" for part in order or ""]
+                return separator.join([*parts, "%Y"]) + ending if parts else None
+    return None
+
+
+def _order(words: pl.Series, date: str) -> str | None:
+    """Returns "dm" or "md", as days or months come first; None where no number of a date is above 12."""
+    largest = [words.str.extract(date, number).cast(pl.Int64).max() for number in (1, 2)]
+    is_day = [number > 12 for number in largest]
+    return {(True, False): "dm", (False, True): "md"}.get(tuple(is_day))
 
 
 class TimeCheck:

@@ -10,6 +10,7 @@ from refusals import refuses
 from stored_logs import write_table as write
 
 from clickexp.data import open_counts, open_impressions, open_lists, prepare
+from clickexp.data.ingest.times import date_format
 from clickexp.errors import DataError
 
 WHOLE = dict(train_sessions=[0, 3], val_sessions=[3, 4], test_sessions=[4, 5])
@@ -154,6 +155,23 @@ def test_times_have_a_format(tmp_path):
     assert times_of(tmp_path / "other.csv", german, **zone) == expected
     with refuses(DataError, "times holds", "time_format="):
         times_of(tmp_path / "another.csv", german)
+
+
+@pytest.mark.parametrize(
+    "words, form",
+    [
+        (["03/01/2026 10:00:00", "13/01/2026 9:05:00"], "%d/%m/%Y %H:%M:%S"),
+        (["01/03/2026", "1/13/2026"], "%m/%d/%Y"),
+        (["03/01/2026", "04/01/2026"], None),
+        (["13/14/2026", "04/01/2026"], None),
+        (["03.01.2026 10:00", "04.01.2026 10:00"], "%d.%m.%Y %H:%M"),
+        (["03.01.2026", "13/01/2026"], None),
+    ],
+)
+def test_the_order_of_days_and_months_is_proposed_where_one_is_above_twelve(words, form):
+    """What is proposed is read by strptime; what is open is left to the user."""
+    assert date_format(pl.Series(words)) == form
+    assert form is None or [datetime.strptime(word, form) for word in words]
 
 
 def test_times_without_an_offset_are_those_of_a_zone(tmp_path):
