@@ -29,6 +29,8 @@ _MOST_POSITIONS, _MOST_LAYOUTS = 3, 3
 _LL = "ll"
 LIKELIHOOD = "Test log-likelihood"
 EXAMINATION = "Relative examination"
+_CLICK_RATE = "Click rate of test sessions"
+_TRAINED = "Training sessions"
 
 Values = Sequence[float | None]
 
@@ -118,7 +120,7 @@ def lines(runs: Sequence[Run]) -> dict[str, list[Line]]:
     }
     rates = [click_rate(run) for run in runs]
     if any(rate is not None for rate in rates):
-        drawn["Click rate"] = [Line("", rates)]
+        drawn[_CLICK_RATE] = [Line("", rates)]
     return {label: of_label for label, of_label in drawn.items() if of_label}
 
 
@@ -194,12 +196,13 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
                 "" if update is None else ", ".join(change.parameter for change in update.changes),
             ]
         )
-    header = ["Run", "Sessions", "Click rate", "ll before", "ll", "ll next"]
+    header = ["Run", _TRAINED, _CLICK_RATE, "ll before", "ll", "ll next"]
     header += [*(f"e({at})" for at in positions), "New", "Forgotten", "Changed"]
-    left_out = ("Sessions", "Click rate", "New", "Forgotten") if short else ()
+    left_out = (_TRAINED, _CLICK_RATE, "New", "Forgotten") if short else ()
     caption = (
-        "A chain of updates: sessions, click rate, test log-likelihood on the log of each run before and after its "
-        "update and after the next one, examination e relative to the first position, and ids that no earlier log has"
+        "A chain of updates: sessions of training, click rate of those of the test, test log-likelihood on the log of "
+        "each run before and after its update and after the next one, examination e relative to the first position, "
+        "and ids that no earlier log has"
     )
     return Table(header, rows, caption).without_empty_columns(*left_out)
 

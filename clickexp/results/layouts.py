@@ -1,5 +1,6 @@
 """Examination of layouts, such as devices, of runs and of groups of runs: each a curve over positions."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -38,21 +39,35 @@ def references_of(runs: Iterable[Run]) -> References:
     return references
 
 
+def frequent_first(run: Run, points: Iterable[RelativeExamination]) -> list[RelativeExamination]:
+    """Returns points of a run, those of the layouts that most documents of its test sessions are in first.
+
+    Runs count these by the value of each column: of several columns the product of the counts orders.
+    """
+
+    def shown(point: RelativeExamination) -> float:
+        by_column = ((run.click_rates.get(name, {}), value) for name, value in point.layout.items())
+        return math.prod(sum(counts.get(value, {}).get("shown", [])) for counts, value in by_column)
+
+    return sorted(points, key=shown, reverse=True)
+
+
 def layouts_of(run: Run, references: References) -> dict[str, dict[int, RelativeExamination]]:
     """Returns examination by position of each layout of a run, all relative to the references.
 
     Runs choose what theirs is relative to. Where that is another position or layout, intervals are unknown.
     """
-    by_layout = points_by_layout(point for point in run.propensity if point.layout)
+    points = frequent_first(run, (point for point in run.propensity if point.layout))
+    by_layout = points_by_layout(points)
     scaled: dict[str, dict[int, RelativeExamination]] = {}
-    for name, points in by_layout.items():
-        columns = (*next(iter(points.values())).layout,)
+    for name, of_layout in by_layout.items():
+        columns = (*next(iter(of_layout.values())).layout,)
         reference = references.get(columns)
         base = reference and by_layout.get(layout_name(reference.layout), {}).get(
             reference.position
         )
         if base:
-            scaled[name] = {position: _over(point, base) for position, point in points.items()}
+            scaled[name] = {position: _over(point, base) for position, point in of_layout.items()}
     return scaled
 
 

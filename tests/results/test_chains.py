@@ -16,6 +16,7 @@ from clickexp.results.chains import (
 from clickexp.results.commands.compare import compare
 from clickexp.results.comparison import comparisons
 from clickexp.results.figures.chain import chain_panels
+from clickexp.results.layouts import layouts_of, references_of
 from clickexp.results.loading import find_runs
 from clickexp.results.pages.comparison import data
 
@@ -76,6 +77,14 @@ def test_a_chain_shows_examination_of_each_layout_on_one_scale(tmp_path, capsys)
     assert layouts.count("\n") == 7 and "c,device phone,1.0000,0.5600" in layouts
     (shown,) = data(comparisons(chain), [], tmp_path)["chains"]
     assert shown["layouts"]["rows"] == chain_layouts(chain).rows
+
+
+def test_layouts_with_most_documents_come_first(tmp_path):
+    shown = {"desktop": [2, 1], "phone": [5, 4]}
+    rates = {device: {"shown": count, "clicks": [0, 0]} for device, count in shown.items()}
+    write_run(tmp_path / "a", propensity=of_devices(1.0), click_rates={"device": rates})
+    ((run,), _) = find_runs([tmp_path])
+    assert [*layouts_of(run, references_of([run]))] == ["device phone", "device desktop"]
 
 
 def test_a_comparison_shows_examination_of_each_layout(tmp_path):
@@ -149,7 +158,7 @@ def test_the_table_of_a_chain_has_likelihoods_before_and_after(tmp_path):
     runs = written(tmp_path)
     table = chain_table(chain_of(runs["c"]))
     columns = dict(zip(table.header, zip(*table.rows, strict=True), strict=True))
-    assert columns["Run"] == ("a", "b", "c") and columns["Sessions"] == ("1,200",) * 3
+    assert columns["Run"] == ("a", "b", "c") and columns["Training sessions"] == ("1,200",) * 3
     assert columns["ll before"] == ("", "-0.6000", "-0.5500")
     assert columns["ll"] == ("-0.5000", "-0.4900", "-0.4800")
     assert columns["ll next"] == ("", "-0.5200", "")

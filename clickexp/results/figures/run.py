@@ -27,7 +27,7 @@ from clickexp.results.figures.panels import (
     scale_to,
 )
 from clickexp.results.groups import Group, with_bounds
-from clickexp.results.layouts import points_by_layout
+from clickexp.results.layouts import frequent_first, points_by_layout
 from clickexp.runs.run import RelativeExamination, Run, Vectors
 
 CLICK_RATES = "click_rates_by_"
@@ -75,7 +75,7 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
 
 def _of_examination(run: Run, groups: Sequence[Group]) -> dict[str, list[Panel]]:
     """Figures of examination by rank, and of ratios to that of the first position; of layouts, these alone."""
-    points = propensities(run)
+    points = frequent_first(run, propensities(run))
     of_layouts = any(point.layout for point in points)
     panel = (
         partial(layouts, _by_layout(points)) if of_layouts else partial(_propensity, points, groups)

@@ -133,10 +133,7 @@ function cost() {
   const traces = others.length ? [scatter(others, { name: "others", marker: { color: "#8b949e", size: 6, opacity: 0.6 } })] : [];
   for (const group of points.filter((one) => state.slots.has(one))) {
     const { color, symbol } = look(group);
-    traces.push({
-      ...scatter([group], { name: escaped(label(group)), legendgroup: String(group.id), marker: { color, symbol, size: 11 } }),
-      mode: "markers+text", text: [escaped(group.model)], hovertext: [hover(group)], textposition: "top center", textfont: { color, size: 11 }, cliponaxis: false,
-    });
+    traces.push(scatter([group], { name: escaped(label(group)), legendgroup: String(group.id), marker: { color, symbol, size: 11 }, cliponaxis: false }));
   }
   const xaxis = spanning(points.map((group) => group[over]), 3);
   chart("cost", traces, layout(metric(over).axis, metric(name).axis, { xaxis, uirevision: name + over }), "No row has both numbers.");

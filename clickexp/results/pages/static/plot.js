@@ -16,7 +16,10 @@ function look(group) {
 }
 
 // short names for legends: the settings that distinguish rows, without the keys
-const label = (group) => [group.rest, ...keys().map((key) => group.overrides[key]).filter(known).map(shortened)].join(" · ");
+const label = (group) => [group.rest, ...unnamed().map((key) => group.overrides[key]).filter(known).map(shortened)].join(" · ");
+// settings that names do not have already, as those of rankers have their losses
+const isNamed = (group, value) => group.rest.split(/[^\w.-]+/).includes(String(value));
+const unnamed = () => keys().filter((key) => mine().some((group) => known(group.overrides[key]) && !isNamed(group, group.overrides[key])));
 // long text, such as a path, without its middle; names in hints are whole
 const shortened = (value) => (String(value).length > 28 ? `${String(value).slice(0, 9)}…${String(value).slice(-18)}` : value);
 // the name of a baseline on an axis, where no other row has it, too

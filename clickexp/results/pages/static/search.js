@@ -12,8 +12,9 @@ function dimension(groups, key) {
   if (!numeric(values)) {
     const texts = [...new Set(values.map(text))].sort(inOrder);
     const places = values.map((value) => texts.indexOf(text(value)));
-    const short = texts.map((one) => escaped(one.length > 18 ? `${one.slice(0, 17)}…` : one));
-    return { label, values: places, tickvals: texts.map((_, at) => at), ticktext: short, range: [-0.3, texts.length - 0.7] };
+    const short = texts.map(shortened);
+    const ticktext = (new Set(short).size < texts.length ? texts : short).map(escaped); // of equal ones Plotly would draw one
+    return { label, values: places, tickvals: texts.map((_, at) => at), ticktext, range: [-0.3, texts.length - 0.7] };
   }
   const { type, tickvals } = spanning(values);
   const scale = type === "log" ? Math.log10 : Number;
@@ -45,8 +46,9 @@ function parallel() {
     },
     unselected: { line: { color: css("--line"), opacity: 0.3 } },
   };
-  const format = { ...layout("", ""), height: 420, margin: { l: 20 + LETTER * Math.max(4, ...(dimensions[0].ticktext ?? []).map((one) => one.length)), r: narrow() ? 40 : 20, t: 40 + TOOLBAR, b: 30 }, showlegend: false };
-  $("parallel").style.minWidth = `${Math.max(280, dimensions.length * (narrow() ? 75 : 95))}px`;
+  const letters = ({ ticktext = [] }) => LETTER * Math.max(4, ...ticktext.map((one) => one.length));
+  const format = { ...layout("", ""), height: 420, margin: { l: 20 + letters(dimensions[0]), r: narrow() ? 40 : 20, t: 40 + TOOLBAR, b: 30 }, showlegend: false };
+  $("parallel").style.minWidth = `${Math.max(280, letters(dimensions[0]) + dimensions.length * Math.max(narrow() ? 75 : 95, ...dimensions.slice(1).map(letters)))}px`;
   chart("parallel", [trace], format);
 }
 
