@@ -47,7 +47,8 @@ def frequent_first(run: Run, points: Iterable[RelativeExamination]) -> list[Rela
 
     def shown(point: RelativeExamination) -> float:
         by_column = ((run.click_rates.get(name, {}), value) for name, value in point.layout.items())
-        return math.prod(sum(counts.get(value, {}).get("shown", [])) for counts, value in by_column)
+        by_rank = (counts.get(value, {}).get("shown", []) for counts, value in by_column)
+        return math.prod(sum(count or 0 for count in counts) for counts in by_rank)
 
     return sorted(points, key=shown, reverse=True)
 

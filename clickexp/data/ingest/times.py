@@ -113,9 +113,12 @@ def date_format(words: pl.Series) -> str | None:
 
 def _order(words: pl.Series, date: str) -> str | None:
     """Returns "dm" or "md", as days or months come first; None where no number of a date is above 12."""
-    largest = [words.str.extract(date, number).cast(pl.Int64).max() for number in (1, 2)]
-    is_day = [number > 12 for number in largest]
-    return {(True, False): "dm", (False, True): "md"}.get(tuple(is_day))
+    first, second = (
+        int(words.str.extract(date, number).cast(pl.Int64).to_numpy().max()) for number in (1, 2)
+    )
+    if (first > 12) == (second > 12):
+        return None
+    return "dm" if first > 12 else "md"
 
 
 class TimeCheck:
