@@ -45,7 +45,7 @@ def write_log(file: Path, sessions: int, pairs: int) -> None:
 
 
 class Job(NamedTuple):
-    """What a job has taken.
+    """Time and memory of a job.
 
     Attributes:
         seconds: Wall and processor seconds by phase, as `phases.py` has them, and of the whole process.

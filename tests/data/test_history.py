@@ -26,8 +26,8 @@ def by_loops(columns):
                 columns.get("positions", np.tile(range(1, 5), (at + 1, 1)))[at][rank]
             )
         # 0 where the log lacks a document
-        told = (number for number in columns["query_numbers"][at] if number)
-        before["earlier_query_numbers"].append(next(told, 0))
+        shown = (number for number in columns["query_numbers"][at] if number)
+        before["earlier_query_numbers"].append(next(shown, 0))
     return {name: np.array(values) for name, values in found.items()}
 
 

@@ -73,6 +73,18 @@ def assert_equal(folder, other):
     assert differing == [[], []]
 
 
+def assert_faults_are_alike(folder, workers, place, **options):
+    """Several processes name the faulty rows of a log as one process does, and drop the same."""
+    with pytest.raises(DataError) as one:
+        prepared(folder / "log", folder / "one", **options)
+    with pytest.raises(DataError) as several:
+        prepared(folder / "log", folder / "several", workers, **options)
+    assert str(one.value) == str(several.value) and place in str(one.value)
+    prepared(folder / "log", folder / "one", invalid="drop", **options)
+    prepared(folder / "log", folder / "several", workers, invalid="drop", **options)
+    assert_equal(folder / "one", folder / "several")
+
+
 def pages(count, seed, text=False, longest=6):
     """Queries, documents and clicks of some pages."""
     rng = np.random.default_rng(seed)
@@ -310,14 +322,7 @@ def test_row_groups_of_a_large_file_are_shared(workers, tmp_path):
     groups = [share.spans for share in shares_of(pieces, workers)]
     assert len(groups) == workers
     assert not workers > 2 or len({tuple(ranges) for ranges in groups[:3]}) == 1
-    with pytest.raises(DataError) as one:
-        prepared(tmp_path / "log", tmp_path / "one", **options)
-    with pytest.raises(DataError) as several:
-        prepared(tmp_path / "log", tmp_path / "several", workers, **options)
-    assert str(one.value) == str(several.value) and "row 77" in str(one.value)
-    prepared(tmp_path / "log", tmp_path / "one", invalid="drop", **options)
-    prepared(tmp_path / "log", tmp_path / "several", workers, invalid="drop", **options)
-    assert_equal(tmp_path / "one", tmp_path / "several")
+    assert_faults_are_alike(tmp_path, workers, "row 77", **options)
 
 
 def test_pages_of_one_file_are_read_by_one_process(tmp_path):
@@ -538,14 +543,7 @@ def test_a_log_that_comes_split_is_shared_by_files(options, workers, tmp_path):
             lines[4] = "nobody knows"
         (tmp_path / "log" / file).write_text("\n".join(lines))
     options = {**options, "format": "tiangong_st"}
-    with pytest.raises(DataError) as one:
-        prepared(tmp_path / "log", tmp_path / "one", **options)
-    with pytest.raises(DataError) as several:
-        prepared(tmp_path / "log", tmp_path / "several", workers, **options)
-    assert str(one.value) == str(several.value) and "line 5" in str(one.value)
-    prepared(tmp_path / "log", tmp_path / "one", invalid="drop", **options)
-    prepared(tmp_path / "log", tmp_path / "several", workers, invalid="drop", **options)
-    assert_equal(tmp_path / "one", tmp_path / "several")
+    assert_faults_are_alike(tmp_path, workers, "line 5", **options)
 
 
 @pytest.mark.parametrize("workers", WORKERS)
