@@ -6,6 +6,7 @@ does what follows the training.
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -102,6 +103,7 @@ def join(folder: str) -> str:
         _watches.append(_started(_watch, connection, folder))
     if index() == 0:
         _started(_receive, folder)
+    sys.excepthook = functools.partial(_show, sys.excepthook)
     import jax  # here, since the command is light
 
     atexit.register(_end)  # behind what JAX registers, which would wait for the others
@@ -306,11 +308,23 @@ def _watch(connection: socket.socket, folder: str) -> None:
     os._exit(128 + signal.SIGTERM)  # as if it had been asked to, for launchers that start it again
 
 
+def _show(show: Callable[..., None], *raised: Any) -> None:
+    """Shows an error, unless it is that of a program for which another process has ended, as `_watch` says."""
+    if not _alone.is_set():
+        _leave_time()
+    show(*raised)
+
+
 def _end() -> None:
     """Ends this process at once after an error, since JAX would wait for the others."""
     if _alone.is_set():
         return
     if INTERRUPTED.is_set():
         os._exit(STOPPED)
-    time.sleep(_GRACE if index() > 0 else _NOTICE)  # JAX may lose a process before `_watch` does
+    _leave_time()
     os._exit(1)
+
+
+def _leave_time() -> None:
+    """Waits for `_watch`, since JAX may lose a process before that does."""
+    time.sleep(_GRACE if index() > 0 else _NOTICE)
