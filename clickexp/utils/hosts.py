@@ -6,7 +6,6 @@ does what follows the training.
 
 import atexit
 import contextlib
-import functools
 import json
 import os
 import signal
@@ -15,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from clickexp.errors import ConfigError, UserError
@@ -103,7 +102,6 @@ def join(folder: str) -> str:
         _watches.append(_started(_watch, connection, folder))
     if index() == 0:
         _started(_receive, folder)
-    sys.excepthook = functools.partial(_show, sys.excepthook)
     import jax  # here, since the command is light
 
     atexit.register(_end)  # behind what JAX registers, which would wait for the others
@@ -126,6 +124,17 @@ def join(folder: str) -> str:
     broadcast(None)
     _started(_live)
     return folder
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """What all processes do until they leave: where one ends meanwhile, `_watch` says so, and no error of JAX."""
+    try:
+        yield
+    except Exception:
+        if _connections and not _alone.is_set():
+            _leave_time()
+        raise
 
 
 def leave() -> None:
@@ -306,13 +315,6 @@ def _watch(connection: socket.socket, folder: str) -> None:
         "training continues from the last checkpoint.",
     )
     os._exit(128 + signal.SIGTERM)  # as if it had been asked to, for launchers that start it again
-
-
-def _show(show: Callable[..., None], *raised: Any) -> None:
-    """Shows an error, unless it is that of a program for which another process has ended, as `_watch` says."""
-    if not _alone.is_set():
-        _leave_time()
-    show(*raised)
 
 
 def _end() -> None:
