@@ -100,6 +100,7 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     return finished
 
 
+@hosts.together()
 def _tested(
     parts: Parts, found: Future[Queries | None]
 ) -> tuple[Parts, FitReport, Refined, Evaluation]:
