@@ -1,6 +1,7 @@
 """From a checked configuration to the parts of a run, all data read and nothing trained."""
 
 import dataclasses
+import errno
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -295,9 +296,12 @@ def _earlier(folder: str | None, identified: dict[str, Any]) -> Path | None:
         raise ConfigError(
             f"continue_from={earlier}: there is no such folder. Give the folder of an interrupted run."
         )
+    checkpoint = earlier / CHECKPOINT
     try:
-        (earlier / CHECKPOINT).open("rb").close()
-        check_same(earlier / CHECKPOINT, {"settings": identified})
+        if checkpoint.exists() and not checkpoint.is_file():
+            raise OSError(errno.EINVAL, "it is no file")  # a pipe would be waited for
+        checkpoint.open("rb").close()
+        check_same(checkpoint, {"settings": identified})
     except OSError as error:
         reason = f"{CHECKPOINT} cannot be read ({error.strerror}); the first is there after trainer.checkpoint_minutes"
         if (earlier / RESULT).exists():
