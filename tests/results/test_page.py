@@ -18,6 +18,7 @@ from clickexp.evaluation.groups import click_metrics
 from clickexp.models import PositionBasedModel
 from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.results import find_runs
+from clickexp.results.commands.compare import compare
 from clickexp.results.comparison import comparisons
 from clickexp.results.leaderboard import differences, leaderboard
 from clickexp.results.pages.comparison import page as page_of
@@ -637,3 +638,19 @@ def test_metrics_over_posterior_draws_are_columns_with_the_interval_of_the_draws
     page.wait_for_timeout(300)
     assert wrong == []
     page.close()
+
+
+def test_cards_that_would_be_empty_are_hidden(browser, tmp_path):
+    """A single run with nothing but a number; then two runs that have what all cards show."""
+    write_run(tmp_path / "bare/a", per_rank={}, curves={}, epochs=0)
+    write_run(tmp_path / "full/a", "UBM", settings=[("learning_rate", 0.1)])
+    write_run(tmp_path / "full/b", "PBM", settings=[("learning_rate", 0.5)])
+    cards = ["against", "cost", "examination", "ranks", "learning", "reliability", "diff"]
+    of_cards = "ids => ids.filter((id) => $(id).closest('section').hidden)"
+    for name, hidden in (("bare", cards), ("full", [])):
+        compare([tmp_path / name])
+        page = browser.new_page()
+        page.goto((tmp_path / name / "comparison.html").as_uri())
+        page.wait_for_selector("html[data-ready]")
+        assert page.evaluate(of_cards, cards) == hidden
+        page.close()
