@@ -43,6 +43,7 @@ from clickexp.training.accelerators import keep_precision
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
 from clickexp.utils import hosts
+from clickexp.utils.programs import forget_programs
 from clickexp.utils.signatures import accepted
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     run = _earlier_run(config)
     identified |= {} if run is None else run.identity()
     share_compilations(Path(settings.cache_dir))
+    forget_programs()
     folder = Path(hosts.join(str(folder)))
     keep_precision()
     config.trainer.check_machine()

@@ -12,12 +12,13 @@ from clickexp.data.cells import Cells
 from clickexp.data.dataset import Dataset
 from clickexp.data.id_table import mixed
 from clickexp.data.inspect.copies import Copies, copies, list_keys
-from clickexp.data.inspect.layouts import layout_doubts
+from clickexp.data.inspect.layouts import EXAMINATION_BY, layout_doubts
 from clickexp.data.inspect.order import shuffled_sessions
 from clickexp.data.inspect.summary import shows_twice
 from clickexp.data.schema import LARGEST_GRADE
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
+from clickexp.utils.text import counted
 
 _ENOUGH = 100_000
 """Lists that are looked at, about; of more, those whose first documents are a share of all."""
@@ -82,7 +83,14 @@ def _few_lists(train: Sessions) -> Iterator[str]:
     shown, clicks = train.by_position
     first, *_ = np.flatnonzero(shown)
     middle = int(np.searchsorted(np.cumsum(shown), shown.sum() / 2))
-    of_ends = np.maximum(clicks[[first, middle]], 0.5)
+    few = (
+        f"{counted(train.count, 'training list')}: too few for figures that are not those of chance. With "
+        f"{counted(int(clicks[middle]), 'click')} at position {middle} and {clicks[first]:,} at position {first}, "
+    )
+    of_ends = clicks[[first, middle]]
+    if not of_ends.all():
+        yield f"{few}the ratio of their examination is not known at all. Collect more lists"
+        return
     half = _QUANTILE * math.sqrt((1 / of_ends).sum())
     enough = math.log(_WIDE)
     if half <= enough:
@@ -90,22 +98,24 @@ def _few_lists(train: Sessions) -> Iterator[str]:
     needed = train.count * (half / enough) ** 2
     digits = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
     yield (
-        f"{train.count:,} training lists: too few for figures that are not those of chance. With {clicks[middle]:,} "
-        f"clicks at position {middle} and {clicks[first]:,} at position {first}, a 95% interval of the ratio of their "
-        f"examination reaches at least a factor of {math.exp(half):,.1f} to each side, even where attraction is known. "
-        f"Collect some {math.ceil(needed / digits) * digits:,} lists, with which that is {_WIDE:g}"
+        f"{few}a 95% interval of the ratio of their examination reaches at least a factor of {math.exp(half):,.1f} to "
+        f"each side, even where attraction is known. Collect some {math.ceil(needed / digits) * digits:,} lists, with "
+        f"which that is {_WIDE:g}"
     )
 
 
-def examination_doubts(dataset: Dataset, cells: Cells | None = None) -> dict[str, str]:
+def examination_doubts(
+    dataset: Dataset, cells: Cells | None = None, setting: str = EXAMINATION_BY
+) -> dict[str, str]:
     """Returns a doubt for each grouping of pages that one examination by rank does not fit; see `layout_doubts`.
 
     Args:
         dataset: The log, of whose training sessions it looks at a share where they are many.
         cells: Layouts whose examination a model has apart.
+        setting: See `layout_doubts`.
     """
     share = max(round(dataset.train.count / _ENOUGH), 1)
-    return layout_doubts(dataset, partial(_sampled, share=share), cells)
+    return layout_doubts(dataset, partial(_sampled, share=share), cells, setting)
 
 
 class _Part:
