@@ -131,6 +131,14 @@ def drawn(monkeypatch):
     return made
 
 
+def test_differences_of_the_baseline_to_itself_alone_are_no_figure(tmp_path, drawn):
+    write_run(tmp_path / "UBM", "UBM")
+    write_run(tmp_path / "CM", "CM", per_rank={})
+    (comparison,) = comparisons(find_runs([tmp_path])[0], baseline="UBM")
+    names = {name.partition(".")[0] for name in figures(comparison)}
+    assert "per_rank" not in names and "per_rank_values" in names
+
+
 def test_times_are_without_compilation_which_has_a_column(tmp_path, drawn):
     """PBM trains 1 s and compiles 5, UBM trains 2 s and compiles 1, each in one epoch of two."""
     for model, training, compiling in (("PBM", 1.0, 5.0), ("UBM", 2.0, 1.0)):

@@ -20,8 +20,8 @@ from clickexp.results.figures.fonts import families
 from clickexp.utils.rounding import ceil_div
 from clickexp.utils.text import shortened
 
-_COLUMN, _ROW, _PAGE = 3.3, 2.5, 7.0
-"""Inches: the width of a column of a paper, the height of a panel, the width of a page."""
+_COLUMN, _PANEL, _ROW, _PAGE = 3.3, 2.5, 2.5, 7.0
+"""Inches: the width of a column of a paper and of one panel of several, the height of a panel, the width of a page."""
 _LETTER, _HANDLE, _LONGEST = 0.065, 0.36, 100
 """Of a legend: inches of a letter and of a line, letters of the longest label."""
 _FAR, _FARTHER = 4, 10
@@ -39,14 +39,12 @@ Panel = Callable[[Axes], None]
 def draw(
     figures: Iterable[tuple[str, Sequence[Panel]]],
     label: str = "",
-    formats: Sequence[str] = ("pdf", "png"),
 ) -> dict[str, bytes]:
-    """Draws figures.
+    """Draws figures as PDF and PNG.
 
     Args:
         figures: The name and the panels, side by side, of each.
         label: A slug for the names of the files.
-        formats: Of pdf, png and svg; text in the last one is text, without a background.
 
     Returns:
         Content of each file by its name.
@@ -55,11 +53,28 @@ def draw(
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # it lists each glyph that a PDF needs
     with _style():
         for name, panels in figures:
-            figure = _drawing(panels)
-            for suffix in formats:
+            figure = _drawing(panels, _width(panels))
+            for suffix in ("pdf", "png"):
                 contents[f"{name}{label}.{suffix}"] = _printed(figure, suffix)
                 figure.set_layout_engine("none")  # laid out by now, which takes most of the time
     return contents
+
+
+def draw_apart(figures: Iterable[tuple[str, Sequence[Panel]]]) -> dict[str, list[str]]:
+    """Draws each panel by itself, with a legend of its own, so that a page can lay them out.
+
+    Args:
+        figures: The name and the panels of each.
+
+    Returns:
+        SVG of the panels by the name of the figure: text is text, and there is no background.
+    """
+    with _style():
+        return {name: [_svg(panel, _width(panels)) for panel in panels] for name, panels in figures}
+
+
+def _svg(panel: Panel, width: float) -> str:
+    return _printed(_drawing([panel], width), "svg").decode()
 
 
 @contextlib.contextmanager
@@ -97,13 +112,17 @@ class _Drawing(Figure):
 def drawing(panels: Sequence[Panel]) -> _Drawing:
     """Makes a figure for a paper of panels side by side, with one legend below them."""
     with _style():
-        return _drawing(panels)
+        return _drawing(panels, _width(panels))
 
 
-def _drawing(panels: Sequence[Panel]) -> _Drawing:
-    figure = _Drawing(
-        figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained"
-    )
+def _width(panels: Sequence[Panel]) -> float:
+    """Inches of each panel of a figure."""
+    return _COLUMN if len(panels) == 1 else _PANEL
+
+
+def _drawing(panels: Sequence[Panel], width: float) -> _Drawing:
+    """Draws panels of a width in inches."""
+    figure = _Drawing(figsize=(width * len(panels), _ROW), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     beyond: set[str] = set()
     for panel, place in zip(panels, axes, strict=True):
