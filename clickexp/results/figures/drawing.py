@@ -22,6 +22,8 @@ from clickexp.utils.text import shortened
 
 _COLUMN, _PANEL, _ROW, _PAGE = 3.3, 2.5, 2.5, 7.0
 """Inches: the width of a column of a paper and of one panel of several, the height of a panel, the width of a page."""
+_MOST_BESIDE = 3
+"""Panels of a row."""
 _LETTER, _HANDLE, _LONGEST = 0.065, 0.36, 100
 """Of a legend: inches of a letter and of a line, letters of the longest label."""
 _FAR, _FARTHER = 4, 10
@@ -43,7 +45,7 @@ def draw(
     """Draws figures as PDF and PNG.
 
     Args:
-        figures: The name and the panels, side by side, of each.
+        figures: The name and the panels of each.
         label: A slug for the names of the files.
 
     Returns:
@@ -110,7 +112,7 @@ class _Drawing(Figure):
 
 
 def drawing(panels: Sequence[Panel]) -> _Drawing:
-    """Makes a figure for a paper of panels side by side, with one legend below them."""
+    """Makes a figure for a paper of panels, with one legend below them."""
     with _style():
         return _drawing(panels, _width(panels))
 
@@ -121,9 +123,14 @@ def _width(panels: Sequence[Panel]) -> float:
 
 
 def _drawing(panels: Sequence[Panel], width: float) -> _Drawing:
-    """Draws panels of a width in inches."""
-    figure = _Drawing(figsize=(width * len(panels), _ROW), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    """Draws panels of a width in inches, as many to a row as a page of a paper has room for."""
+    rows = ceil_div(len(panels), _MOST_BESIDE)
+    columns = ceil_div(len(panels), rows)
+    figure = _Drawing(figsize=(width * columns, _ROW * rows), layout="constrained")
+    places = figure.subplots(rows, columns, squeeze=False).flatten()
+    axes = places[: len(panels)]
+    for spare in places[len(panels) :]:
+        spare.remove()
     beyond: set[str] = set()
     for panel, place in zip(panels, axes, strict=True):
         panel(place)
@@ -141,7 +148,7 @@ def _drawing(panels: Sequence[Panel], width: float) -> _Drawing:
     ]
     width = max(figure.get_figwidth(), min(max(map(len, labels)) * _LETTER + _HANDLE, _PAGE))
     columns = _columns(labels, width)
-    figure.set_size_inches(width, _ROW + 0.17 * ceil_div(len(lines), columns))
+    figure.set_size_inches(width, _ROW * rows + 0.17 * ceil_div(len(lines), columns))
     handles, labels = (_by_row(items, columns) for items in (list(lines.values()), labels))
     spacing = {"columnspacing": 0.8, "handlelength": 1.8, "handletextpad": 0.5}
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, **spacing)
