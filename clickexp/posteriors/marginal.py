@@ -687,8 +687,9 @@ class _Log(NamedTuple):
             np.add.at(crossed, ids, values)
         for part in blocks(len(crossed), _ROWS):
             by_logits = attraction[part] * (1 - attraction[part])
-            crossed[part] *= -by_logits * posteriors.some(part).deviations ** 2
-        return crossed
+            change_of_means = -by_logits * posteriors.some(part).deviations ** 2 * crossed[part]
+            attraction[part] = change_of_means  # in its place, to spare memory
+        return attraction
 
 
 class _Sample(NamedTuple):
