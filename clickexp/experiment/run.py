@@ -36,7 +36,6 @@ from clickexp.training import FitReport
 from clickexp.utils import hosts
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
-from clickexp.utils.programs import forget_programs
 from clickexp.utils.threads import work
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ def run_experiment(
     Raises:
         UserError: The configuration or the data is wrong; before training starts.
     """
-    forget_programs()
     config = resolve(cfg, overrides)
     with open_loggers(config) as logger:
         parts = build(config, folder, logger)
@@ -105,6 +103,7 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     return finished
 
 
+@hosts.together()
 def _tested(
     parts: Parts, found: Future[Queries | None]
 ) -> tuple[Parts, FitReport, Refined, Evaluation]:

@@ -1,6 +1,7 @@
 """Stored data: sizes are checked where a log is opened, all else where it is verified."""
 
 import json
+import os
 import zlib
 
 import numpy as np
@@ -134,6 +135,14 @@ def test_a_damage_that_keeps_the_size_is_found_by_verify(folder):
     Log.open(folder)
     with refuses(DataError, f"{folder}", "damaged: sessions/records.npy (the checksum differs)"):
         verify_log(folder)
+
+
+def test_a_pipe_in_the_place_of_an_array_is_not_waited_for(folder):
+    file = folder / "sessions" / "records.npy"
+    file.unlink()
+    os.mkfifo(file)
+    with refuses(DataError, f"{file}: cannot be read", "no file"):
+        Log.open(folder)
 
 
 @pytest.mark.parametrize("byte", [1, 3])

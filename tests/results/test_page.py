@@ -497,6 +497,43 @@ def test_curves_by_rank_are_differences_with_bands_by_default(page):
     assert traces(page, "ranks")[1]["y"] == pytest.approx([means[0] * 1.2, means[0] * 0.8])
 
 
+def test_a_baseline_alone_is_no_flat_line(page):
+    page.click("#draw-none")
+    page.locator("#leaderboard tbody input[data-draw]").first.check()  # the baseline
+    page.locator("#ranks").scroll_into_view_if_needed()
+    page.wait_for_selector("#ranks.empty")
+    assert "Only the baseline is drawn" in page.locator("#ranks").inner_text()
+    page.uncheck("#ranks-difference")
+    assert len(traces(page, "ranks")) == 2  # the curve and its band
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_titles_of_axes_are_whole_whatever_the_names(browser, tmp_path, width):
+    long = ("Ranker, gumbel_ndcg, doubly_robust", "UserBrowsingModelOfManySearchSessions", "PBM")
+    for number, model in enumerate(long):
+        for seed in (1, 2):
+            ll = -0.3 - 0.01 * number - 0.002 * seed
+            write_run(tmp_path / f"{number}-{seed}", model, seed, {"ll": ll, "ppl": 1.5})
+    runs, skipped = find_runs([tmp_path])
+    (tmp_path / "comparison.html").write_text(page_of(comparisons(runs), skipped, tmp_path))
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto((tmp_path / "comparison.html").as_uri())
+    page.wait_for_selector("html[data-ready]")
+    for chart in ("forest", "ranks", "learning", "cost"):
+        traces(page, chart)
+        place = page.locator(f"#{chart}").bounding_box()
+        parts = page.locator(f"#{chart} :is(.xtitle, .ytitle, .annotation-text)")
+        for box in filter(None, (part.bounding_box() for part in parts.all())):
+            for start, extent in (("x", "width"), ("y", "height")):
+                assert place[start] <= box[start], (chart, box)
+                end = place[start] + place[extent]
+                assert box[start] + box[extent] <= end, (chart, box)
+        assert (
+            page.locator(f"#{chart} .bglayer").first.bounding_box()["width"] > 0.4 * place["width"]
+        )
+    page.close()
+
+
 def test_the_address_holds_what_is_shown(page, browser, file):
     page.click("th button[data-sort=ppl]")
     page.select_option("#filter-model", "PBM")

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.json_table import JsonTable
 from clickexp.data.ingest.parquet_table import ParquetTable, row_groups
@@ -172,7 +171,7 @@ def batches_of(
     """
     total, read, rows = sum(table.size for table in tables), 0, 0
     field = tables[0].fields.get("times") if tables else None
-    form = field.form if isinstance(field, Field) else None
+    form = None if field is None else field.form
     times = TimeCheck() if faults is None else faults.times
     for number, table in enumerate(tables, 1):
         table.faults = faults
