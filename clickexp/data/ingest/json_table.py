@@ -72,6 +72,8 @@ class JsonTable(TypedTable):
             whats = [f"{_shown(lines[at])!r} is no object" for at in bad]
             if refuse is not None:
                 refuse(location.error(whats[0], self.remedy, bad[0]))
+                # all others of the block show the columns
+                lines, bad = [text for at, text in enumerate(lines) if at not in {*bad}], []
             elif self.faults is None:
                 raise location.error(whats[0], self.remedy, bad[0]) from error
             else:
@@ -103,8 +105,9 @@ class JsonTable(TypedTable):
             for key, leaf in columns.items():
                 name = ".".join((leaf.column, *leaf.fields))
                 present = self._leaf(name, schema)
-                if present is None:
-                    values[key] = pl.repeat(None, len(frame), eager=True, dtype=pl.Null)
+                if present is None or pa.types.is_null(present.type):
+                    dtype = pl.List(pl.Float64) if self.fields[key].per_document else pl.Null
+                    values[key] = pl.repeat(None, len(frame), eager=True, dtype=dtype)
                     continue
                 self._check_kind(key, self._checked(key, present.type), location)
                 values[key] = self._converted(key, present.of(frame[leaf.column]))
