@@ -343,6 +343,20 @@ def test_figures_of_many_panels_are_as_wide_as_a_page():
     assert [axes.get_xlabel() for axes in figure.axes] == ["0", "1", "2", "3", "4"]
 
 
+def test_a_legend_of_capitals_is_not_wider_than_its_figure():
+    names = ("UBM", "CCM", "DBN", "PBM", "TrustBias", "DCM", "DCTR", "RCTR")
+
+    def curves(axes):
+        for name in names:
+            axes.plot([0, 1], label=name)
+
+    figure = drawing([curves, curves])
+    FigureCanvasAgg(figure).draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width
+
+
 def test_a_legend_has_as_few_lines_as_its_names_need(tmp_path, drawn):
     """One long name among short ones makes no column of its own width for all."""
     for i, model in enumerate(("PBM", "UBM", "DBN", "DCTR", "CM")):

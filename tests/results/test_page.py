@@ -507,6 +507,23 @@ def test_a_baseline_alone_is_no_flat_line(page):
     assert len(traces(page, "ranks")) == 2  # the curve and its band
 
 
+def test_differences_far_from_the_others_are_beyond_the_axis(browser, tmp_path):
+    """As curves are, so that the others can be told apart."""
+    for model, ll in {"UBM": -0.30, "DBN": -0.301, "PBM": -0.31, "DCM": -0.32, "CM": -1.4}.items():
+        write_run(tmp_path / model, model, 1, {"ll": ll, "ppl": 1.5})
+    runs, skipped = find_runs([tmp_path])
+    (tmp_path / "comparison.html").write_text(page_of(comparisons(runs), skipped, tmp_path))
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((tmp_path / "comparison.html").as_uri())
+    page.wait_for_selector("html[data-ready]")
+    traces(page, "forest")
+    low, high = page.evaluate("$('forest').layout.xaxis.range")
+    names = page.evaluate("$('forest').layout.yaxis.ticktext")
+    page.close()
+    assert -0.03 < low < -0.02 and 0 < high < 0.01
+    assert names == ["DBN", "PBM", "DCM", "CM (beyond the axis)"]
+
+
 @pytest.mark.parametrize("width", [1280, 400])
 def test_titles_of_axes_are_whole_whatever_the_names(browser, tmp_path, width):
     long = ("Ranker, gumbel_ndcg, doubly_robust", "UserBrowsingModelOfManySearchSessions", "PBM")

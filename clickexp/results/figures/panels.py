@@ -206,7 +206,7 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
     over_epochs = over == "epoch"
     xlabel = "Epoch" if over_epochs else _broken(axis(over))
     axes.set(xlabel=xlabel, ylabel=_lines(figure_text(axis(metric))))
-    marks = MaxNLocator(10 if over_epochs else 4, integer=over_epochs, min_n_ticks=1)
+    marks = MaxNLocator(8 if over_epochs else 4, integer=over_epochs, min_n_ticks=1)
     axes.xaxis.set_major_locator(marks)
     scale_to(later, axes)
 
