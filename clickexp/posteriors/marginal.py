@@ -39,7 +39,6 @@ from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import (
-    LEAST_DOCUMENTS,
     Queries,
     Shown,
     learned_rows,
@@ -62,6 +61,8 @@ from clickexp.utils.blocks import blocks
 
 _MOST_DOCUMENTS = 50_000
 """Documents that are integrated out; of more, as many by chance represent all."""
+_LEAST_DOCUMENTS = 50
+"""Documents below which the shape of their prior is not known."""
 _ROWS = 1 << 16
 """Rows that are computed in double precision at a time."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
@@ -227,7 +228,10 @@ def improve_examination(
     earlier = earlier.some(cells)
     if tower.holds_scale:
         earlier = earlier.with_mean(log_expit(before)[cells], clicks[cells])
-    found, covariance = maximum(documents, tower.sums(cells, prior), earlier)
+    likelihood = MarginalLikelihood(documents, tower.sums(cells, prior), earlier)
+    if len(documents.means) < len(likelihood.start):  # which leave directions without information
+        return None
+    found, covariance = maximum(likelihood)
     # processors of several hosts round differently
     found = np.array(hosts.broadcast(found.tolist()))
     slopes = tower.move(cells, found, clicks[cells])
@@ -247,29 +251,23 @@ def _with_means_moved(rows: Rows, offsets: Float[np.ndarray, " rows"]) -> Rows:
 
 
 def maximum(
-    documents: Documents, sums: Sums, earlier: Earlier | None = None
+    likelihood: "MarginalLikelihood",
 ) -> tuple[Numbers, Float[np.ndarray, "numbers numbers"]]:
     """Returns the numbers of examination at the largest marginal likelihood, and what documents say of them.
 
     By scoring, where the information is the sum of the squared scores of documents (Berndt et al. 1974, "Estimation and
     inference in nonlinear structural models").
 
-    Args:
-        documents: What is known of documents.
-        sums: Logits of examination as sums of numbers.
-        earlier: What earlier logs say of examination; None for nothing.
-
     Returns:
         The numbers, and the covariance of the estimate without what earlier logs say.
     """
-    likelihood = MarginalLikelihood(documents, sums, earlier)
     point = likelihood.start
-    if len(documents.means) >= _PART * _LEAST_PART:
+    if len(likelihood.documents.means) >= _PART * _LEAST_PART:
         point, _ = _search(likelihood.of_part(_PART), point, _STEPS)
         point, scores = _search(likelihood, point, _STEPS_ON_ALL)
     else:
         point, scores = _search(likelihood, point, _STEPS)
-    count = len(sums.start)
+    count = likelihood.count
     covariance = np.linalg.inv(likelihood.own_information(scores))
     return point[:count], covariance[:count, :count]
 
@@ -303,7 +301,8 @@ class MarginalLikelihood:
     """
 
     def __init__(self, documents: Documents, sums: Sums, earlier: Earlier | None = None):
-        self._sums, count = sums, len(sums.start)
+        self._sums, self.count = sums, len(sums.start)
+        count = self.count
         self._earlier = earlier or Earlier.of(None, sums.design.shape[0])
         shifts = np.random.default_rng(0).uniform(-_SHIFT, _SHIFT, len(documents.means))
         nodes = documents.means[:, None] + documents.deviations[:, None] * np.add.outer(
@@ -603,7 +602,7 @@ def _documents(
     number = len(posteriors.x)
     impressions_here = ByDocument.of(log.train).dense(number).shown
     chosen = np.flatnonzero(np.isfinite(posteriors.x) & (impressions_here > 0))
-    if len(chosen) < LEAST_DOCUMENTS:
+    if len(chosen) < _LEAST_DOCUMENTS:
         return None
     if len(chosen) > _MOST_DOCUMENTS:
         chosen = np.random.default_rng(0).choice(chosen, _MOST_DOCUMENTS, replace=False)
