@@ -81,7 +81,7 @@ def _print_shared(rows: Sequence[Mapping[str, Any]]) -> None:
     console = Console(highlight=False, markup=False)
     console.print("", _shared_table(rows), "", sep="\n")
     if any(_is_open(row) for row in rows[:MOST_ROWS]):
-        console.print("open: the log does not determine the ratio; its value follows the prior\n")
+        console.print("open: the log does not determine the number; its value follows the prior\n")
     if len(rows) > MOST_ROWS:
         console.print(f"the first {MOST_ROWS} of {len(rows)} rows of {SHARED_TABLE}\n")
 
@@ -99,7 +99,7 @@ def _shared_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _cell(row: Mapping[str, Any], *keys: str) -> str:
     """Returns the value of a key, or an interval of two."""
-    if "relative_low" in keys and _is_open(row):
+    if _ends(row) in keys and _is_open(row):
         return "open"
     values = [row[key] for key in keys]
     if None in values:
@@ -108,5 +108,10 @@ def _cell(row: Mapping[str, Any], *keys: str) -> str:
 
 
 def _is_open(row: Mapping[str, Any]) -> bool:
-    """Whether a ratio has a value and no interval."""
-    return row["relative"] is not None and row["relative_low"] is None
+    """Whether a number has no interval."""
+    return row[_ends(row)] is None
+
+
+def _ends(row: Mapping[str, Any]) -> str:
+    """Returns the key of the lower bound: of the ratio where there is one, else of the probability."""
+    return "low" if row["relative"] is None else "relative_low"

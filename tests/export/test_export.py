@@ -975,13 +975,13 @@ def test_export_reads_the_log_that_runs_here_have_packed(pbm, tmp_path, monkeypa
 
 
 def test_ratios_that_the_log_leaves_open_are_said_to_be(pbm, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("clickexp.posteriors.intervals._OPEN", 0)
+    monkeypatch.setattr("clickexp.posteriors.intervals.OPEN", 0)
     monkeypatch.setattr("clickexp.export.figures.figures_of", lambda *_: ())
     main([str(pbm[0]), "--output", str(tmp_path)])
     printed = capsys.readouterr().out
     lines = [line.split() for line in printed.splitlines() if line.startswith("examination ")]
     assert [line[-1] for line in lines[1:]] == ["open"] * (RANKS - 1)
-    assert "open: the log does not determine the ratio" in printed
+    assert "open: the log does not determine the number" in printed
 
 
 def test_tables_are_drawn(pbm):
