@@ -294,6 +294,11 @@ class SharedParameter(_Document):
     relative_high: float | None = None
     layout: Layout = {}
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the log leaves its ratio open, whose value then follows the prior."""
+        return self.relative is not None and self.relative_low is None
+
 
 class Drawn(_Document):
     """A test metric over models drawn from the posteriors.
