@@ -10,7 +10,7 @@ from hydra.conf import HydraConf
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
-from clickexp.errors import ConfigError, UserError
+from clickexp.errors import ConfigError, UserError, with_class
 from clickexp.experiment.overrides import check_launcher
 from clickexp.runs.claims import is_abandoned
 from clickexp.runs.hashing import config_hash
@@ -153,8 +153,7 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
         yield
         record.status = "finished"
     except Exception as error:
-        text = " ".join(str(error).split()).rstrip(".")
-        record.status, record.error = "failed", f"{type(error).__name__}: {text}"
+        record.status, record.error = "failed", with_class(error).rstrip(".")
         raise
     except BaseException:
         record.status = "interrupted"

@@ -78,7 +78,7 @@ def _of_examination(run: Run, groups: Sequence[Group]) -> dict[str, list[Panel]]
     points = frequent_first(run, propensities(run))
     of_layouts = any(point.layout for point in points)
     panel = (
-        partial(layouts, _by_layout(points)) if of_layouts else partial(_propensity, points, groups)
+        partial(layouts, by_layout(points)) if of_layouts else partial(_propensity, points, groups)
     )
     ratios = [panel] if points else []
     examined = run.per_rank.get("examination") or [1.0]
@@ -123,8 +123,8 @@ def run_groups(run: Run) -> list[Group]:
     return [Group((one,), one.model, one.model) for one in (run, *references)]
 
 
-def _by_layout(points: Sequence[RelativeExamination]) -> dict[str, Bars]:
-    """Returns the curve of propensities of each layout."""
+def by_layout(points: Sequence[RelativeExamination]) -> dict[str, Bars]:
+    """Returns ranks and propensities with their bounds of each layout."""
     curves = {}
     for name, of_layout in points_by_layout(points).items():
         curves[name] = [*of_layout], *with_bounds([*of_layout.values()])
