@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.runs.run import DRAWS, RelativeExamination, Run
+from clickexp.runs.run import RelativeExamination, Run
 from clickexp.runs.settings import NAMED_GROUPS
 from clickexp.runs.store import short_keys
 from clickexp.utils.statistics.means import Spread
@@ -113,11 +113,8 @@ class Group:
     def interval(self, metric: str) -> tuple[float, float, str]:
         """Low, high, and over what; of two or three runs their lowest and highest value.
 
-        That is posterior draws for draws/..., mean bounds of the runs; else `repeats`, or queries of the test set
-        where a single run kept their values.
+        That is `repeats`, or queries of the test set where a single run kept their values.
         """
-        if metric.startswith(DRAWS):
-            return (*self._over_draws(metric.removeprefix(DRAWS)), "posterior draws")
         spread = self.spread(metric)
         if spread.count > 1:
             return float(spread.low), float(spread.high), self.repeats
@@ -127,27 +124,19 @@ class Group:
                 return low, high, "queries"
         return np.nan, np.nan, ""
 
-    def _over_draws(self, metric: str) -> tuple[float, float]:
-        """Means of the bounds of runs over posterior draws; nan without any."""
-        draws = [run.test_draws[metric] for run in self.runs if metric in run.test_draws]
-        bounds = np.array([(draw.low, draw.high) for draw in draws], np.float64).reshape(-1, 2)
-        low, high = Spread.of(bounds).mean
-        return float(low), float(high)
-
     def uncertainty(self, metric: str, over: str) -> float:
         """The one uncertainty that a cell shows; nan without one.
 
         Args:
             metric: One of the metrics.
             over: "queries" for half the 95% interval of a single run, "seeds" or "folds" for the standard deviation
-                over these, or of two or three half their range. Metrics over posterior draws always have half their
-                own interval.
+                over these, or of two or three half their range.
         """
-        if over not in ("", "queries") and not metric.startswith(DRAWS):
+        if over not in ("", "queries"):
             spread = self.spread(metric)
             return float((spread.high - spread.low) / 2 if self.is_few(spread) else spread.sd)
         low, high, unit = self.interval(metric)
-        return (high - low) / 2 if unit in (over, "posterior draws") else np.nan
+        return (high - low) / 2 if unit == over else np.nan
 
     def beside(self, metric: str, text: str, uncertainty: str) -> str:
         """Returns what stands beside a mean: "± 0.002", or of two or three runs their bounds, "(0.412, 0.415)".
@@ -158,7 +147,7 @@ class Group:
             uncertainty: The same of its uncertainty; empty without one that shows.
         """
         spread, decimals = self.spread(metric), len(text.partition(".")[2])
-        if not uncertainty or metric.startswith(DRAWS) or not self.is_few(spread):
+        if not uncertainty or not self.is_few(spread):
             return uncertainty and f"± {uncertainty}"
         return f"({spread.low:.{decimals}f}, {spread.high:.{decimals}f})"
 
