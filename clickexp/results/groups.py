@@ -23,15 +23,6 @@ FEW_RUNS = 3
 """Runs over which a standard deviation says little, so that their values are shown instead."""
 
 
-def _relative_bounds(run: Run, ranks: int) -> np.ndarray | None:
-    """Returns the ends of intervals of examination over its value by rank, [2, ranks]; None where a run has none."""
-    if not run.propensity or any(ratio.layout for ratio in run.propensity):  # of several curves
-        return None
-    by_position = {ratio.position: ratio for ratio in run.propensity}
-    ratios, low, high = with_bounds([by_position.get(rank) for rank in range(1, ranks + 1)])
-    return np.array([low, high]) / ratios
-
-
 def with_bounds(
     points: Sequence[RelativeExamination | None],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -41,6 +32,25 @@ def with_bounds(
         for kind in ("relative", "relative_low", "relative_high")
     )
     return ratios, low, high
+
+
+def bounded_by(spread: Spread, runs: Sequence[Sequence[RelativeExamination | None]]) -> Spread:
+    """Returns a spread of examination over few runs whose bounds are means of their intervals over their ratios.
+
+    That of more runs, over which a spread says more, stays as it is, and so does one of runs without intervals.
+
+    Args:
+        spread: By rank.
+        runs: Ratios of each run by rank, None where unknown.
+    """
+    of_runs = []
+    for points in runs:
+        ratios, low, high = with_bounds(points)
+        of_runs.append([low / ratios, high / ratios])
+    if len(runs) > FEW_RUNS or not np.isfinite(of_runs).any():
+        return spread
+    low, high = Spread.of(of_runs).mean
+    return replace(spread, low=spread.mean * low, high=spread.mean * high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,19 +177,10 @@ class Group:
             return None
         by_rank = zip_longest(*vectors)
         spread = over_runs([*zip(*by_rank, strict=True)])
-        ratios = self._ratios(len(spread.mean)) if metric == "examination" else None
-        if ratios is None:
+        if metric != "examination":
             return spread
-        low, high = ratios
-        return replace(spread, low=spread.mean * low, high=spread.mean * high)
-
-    def _ratios(self, ranks: int) -> np.ndarray | None:
-        """Means over the runs of `_relative_bounds`; None of more runs than a few, or where one has none."""
-        of_runs = [_relative_bounds(run, ranks) for run in self.runs]
-        bounds = [of_run for of_run in of_runs if of_run is not None]
-        if len(bounds) < len(self.runs) or len(bounds) > FEW_RUNS:
-            return None
-        return np.mean(bounds, axis=0)
+        ranks = range(1, len(spread.mean) + 1)
+        return bounded_by(spread, [_ratios(run, ranks) for run in self.runs])
 
     def per_rank_difference(self, baseline: "Group", metric: str) -> Spread | None:
         """Spread of the differences to a baseline at each rank, over pairs of runs with one seed on one test set.
@@ -219,6 +220,12 @@ class Group:
             sums = np.nansum(rates * documents, axis=0)
             pooled[key] = sums / np.where(total > 0, total, np.nan)
         return pooled
+
+
+def _ratios(run: Run, ranks: Iterable[int]) -> list[RelativeExamination | None]:
+    """Returns ratios of examination to the first rank; None where unknown, or where layouts have theirs."""
+    by_rank = {ratio.position: ratio for ratio in run.propensity if not ratio.layout}
+    return [by_rank.get(rank) for rank in ranks]
 
 
 def over_runs(vectors: Sequence[Any] | np.ndarray) -> Spread:
