@@ -37,6 +37,7 @@ from clickexp.training import FitReport
 from clickexp.utils import hosts
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
+from clickexp.utils.programs import forget_programs
 
 if TYPE_CHECKING:
     from clickexp.updates.chain import Continued
@@ -61,6 +62,7 @@ def run_experiment(
     Raises:
         UserError: The configuration or the data is wrong; before training starts.
     """
+    forget_programs()
     config = resolve(cfg, overrides)
     with open_loggers(config) as logger:
         parts = build(config, folder, logger)
