@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from clickexp.results.chains import LIKELIHOOD, Line, lines
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.fonts import figure_text
-from clickexp.results.figures.panels import MARKERS, look, marked, over_ranks, wrapped
+from clickexp.results.figures.panels import MARKERS, look, marked, over_whole_numbers, wrapped
 from clickexp.runs.run import Run
 
 
@@ -44,5 +44,4 @@ def _panel(label: str, drawn: Sequence[Line], places: Mapping[str, int], axes: A
     if label != LIKELIHOOD:
         axes.set_ylim(0, 1.05 * axes.dataLim.y1)
     axes.set_ylabel(wrapped(figure_text(label)))
-    over_ranks(axes)
-    axes.set_xlabel("Update")
+    over_whole_numbers(axes, "Update")

@@ -9,7 +9,7 @@ from matplotlib.ticker import PercentFormatter
 
 from clickexp.results.figures.drawing import Panel, draw
 from clickexp.results.figures.fonts import figure_text
-from clickexp.results.figures.panels import look, marked, over_ranks
+from clickexp.results.figures.panels import look, marked, over_whole_numbers
 from clickexp.runs.store import FIGURES
 from clickexp.utils.files import check_inside, whole
 
@@ -42,7 +42,7 @@ def curves(lines: Mapping[str, Sequence[float] | np.ndarray], label: str) -> Pan
         for i, (name, values) in enumerate(lines.items()):
             marked(axes, i, figure_text(name), np.arange(1, len(values) + 1), values)
         axes.set(ylabel=label, ylim=(0, None))
-        over_ranks(axes)
+        over_whole_numbers(axes)
 
     return draw_curves
 
@@ -55,8 +55,8 @@ def shares(counts: Mapping[str, np.ndarray], label: str) -> Panel:
             first = int(of[0] == 0)  # nothing at 0 where 0 cannot be
             values = of / max(of.sum(), 1)
             marked(axes, i, figure_text(name), np.arange(first, len(of)), values[first:])
-        over_ranks(axes)
-        axes.set(xlabel=label, ylabel="Share of sessions", ylim=(0, None))
+        over_whole_numbers(axes, label)
+        axes.set(ylabel="Share of sessions", ylim=(0, None))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
 
     return draw_shares

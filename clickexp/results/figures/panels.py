@@ -37,9 +37,9 @@ def marked(axes: Axes, place: int, label: str, x: Any, values: Any) -> None:
     axes.plot(x, values, label=label, marker=MARKERS[place], markersize=3, **look(place))
 
 
-def over_ranks(axes: Axes) -> None:
-    """Labels an axis of ranks, or of positions, which are whole numbers."""
-    axes.set_xlabel("Rank")
+def over_whole_numbers(axes: Axes, label: str = "Rank") -> None:
+    """Labels the first axis, and puts its marks at whole numbers."""
+    axes.set_xlabel(label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
@@ -65,7 +65,7 @@ def per_rank(
     if baseline:
         ylabel = f"Difference in\n{uncapitalised(ylabel)}"
     axes.set_ylabel(ylabel)
-    over_ranks(axes)
+    over_whole_numbers(axes)
 
 
 def _of_models_with_examination(spreads: Sequence[Spread | None]) -> Sequence[Spread | None]:
@@ -132,7 +132,7 @@ def layouts(curves: Mapping[str, Bars], axes: Axes) -> None:
         values, low, high = (np.array(bar, float) for bar in bars)
         barred(ranks, values, low, high, place, axes, figure_text(name))
     axes.set(ylabel="Examination relative\nto one layout", ylim=(0, None))
-    over_ranks(axes)
+    over_whole_numbers(axes)
 
 
 def layout(
@@ -151,7 +151,7 @@ def layout(
             _barred(spread, place, axes, figure_text(group.name))
     label = figure_text(f"Relative examination, {name}")
     axes.set(ylabel=wrapped(label), ylim=(0, None))
-    over_ranks(axes)
+    over_whole_numbers(axes)
 
 
 def wrapped(label: str) -> str:

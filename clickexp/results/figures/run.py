@@ -22,7 +22,7 @@ from clickexp.results.figures.panels import (
     calibration,
     layouts,
     marked,
-    over_ranks,
+    over_whole_numbers,
     per_rank,
     scale_to,
 )
@@ -157,7 +157,7 @@ def _propensity(points: Sequence[RelativeExamination], groups: Sequence[Group], 
             marked(axes, i, figure_text(group.name), np.arange(1, len(true) + 1), true)
     bounds = ", 95% intervals" if np.isfinite(low[1:]).any() else ""
     axes.set(ylabel=f"Examination relative\nto rank 1{bounds}", ylim=(0, None))
-    over_ranks(axes)
+    over_whole_numbers(axes)
 
 
 def _gain(groups: Sequence[Group], axes: Axes) -> None:
@@ -177,7 +177,7 @@ def _gain(groups: Sequence[Group], axes: Axes) -> None:
         marked(axes, i, figure_text(group.name), np.arange(1, shared + 1), gain)
     axes.axhline(0, color="#888888", linewidth=0.8, zorder=0)
     axes.set_ylabel(f"Gain over {figure_text(groups[1].name)} (%)")
-    over_ranks(axes)
+    over_whole_numbers(axes)
 
 
 def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
