@@ -61,7 +61,7 @@ def _counted(sessions: Sessions) -> Counts:
         of_documents = places[chunk.shown]
         # numbers of another type would take fifteen times as long
         np.add.at(shown, of_documents, np.int32(1))
-        np.add.at(clicks, places[chunk["clicks"]], np.int32(1))
+        np.add.at(clicks, places.ravel()[np.flatnonzero(chunk["clicks"])], np.int32(1))
         np.add.at(log_ranks, of_documents, np.broadcast_to(of_rank, at.shape)[chunk.shown])
         lengths += np.bincount(chunk["lengths"], minlength=len(lengths))
     counts = {"shown": shown, "clicks": clicks, "log_ranks": log_ranks.astype(np.float32)}

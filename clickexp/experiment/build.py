@@ -1,6 +1,7 @@
 """From a checked configuration to the parts of a run, all data read and nothing trained."""
 
 import dataclasses
+import errno
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +43,7 @@ from clickexp.training.accelerators import keep_precision
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
 from clickexp.utils import hosts
+from clickexp.utils.programs import forget_programs
 from clickexp.utils.signatures import accepted
 
 if TYPE_CHECKING:
@@ -133,6 +135,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     run = _earlier_run(config)
     identified |= {} if run is None else run.identity()
     share_compilations(Path(settings.cache_dir))
+    forget_programs()
     folder = Path(hosts.join(str(folder)))
     keep_precision()
     config.trainer.check_machine()
@@ -293,9 +296,12 @@ def _earlier(folder: str | None, identified: dict[str, Any]) -> Path | None:
         raise ConfigError(
             f"continue_from={earlier}: there is no such folder. Give the folder of an interrupted run."
         )
+    checkpoint = earlier / CHECKPOINT
     try:
-        (earlier / CHECKPOINT).open("rb").close()
-        check_same(earlier / CHECKPOINT, {"settings": identified})
+        if checkpoint.exists() and not checkpoint.is_file():
+            raise OSError(errno.EINVAL, "it is no file")  # a pipe would be waited for
+        checkpoint.open("rb").close()
+        check_same(checkpoint, {"settings": identified})
     except OSError as error:
         reason = f"{CHECKPOINT} cannot be read ({error.strerror}); the first is there after trainer.checkpoint_minutes"
         if (earlier / RESULT).exists():

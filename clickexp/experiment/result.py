@@ -4,7 +4,6 @@ import importlib.metadata
 import logging
 import platform
 import subprocess
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -42,11 +41,11 @@ from clickexp.training.checkpoint import SAVED_VARIABLES, save_model
 from clickexp.training.memory import peak_memory
 from clickexp.updates.seen import Seen
 from clickexp.updates.shared import combined
+from clickexp.utils import threads
 from clickexp.utils.documents import plain
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
 from clickexp.utils.memory import return_freed_memory
-from clickexp.utils.threads import end_with_process
 
 log = logging.getLogger(__name__)
 _PACKAGES = ("jax", "flax", "optax", "rax", "hydra-core", "numpy")
@@ -78,13 +77,13 @@ def find_queries(parts: Parts) -> Future[Queries | None]:
         except BaseException as error:  # whoever asks for the result receives it
             found.set_exception(error)
 
-    threading.Thread(target=find).start()
+    threads.start(find)
     return found
 
 
 def _go_on(done: int, total: int, where: str = "", /) -> None:
-    """Ends a thread that reports its progress where the process ends."""
-    end_with_process()
+    """Ends a thread that reports its progress where nobody needs it any more."""
+    threads.end_where_needless()
 
 
 def refine_shared(parts: Parts, fit: FitReport, found: Future[Queries | None]) -> Refined:
@@ -164,7 +163,7 @@ def evaluate_run(parts: Parts, fit: FitReport, refined: Refined, evaluation: Eva
     result |= _shared_intervals(parts, refined.shared)
     if parts.continued is not None:
         backward = of_last_log(parts, parts.continued.run)
-        update = parts.continued.update(model, dataset, parts.origin, backward)
+        update = parts.continued.update(model, dataset, parts.origin, backward, parts.folder)
         result["update"] = update.model_dump()
     if settings.report:
         result["references"] = references(model, dataset, trainer.evaluator, parts.groups)

@@ -37,7 +37,7 @@ from clickexp.training import FitReport
 from clickexp.utils import hosts
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
-from clickexp.utils.programs import forget_programs
+from clickexp.utils.threads import work
 
 if TYPE_CHECKING:
     from clickexp.updates.chain import Continued
@@ -62,7 +62,6 @@ def run_experiment(
     Raises:
         UserError: The configuration or the data is wrong; before training starts.
     """
-    forget_programs()
     config = resolve(cfg, overrides)
     with open_loggers(config) as logger:
         parts = build(config, folder, logger)
@@ -80,7 +79,8 @@ def follow(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
         UserError: The configuration or the data is wrong, or is not that of the first process.
     """
     parts = build(resolve(cfg, overrides), Path(), Logger())
-    _tested(parts, find_queries(parts))
+    with work():
+        _tested(parts, find_queries(parts))
 
 
 def run(parts: Parts, sweep: Path | None = None) -> Run:
@@ -93,9 +93,10 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     Returns:
         The run, finished.
     """
-    found = find_queries(parts)
-    _begin(parts, sweep)
-    tested = _tested(parts, found)
+    with work():
+        found = find_queries(parts)
+        _begin(parts, sweep)
+        tested = _tested(parts, found)
     parts.dataset.check_unchanged()
     finished = evaluate_run(*tested)
     _finish(parts, finished)
@@ -103,6 +104,7 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     return finished
 
 
+@hosts.together()
 def _tested(
     parts: Parts, found: Future[Queries | None]
 ) -> tuple[Parts, FitReport, Refined, Evaluation]:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
-from jaxtyping import Float, Integer, Real
+from jaxtyping import Bool, Float, Integer, Real
 from scipy.sparse import coo_array, csr_array
 from scipy.special import expit, log_expit
 
@@ -61,7 +61,9 @@ from clickexp.utils import hosts
 from clickexp.utils.blocks import blocks
 
 _MOST_DOCUMENTS = 50_000
-"""Documents that are integrated out; of more, as many by chance represent all."""
+"""Documents that are integrated out; of more, about as many by chance represent all."""
+_GOLDEN = np.uint32(0x9E3779B9)
+"""Its multiples modulo 2^32 are spread evenly (Knuth 1973, "The art of computer programming", section 6.4)."""
 _ROWS = 1 << 16
 """Rows that are computed in double precision at a time."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
@@ -85,9 +87,11 @@ _SHIFT = 0.5
 posterior; at nodes that they shared, a prior could have all its mass, whatever their clicks."""
 _BLOCK = 256
 """Documents of a product: OpenBLAS gives larger ones to threads, which wait for each other where cores are busy."""
+_EVALUATED = 1 << 11
+"""Documents that a thread evaluates at a time: as many as the cache of a core holds."""
 _DAMPING, _MOST_DAMPING = 1e-2, 1e8
 
-Scores = Float[np.ndarray, "documents numbers"]
+Matrix = Float[np.ndarray, "numbers numbers"]
 
 
 class Documents(NamedTuple):
@@ -115,6 +119,20 @@ class Documents(NamedTuple):
         """Returns some of them."""
         clicks, skips, *others = (each[chosen] for each in self)
         return Documents(cast(csr_array, clicks), cast(csr_array, skips), *cast(Any, others))
+
+
+class Evidence(NamedTuple):
+    """The marginal likelihood at a point.
+
+    Attributes:
+        loss: Its negative logarithm, that of priors included.
+        score: The gradient of the log-likelihood of documents, without priors.
+        squares: Sum of the outer products of the scores of documents: their information.
+    """
+
+    loss: float
+    score: Numbers
+    squares: Matrix
 
 
 class Earlier(NamedTuple):
@@ -266,31 +284,107 @@ def maximum(
     point = likelihood.start
     if len(documents.means) >= _PART * _LEAST_PART:
         point, _ = _search(likelihood.of_part(_PART), point, _STEPS)
-        point, scores = _search(likelihood, point, _STEPS_ON_ALL)
+        point, evidence = _search(likelihood, point, _STEPS_ON_ALL)
     else:
-        point, scores = _search(likelihood, point, _STEPS)
+        point, evidence = _search(likelihood, point, _STEPS)
     count = len(sums.start)
-    covariance = np.linalg.inv(likelihood.own_information(scores))
+    covariance = np.linalg.inv(likelihood.own_information(evidence))
     return point[:count], covariance[:count, :count]
 
 
-def _search(likelihood: "MarginalLikelihood", point: Numbers, steps: int) -> tuple[Numbers, Scores]:
-    """Returns where scoring from a point ends, and the scores of documents there."""
+def _search(
+    likelihood: "MarginalLikelihood", point: Numbers, steps: int
+) -> tuple[Numbers, Evidence]:
+    """Returns where scoring from a point ends, and the evidence there."""
     damping = _DAMPING
-    loss, scores = likelihood(point)
+    evidence = likelihood(point)
     for _ in range(steps):
-        information = likelihood.information(scores, point)
+        information = likelihood.information(evidence, point)
         damped = information + damping * np.diag(np.diag(information))
-        tried = point - np.linalg.solve(damped, likelihood.pull(point) - scores.sum(axis=0))
-        loss_there, scores_there = likelihood(tried)
-        gain = loss - loss_there
+        tried = point - np.linalg.solve(damped, likelihood.pull(point) - evidence.score)
+        evidence_there = likelihood(tried)
+        gain = evidence.loss - evidence_there.loss
         if gain >= 0:
-            point, loss, scores, damping = tried, loss_there, scores_there, damping / 5
+            point, evidence, damping = tried, evidence_there, damping / 5
         else:
             damping *= 10
         if 0 <= gain < _LEAST_GAIN or damping > _MOST_DAMPING:
             break
-    return point, scores
+    return point, evidence
+
+
+class _Block(NamedTuple):
+    """Documents that a thread evaluates at a time, and what is known of them at their nodes.
+
+    Attributes:
+        documents: These.
+        of_skips: The document of each number of skips.
+        clicked: Logarithms of the weights of nodes times what does not change: clicks by attraction, and sites.
+        attraction: At nodes.
+        basis: At nodes.
+    """
+
+    documents: Documents
+    of_skips: Integer[np.ndarray, " skips"]
+    clicked: Float[np.ndarray, "documents nodes"]
+    attraction: Float[np.ndarray, "nodes documents"]
+    basis: Float[np.ndarray, "functions documents nodes"]
+
+    def some(self, chosen: slice) -> "_Block":
+        """Returns some of the documents."""
+        attraction = np.ascontiguousarray(self.attraction[:, chosen])  # nodes are read one by one
+        arrays = self.clicked[chosen], attraction, self.basis[:, chosen]
+        return _Block.of(self.documents.some(chosen), *arrays)
+
+    @classmethod
+    def of(cls, documents: Documents, *arrays: np.ndarray) -> "_Block":
+        """Returns documents and the last three attributes."""
+        numbers = np.diff(documents.skips.indptr)
+        return cls(documents, np.repeat(np.arange(len(numbers)), numbers), *arrays)
+
+    def evidence(
+        self,
+        logits: Float[np.ndarray, " cells"],
+        slopes: Float[np.ndarray, "cells sums"],
+        density: Numbers,
+        tilt: Float[np.ndarray, " documents"],
+        prior: Float[np.ndarray, "documents values"],
+    ) -> Evidence:
+        """Returns the evidence of the documents, without priors of numbers.
+
+        Args:
+            logits: Of examination.
+            slopes: Of the logarithms of examination in numbers.
+            density: Factors of the basis.
+            tilt: Of documents.
+            prior: Logarithms of the sums of unnormalised priors, and the expectations of the basis under them.
+        """
+        clicks, skips = self.documents.clicks, self.documents.skips
+        terms = self.clicked + np.tensordot(density, self.basis, 1) + tilt[:, None] * self.basis[0]
+        examined = expit(logits)[skips.indices]
+        for node in range(len(_NODES)):
+            skipped = skips.data * np.log1p(-self._click(examined, node))
+            terms[:, node] += np.bincount(self.of_skips, skipped, len(terms))
+        log_likelihood, after = _normalised(terms)
+        values = log_likelihood - prior[:, 0] + clicks @ log_expit(logits)
+        odds, by_node = np.zeros(len(skips.data)), np.ascontiguousarray(after.T)
+        for node in range(len(_NODES)):
+            click = self._click(examined, node)
+            odds += by_node[node][self.of_skips] * click / (1 - click)
+        of_skips = csr_array((skips.data * odds, skips.indices, skips.indptr), skips.shape)
+        by_numbers = (clicks - of_skips) @ slopes
+        expected = np.stack([np.sum(after * each, axis=1) for each in self.basis], axis=1)
+        by_density = expected - prior[:, 1:]
+        by_line = by_density[:, :1] * self.documents.known
+        scores = np.concatenate([by_numbers, by_density, by_line], axis=1)
+        squares = np.zeros((scores.shape[1], scores.shape[1]))
+        for part in blocks(len(scores), _BLOCK):
+            squares += scores[part].T @ scores[part]
+        return Evidence(-float(values.sum()), scores.sum(axis=0), squares)
+
+    def _click(self, examined: np.ndarray, node: int) -> Float[np.ndarray, " skips"]:
+        """Returns P(click) where documents were skipped, given P(examination) there, at a node of each."""
+        return examined * self.attraction[node][self.of_skips]
 
 
 class MarginalLikelihood:
@@ -313,11 +407,10 @@ class MarginalLikelihood:
         weights = _LOG_WEIGHTS + np.log(documents.deviations)[:, None]
         precisions, tilts = documents.precisions[:, None], documents.tilts[:, None]
         sites = tilts * nodes - precisions * nodes**2 / 2
-        self._clicked = weights + sites + clicks * log_expit(nodes)
-        self._attraction = np.ascontiguousarray(expit(nodes).T)  # nodes are read one by one
+        clicked = weights + sites + clicks * log_expit(nodes)
         center, variance = documents.means.mean(), np.mean(documents.deviations**2)
         scale = np.sqrt(documents.means.var() + variance)
-        self._basis, self._basis_of_grid = _basis((nodes - center) / scale), _basis(_GRID)
+        basis, self._basis_of_grid = _basis((nodes - center) / scale), _basis(_GRID)
         self._log_unit = np.log(scale * (_GRID[1] - _GRID[0]))
         # the start is a normal prior whose mean is a line
         standardised = (documents.means - center) / scale
@@ -333,19 +426,17 @@ class MarginalLikelihood:
         self._of_others[count + 2 : self._ends[1]] = _PRECISION_OF_BUMPS
         self._precisions = np.diag(self._of_others)
         self._precisions[:count, :count] = sums.precisions
-        self._read(documents)
+        self._read(_Block.of(documents, clicked, expit(nodes).T, basis))
 
-    def _read(self, documents: Documents) -> None:
-        numbers = np.diff(documents.skips.indptr)
-        self._of_skips = np.repeat(np.arange(len(numbers)), numbers)
-        self.documents = documents
+    def _read(self, documents: _Block) -> None:
+        self._all = documents
+        self._parts = [*blocks(len(documents.clicked), _EVALUATED)]
+        self._blocks = [documents.some(part) for part in self._parts]
 
     def of_part(self, number: int) -> "MarginalLikelihood":
         """Returns that of every `number`-th document, as a function of the same numbers."""
-        part, chosen = copy.copy(self), slice(None, None, number)
-        part._clicked, part._basis = self._clicked[chosen], self._basis[:, chosen]
-        part._attraction = np.ascontiguousarray(self._attraction[:, chosen])
-        part._read(self.documents.some(chosen))
+        part = copy.copy(self)
+        part._read(self._all.some(slice(None, None, number)))
         return part
 
     def held(self, point: Numbers) -> float:
@@ -364,19 +455,19 @@ class MarginalLikelihood:
         pull[: slopes.shape[1]] += slopes.T @ (self._earlier.information @ away)
         return pull
 
-    def information(self, scores: Scores, point: Numbers) -> Float[np.ndarray, "numbers numbers"]:
-        """Returns the information of scores, of the priors of numbers, and of the earlier logs."""
+    def information(self, evidence: Evidence, point: Numbers) -> Matrix:
+        """Returns the information of documents, of the priors of numbers, and of the earlier logs."""
         slopes, _ = self._away(point)
-        information = _of_scores(scores) + self._precisions
+        information = evidence.squares + self._precisions
         count = slopes.shape[1]
         information[:count, :count] += slopes.T @ self._earlier.information @ slopes
         return information
 
-    def own_information(self, scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
+    def own_information(self, evidence: Evidence) -> Matrix:
         """Returns `information` without earlier logs, and without what training says: it has seen the same clicks."""
         precisions = self._of_others.copy()
         precisions[: len(self._sums.own)] = self._sums.own
-        return _of_scores(scores) + np.diag(precisions)
+        return evidence.squares + np.diag(precisions)
 
     def _away(
         self, point: Numbers
@@ -392,35 +483,24 @@ class MarginalLikelihood:
         """Slopes of the logarithms of examination in numbers."""
         return self._sums.design * expit(-logits)[:, None]
 
-    def __call__(self, point: Numbers) -> tuple[float, Scores]:
-        """Returns the value, and the scores of documents: the gradients of their log-likelihoods."""
+    def __call__(self, point: Numbers) -> Evidence:
+        """Returns the evidence at a point."""
         _, density, line = np.split(point, self._ends)
         logits = self._logits(point)
-        clicks, skips, examination = self.documents.clicks, self.documents.skips, expit(logits)
-        tilt = (self.documents.known @ line)[:, None]
-        log_prior, by_prior = self._prior(density, tilt)
-        terms = self._clicked + np.tensordot(density, self._basis, 1) + tilt * self._basis[0]
-        examined = examination[skips.indices]
-        for node in range(len(_NODES)):
-            skipped = skips.data * np.log1p(-self._click(examined, node))
-            terms[:, node] += np.bincount(self._of_skips, skipped, len(terms))
-        log_likelihood, after = _normalised(terms)
-        values = log_likelihood - log_prior - self._log_unit + clicks @ log_expit(logits)
-        odds, by_node = np.zeros(len(skips.data)), np.ascontiguousarray(after.T)
-        for node in range(len(_NODES)):
-            click = self._click(examined, node)
-            odds += by_node[node][self._of_skips] * click / (1 - click)
-        of_skips = csr_array((skips.data * odds, skips.indices, skips.indptr), skips.shape)
-        by_numbers = (clicks - of_skips) @ self._slopes(logits)
-        expected = np.stack([np.sum(after * each, axis=1) for each in self._basis], axis=1)
-        by_density = expected - by_prior
-        by_line = by_density[:, :1] * self.documents.known
-        scores = np.concatenate([by_numbers, by_density, by_line], axis=1)
-        return self.held(point) - float(values.sum()), scores
+        slopes, tilt = self._slopes(logits), self._all.documents.known @ line
+        prior = self._prior(density, tilt)
+        makers = (
+            partial(block.evidence, logits, slopes, density, tilt[part], prior[part])
+            for block, part in zip(self._blocks, self._parts, strict=True)
+        )
+        found = [*ahead(makers, 2, "evidence", threads=2)]
+        loss = self.held(point) + sum(of_block.loss for of_block in found)
+        score = np.sum([of_block.score for of_block in found], axis=0)
+        return Evidence(loss, score, np.sum([of_block.squares for of_block in found], axis=0))
 
     def _prior(
-        self, density: Numbers, tilt: Float[np.ndarray, "documents 1"]
-    ) -> tuple[Float[np.ndarray, " documents"], Float[np.ndarray, "documents numbers"]]:
+        self, density: Numbers, tilt: Float[np.ndarray, " documents"]
+    ) -> Float[np.ndarray, "documents values"]:
         """Returns the logarithms of the sums of unnormalised priors, and the expectations of the basis under them."""
         untilted = density @ self._basis_of_grid
 
@@ -429,16 +509,12 @@ class MarginalLikelihood:
             for part in blocks(len(tilts), _BLOCK):
                 priors = np.multiply.outer(tilts[part], _GRID)
                 priors += untilted
-                values[part, 0], weights = _normalised(priors)
+                log_sums, weights = _normalised(priors)
+                values[part, 0] = log_sums + self._log_unit
                 values[part, 1:] = weights @ self._basis_of_grid.T
             return values
 
-        values = interpolated(at, tilt[:, 0])
-        return values[:, 0], values[:, 1:]
-
-    def _click(self, examined: np.ndarray, node: int) -> Float[np.ndarray, " skips"]:
-        """Returns P(click) where documents were skipped, given P(examination) there, at a node of each."""
-        return examined * self._attraction[node][self._of_skips]
+        return interpolated(at, tilt)
 
 
 def interpolated(
@@ -464,14 +540,6 @@ def interpolated(
     ends = np.arange(0, columns.size + 1, 4)
     by_node = csr_array((weights.ravel(), columns.ravel(), ends), (len(points), int(nodes)))
     return by_node @ function(first + _SPACING * np.arange(nodes))
-
-
-def _of_scores(scores: Scores) -> Float[np.ndarray, "numbers numbers"]:
-    """Returns the information of the scores of documents."""
-    information = np.zeros((scores.shape[1], scores.shape[1]))
-    for part in blocks(len(scores), _BLOCK):
-        information += scores[part].T @ scores[part]
-    return information
 
 
 def _basis(standardised: np.ndarray) -> np.ndarray:
@@ -540,27 +608,34 @@ class _Log(NamedTuple):
     tower: Tower
 
     def counts(
-        self, chosen: Integer[np.ndarray, " documents"], rows: int
+        self, sample: "_Sample", chosen: Integer[np.ndarray, " documents"], rows: int
     ) -> tuple[csr_array, csr_array]:
-        """Returns clicks and skips of the chosen rows, by cell."""
-        place = np.zeros(rows, np.int32)
+        """Returns clicks and skips of the chosen rows, which are in a sample, by cell."""
+        place = np.full(rows, len(chosen), np.int32)  # others are counted behind the last
         place[chosen] = np.arange(len(chosen))
-        is_chosen = np.zeros(rows, bool)
-        is_chosen[chosen] = True
-        clicks, skips = (csr_array((len(chosen), self.tower.size)) for _ in range(2))
-        for chunk in self.train.chunks():
-            of_chosen = chunk.shown & is_chosen[chunk["query_doc_ids"]]
-            # of many documents, few lists show one of the chosen
-            lists = np.flatnonzero(of_chosen.any(axis=1))
-            some, of_chosen = chunk.some(lists), of_chosen[lists]
-            document = place[some["query_doc_ids"][of_chosen]]
-            ends = document, self.tower.cells_of(some)[of_chosen]
-            clicked = some["clicks"][of_chosen].astype(np.float64)
-            clicks += coo_array((clicked, ends), clicks.shape).tocsr()
-            skips += coo_array((1 - clicked, ends), skips.shape).tocsr()
+        shape = len(chosen) + 1, self.tower.size
+
+        def of(chunk: Chunk) -> tuple[csr_array, csr_array]:
+            is_sampled = sample.has(chunk["query_doc_ids"]) & chunk.shown
+            # of many documents, few lists show one of the sample
+            lists = np.flatnonzero(is_sampled.any(axis=1))
+            some, is_sampled = chunk.some(lists), is_sampled[lists]
+            document = place[some["query_doc_ids"][is_sampled]]
+            ends = document, self.tower.cells_of(some)[is_sampled]
+            clicked = some["clicks"][is_sampled].astype(np.float64)
+            clicks, skips = (
+                coo_array((each, ends), shape).tocsr() for each in (clicked, 1 - clicked)
+            )
+            return clicks, skips
+
+        clicks, skips = csr_array(shape), csr_array(shape)
+        makers = (partial(of, chunk) for chunk in self.train.chunks())
+        for more_clicks, more_skips in ahead(makers, 2, "counts", threads=2):
+            clicks += more_clicks
+            skips += more_skips
         for counted in (clicks, skips):
             counted.eliminate_zeros()
-        return clicks, skips
+        return clicks[:-1], skips[:-1]
 
     def moved(
         self,
@@ -575,21 +650,42 @@ class _Log(NamedTuple):
             attraction[part] = expit(posteriors.some(part).means)
 
         def terms(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
-            """Documents skipped in some sessions, and derivatives by their logits and a change of examination."""
+            """Documents skipped in some sessions, and derivatives by attraction and a change of examination."""
             # the logarithm of P(click) is a sum, whose terms do not meet
             skipped = np.flatnonzero(chunk.shown & ~chunk["clicks"].astype(bool))
-            ids = chunk["query_doc_ids"].ravel()[skipped]
+            ids = chunk["query_doc_ids"].ravel()[skipped].astype(np.intp)
             cells = self.tower.cells_of(chunk).ravel()[skipped]
-            of_ids = attraction[ids]
-            skip = 1 - examination[cells] * of_ids
-            return ids, slopes[cells] * (of_ids - of_ids**2) / skip**2
+            # clip: numpy would check all ids first
+            skip = 1 - examination[cells] * attraction.take(ids, mode="clip")
+            return ids, slopes[cells] / skip**2
 
         makers = (partial(terms, chunk) for chunk in self.train.chunks())
         for ids, values in ahead(makers, 2, "moved", threads=2):
             np.add.at(crossed, ids, values)
         for part in blocks(len(crossed), _ROWS):
-            crossed[part] *= -(posteriors.some(part).deviations ** 2)
+            by_logits = attraction[part] * (1 - attraction[part])
+            crossed[part] *= -by_logits * posteriors.some(part).deviations ** 2
         return crossed
+
+
+class _Sample(NamedTuple):
+    """Some of all documents, by their ids alone.
+
+    Attributes:
+        largest: Hash of an id.
+    """
+
+    largest: np.uint32
+
+    @classmethod
+    def of(cls, documents: int) -> "_Sample":
+        """Returns one of `_MOST_DOCUMENTS` of so many, or of all of fewer."""
+        share = min(_MOST_DOCUMENTS / documents, 1.0)
+        return cls(np.uint32(share * (2**32 - 1)))
+
+    def has(self, ids: Integer[np.ndarray, " *shape"]) -> Bool[np.ndarray, " *shape"]:
+        """Returns which ids are in the sample."""
+        return ids.astype(np.uint32) * _GOLDEN <= self.largest
 
 
 def _documents(
@@ -600,14 +696,15 @@ def _documents(
     rows: Rows,
 ) -> Documents | None:
     """Returns what a log shows of documents; None of few."""
-    number = len(posteriors.x)
-    impressions_here = ByDocument.of(log.train).dense(number).shown
-    chosen = np.flatnonzero(np.isfinite(posteriors.x) & (impressions_here > 0))
+    number, shown_here = len(posteriors.x), impressions
+    if shown_here is None or rows.has_sites:  # those of earlier logs are among the impressions
+        shown_here = ByDocument.of(log.train).dense(number).shown
+    chosen = np.flatnonzero(np.isfinite(posteriors.x) & (shown_here > 0))
     if len(chosen) < LEAST_DOCUMENTS:
         return None
-    if len(chosen) > _MOST_DOCUMENTS:
-        chosen = np.random.default_rng(0).choice(chosen, _MOST_DOCUMENTS, replace=False)
-    clicks, skips = log.counts(chosen, number)
+    sample = _Sample.of(len(chosen))
+    chosen = chosen[sample.has(chosen)]
+    clicks, skips = log.counts(sample, chosen, number)
     of_log = clicks.sum(axis=1) + skips.sum(axis=1)
     of_all = np.asarray(of_log if impressions is None else impressions[chosen], np.float64)
     of_chosen = posteriors.some(chosen)

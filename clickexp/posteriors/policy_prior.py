@@ -299,10 +299,11 @@ def _linked(
     for chunk in train.chunks():
         ids = chunk["query_doc_ids"]
         np.add.at(first, ids[:, 0], 1.0)
-        linked = query[ids]
+        # clip: numpy would check all ids first
+        linked = query.take(ids, mode="clip")
         # most lists are of queries that earlier ones have linked
-        is_new = (linked != linked[:, :1]) & chunk.shown
-        links = np.stack([ids[np.nonzero(is_new)[0], 0], ids[is_new]])
+        new = np.flatnonzero((linked != linked[:, :1]) & chunk.shown)
+        links = np.stack([ids[new // ids.shape[1], 0], ids.ravel()[new]])
         for part in blocks(links.shape[1], _MERGED):
             _merge(query, links[:, part])
         done += len(ids)

@@ -118,19 +118,17 @@ class Tower(abc.ABC):
 
     def cells_of(self, chunk: Chunk) -> Integer[np.ndarray, "session rank"]:
         """Returns the cells that a chunk of a view shows: positions, for UBM with the last click, `examination_idx`."""
-        positions = chunk.positions
         if self.radix == 1:
-            return positions
-        positions = positions.astype(np.int32)
-        ranks = np.arange(1, positions.shape[1] + 1, dtype=np.int32)
-        clicked = np.where(chunk["clicks"], ranks, np.int32(0))
-        last = np.zeros_like(clicked)
-        for rank in range(1, len(ranks)):
-            np.maximum(last[:, rank - 1], clicked[:, rank - 1], out=last[:, rank])
+            return chunk.positions
+        clicks, last = chunk["clicks"], np.zeros(chunk["clicks"].shape, np.int32)
+        for rank in range(1, clicks.shape[1]):
+            last[:, rank] = np.where(clicks[:, rank - 1], np.int32(rank), last[:, rank - 1])
+        positions = chunk.positions.astype(np.int32)
         if "positions" in chunk:  # others are the ranks
             last = np.take_along_axis(np.pad(positions, ((0, 0), (1, 0))), last, axis=1)
-        # a layout has as many positions as a position has numbers
-        return positions * np.int32(self.radix) + last % np.int32(self.radix)
+            # a layout has as many positions as a position has numbers
+            last %= np.int32(self.radix)
+        return positions * np.int32(self.radix) + last
 
 
 class _OfPositions(Tower):

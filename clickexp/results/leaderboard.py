@@ -1,6 +1,7 @@
 """The tables of a comparison: overall, relative to the baseline, and per rank; for readers and as CSV for programs."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -49,8 +50,10 @@ def tables(
     if curves := layout_curves(comparison.groups):
         by_file[f"examination_by_layout{label}"] = _by_layout(comparison, curves)
         files[f"examination_by_layout{label}.csv"] = _by_layout_csv(curves)
+    # for readers of Markdown; a paper's table has its own text
+    warned = replace(by_file[f"leaderboard{label}"], notes=comparison.run_warnings)
     for file, table in by_file.items():
-        files[f"{file}.md"] = markdown(table)
+        files[f"{file}.md"] = markdown(warned if file == f"leaderboard{label}" else table)
         files[f"{file}.tex"] = latex(table, f"tab:{file}")
     return files
 

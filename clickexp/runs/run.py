@@ -180,6 +180,7 @@ class Update(_Document):
 
     Attributes:
         run: Folder of the run whose posterior was the prior.
+        beside: The same from the folder of this run, so that a chain can be copied as a whole.
         updates: How many there were since a fit from scratch.
         sessions: Training sessions of all logs.
         logs: Hashes of their sessions and of their files, the oldest first.
@@ -194,6 +195,7 @@ class Update(_Document):
     """
 
     run: str
+    beside: str = ""
     updates: int
     sessions: int
     logs: list[str]

@@ -21,7 +21,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 @contextlib.contextmanager
 def undamaged(
-    file: str | Path, errors: tuple[type[Exception], ...] = (Exception,)
+    file: str | Path, errors: tuple[type[BaseException], ...] = (Exception,)
 ) -> Iterator[None]:
     """Reads a file of a run in its block: a UserError where that fails; FileNotFoundError where there is none.
 

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from clickexp.errors import ConfigError, UserError
@@ -115,6 +115,17 @@ def join(folder: str) -> str:
     broadcast(None)
     _started(_live)
     return folder
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """What all processes do until they leave: where one ends meanwhile, `_watch` says so, and no error of JAX."""
+    try:
+        yield
+    except Exception:
+        if _connections and not _alone.is_set():
+            _leave_time()
+        raise
 
 
 def leave() -> None:
@@ -264,5 +275,10 @@ def _end() -> None:
         return
     if INTERRUPTED.is_set():
         os._exit(STOPPED)
-    time.sleep(_GRACE if index() > 0 else _NOTICE)  # JAX may lose a process before `_watch` does
+    _leave_time()
     os._exit(1)
+
+
+def _leave_time() -> None:
+    """Waits for `_watch`, since JAX may lose a process before that does."""
+    time.sleep(_GRACE if index() > 0 else _NOTICE)

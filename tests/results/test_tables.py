@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from rich.console import Console
 from scipy import stats
 from small_runs import write_run
 
@@ -18,6 +19,7 @@ from clickexp.results.leaderboard import differences, leaderboard, tables
 from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.numbers import STARS, p_value, rounded
 from clickexp.utils.tables.table import Cell, Table
+from clickexp.utils.tables.terminal import fitting
 
 ADJUSTBOX = r"""
 \usepackage{booktabs,graphicx}
@@ -138,6 +140,12 @@ def test_a_single_run_has_no_conclusion_and_two_are_not_tested(tmp_path):
     write_run(tmp_path / "c", "DBN", 1, {"ll": -0.4}, log_probs=log_probs)
     text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
     assert "Nothing is tested: 1 of 3 runs have values per query" in text
+
+
+def test_a_table_that_is_too_wide_says_how_many_of_its_columns_are_shown():
+    table = Table(["Name", *map(str, range(12))], [["row", *["0.1234"] * 12]])
+    shown = fitting(table, Console(width=40))
+    assert shown.caption == f"the first {len(shown.columns)} of 13 columns"
 
 
 def test_the_conclusion_shows_a_small_difference_by_its_first_digit(tmp_path):

@@ -1,16 +1,20 @@
 """Files of JSON lines as tables: an object per line, whose keys are columns."""
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.source_table import Batch, Leaf, TypedTable
 from clickexp.data.ingest.streams import opened
 from clickexp.data.log_files import JSON_LINES, also_compressed
 from clickexp.data.schema import SourceLocation
+from clickexp.errors import DataError
 
 _SIMPLE = {
     pl.Null: pa.null(),
@@ -37,13 +41,17 @@ class JsonTable(TypedTable):
     def _open(self) -> tuple[pa.Schema, int]:
         with opened(self.file) as stream:
             size = stream.size
-        first = next(self._frames(), None)
+        refused: list[DataError] = []
+        first = next(self._frames(refused.append), None)
         if first is None:
-            raise self.source.error("holds no line", self.remedy)
+            raise refused[0] if refused else self.source.error("holds no line", self.remedy)
         types = {name: _arrow(dtype) for name, dtype in first[0].schema.items()}
         return pa.schema(types), size
 
-    def _frames(self) -> Iterator[tuple[pl.DataFrame, SourceLocation, int]]:
+    def _frames(
+        self, refuse: Callable[[DataError], None] | None = None
+    ) -> Iterator[tuple[pl.DataFrame, SourceLocation, int]]:
+        """Yields objects, where they are, and how much was read; lines that are none are for `refuse`, or counted."""
         line, rest, size = 1, b"", self.block_bytes
         with opened(self.file) as stream:
             while True:
@@ -54,23 +62,53 @@ class JsonTable(TypedTable):
                 size = self.block_bytes if block else 2 * size  # a line that is longer than a block
                 location = self.at(line, "line")
                 if block.strip():
-                    yield self._parsed(block, location), location, stream.stored.tell()
+                    done = stream.stored.tell()
+                    yield from ((*parsed, done) for parsed in self._parsed(block, location, refuse))
                 line += block.count(b"\n")
                 if not read:
                     return
 
-    def _parsed(self, block: bytes, location: SourceLocation) -> pl.DataFrame:
+    def _parsed(
+        self, block: bytes, location: SourceLocation, refuse: Callable[[DataError], None] | None
+    ) -> Iterator[tuple[pl.DataFrame, SourceLocation]]:
+        """Yields the objects of a block, and where they are; those between lines that are none apart."""
         if block.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[" and location.first == 1:
             remedy = "write a line per object, with polars.read_json(FILE).write_ndjson(OTHER)"
             raise self.source.error("holds one JSON array", remedy)
         try:
-            return pl.read_ndjson(block, infer_schema_length=None)
+            objects = iter([(_read(block), location)])
         except pl.exceptions.PolarsError as error:
-            for number, text in enumerate(block.split(b"\n")):
-                if text.strip() and not _is_object(text):
-                    shown = text[:80].decode("utf-8", "backslashreplace")
-                    raise location.error(f"{shown!r} is no object", self.remedy, number) from error
-            raise
+            lines = block.split(b"\n")
+            bad = [at for at, text in enumerate(lines) if text.strip() and not _is_object(text)]
+            if not bad:
+                raise
+            whats = [f"{_shown(lines[at])!r} is no object" for at in bad]
+            if refuse is not None:
+                refuse(location.error(whats[0], self.remedy, bad[0]))
+            elif self.faults is None:
+                raise location.error(whats[0], self.remedy, bad[0]) from error
+            else:
+                self._count(bad, whats, location, self.faults)
+            objects = self._between(lines, bad, location)
+        yield from objects
+
+    def _count(
+        self, bad: Sequence[int], whats: Sequence[str], location: SourceLocation, faults: Faults
+    ) -> None:
+        """Counts lines that are no objects."""
+        faults.rows += len(bad)
+        faults.add(
+            "dropped_lines", location, np.array(bad), whats.__getitem__, self.remedy, "lines"
+        )
+
+    def _between(
+        self, lines: Sequence[bytes], bad: Sequence[int], location: SourceLocation
+    ) -> Iterator[tuple[pl.DataFrame, SourceLocation]]:
+        """Yields the objects of a block before, between and behind lines that are none, and where they are."""
+        for before, end in itertools.pairwise([-1, *bad, len(lines)]):
+            block = b"\n".join(lines[before + 1 : end])
+            if block.strip():
+                yield _read(block), self.at(location.first + before + 1, "line")
 
     def _batches(self, columns: Mapping[str, Leaf]) -> Iterator[Batch]:
         for frame, location, done in self._frames():
@@ -103,6 +141,16 @@ def _arrow(dtype: pl.DataType) -> pa.DataType:
         fields = {inner.name: _arrow(cast("pl.DataType", inner.dtype)) for inner in dtype.fields}
         return pa.struct(fields)
     return _SIMPLE.get(dtype.base_type(), pa.int64())
+
+
+def _read(lines: bytes) -> pl.DataFrame:
+    """Returns the objects of some lines as rows; PolarsError where a line is none."""
+    return pl.read_ndjson(lines, infer_schema_length=None)
+
+
+def _shown(line: bytes) -> str:
+    """Returns the beginning of a line, for a message."""
+    return line[:80].decode("utf-8", "backslashreplace")
 
 
 def _is_object(text: bytes) -> bool:

@@ -152,6 +152,7 @@ class SourceTable(ABC):
         required: Keys of the columns that must be there. Others may be missing unless they have a name of their own.
         text: How text is written.
         folders: Columns that the names of folders state, as date=2025-11-01; those of the file come first.
+        ids_as_text: Whether whole numbers that are ids are read as their digits, as beside files of text.
 
     Attributes:
         columns: Those that are there, by key.
@@ -178,7 +179,9 @@ class SourceTable(ABC):
         required: Iterable[str],
         text: TextForm | None = None,
         folders: Mapping[str, str | None] | None = None,
+        ids_as_text: bool = False,
     ):
+        self._ids_as_text = ids_as_text
         self.file, self.fields, self.source = file, fields, SourceLocation(str(file))
         self.text, self._names = text or TextForm(), names
         with self._reading():
@@ -384,14 +387,22 @@ class TypedTable(SourceTable):
                 _text_of_bytes(self.columns[key]) if are_names and is_any(values, _BINARY) else ""
             )
             raise self.source.error(what, f"{field.rule}{cast}")
+        if pa.types.is_integer(values) and self._is_written_as_text(key):
+            return "text"
         # as 64-bit keys, 2^64 - 1 would be -1
         is_key = "U" in field.kinds and pa.types.is_uint64(values)
         return "unsigned numbers" if is_key else _content(values)
+
+    def _is_written_as_text(self, key: str) -> bool:
+        """Whether numbers of a column are ids that other files write as text."""
+        return self._ids_as_text and "U" in self.fields[key].kinds
 
     def _converted(self, key: str, values: pl.Series) -> pl.Series:
         """The values of a column in a type that its field is read from."""
         is_list = isinstance(values.dtype, pl.List)
         kind = values.dtype.inner if isinstance(values.dtype, pl.List) else values.dtype
+        if kind is not None and kind.is_integer() and self._is_written_as_text(key):
+            return values.cast(pl.List(pl.String) if is_list else pl.String)
         kinds, is_decimal = self.fields[key].kinds, isinstance(kind, pl.Decimal | pl.Int128)
         if "f" in kinds and is_decimal:
             to_float = pl.element().cast(pl.Float64)

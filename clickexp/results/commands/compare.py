@@ -22,7 +22,8 @@ from clickexp.utils.paths import display_path
 from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.markdown import markdown
 from clickexp.utils.tables.table import Table
-from clickexp.utils.tables.terminal import fitting, terminal
+from clickexp.utils.tables.terminal import fitting
+from clickexp.utils.text import counted
 
 _PAGE, _FOLDER = "comparison.html", "comparison"
 
@@ -100,7 +101,7 @@ def _tables(compared: Sequence[Comparison], full: bool, console: Console) -> dic
 def _chain(chain: Sequence[Run], name: str, console: Console) -> dict[str, str]:
     """Prints a chain of updates, and returns the content of its tables by path."""
     say(f"{len(chain)} runs are a chain of updates, the oldest first")
-    console.print(terminal(chain_table(chain, short=True)))
+    console.print(fitting(chain_table(chain, short=True), console))
     files = _files(chain_table(chain), name)
     if (layouts := chain_layouts(chain)) is not None:
         say(layouts.caption)
@@ -154,12 +155,13 @@ def _figures(compared: Sequence[Comparison], runs: Sequence[Run]) -> dict[str, b
 def _print(comparison: Comparison, console: Console) -> None:
     """Prints the conclusion and the leaderboard, with as many columns as fit."""
     runs, groups = len(comparison.runs), len(comparison.groups)
-    counted = f"{_count(runs, 'run')} of {_count(groups, 'configuration')}"
-    say(f"{comparison.name}: {counted} on {comparison.describe()}")
+    of_runs = f"{counted(runs, 'run')} of {counted(groups, 'configuration')}"
+    say(f"{comparison.name}: {of_runs} on {comparison.describe()}")
     sentences = [
         conclusion(comparison),
         comparison.choice,
         *comparison.warnings,
+        *(f"warning of runs: {warning}" for warning in comparison.run_warnings),
         significance(comparison),
     ]
     for sentence in filter(None, sentences):
@@ -169,7 +171,3 @@ def _print(comparison: Comparison, console: Console) -> None:
     console.print()
     console.print(fitting(leaderboard(comparison), console))
     console.print()
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
