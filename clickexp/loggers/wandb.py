@@ -18,7 +18,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # before W&B sets it
 import wandb
 
 from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
-from clickexp.loggers.values import named_values, rows
+from clickexp.loggers.values import by_layout, named_values, rows
 from clickexp.runs.run import Run, seconds_without_compilation
 from clickexp.runs.store import CONFIG, DASHBOARD, MODEL, RESULT, read_object
 from clickexp.utils.documents import plain
@@ -52,7 +52,8 @@ class WandbLogger(Logger):
         epoch       train/*, val/*, speed/sessions_per_second, speed/seconds_per_epoch
         sessions    sessions/train/*, sessions/val/*: the same over training sessions seen
         rank        rank/SPLIT/METRIC: the values per rank of the validation and the test sessions, where
-                    rank/test/examination is the examination curve of the fitted model
+                    rank/test/examination is the examination curve of the fitted model, and those of layouts
+                    are rank/test/examination/device_phone and the like, relative to one of them
         cutoff      cutoff/test/ndcg and the like
         predicted   calibration/ece: observed click rate over predicted P(click), one point per bin
 
@@ -169,6 +170,7 @@ class WandbLogger(Logger):
     def result(self, result: Run) -> None:
         """Logs curves over cutoffs, of calibration and of references, and fills the summary."""
         self._log_curves(result)
+        self.per_rank("test", by_layout(result))
         self.run.log(_references(result))
         self.run.summary.update(_summary(result))
 

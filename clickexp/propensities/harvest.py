@@ -53,6 +53,8 @@ class HarvestedPropensities(PropensitySource):
     examination_by: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        if self.examination_by is not None:
+            object.__setattr__(self, "examination_by", tuple(self.examination_by))
         if self.examination_by and self.estimator != "all_pairs":
             raise ConfigError(
                 f"propensity.estimator={self.estimator} takes positions in one order, which layouts do not have: "
@@ -96,7 +98,7 @@ class HarvestedPropensities(PropensitySource):
         """Returns the positions of layouts; None for those of one."""
         if not self.examination_by:
             return None
-        cells = cells_of(dataset, tuple(self.examination_by))
+        cells = cells_of(dataset, self.examination_by)
         if cells.count > _MOST_CELLS:
             raise ConfigError(
                 f"propensity.examination_by={list(self.examination_by)} has {cells.count:,} combinations of values and "

@@ -41,6 +41,10 @@ RESULT = {
     "intervals": {"ll": [-0.35, -0.25]},
     "test_draws": {"ll": {"mean": -0.4, "low": -0.45, "high": -0.38}},
     "references": {"rank-CTR": {"test": {"ll": -0.5}, "per_rank": {"ll": [-0.7, -0.3]}}},
+    "propensity": [
+        {"position": at, "relative": value, "layout": {"device": device}}
+        for device, at, value in (("phone", 1, 1.0), ("phone", 2, 0.5), ("tv", 1, 0.75))
+    ],
     "parameters": 7,
     "config_hash": "abc123",
 }
@@ -321,6 +325,12 @@ def test_one_row_a_rank_without_unknown_values(history):
         {"rank": 1, "rank/test/ll": -0.5, "rank/test/ppl": 1.5, "rank/test/sessions": 30},
         {"rank": 2, "rank/test/ll": -0.25, "rank/test/sessions": 20},
         {"rank": 3, "rank/test/ll": -0.125, "rank/test/ppl": 1.25, "rank/test/sessions": 10},
+        {
+            "rank": 1,
+            "rank/test/examination/device_phone": 1.0,
+            "rank/test/examination/device_tv": 0.75,
+        },
+        {"rank": 2, "rank/test/examination/device_phone": 0.5},
     ]
 
 

@@ -101,6 +101,11 @@ def test_one_curve_for_devices_that_differ_is_doubted_and_the_words_remove_it():
     assert doubts(layout_log(20_000, curves=SAME), source=pooled) == []
 
 
+def test_a_source_of_layouts_can_be_a_part_of_models():
+    """Flax compares and hashes what models hold besides arrays."""
+    assert hash(BY_DEVICE) == hash(HarvestedPropensities(examination_by=("device",)))
+
+
 def test_layouts_that_cannot_be_harvested_are_refused():
     with refuses(ConfigError, "propensity.estimator=chain", "choose all_pairs"):
         HarvestedPropensities("chain", ["device"])

@@ -209,6 +209,9 @@ def test_the_page_draws_a_chain_over_its_runs(tmp_path):
         opened.select_option("#chain-what", "Relative examination")
         opened.wait_for_function("$('chain').data.length === 4")
         at_3 = opened.evaluate("$('chain').data.at(-1).y")
+        opened.set_viewport_size({"width": 400, "height": 900})
+        cells = "[...document.querySelectorAll('#chain-table td')].map((cell) => cell.scrollWidth - cell.clientWidth)"
+        assert max(opened.evaluate(cells)) <= 0  # labels do not run into one another
     days = ["a", "b", "c"]
     assert [x for x, _ in likelihoods] == [days] * 3
     assert [y for _, y in likelihoods] == [

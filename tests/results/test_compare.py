@@ -7,10 +7,12 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 
 import polars as pl
 import pytest
 import yaml
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.text import Text
@@ -24,6 +26,7 @@ from clickexp.results.commands.compare import compare
 from clickexp.results.commands.output import write_files
 from clickexp.results.comparison import comparisons
 from clickexp.results.figures.comparison import figures
+from clickexp.results.figures.drawing import drawing
 from clickexp.results.leaderboard import tables
 from clickexp.utils.escape import slug
 from clickexp.utils.files import whole
@@ -129,6 +132,14 @@ def drawn(monkeypatch):
     )
     monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda *_, **__: None)
     return made
+
+
+def test_differences_of_the_baseline_to_itself_alone_are_no_figure(tmp_path, drawn):
+    write_run(tmp_path / "UBM", "UBM")
+    write_run(tmp_path / "CM", "CM", per_rank={})
+    (comparison,) = comparisons(find_runs([tmp_path])[0], baseline="UBM")
+    names = {name.partition(".")[0] for name in figures(comparison)}
+    assert "per_rank" not in names and "per_rank_values" in names
 
 
 def test_times_are_without_compilation_which_has_a_column(tmp_path, drawn):
@@ -321,6 +332,15 @@ def test_a_curve_far_off_leaves_room_to_the_others_and_is_reported(tmp_path, dra
     assert -0.5 < axes.get_ylim()[0] < axes.get_ylim()[1] < 0
     names = {"PBM", "UBM", "DBN", "CM (beyond the axis)"}
     assert {text.get_text() for text in figure.legends[0].texts} == names
+
+
+def test_figures_of_many_panels_are_as_wide_as_a_page():
+    """Five panels are three and two, in their order."""
+    figure = drawing([partial(Axes.set_xlabel, xlabel=str(number)) for number in range(5)])
+    assert figure.get_figwidth() < 8
+    rows = [axes.get_subplotspec().rowspan.start for axes in figure.axes]
+    assert rows == [0, 0, 0, 1, 1]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["0", "1", "2", "3", "4"]
 
 
 def test_a_legend_has_as_few_lines_as_its_names_need(tmp_path, drawn):

@@ -12,6 +12,7 @@ from scipy import stats
 from small_runs import write_json, write_run
 
 from clickexp.results import find_runs
+from clickexp.results.commands.compare import compare
 from clickexp.results.comparison import comparisons
 from clickexp.results.leaderboard import differences, leaderboard
 from clickexp.results.pages.comparison import page as page_of
@@ -489,6 +490,43 @@ def test_curves_by_rank_are_differences_with_bands_by_default(page):
     assert traces(page, "ranks")[1]["y"] == pytest.approx([means[0] * 1.2, means[0] * 0.8])
 
 
+def test_a_baseline_alone_is_no_flat_line(page):
+    page.click("#draw-none")
+    page.locator("#leaderboard tbody input[data-draw]").first.check()  # the baseline
+    page.locator("#ranks").scroll_into_view_if_needed()
+    page.wait_for_selector("#ranks.empty")
+    assert "Only the baseline is drawn" in page.locator("#ranks").inner_text()
+    page.uncheck("#ranks-difference")
+    assert len(traces(page, "ranks")) == 2  # the curve and its band
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_titles_of_axes_are_whole_whatever_the_names(browser, tmp_path, width):
+    long = ("Ranker, gumbel_ndcg, doubly_robust", "UserBrowsingModelOfManySearchSessions", "PBM")
+    for number, model in enumerate(long):
+        for seed in (1, 2):
+            ll = -0.3 - 0.01 * number - 0.002 * seed
+            write_run(tmp_path / f"{number}-{seed}", model, seed, {"ll": ll, "ppl": 1.5})
+    runs, skipped = find_runs([tmp_path])
+    (tmp_path / "comparison.html").write_text(page_of(comparisons(runs), skipped, tmp_path))
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto((tmp_path / "comparison.html").as_uri())
+    page.wait_for_selector("html[data-ready]")
+    for chart in ("forest", "ranks", "learning", "cost"):
+        traces(page, chart)
+        place = page.locator(f"#{chart}").bounding_box()
+        parts = page.locator(f"#{chart} :is(.xtitle, .ytitle, .annotation-text)")
+        for box in filter(None, (part.bounding_box() for part in parts.all())):
+            for start, extent in (("x", "width"), ("y", "height")):
+                assert place[start] <= box[start], (chart, box)
+                end = place[start] + place[extent]
+                assert box[start] + box[extent] <= end, (chart, box)
+        assert (
+            page.locator(f"#{chart} .bglayer").first.bounding_box()["width"] > 0.4 * place["width"]
+        )
+    page.close()
+
+
 def test_the_address_holds_what_is_shown(page, browser, file):
     page.click("th button[data-sort=ppl]")
     page.select_option("#filter-model", "PBM")
@@ -587,3 +625,19 @@ def test_hostile_names_are_text_and_links_stay_in_the_folder(browser, tmp_path):
     assert {unquote(link) for link in links} == {unquote(one) for one in expected} and wrong == []
     assert all(link.startswith("file://") for link in links)
     page.close()
+
+
+def test_cards_that_would_be_empty_are_hidden(browser, tmp_path):
+    """A single run with nothing but a number; then two runs that have what all cards show."""
+    write_run(tmp_path / "bare/a", per_rank={}, curves={}, epochs=0)
+    write_run(tmp_path / "full/a", "UBM", settings=[("learning_rate", 0.1)])
+    write_run(tmp_path / "full/b", "PBM", settings=[("learning_rate", 0.5)])
+    cards = ["against", "cost", "examination", "ranks", "learning", "reliability", "diff"]
+    of_cards = "ids => ids.filter((id) => $(id).closest('section').hidden)"
+    for name, hidden in (("bare", cards), ("full", [])):
+        compare([tmp_path / name])
+        page = browser.new_page()
+        page.goto((tmp_path / name / "comparison.html").as_uri())
+        page.wait_for_selector("html[data-ready]")
+        assert page.evaluate(of_cards, cards) == hidden
+        page.close()

@@ -3,7 +3,6 @@
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import cast
 
 import numpy as np
 import polars as pl
@@ -11,18 +10,14 @@ import pyarrow as pa
 
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.source_table import Batch, Leaf, TypedTable
-from clickexp.data.ingest.streams import opened
+from clickexp.data.ingest.streams import opened, whole_lines
 from clickexp.data.log_files import JSON_LINES, also_compressed
+from clickexp.data.names import OLDEST
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
 
-_SIMPLE = {
-    pl.Null: pa.null(),
-    pl.Boolean: pa.bool_(),
-    pl.Float64: pa.float64(),
-    pl.String: pa.large_string(),
-    pl.Int128: pa.decimal128(38, 0),  # beyond 64 bits
-}
+_LARGE = pl.Decimal(38, 0)
+"""Type of integers beyond 64 bits."""
 
 
 class JsonTable(TypedTable):
@@ -45,28 +40,20 @@ class JsonTable(TypedTable):
         first = next(self._frames(refused.append), None)
         if first is None:
             raise refused[0] if refused else self.source.error("holds no line", self.remedy)
-        types = {name: _arrow(dtype) for name, dtype in first[0].schema.items()}
-        return pa.schema(types), size
+        return _schema(first[0]), size
 
     def _frames(
         self, refuse: Callable[[DataError], None] | None = None
     ) -> Iterator[tuple[pl.DataFrame, SourceLocation, int]]:
         """Yields objects, where they are, and how much was read; lines that are none are for `refuse`, or counted."""
-        line, rest, size = 1, b"", self.block_bytes
+        line = 1
         with opened(self.file) as stream:
-            while True:
-                read = stream.content.read(size)
-                text = rest + read
-                end = text.rfind(b"\n") + 1 if read else len(text)
-                block, rest = text[:end], text[end:]
-                size = self.block_bytes if block else 2 * size  # a line that is longer than a block
+            for block in whole_lines(stream, self.block_bytes):
                 location = self.at(line, "line")
                 if block.strip():
                     done = stream.stored.tell()
                     yield from ((*parsed, done) for parsed in self._parsed(block, location, refuse))
                 line += block.count(b"\n")
-                if not read:
-                    return
 
     def _parsed(
         self, block: bytes, location: SourceLocation, refuse: Callable[[DataError], None] | None
@@ -85,6 +72,8 @@ class JsonTable(TypedTable):
             whats = [f"{_shown(lines[at])!r} is no object" for at in bad]
             if refuse is not None:
                 refuse(location.error(whats[0], self.remedy, bad[0]))
+                # all others of the block show the columns
+                lines, bad = [text for at, text in enumerate(lines) if at not in {*bad}], []
             elif self.faults is None:
                 raise location.error(whats[0], self.remedy, bad[0]) from error
             else:
@@ -112,13 +101,13 @@ class JsonTable(TypedTable):
 
     def _batches(self, columns: Mapping[str, Leaf]) -> Iterator[Batch]:
         for frame, location, done in self._frames():
-            schema = pa.schema({name: _arrow(dtype) for name, dtype in frame.schema.items()})
-            values = {}
+            schema, values = _schema(frame), {}
             for key, leaf in columns.items():
                 name = ".".join((leaf.column, *leaf.fields))
                 present = self._leaf(name, schema)
-                if present is None:
-                    values[key] = pl.repeat(None, len(frame), eager=True, dtype=pl.Null)
+                if present is None or pa.types.is_null(present.type):
+                    dtype = pl.List(pl.Float64) if self.fields[key].per_document else pl.Null
+                    values[key] = pl.repeat(None, len(frame), eager=True, dtype=dtype)
                     continue
                 self._check_kind(key, self._checked(key, present.type), location)
                 values[key] = self._converted(key, present.of(frame[leaf.column]))
@@ -133,19 +122,15 @@ class JsonTable(TypedTable):
             raise location.error(what, "write all values of a key alike", 0)
 
 
-def _arrow(dtype: pl.DataType) -> pa.DataType:
-    """Returns the Arrow type of what JSON is read as."""
-    if isinstance(dtype, pl.List):
-        return pa.large_list(_arrow(cast("pl.DataType", dtype.inner)))
-    if isinstance(dtype, pl.Struct):
-        fields = {inner.name: _arrow(cast("pl.DataType", inner.dtype)) for inner in dtype.fields}
-        return pa.struct(fields)
-    return _SIMPLE.get(dtype.base_type(), pa.int64())
+def _schema(frame: pl.DataFrame) -> pa.Schema:
+    return frame.clear().to_arrow(compat_level=OLDEST).schema
 
 
 def _read(lines: bytes) -> pl.DataFrame:
     """Returns the objects of some lines as rows; PolarsError where a line is none."""
-    return pl.read_ndjson(lines, infer_schema_length=None)
+    frame = pl.read_ndjson(lines, infer_schema_length=None)
+    lists = pl.col(pl.List(pl.Int128)).cast(pl.List(_LARGE))
+    return frame.with_columns(pl.col(pl.Int128).cast(_LARGE), lists)
 
 
 def _shown(line: bytes) -> str:

@@ -5,15 +5,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.json_table import JsonTable
 from clickexp.data.ingest.parquet_table import ParquetTable, row_groups
 from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm, option_key
 from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.ingest.times import TimeCheck
-from clickexp.data.log_files import COMPRESSIONS, WHOLE, Piece, Share, log_files
-from clickexp.errors import DataError
+from clickexp.data.log_files import (
+    COMPRESSIONS,
+    WHOLE,
+    Piece,
+    Share,
+    UnknownKindError,
+    log_files,
+)
 from clickexp.utils.progress import Progress, no_report
 from clickexp.utils.sources import parts_below
 
@@ -22,10 +27,6 @@ KINDS: Kinds = (ParquetTable, TextTable, JsonTable)
 """The kinds of files that hold tables."""
 _MAY_LACK = {"labels", "label"}
 """Columns that some of the files may not have."""
-
-
-class UnknownKindError(DataError):
-    """The name of a file shows no kind of table; the file may be a text of another format."""
 
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -170,7 +171,7 @@ def batches_of(
     """
     total, read, rows = sum(table.size for table in tables), 0, 0
     field = tables[0].fields.get("times") if tables else None
-    form = field.form if isinstance(field, Field) else None
+    form = None if field is None else field.form
     times = TimeCheck() if faults is None else faults.times
     for number, table in enumerate(tables, 1):
         table.faults = faults

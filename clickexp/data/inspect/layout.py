@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns, likeliest, needed
 from clickexp.data.ingest.source_table import TextForm
-from clickexp.data.ingest.tables import UnknownKindError, open_tables
+from clickexp.data.ingest.tables import open_tables
+from clickexp.data.log_files import UnknownKindError
 from clickexp.errors import DataError
 
 _BY_NAME = {

@@ -281,15 +281,17 @@ def _doubt(
 def click_rates(sessions: Sessions, chosen: Sequence[Grouping]) -> dict[str, Mapping[str, dict]]:
     """Returns documents shown and clicks by rank, by grouping and group, as JSON holds them.
 
-    Lengths of lists are left out where a column makes the same groups, such as that of devices with lists of one length
-    each.
+    Values of a column are in the order of their impressions, the most first. Lengths of lists are left out where a
+    column makes the same groups, such as that of devices with lists of one length each.
     """
     rates: dict[str, Mapping[str, dict]] = {}
     for grouping in chosen:
         shown, clicks = rates_by_group(sessions, grouping)
+        is_length = grouping.name == LENGTH
+        order = range(len(shown)) if is_length else np.argsort(-shown.sum(axis=1), kind="stable")
         rates[grouping.name] = {
-            value: {"shown": impressions.tolist(), "clicks": clicked.tolist()}
-            for value, impressions, clicked in zip(grouping.values, shown, clicks, strict=True)
+            grouping.values[at]: {"shown": shown[at].tolist(), "clicks": clicks[at].tolist()}
+            for at in order
         }
     of_lengths = rates.get(LENGTH)
     if any(_same_groups(of_lengths, groups) for name, groups in rates.items() if name != LENGTH):

@@ -7,11 +7,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
+from clickexp.results.colors import COLORS
 from clickexp.results.figures.drawing import Panel, draw
 from clickexp.results.figures.fonts import figure_text
 from clickexp.results.figures.panels import look, marked, over_whole_numbers
 from clickexp.runs.store import FIGURES
 from clickexp.utils.files import check_inside, whole
+
+_FEWEST = 100
+"""Times that a group shows a rank, with fewer of which its click rate says little."""
 
 
 def write_figures(figures: Mapping[str, Sequence[Panel]], folder: Path) -> Path:
@@ -47,6 +51,30 @@ def curves(lines: Mapping[str, Sequence[float] | np.ndarray], label: str) -> Pan
     return draw_curves
 
 
+def rates_by_group(name: str, groups: Mapping[str, Mapping[str, Sequence[Any]]]) -> list[Panel]:
+    """Returns a panel of click rates by rank of the groups with the most impressions.
+
+    What a group shows less than 100 times is left out, and the panel where this leaves no two groups.
+
+    Args:
+        name: What tells groups apart, such as a column.
+        groups: Documents shown and clicks by rank, of each group.
+    """
+    shown = {group: np.array(counts["shown"], np.float64) for group, counts in groups.items()}
+    largest = sorted(shown, key=lambda group: -np.nansum(shown[group]))[: len(COLORS)]
+    rates: dict[str, np.ndarray] = {}
+    for group in groups:
+        is_known = shown[group] >= _FEWEST
+        if group in largest and is_known.any():
+            clicks = np.array(groups[group]["clicks"], np.float64)
+            rates[f"{name} {group}"] = clicks / np.where(is_known, shown[group], np.nan)
+    if len(rates) < 2:
+        return []
+    is_whole = all(((counts == 0) | (counts >= _FEWEST)).all() for counts in shown.values())
+    note = "" if is_whole else f"\n(at least {_FEWEST} impressions)"
+    return [curves(rates, f"Click rate{note}")]
+
+
 def shares(counts: Mapping[str, np.ndarray], label: str) -> Panel:
     """Returns a panel of the share of each whole number, of which counts[name][n] are n."""
 
@@ -66,9 +94,9 @@ def histogram(counts: np.ndarray, label: str, unit: str) -> Panel:
     """Returns a panel of how many of a unit are in each of equal bins from 0 to 1."""
 
     def draw_histogram(axes: Axes) -> None:
-        middles, color = (np.arange(len(counts)) + 0.5) / len(counts), look(0)["color"]
-        axes.plot(middles, counts, drawstyle="steps-mid", label=unit, color=color)
-        axes.fill_between(middles, counts, step="mid", color=color, alpha=0.2, linewidth=0)
+        edges, color = np.linspace(0, 1, len(counts) + 1), look(0)["color"]
+        axes.stairs(counts, edges, color=color, alpha=0.2, fill=True)
+        axes.stairs(counts, edges, color=color, linewidth=1.3)
         axes.set(xlabel=label, ylabel=unit.capitalize(), xlim=(0, 1), ylim=(0, None))
 
     return draw_histogram

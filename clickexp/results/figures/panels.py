@@ -131,8 +131,18 @@ def layouts(curves: Mapping[str, Bars], axes: Axes) -> None:
     for place, (name, (ranks, *bars)) in enumerate([*curves.items()][: len(COLORS)]):
         values, low, high = (np.array(bar, float) for bar in bars)
         barred(ranks, values, low, high, place, axes, figure_text(name))
-    axes.set(ylabel="Examination relative\nto one layout", ylim=(0, None))
+    label = wrapped(figure_text(f"Examination relative to {_reference(curves)}"))
+    axes.set(ylabel=label, ylim=(0, None))
     over_whole_numbers(axes)
+
+
+def _reference(curves: Mapping[str, Bars]) -> str:
+    """What examination of layouts is relative to: the rank and layout whose ratio is 1."""
+    for name, (ranks, values, *_) in curves.items():
+        for rank, value in zip(ranks, values, strict=True):
+            if value == 1:
+                return f"rank {rank} of {name}"
+    return "one layout"
 
 
 def layout(

@@ -14,7 +14,7 @@ from clickexp.results.colors import COLORS
 from clickexp.results.figures.chain import chain_panels
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.fonts import figure_text
-from clickexp.results.figures.log import curves
+from clickexp.results.figures.log import rates_by_group
 from clickexp.results.figures.panels import (
     Bars,
     barred,
@@ -28,7 +28,7 @@ from clickexp.results.figures.panels import (
 )
 from clickexp.results.groups import Group, with_bounds
 from clickexp.results.layouts import frequent_first, points_by_layout
-from clickexp.runs.run import RelativeExamination, Run, Vectors
+from clickexp.runs.run import RelativeExamination, Run
 
 CLICK_RATES = "click_rates_by_"
 """How names of figures of click rates begin."""
@@ -55,10 +55,9 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
         if len(groups) > 1:
             figures["perplexity"].append(partial(_gain, groups))
     figures |= _of_examination(run, groups)
-    for name, values in run.click_rates.items():
-        figures[f"{CLICK_RATES}{name.replace(' ', '_')}"] = [
-            curves(_rates(name, values), "Click rate")
-        ]
+    for name, groups_of_sessions in run.click_rates.items():
+        if panels := rates_by_group(name, groups_of_sessions):
+            figures[f"{CLICK_RATES}{name.replace(' ', '_')}"] = panels
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
         figures["learning"] = _learning(run)
     if run.update is not None:
@@ -129,21 +128,6 @@ def by_layout(points: Sequence[RelativeExamination]) -> dict[str, Bars]:
     for name, of_layout in points_by_layout(points).items():
         curves[name] = [*of_layout], *with_bounds([*of_layout.values()])
     return curves
-
-
-def _rates(name: str, values: Mapping[str, Vectors]) -> dict[str, np.ndarray]:
-    """Returns click rates by rank of the groups with the most impressions, nan where nothing was shown."""
-    shown = {
-        value: np.array(counts_of_value["shown"], float)
-        for value, counts_of_value in values.items()
-    }
-    chosen = sorted(shown, key=lambda value: -shown[value].sum())[: len(COLORS)]
-    return {
-        f"{name} {value}": np.array(values[value]["clicks"], float)
-        / np.where(counts, counts, np.nan)
-        for value, counts in shown.items()
-        if value in chosen
-    }
 
 
 def _propensity(points: Sequence[RelativeExamination], groups: Sequence[Group], axes: Axes) -> None:

@@ -162,7 +162,7 @@ def test_no_format_is_proposed_for_a_file_that_cannot_be_read(name, tmp_path, mo
 
     for kind in KINDS:
         monkeypatch.setattr(kind, "_open", closed)
-    with refuses(DataError, f"{name}: cannot be read (Permission denied)", "ask for") as caught:
+    with refuses(DataError, f"{name}: cannot be read (Permission denied)", "Ask for") as caught:
         detect(file, FORMATS)
     assert "format=" not in str(caught.value)
 

@@ -318,6 +318,14 @@ def test_faults_of_most_rows_are_no_rows_to_leave_out(tmp_path):
         open_impressions(tmp_path / "log.parquet", columns={"label": "grade"}, invalid="drop")
 
 
+def test_lines_behind_one_that_is_cut_show_columns(tmp_path):
+    row = {"query_doc_ids": [1, 2], "clicks": [1, 0]}
+    lines = [json.dumps(row), "{", *[json.dumps(row | {"labels": [1, 0]})] * 8]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    dataset = open_lists(tmp_path / "log.jsonl", pair_key="document", invalid="drop")
+    assert dataset.train.has_labels and dataset.notes["dropped_lines"] == 1
+
+
 @pytest.mark.parametrize("cut", [0, 5, 19])
 def test_a_line_of_json_that_is_cut_is_left_out_and_counted(cut, tmp_path, monkeypatch):
     """The first, one in the middle and the last, where the rows behind keep the numbers of their lines."""

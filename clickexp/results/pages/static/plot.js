@@ -28,6 +28,7 @@ const translucent = (color) => `rgba(${[1, 3, 5].map((at) => parseInt(color.slic
 
 const [LINE, GAP, LETTER, MARK] = [16, 13, 6.3, 50]; // of a legend: height of a line, space between rows, width of a letter and of a mark
 const TOOLBAR = 32; // its height, above the axes
+const [TITLE, TITLE_LINE, HEIGHT, BESIDE] = [8.5, 20, 260, 90]; // of the title of an axis: width of a letter, height of a line; of axes: height, and what is beside them
 
 // a number in three digits: 0.05, 200, 20k
 const brief = (value) => (value >= 1e4 ? Intl.NumberFormat("en", { notation: "compact" }).format(value) : String(Number(value.toPrecision(3))));
@@ -97,6 +98,25 @@ function withoutOutliers(traces, format) {
   for (const trace of traces) if (far.has(trace.legendgroup)) trace.name += " (beyond the axis)";
 }
 
+// text in lines of so many letters; a longer word stays whole
+const broken = (text, most) => text.split("<br>").flatMap((line) => line.split(" ").reduce((lines, word) => {
+  const last = lines.pop();
+  return last && last.length + word.length >= most ? [...lines, last, word] : [...lines, last ? `${last} ${word}` : word];
+}, [""])).join("<br>");
+
+// titles no longer than their axes, with room for the lines below these
+function breakTitles(place, format) {
+  const names = Math.max(0, ...(format.yaxis.ticktext ?? []).flatMap((name) => name.split("<br>")).map((name) => name.length));
+  const width = place.clientWidth - (names ? names * LETTER + 40 : BESIDE);
+  const [below, beside] = [format.xaxis.title, format.yaxis.title];
+  const lines = below.text.split("<br>").length;
+  below.text = broken(below.text, width / TITLE);
+  beside.text = broken(beside.text, HEIGHT / TITLE);
+  const more = (below.text.split("<br>").length - lines) * TITLE_LINE;
+  if (format.height) format.height += more;
+  if (format.showlegend) format.margin.b += more;
+}
+
 function chart(id, traces, format, why = "Nothing to draw: choose rows in the leaderboard.") {
   const place = $(id);
   if (!traces.length) {
@@ -113,6 +133,7 @@ function chart(id, traces, format, why = "Nothing to draw: choose rows in the le
     if (!format.yaxis.range) withoutOutliers(traces, format);
     fit(place, traces, format);
   }
+  breakTitles(place, format);
   for (const trace of traces) if (known(trace.legendgroup) && state.hidden.has(D.groups[trace.legendgroup])) trace.visible = "legendonly";
   if (printing()) format.width = place.clientWidth;
   Plotly.react(place, traces, format, {
