@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections import Counter
@@ -36,8 +35,6 @@ _connections: list[socket.socket] = []
 _watches: list[threading.Thread] = []
 _alone = threading.Event()
 """Set once the processes have left each other."""
-_released = threading.Event()
-"""Set once the first process has finished."""
 
 
 def count() -> int:
@@ -93,15 +90,9 @@ def join(folder: str) -> str:
     host, port = _address()
     connect = _accept if index() == 0 else _reach
     service, folder = connect(host, port, folder)
-    if service is None:  # the others have trained; this one has started again, and waits with them
-        _connections[0].settimeout(_SILENCE)
-        _watch(_connections[0], folder)
-        sys.exit()
     for connection in _connections:
         connection.settimeout(None)
         _watches.append(_started(_watch, connection, folder))
-    if index() == 0:
-        _started(_receive, folder)
     import jax  # here, since the command is light
 
     atexit.register(_end)  # behind what JAX registers, which would wait for the others
@@ -153,7 +144,6 @@ def leave() -> None:
 
 def release() -> None:
     """Ends the others: the first process has finished."""
-    _released.set()
     for connection in _connections:
         with contextlib.suppress(OSError):  # one may have been stopped
             connection.sendall(_LEAVES)
@@ -175,29 +165,11 @@ def broadcast(value: Any) -> Any:
     if _alone.is_set() or jax.process_count() == 1:
         return value
     import numpy as np
+    from jax.experimental.multihost_utils import broadcast_one_to_all
 
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    length = int(_of_first(np.array([len(text)], np.int32))[0])
-    return json.loads(_of_first(np.resize(text, length)).tobytes())
-
-
-def _of_first(numbers: Any) -> Any:
-    """Returns an array of the first process, in place of others of its size."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-    mesh = Mesh(np.array(jax.devices()), ("all",))
-    own = np.zeros((jax.local_device_count(), len(numbers)), numbers.dtype)
-    if jax.process_index() == 0:
-        own[0] = numbers
-    by_device = NamedSharding(mesh, PartitionSpec("all"))
-    laid = jax.make_array_from_process_local_data(by_device, own)
-    total = jax.jit(
-        jnp.sum, static_argnums=(1, 2), out_shardings=NamedSharding(mesh, PartitionSpec())
-    )
-    return np.asarray(total(laid, 0, numbers.dtype))
+    length = int(broadcast_one_to_all(np.int32(len(text))))
+    return json.loads(broadcast_one_to_all(np.resize(text, length)).tobytes())
 
 
 def check_same(facts: dict[str, str]) -> None:
@@ -243,25 +215,8 @@ def _accept(host: str, port: int, folder: str) -> tuple[int, str]:
                 f"after {_START} seconds not all of {count()} processes have come to {host}:{port}: start the others"
             ) from error
     for connection in _connections:
-        _greet(connection, service, folder)
+        connection.sendall(f"{json.dumps([service, folder])}\n".encode())
     return service, folder
-
-
-def _greet(connection: socket.socket, service: int | None, folder: str) -> None:
-    connection.sendall(f"{json.dumps([service, folder])}\n".encode())
-
-
-def _receive(folder: str) -> None:
-    """Lets processes that end and start again wait with the others, while the first does what follows the training."""
-    _alone.wait()
-    with contextlib.suppress(OSError), _server(_address()[1]) as server:
-        while True:
-            connection, _ = server.accept()
-            with contextlib.suppress(OSError):
-                _greet(connection, None, folder)
-                _connections.append(connection)
-                if _released.is_set():
-                    connection.sendall(_LEAVES)
 
 
 def _live() -> None:
@@ -273,11 +228,8 @@ def _live() -> None:
         time.sleep(_PULSE)
 
 
-def _reach(host: str, port: int, folder: str) -> tuple[int | None, str]:
-    """Connects with the first process, once it is there, and returns what that gives in place of this folder.
-
-    Its port for JAX is None where all have left each other.
-    """
+def _reach(host: str, port: int, folder: str) -> tuple[int, str]:
+    """Connects with the first process, once it is there: its port for JAX, and its folder in place of this one."""
     until = time.monotonic() + _START
     while not _connections:
         try:
