@@ -7,8 +7,9 @@ import dataclasses
 import signal
 import socket
 import threading
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import ray
 
@@ -17,6 +18,9 @@ from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
 from clickexp.sweeps.backends.worker import GRACE
 from clickexp.utils.bounds import PositiveFloat, PositiveInt
 from clickexp.utils.hosts import environment as environment_of
+
+_SILENCE = 15.0
+"""Seconds without an answer after which the head of a cluster is given up. Ray aborts this process after 60."""
 
 
 class _Tasks(NamedTuple):
@@ -56,9 +60,14 @@ class RayPool(RemotePool):
             num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, max_retries=retries
         )
         self.task = task(_call)
+        host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+        self._head, self._heard = (host, int(port)), time.monotonic()
+        self._is_lost = False
 
-    def send(self, calls: Sequence[Call]) -> Sequence[_Tasks]:
-        """Starts a task for each call."""
+    def send(self, calls: Sequence[Call]) -> Sequence[_Tasks | None]:
+        """Starts a task for each call; none where the head is lost."""
+        if self._is_lost:
+            return [None] * len(calls)
         return [self._started(call) for call in calls]
 
     def _started(self, call: Call) -> _Tasks:
@@ -76,13 +85,18 @@ class RayPool(RemotePool):
         ]
         return _Tasks(tasks, group)
 
-    def has_ended(self, handle: _Tasks) -> bool:
-        """Returns whether the first task is over."""
-        return bool(ray.wait(handle.tasks[:1], timeout=0)[0])
+    def has_ended(self, handle: _Tasks | None) -> bool:
+        """Returns whether the first task is over, or lost with the head of the cluster."""
+        if not self._head_answers():
+            return self._is_lost
+        return bool(ray.wait(cast(_Tasks, handle).tasks[:1], timeout=0)[0])
 
-    def outcome(self, handle: _Tasks) -> Outcome | str:
+    def outcome(self, handle: _Tasks | None) -> Outcome | str:
         """Returns how the first task ended; Ray's error where its worker died."""
-        tasks, group = handle
+        if self._is_lost:
+            host, port = self._head
+            return f"the head of the Ray cluster, {host}:{port}, does not answer any more"
+        tasks, group = cast(_Tasks, handle)
         try:
             return ray.get(tasks[0])
         except ray.exceptions.RayTaskError as error:
@@ -95,6 +109,8 @@ class RayPool(RemotePool):
 
     def cancel(self, handles: Sequence[_Tasks]) -> None:
         """Cancels tasks and waits for their ends; those whose workers do not answer are ended by force."""
+        if self._is_lost:
+            return
         tasks = [task for handle in handles for task in handle.tasks]
         for task in tasks:
             ray.cancel(task)
@@ -104,6 +120,17 @@ class RayPool(RemotePool):
         for handle in handles:
             if handle.group is not None:
                 ray.util.remove_placement_group(handle.group)
+
+    def _head_answers(self) -> bool:
+        """Whether the head takes connections. Once it is lost, nothing is asked of Ray, which would abort."""
+        if not self._is_lost:
+            try:
+                socket.create_connection(self._head, timeout=_SILENCE / 3).close()
+            except OSError:
+                self._is_lost = time.monotonic() - self._heard > _SILENCE
+                return False
+            self._heard = time.monotonic()
+        return not self._is_lost
 
 
 def _connect(address: str | None, init: dict[str, Any]) -> None:

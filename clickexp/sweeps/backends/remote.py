@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from clickexp.sweeps.backends.base import IMPORTED, BasePool, Job, Outcome, Slot
 from clickexp.sweeps.backends.pool import Pool, module_path
 from clickexp.sweeps.backends.slots import this_slot
+
+_GRACE = 15.0
+"""Seconds after which a job that should have been ended where it runs is taken to hang there."""
 
 __all__ = ["Call", "Outcome", "RemotePool"]
 
@@ -79,6 +83,17 @@ class RemotePool(BasePool):
         stopped = self.running if jobs is None else jobs
         self._calls = [(job, call) for job, call in self._calls if job not in stopped]
         return super().stop(jobs)
+
+    def _is_late(self, job: Job) -> bool:
+        """Whether nothing has been printed for longer than a job may take: its worker hangs, too.
+
+        A job in a queue has not touched its log since it was sent.
+        """
+        if self._call_minutes is None or not job.log.exists():
+            return False
+        printed, age = job.log.stat().st_mtime, time.monotonic() - job.started
+        silence = time.time() - printed
+        return silence < age and silence > 60 * self._call_minutes + _GRACE
 
     def _submit(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> None:
         folder = job.folder.absolute()

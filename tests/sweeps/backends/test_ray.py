@@ -1,10 +1,13 @@
 """launcher=ray on a Ray of this machine, whose two GPUs are pretended."""
 
+import contextlib
 import json
+import signal
 
+import psutil
 import pytest
 from prepared import check_preparing
-from processes import gone
+from processes import gone, wait_until
 from stand_in import ProcessPlace, statuses
 from test_accelerators import SMALL
 
@@ -88,6 +91,46 @@ def test_a_job_that_takes_too_long_is_ended(place):
         "job 0 failed: longer than hydra.launcher.job_minutes" in output
         and "Traceback" not in output
     )
+
+
+def processes_of(sweep, name):
+    """The processes below a sweep whose command or title has a name."""
+    named = []
+    for process in psutil.Process(sweep.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has ended by now
+            named += [process] if name in " ".join(process.cmdline()) else []
+    return named
+
+
+def test_a_job_whose_worker_hangs_is_ended(place):
+    """The worker that would end it has been stopped, so that the sweep must."""
+    place.does({1: "hang"})
+    options = [*RAY, "hydra.launcher.job_minutes=0.2", "seed=1,2", "hydra.sweep.dir=s"]
+    with place.start("-m", *options) as sweep:
+        place.wait_for("s/0/job.log", 60)
+        wait_until(lambda: (place.folder / "s/1/result.json").exists(), 60)
+        for worker in wait_until(lambda: processes_of(sweep, "ray::_call")):
+            worker.send_signal(signal.SIGSTOP)
+        output, _ = sweep.communicate(timeout=120)
+    assert sweep.returncode == 1 and "Traceback" not in output
+    assert "job 0 failed: longer than hydra.launcher.job_minutes" in output
+    assert statuses(place.rows("s")) == ["failed", "finished"]
+
+
+def test_a_sweep_ends_with_its_table_where_the_head_of_the_cluster_dies(place):
+    place.does({1: "hang"})
+    with place.start("-m", *RAY, "seed=1,2", "hydra.sweep.dir=s") as sweep:
+        place.wait_for("s/0/job.log", 60)
+        wait_until(lambda: (place.folder / "s/1/result.json").exists(), 60)
+        (head,) = processes_of(sweep, "gcs_server")
+        head.kill()
+        output, _ = sweep.communicate(timeout=120)
+    assert sweep.returncode == 1
+    assert "job 0 failed: the head of the Ray cluster" in output
+    assert statuses(place.rows("s")) == ["failed", "finished"]
+    place.does({})
+    code, _ = place.sweep(*RAY, "seed=1,2", "hydra.sweep.dir=s")
+    assert code == 0 and place.ran() == [1, 1, 2]
 
 
 def test_a_cluster_without_room_for_a_job_is_reported_in_one_line(place):
