@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -35,6 +36,8 @@ _connections: list[socket.socket] = []
 _watches: list[threading.Thread] = []
 _alone = threading.Event()
 """Set once the processes have left each other."""
+_released = threading.Event()
+"""Set once the first process has finished."""
 
 
 def count() -> int:
@@ -90,9 +93,15 @@ def join(folder: str) -> str:
     host, port = _address()
     connect = _accept if index() == 0 else _reach
     service, folder = connect(host, port, folder)
+    if service is None:  # the others have trained; this one has started again, and waits with them
+        _connections[0].settimeout(_SILENCE)
+        _watch(_connections[0], folder)
+        sys.exit()
     for connection in _connections:
         connection.settimeout(None)
         _watches.append(_started(_watch, connection, folder))
+    if index() == 0:
+        _started(_receive, folder)
     import jax  # here, since the command is light
 
     atexit.register(_end)  # behind what JAX registers, which would wait for the others
@@ -144,6 +153,7 @@ def leave() -> None:
 
 def release() -> None:
     """Ends the others: the first process has finished."""
+    _released.set()
     for connection in _connections:
         with contextlib.suppress(OSError):  # one may have been stopped
             connection.sendall(_LEAVES)
@@ -215,8 +225,25 @@ def _accept(host: str, port: int, folder: str) -> tuple[int, str]:
                 f"after {_START} seconds not all of {count()} processes have come to {host}:{port}: start the others"
             ) from error
     for connection in _connections:
-        connection.sendall(f"{json.dumps([service, folder])}\n".encode())
+        _greet(connection, service, folder)
     return service, folder
+
+
+def _greet(connection: socket.socket, service: int | None, folder: str) -> None:
+    connection.sendall(f"{json.dumps([service, folder])}\n".encode())
+
+
+def _receive(folder: str) -> None:
+    """Lets processes that end and start again wait with the others, while the first does what follows the training."""
+    _alone.wait()
+    with contextlib.suppress(OSError), _server(_address()[1]) as server:
+        while True:
+            connection, _ = server.accept()
+            with contextlib.suppress(OSError):
+                _greet(connection, None, folder)
+                _connections.append(connection)
+                if _released.is_set():
+                    connection.sendall(_LEAVES)
 
 
 def _live() -> None:
@@ -228,8 +255,11 @@ def _live() -> None:
         time.sleep(_PULSE)
 
 
-def _reach(host: str, port: int, folder: str) -> tuple[int, str]:
-    """Connects with the first process, once it is there: its port for JAX, and its folder in place of this one."""
+def _reach(host: str, port: int, folder: str) -> tuple[int | None, str]:
+    """Connects with the first process, once it is there, and returns what that gives in place of this folder.
+
+    Its port for JAX is None where all have left each other.
+    """
     until = time.monotonic() + _START
     while not _connections:
         try:

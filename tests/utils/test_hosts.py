@@ -1,4 +1,4 @@
-"""How processes that share a run end when one of them stops or is interrupted."""
+"""How processes that share a run end when one of them stops, is interrupted, or starts again."""
 
 import contextlib
 import os
@@ -82,16 +82,20 @@ def test_an_interrupted_process_has_the_exit_code_of_one(interrupted, tmp_path):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
-def test_the_first_process_finishes_without_one_that_ends_after_the_training(host, tmp_path):
-    """Addresses of IPv6 have brackets."""
+def test_a_process_that_starts_again_after_the_training_waits_with_the_others(host, tmp_path):
+    """The first one goes on without it; addresses of IPv6 have brackets."""
     if host == "[::1]" and not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6")
     pair = Pair(tmp_path, host)
-    with pair.start(0) as first, pair.start(1) as second:
-        pair.wait("0.joined", "1.joined")
-        (tmp_path / "trained").touch()
-        pair.wait("0.left")
-        second.kill()
-        (tmp_path / "finished").touch()
-        assert first.wait(20) == 0
-    assert not pair.lines(1)
+    with pair.start(0) as first:
+        with pair.start(1) as second:
+            pair.wait("0.joined", "1.joined")
+            (tmp_path / "trained").touch()
+            pair.wait("0.left")
+            second.kill()
+        with pair.start(1) as again:
+            with pytest.raises(subprocess.TimeoutExpired):
+                again.wait(5)
+            (tmp_path / "finished").touch()
+            assert (first.wait(20), again.wait(20)) == (0, 0), pair.lines(1)
+    assert not pair.lines(0) and not pair.lines(1)
