@@ -135,11 +135,10 @@ stop() {
         SLURM_CONF="$folder/slurm.conf" scancel --user=root 2>/dev/null || true
     fi
     for name in "${daemons[@]}"; do
-        if running "$name"; then kill "$(cat "$folder/$name.pid")"; fi
+        if running "$name"; then kill "$(cat "$folder/$name.pid")" || true; fi
     done
     for name in "${daemons[@]}"; do
-        if ! running "$name"; then continue; fi
-        pid="$(cat "$folder/$name.pid")"
+        pid="$(cat "$folder/$name.pid" 2>/dev/null)" || continue # a daemon that ends removes it
         for ((tries = 0; tries < 40; tries++)); do
             kill -0 "$pid" 2>/dev/null || break
             sleep 0.25

@@ -7,6 +7,7 @@ share a folder of compiled programs (programs.py), and tests compile with little
 
 import collections
 import gc
+import importlib
 import os
 from pathlib import Path
 
@@ -29,6 +30,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 PROCESSOR = "processor seconds"
 SLOWEST = 10
 STARTED = pytest.StashKey[float]()
+BEGUN: set[Path] = set()
 NIGHTLY_FILE = "pytestmark = pytest.mark.nightly"
 
 
@@ -81,6 +83,10 @@ def processor_seconds() -> float:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Chooses how this test, its fixtures and the commands that it runs compile."""
     item.stash[STARTED] = processor_seconds()
+    if item.path not in BEGUN:
+        BEGUN.add(item.path)
+        module = importlib.import_module("clickexp.utils.programs")  # once its types are checked
+        module.forget_programs()
     quickly = not as_users(item)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quickly))
     if jax.config.read("jax_disable_most_optimizations") != quickly:

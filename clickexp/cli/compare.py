@@ -20,12 +20,12 @@ needs no network, tables/ (CSV, Markdown, LaTeX) and, with --figures, figures/.
   clickexp-compare online --help                        two runs judged by users
 """
 _WANDB = """\
-Creates a workspace and a report on Weights & Biases: means over seeds,
+Creates a workspace on Weights & Biases: means over seeds,
 differences to the baseline, curves by rank, cutoff, epoch and sessions,
 hyperparameters.
 
   clickexp-compare wandb --project clickexp
-  clickexp-compare wandb outputs/sweeps/users --baseline PBM --sync
+  clickexp-compare wandb outputs/sweeps/users --project clickexp --baseline PBM
   clickexp-compare wandb --project clickexp --dry-run > dashboard.json
 """
 _ONLINE = """\
@@ -67,12 +67,6 @@ def _folders() -> argparse.ArgumentParser:
         help="columns of the tables, the first orders them",
     )
     parser.add_argument(
-        "--ranks",
-        type=_ranks,
-        metavar="1,3,...",
-        help="columns of the tables per rank; by default all",
-    )
-    parser.add_argument(
         "--full",
         action="store_true",
         help="leaderboard.csv with all metrics, and what their intervals and tests are over",
@@ -102,16 +96,9 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _ranks(text: str) -> list[int]:
-    try:
-        return [int(rank) for rank in _names(text)]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} are no ranks; they look like 1,3,10") from None
-
-
 def _wandb() -> argparse.ArgumentParser:
     parser = exits.parser("clickexp-compare wandb", _WANDB)
-    text = "folder of runs: panels are those of what these logged, and offline runs are found there"
+    text = "folder of runs: panels are those of what these logged"
     parser.add_argument("folders", metavar="FOLDER", nargs="*", help=text)
     parser.add_argument("--project", required=True, help="project on Weights & Biases")
     parser.add_argument("--entity", help="user or team; by default yours")
@@ -121,10 +108,7 @@ def _wandb() -> argparse.ArgumentParser:
     parser.add_argument(
         "--baseline", metavar="MODEL", help="model that the others are shown against, such as PBM"
     )
-    parser.add_argument("--title", help="of the workspace and the report")
-    parser.add_argument(
-        "--sync", action="store_true", help="upload the offline runs below the folders first"
-    )
+    parser.add_argument("--title", help="of the workspace")
     text = "write the specification as JSON instead, without an account and without a network"
     parser.add_argument("--dry-run", action="store_true", help=text)
     parser.set_defaults(run="clickexp.results.dashboard.workspace:dashboard")

@@ -194,6 +194,7 @@ def figures(
     """Returns what there is to draw of a log."""
     from clickexp.results.figures.log import (  # here, since Matplotlib takes long to load
         curves,
+        rates_by_group,
         shares,
     )
 
@@ -210,22 +211,12 @@ def figures(
         }
         drawn = {"click_rate": [curves(rates, "Click rate")], **drawn}
         for name, values in groups.items():
-            drawn[f"click_rate_by_{name.replace(' ', '_')}"] = [
-                curves(_rates_by_group(name, values), "Click rate")
-            ]
+            if panels := rates_by_group(name, values):
+                drawn[f"click_rate_by_{name.replace(' ', '_')}"] = panels
     if contexts:
         of_users = {name: part.lengths for name, part in contexts.items()}
         drawn["context"] = [shares(of_users, "Lists in a search session")]
     return drawn
-
-
-def _rates_by_group(name: str, values: _Groups) -> dict[str, np.ndarray]:
-    """Click rates by rank, of the groups with the most impressions."""
-    rates = {}
-    for value, group in _largest(values).items():
-        shown = np.trim_zeros(np.array(group["shown"]), "b")
-        rates[f"{name} {value}"] = _rates(group["clicks"][: len(shown)], shown)
-    return rates
 
 
 def _counts(part: Summary) -> dict[str, Any]:

@@ -107,6 +107,8 @@ def map_array(file: Path) -> np.ndarray:
         DamagedError: It cannot be read, or is shorter or longer than its header says.
     """
     try:
+        if file.exists() and not file.is_file():
+            raise ValueError("it is no file")  # a pipe would be waited for
         mapped = np.lib.format.open_memmap(file, mode="r")
         size, expected = file.stat().st_size, mapped.offset + mapped.nbytes
         if size != expected:

@@ -101,6 +101,11 @@ class Cells:
         """Number of combinations."""
         return math.prod(size for _, size in self.columns)
 
+    @property
+    def first(self) -> int:
+        """The cell that examination of all is relative to."""
+        return self.reference * (self.positions + 1) + 1
+
     def of(self, batch: Mapping[str, Any]) -> Any:
         """Returns the cell of each document, from the positions and the columns of a batch."""
         if not self.columns:

@@ -1,12 +1,13 @@
 """A dataset: train, validation and test sessions, and labelled lists for ranking metrics."""
 
 import hashlib
+import math
 from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
-from itertools import accumulate, combinations, pairwise
+from itertools import accumulate, combinations, pairwise, starmap
 from numbers import Integral
 from typing import Annotated, Any, cast
 
@@ -29,22 +30,30 @@ _CHUNK = 1 << 14
 """Sessions whose feature vectors are in memory at a time."""
 
 
-def _check_part(value: Any) -> Any:
-    """ValueError for what is no fraction of the sessions and no range of them or of times; it says what to give."""
-    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
-        if 0 < float(value) <= 1:
-            return value
+def _parsed(part: Any) -> float | Span:
+    """The fraction of the sessions, or the range of them or of times, that a part is; ValueError says what to give."""
+    if isinstance(part, (int, float, np.number)) and not isinstance(part, bool):
+        if 0 < float(part) <= 1:
+            return float(part)
         raise ValueError("a fraction above 0 and at most 1, or a range [start, stop]")
-    if _is_range(value):
-        return value
-    if (times := time_range(value)) is not None:
-        if times:
-            return value
+    if _is_range(part):
+        start, stop = cast(Sequence[int | None], part)
+        return Span(start or 0, math.inf if stop is None else stop)
+    times = time_range(part)
+    if times is None:
+        raise ValueError(
+            "a fraction, such as 0.8, a range [start, stop] of sessions, which count from 0, or of times, as in "
+            "[2025-01-01, 2025-02-01]"
+        )
+    if not times:
         raise ValueError("a range of times [start, stop] whose start is before its stop")
-    raise ValueError(
-        "a fraction, such as 0.8, a range [start, stop] of sessions, which count from 0, or of times, as in "
-        "[2025-01-01, 2025-02-01]"
-    )
+    return times
+
+
+def _check_part(value: Any) -> Any:
+    """Returns a part as it was given; ValueError for what is none."""
+    _parsed(value)
+    return value
 
 
 Split = Annotated[
@@ -247,14 +256,16 @@ def split(
     Raises:
         DataError: A part is empty, a range goes beyond the sessions, parts overlap, or `check_split` refuses them.
     """
-    check_split(train, val, test)
-    parts: dict[str, Split] = dict(zip(_PARTS, (train, val, test), strict=True))
-    times = {name: times for name, part in parts.items() if (times := time_range(part))}
-    fractions = _fractions(*parts.values())
-    if times:
-        ranges, begun = times, _times_begun(sessions)
+    parts = check_split(train, val, test)
+    fractions = [part for part in parts.values() if isinstance(part, float)]
+    ranges = {name: part for name, part in parts.items() if isinstance(part, Span)}
+    if any(isinstance(part, TimeRange) for part in ranges.values()):
+        begun = _times_begun(sessions)
     else:
-        ranges = _row_ranges(parts, fractions, sessions.count)
+        if fractions:
+            ends = pairwise([0, *_ends(fractions, sessions.count)])
+            ranges = dict(zip(parts, starmap(Span, ends), strict=True))
+        ranges = _row_ranges(ranges, sessions.count)
         begun = _rows_begun(sessions, in_turn=bool(fractions))
     for (one, a), (other, b) in combinations(ranges.items(), 2):
         if Span(max(a.start, b.start), min(a.stop, b.stop)):
@@ -263,21 +274,17 @@ def split(
     return first, second, third
 
 
-def _row_ranges(
-    parts: Mapping[str, Split], fractions: Sequence[float], count: int
-) -> dict[str, Span]:
-    """Rows of each part of so many sessions, from ranges or fractions."""
-    if fractions:
-        ranges = [Span(start, stop) for start, stop in pairwise([0, *_ends(fractions, count)])]
-    else:
-        ranges = [_range_of(part, count) for part in parts.values()]
-    named = dict(zip(parts, ranges, strict=True))
-    for name, part in named.items():
+def _row_ranges(ranges: Mapping[str, Span], count: int) -> dict[str, Span]:
+    """Rows of each part of so many sessions, to the last one where a range has no end."""
+    named = {}
+    for name, (start, stop) in ranges.items():
+        part = Span(start, count if stop == math.inf else stop)
         if part.start < 0 or part.stop > count:
             raise DataError(f"{name} {part} goes beyond the {count} sessions. Change it.")
         if not part:
             remedy = "Change the split; a log has three sessions at least, one per part"
             raise DataError(f"{name} {part} of {count} sessions is empty. {remedy}.")
+        named[name] = part
     return named
 
 
@@ -356,25 +363,24 @@ def _begun_in(sessions: Sessions, name: str, part: Span, begun: np.ndarray | Non
     return sessions.select(rows)
 
 
-def check_split(train: Split, val: Split, test: Split) -> None:
-    """DataError for parts that no log can be split into."""
+def check_split(train: Split, val: Split, test: Split) -> dict[str, float | Span]:
+    """Returns what the parts are by name; DataError for parts that no log can be split into."""
     parts = dict(zip(_PARTS, (train, val, test), strict=True))
+    parsed: dict[str, float | Span] = {}
     for name, part in parts.items():
         try:
-            _check_part(part)
+            parsed[name] = _parsed(part)
         except ValueError as error:
             raise DataError(f"{name}={part!r}: give {error}") from error
     stated = ", ".join(f"{name}={part}" for name, part in parts.items())
-    fractions = _fractions(train, val, test)
-    by_time = [part for part in parts.values() if time_range(part) is not None]
-    if len(fractions) not in (0, 3) or len(by_time) not in (0, 3):
+    if len({type(part) for part in parsed.values()}) > 1:
         raise DataError(
             f"{stated} mix fractions and ranges, of sessions or of times. Give three of one kind."
         )
-    if sum(fractions) > 1 + 1e-9:
-        raise DataError(
-            f"{stated}: the fractions sum to {sum(fractions):g}. They must sum to at most 1."
-        )
+    total = sum(part for part in parsed.values() if isinstance(part, float))
+    if total > 1 + 1e-9:
+        raise DataError(f"{stated}: the fractions sum to {total:g}. They must sum to at most 1.")
+    return parsed
 
 
 def keep_queries_seen(train: Sessions, other: Sessions, at_least: int) -> Sessions:
@@ -387,15 +393,6 @@ def keep_queries_seen(train: Sessions, other: Sessions, at_least: int) -> Sessio
         common = chunk["query_ids"][np.isin(chunk["query_ids"], queries)]
         counts += np.bincount(np.searchsorted(queries, common), minlength=len(queries))
     return other.select(np.flatnonzero(counts[query] >= at_least))
-
-
-def _fractions(*parts: Split) -> list[float]:
-    return [float(part) for part in parts if isinstance(part, (int, float, np.number))]
-
-
-def _range_of(part: Split, count: int) -> Span:
-    start, stop = cast(Sequence[int | None], part)
-    return Span(start or 0, count if stop is None else stop)
 
 
 def _is_range(value: Any) -> bool:

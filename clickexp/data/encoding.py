@@ -110,7 +110,7 @@ class Encoder(_Stated):
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
-        numbers, features = sum(column.width for column in self.columns), (0, len(self.names))
+        numbers, features = len(self.numbers), (0, len(self.names))
         if len(self.fill) != numbers or len(self.center) != len(self.scale):
             raise ValueError("fill, center or scale has another length")
         if len(self.scale) not in features or max(self.indicated, default=0) >= numbers:
@@ -129,6 +129,11 @@ class Encoder(_Stated):
             place += column.width
 
     @property
+    def numbers(self) -> list[EncodedColumn]:
+        """The column of each number."""
+        return [column for column in self.columns for _ in range(column.width)]
+
+    @property
     def names(self) -> list[str]:
         """Names of the features."""
         names = []
@@ -139,8 +144,8 @@ class Encoder(_Stated):
                 names.append(column.name)
             else:
                 names += [f"{column.name}[{place}]" for place in range(column.width)]
-        numbers = [column.name for column in self.columns for _ in range(column.width)]
-        return names + [f"{numbers[place]} is missing" for place in self.indicated]
+        numbers = self.numbers
+        return names + [f"{numbers[place].name} is missing" for place in self.indicated]
 
     def encode(self, numbers: np.ndarray) -> np.ndarray:
         """Returns feature vectors.
@@ -402,18 +407,20 @@ def _fitted(
     settings: FeatureSettings,
 ) -> Encoder:
     columns = [_encoded(train.schema[name], encoding) for name in settings.columns]
-    numbers = sum(column.width for column in columns)
-    plain = Encoder(columns=columns, fill=[0.0] * numbers)
+    width = sum(column.width for column in columns)
+    plain = Encoder(columns=columns, fill=[0.0] * width)
     tables = {name: encoding._table(name, names) for name, names in categories.items()}
     reader = FeatureVectors(plain, train.schema, tables)
-    counts, total = np.zeros((2, numbers))
+    counts, total = np.zeros((2, width))
     for values in _documents(train, reader):
         counts += np.isfinite(values).sum(axis=0)
         total += np.nansum(values, axis=0, dtype=np.float64)
-    _check_known(plain, counts)
-    is_category = np.zeros(numbers, bool)
-    for column, place in plain.places():
-        is_category[place] = column.categories is not None
+    for column, count in zip(plain.numbers, counts, strict=True):
+        if not count:
+            raise DataError(
+                f"{column.name} is missing in all training documents. Leave it out of features."
+            )
+    is_category = np.array([column.categories is not None for column in plain.numbers])
     with_mean = settings.missing in ("mean", "indicator")
     fill = np.where(is_category, 0.0, total / counts if with_mean else 0.0)
     indicated = np.flatnonzero((counts < train.documents) & ~is_category)
@@ -442,14 +449,6 @@ def _documents(sessions: Sessions, vectors: FeatureVectors) -> Iterator[np.ndarr
     for rows in blocks(sessions.count, _SESSIONS):
         numbers = vectors.numbers(sessions.rows(rows, vectors.reads))
         yield numbers[sessions.chunk(rows.start, rows.stop).shown]
-
-
-def _check_known(encoder: Encoder, counts: np.ndarray) -> None:
-    for column, place in encoder.places():
-        if not counts[place : place + column.width].all():
-            raise DataError(
-                f"{column.name} is missing in all training documents. Leave it out of features."
-            )
 
 
 def _standardized(train: Sessions, reader: FeatureVectors, encoder: Encoder) -> Encoder:

@@ -26,7 +26,7 @@ from clickexp.data.numbered import numbered
 from clickexp.data.sessions import Sessions
 from clickexp.types import Array
 from clickexp.utils.rounding import ceil_div
-from clickexp.utils.threads import end_with_process
+from clickexp.utils.threads import end_where_needless
 
 Data = Sessions | Iterable[Mapping[str, Array]]
 """Packed sessions, or batches: anything that yields them each time it is iterated, such as a list."""
@@ -186,7 +186,7 @@ class Compiled:
         shapes = _shapes(args)
         with self._lock:
             if shapes not in self.programs:
-                end_with_process()
+                end_where_needless()
                 self.programs[shapes] = self.jitted.lower(*args).compile()
             return self.programs[shapes]
 

@@ -49,6 +49,8 @@ def kept(sessions: Sessions, name: str, rows: int, count: Callable[[], Counts]) 
 
 def _read(file: Path, key: str) -> Counts | None:
     """Returns the counts of a file; None where they are not those of the key."""
+    if not file.is_file():  # a pipe would be waited for
+        return None
     errors = *UNREADABLE, zipfile.BadZipFile
     with contextlib.suppress(*errors), file.open("rb") as stream, load_arrays(stream) as stored:
         if stored[_KEY].item() == key:

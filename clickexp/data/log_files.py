@@ -17,6 +17,10 @@ _VERSIONED = {"_delta_log": "Delta", ".hoodie": "Hudi", "metadata": "Iceberg"}
 """Folders of tables whose files also hold rows that were deleted or replaced."""
 
 
+class UnknownKindError(DataError):
+    """Names of files show no kind of table; the files may be texts of another format."""
+
+
 @dataclass(frozen=True)
 class Share:
     """What one of several processes reads of a log.
@@ -112,7 +116,7 @@ def _no_files(source: Path, pattern: str | None, below: Sequence[Path]) -> DataE
     if pattern and any(PurePosixPath(file.name).match(pattern) for file in below):
         remedy = f"Those in the folders inside are read with files='**/{pattern}'"
         return DataError(f"{what}. {remedy}.", {"files": f"**/{pattern}"})
-    return DataError(f"{what}. {remedy}.")
+    return UnknownKindError(f"{what}. {remedy}.")
 
 
 def _listed() -> str:

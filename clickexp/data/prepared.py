@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from clickexp.data.checksums import Stored, verify
+from clickexp.data.checksums import REMEDY, DamagedError, Stored, verify
 from clickexp.data.dataset import Dataset, Split, keep_queries_seen, split
 from clickexp.data.description import FEATURES, NAMES, SPLIT, Description, Numbering
 from clickexp.data.encoding import Encoding, FeatureSettings, Names
 from clickexp.data.features import Features
 from clickexp.data.pairs import named_pairs
-from clickexp.data.schema import SourceLocation, checked
+from clickexp.data.schema import SourceLocation, bounds, checked
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
 from clickexp.errors import DataError
@@ -268,6 +268,15 @@ def _check_categories(
             location.reject(unnamed, values, name, "prepare the log again")
 
 
+def _check_size(location: SourceLocation, name: str, stated: int, largest: int) -> None:
+    """DamagedError where models would get rows that no document has."""
+    if stated > largest:
+        what = (
+            f"{location.source}: {name} is {stated} in log.json, and the largest there is {largest}"
+        )
+        raise DamagedError(what, REMEDY)
+
+
 def verify_log(folder: Path, progress: Progress = no_report) -> list[Stored]:
     """Reads a prepared log against its checksums, and checks its numbers as when they were written.
 
@@ -281,14 +290,24 @@ def verify_log(folder: Path, progress: Progress = no_report) -> list[Stored]:
     Raises:
         DataError: Files are damaged; it names all of them. Or it names the first number that no log has.
     """
+    from clickexp.data.names import read_names
+
     files = Description.read(folder).stored(folder)
     verify(folder, files, progress)
     log = Log.open(folder)
+    named = 0 if log.names is None else len(read_names(log.names))
     for part in log.parts.values():
         location = SourceLocation(str(part.folder))
+        largest_id, largest_position = named, 0
         for chunk in part.chunks():
             checked(dict(chunk), location, part.query_doc_pairs, part.schema)
+            of_chunk = bounds(chunk)
+            largest_id = max(largest_id, of_chunk[0])
+            largest_position = max(largest_position, of_chunk[1])
             _check_stated(chunk, part.positions, location)
             _check_categories(chunk, log.categories, location)
             location = replace(location, first=location.first + chunk.count)
+        if log.names is not None:  # else an option may state more
+            _check_size(location, "query_doc_pairs", part.query_doc_pairs, largest_id)
+        _check_size(location, "positions", part.positions, largest_position)
     return files

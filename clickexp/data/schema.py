@@ -72,6 +72,8 @@ class Column:
     is_category: bool = False
     words: Mapping[str, float] = field(default_factory=dict, compare=False)
 
+    normalize, form = False, None  # which other fields of tables have
+
     def __post_init__(self) -> None:
         is_category = self.is_category or self.dtype == CATEGORY
         dtype = np.dtype(np.int32) if is_category else self._packed_type()
@@ -133,6 +135,11 @@ class Column:
         if self.is_category:
             return "biuU"
         return _KINDS[np.dtype(self.dtype).kind]
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it holds numbers that are not those of true and false."""
+        return np.dtype(self.dtype).kind != "b"
 
     @property
     def numbers(self) -> int:

@@ -87,9 +87,13 @@ class MetricGroup(MultiMetric):
         for name, metric in [*metrics.items()]:
             source = getattr(metric, "propensity", None)
             if isinstance(source, PropensitySource):
-                propensities = source(dataset).of_positions(f"metric {name}").of_relevant()
-                values = [value or 0.0 for value in propensities.values]
-                metrics[name] = replace(metric, propensity=values)
+                propensities = source(dataset).of_relevant()
+                changes: dict[str, Any] = {
+                    "propensity": [value or 0.0 for value in propensities.values]
+                }
+                if propensities.cells is not None:
+                    changes["places"] = propensities.places
+                metrics[name] = replace(metric, **changes)
                 weightings[name] = Weighting.of(propensities, metric.clip, dataset.test)
         prepared = type(self)(metrics)
         prepared.weightings = weightings

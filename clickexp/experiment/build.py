@@ -1,6 +1,7 @@
 """From a checked configuration to the parts of a run, all data read and nothing trained."""
 
 import dataclasses
+import errno
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +24,7 @@ from clickexp.data.inspect.identifiability import (
 )
 from clickexp.data.log_format import LogFormat
 from clickexp.data.prepared import open_prepared
-from clickexp.errors import ConfigError, DataError
+from clickexp.errors import ConfigError, DataError, with_class
 from clickexp.evaluation.evaluate import check_lists, check_metrics, compiled_test
 from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.evaluation.groups import MetricGroup
@@ -42,6 +43,7 @@ from clickexp.training.accelerators import keep_precision
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
 from clickexp.utils import hosts
+from clickexp.utils.programs import forget_programs
 from clickexp.utils.signatures import accepted
 
 if TYPE_CHECKING:
@@ -133,6 +135,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     run = _earlier_run(config)
     identified |= {} if run is None else run.identity()
     share_compilations(Path(settings.cache_dir))
+    forget_programs()
     folder = Path(hosts.join(str(folder)))
     keep_precision()
     config.trainer.check_machine()
@@ -277,7 +280,7 @@ def open_loggers(config: Config) -> Iterator[Logger]:
         yield logger
         succeeded = True
     except Exception as error:
-        logger.failed(" ".join(f"{type(error).__name__}: {error}".split()))
+        logger.failed(with_class(error))
         raise
     finally:
         Compiled.listener = None
@@ -293,9 +296,12 @@ def _earlier(folder: str | None, identified: dict[str, Any]) -> Path | None:
         raise ConfigError(
             f"continue_from={earlier}: there is no such folder. Give the folder of an interrupted run."
         )
+    checkpoint = earlier / CHECKPOINT
     try:
-        (earlier / CHECKPOINT).open("rb").close()
-        check_same(earlier / CHECKPOINT, {"settings": identified})
+        if checkpoint.exists() and not checkpoint.is_file():
+            raise OSError(errno.EINVAL, "it is no file")  # a pipe would be waited for
+        checkpoint.open("rb").close()
+        check_same(checkpoint, {"settings": identified})
     except OSError as error:
         reason = f"{CHECKPOINT} cannot be read ({error.strerror}); the first is there after trainer.checkpoint_minutes"
         if (earlier / RESULT).exists():

@@ -1,6 +1,6 @@
 """Output before a run trains: its configuration as YAML, the record that loggers receive, and notes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import yaml
 from rich import get_console
 
 from clickexp.data.inspect.doubts import doubts, examination_doubts
+from clickexp.data.inspect.layouts import EXAMINATION_BY
 from clickexp.data.seen import has_common_documents
 from clickexp.experiment.build import Parts
 from clickexp.loggers import RunInfo
@@ -24,6 +25,7 @@ from clickexp.utils.text import shortened
 
 _LONGEST = 60
 """Characters of an override in a line."""
+_HARVEST = "propensity=harvest propensity.examination_by"
 
 
 def print_config(config: Mapping[str, Any]) -> None:
@@ -95,12 +97,28 @@ def note(parts: Parts) -> None:
     _note_weights(parts)
 
 
-def _doubts(parts: Parts) -> list[str]:
-    """What was left out of the data, doubts about the rest, and about the examination of a model that has one."""
-    lines = [*_left_out(parts.dataset.notes), *doubts(parts.dataset)]
-    if parts.model.separates_examination:
-        lines += examination_doubts(parts.dataset, layouts_of(parts.model)).values()
-    return lines
+def _doubts(parts: Parts) -> Iterator[str]:
+    """What was left out of the data, doubts about the rest, and about examination by rank where it counts."""
+    yield from _left_out(parts.dataset.notes)
+    yield from doubts(parts.dataset)
+    yield from _doubts_of_layouts(parts)
+
+
+def _doubts_of_layouts(parts: Parts) -> Iterator[str]:
+    """Doubts that layouts have one examination by rank: of the weights, or the model, and of metrics."""
+    if parts.weighting is not None:
+        cells = parts.weighting.propensities.cells
+        yield from examination_doubts(parts.dataset, cells, _HARVEST).values()
+    elif parts.model.separates_examination:
+        setting = f"debias=ips {_HARVEST}" if isinstance(parts.model, Ranker) else EXAMINATION_BY
+        yield from examination_doubts(parts.dataset, layouts_of(parts.model), setting).values()
+    for key, group in parts.metrics.items():
+        for name, weighting in group.weightings.items():
+            of_metric = f"metric.{key}.{name}.propensity"
+            setting = f"propensity@{of_metric}=harvest {of_metric}.examination_by"
+            cells = weighting.propensities.cells
+            doubts_of_metric = examination_doubts(parts.dataset, cells, setting).values()
+            yield from (f"{name}: {doubt}" for doubt in doubts_of_metric)
 
 
 def _left_out(notes: Mapping[str, int | str]) -> list[str]:

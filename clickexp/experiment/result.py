@@ -4,7 +4,6 @@ import importlib.metadata
 import logging
 import platform
 import subprocess
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -20,6 +19,7 @@ from clickexp.data import Dataset
 from clickexp.data.encoding import Encoding
 from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
+from clickexp.errors import with_class
 from clickexp.evaluation.evaluation import Evaluation
 from clickexp.evaluation.references import references
 from clickexp.experiment.backward import of_last_log
@@ -28,7 +28,12 @@ from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.posteriors.continuation import improve_continuation
 from clickexp.posteriors.draws import as_result, evaluate_draws
-from clickexp.posteriors.intervals import propensity, shared_examination, shared_intervals
+from clickexp.posteriors.intervals import (
+    open_probabilities,
+    propensity,
+    shared_examination,
+    shared_intervals,
+)
 from clickexp.posteriors.marginal import improve_examination
 from clickexp.posteriors.policy_prior import Queries, lists_shown
 from clickexp.posteriors.shared import SharedPosterior, shared_posterior
@@ -41,11 +46,11 @@ from clickexp.training.checkpoint import SAVED_VARIABLES, save_model
 from clickexp.training.memory import peak_memory
 from clickexp.updates.seen import Seen
 from clickexp.updates.shared import combined
+from clickexp.utils import threads
 from clickexp.utils.documents import plain
 from clickexp.utils.escape import cleaned
 from clickexp.utils.files import whole
 from clickexp.utils.memory import return_freed_memory
-from clickexp.utils.threads import end_with_process
 
 log = logging.getLogger(__name__)
 _PACKAGES = ("jax", "flax", "optax", "rax", "hydra-core", "numpy")
@@ -77,13 +82,13 @@ def find_queries(parts: Parts) -> Future[Queries | None]:
         except BaseException as error:  # whoever asks for the result receives it
             found.set_exception(error)
 
-    threading.Thread(target=find).start()
+    threads.start(find)
     return found
 
 
 def _go_on(done: int, total: int, where: str = "", /) -> None:
-    """Ends a thread that reports its progress where the process ends."""
-    end_with_process()
+    """Ends a thread that reports its progress where nobody needs it any more."""
+    threads.end_where_needless()
 
 
 def refine_shared(parts: Parts, fit: FitReport, found: Future[Queries | None]) -> Refined:
@@ -163,7 +168,7 @@ def evaluate_run(parts: Parts, fit: FitReport, refined: Refined, evaluation: Eva
     result |= _shared_intervals(parts, refined.shared)
     if parts.continued is not None:
         backward = of_last_log(parts, parts.continued.run)
-        update = parts.continued.update(model, dataset, parts.origin, backward)
+        update = parts.continued.update(model, dataset, parts.origin, backward, parts.folder)
         result["update"] = update.model_dump()
     if settings.report:
         result["references"] = references(model, dataset, trainer.evaluator, parts.groups)
@@ -261,14 +266,17 @@ def _shared_intervals(parts: Parts, posterior: SharedPosterior | None) -> _Part:
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
         examination = propensity(parts.model, posterior, parts.dataset.test)
+        shared = shared_intervals(parts.model, posterior)
+        if (line := open_probabilities(shared)) is not None:
+            parts.logger.warning(line)
         return {
-            "shared": _dumped(shared_intervals(parts.model, posterior)),
+            "shared": _dumped(shared),
             "propensity": _dumped(RelativeExamination.of(examination)),
             "shared_propensity": _dumped(_shared_curve(parts, examination)),
         }
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
-        parts.logger.warning(f"no intervals of shared parameters ({type(error).__name__}: {error})")
+        parts.logger.warning(f"no intervals of shared parameters ({with_class(error)})")
         return {}
 
 

@@ -14,6 +14,7 @@ import jax
 from flax import nnx
 from omegaconf import DictConfig, OmegaConf
 
+from clickexp.errors import with_class
 from clickexp.evaluation.evaluation import Evaluation
 from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.evaluation.groups import HeldOut
@@ -36,6 +37,7 @@ from clickexp.training import FitReport
 from clickexp.utils import hosts
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
+from clickexp.utils.threads import work
 
 if TYPE_CHECKING:
     from clickexp.updates.chain import Continued
@@ -77,7 +79,8 @@ def follow(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
         UserError: The configuration or the data is wrong, or is not that of the first process.
     """
     parts = build(resolve(cfg, overrides), Path(), Logger())
-    _tested(parts, find_queries(parts))
+    with work():
+        _tested(parts, find_queries(parts))
 
 
 def run(parts: Parts, sweep: Path | None = None) -> Run:
@@ -90,9 +93,10 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     Returns:
         The run, finished.
     """
-    found = find_queries(parts)
-    _begin(parts, sweep)
-    tested = _tested(parts, found)
+    with work():
+        found = find_queries(parts)
+        _begin(parts, sweep)
+        tested = _tested(parts, found)
     parts.dataset.check_unchanged()
     finished = evaluate_run(*tested)
     _finish(parts, finished)
@@ -100,6 +104,7 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     return finished
 
 
+@hosts.together()
 def _tested(
     parts: Parts, found: Future[Queries | None]
 ) -> tuple[Parts, FitReport, Refined, Evaluation]:
@@ -190,5 +195,4 @@ def _report(parts: Parts, finished: Run) -> None:
         parts.logger.message(f"report: {display_path(page)}")
     except Exception as error:  # the result is there: nothing that goes wrong here may end a sweep
         log.debug("no report", exc_info=True)
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        parts.logger.warning(f"no report was written ({reason})")
+        parts.logger.warning(f"no report was written ({with_class(error)})")

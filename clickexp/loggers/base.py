@@ -113,7 +113,7 @@ class Logger:
 
         Args:
             page: `report.html`.
-            figures: Those in it, as SVG by name.
+            figures: Those in it, as SVG by name; a figure of several panels is several, with numbers.
         """
 
     def failed(self, reason: str) -> None:

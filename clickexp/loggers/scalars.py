@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clickexp.loggers.base import Logger, Split, Vectors
-from clickexp.loggers.values import epoch_metrics, final_values, steps_by_rank
+from clickexp.loggers.values import by_layout, epoch_metrics, final_values, steps_by_rank
 from clickexp.runs.run import Run
 
 
@@ -37,7 +37,8 @@ class ScalarLogger(Logger, ABC):
         self.scalars(steps_by_rank(name, values))
 
     def result(self, result: Run) -> None:
-        """Reports final values at step 0, and curves of references."""
+        """Reports final values at step 0, and curves of layouts and of references."""
         self.scalars({0: {f"final/{name}": value for name, value in final_values(result).items()}})
+        self.per_rank("test", by_layout(result))
         for name, reference in result.references.items():
             self.reference(name, reference.per_rank)

@@ -7,6 +7,7 @@ from typing import Any
 
 from clickexp.errors import UserError, install
 from clickexp.loggers.base import Vectors
+from clickexp.results.layouts import points_by_layout
 from clickexp.runs.hashing import flat
 from clickexp.runs.run import Run, seconds_without_compilation
 
@@ -52,6 +53,18 @@ def steps_by_rank(name: str, vectors: Vectors) -> dict[int, dict[str, float]]:
         rank: {f"rank/{name}/{metric}": value for metric, value in numbers(row).items()}
         for rank, row in enumerate(rows(vectors), start=1)
     }
+
+
+def by_layout(result: Run) -> Vectors:
+    """Returns relative examination by position, from 1, of each layout, such as "examination/device_phone"."""
+    layouts = points_by_layout(point for point in result.propensity if point.layout)
+    largest = max((position for points in layouts.values() for position in points), default=0)
+    curves = {}
+    for layout, points in layouts.items():
+        by_position = [points.get(position) for position in range(1, largest + 1)]
+        name = "_".join(layout.split())
+        curves[f"examination/{name}"] = [point and point.relative for point in by_position]
+    return curves
 
 
 def spelled(name: str) -> str:

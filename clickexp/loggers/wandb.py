@@ -18,7 +18,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # before W&B sets it
 import wandb
 
 from clickexp.loggers.base import Logger, RunInfo, Split, Vectors
-from clickexp.loggers.values import named_values, rows
+from clickexp.loggers.values import by_layout, named_values, rows
 from clickexp.runs.run import Run, seconds_without_compilation
 from clickexp.runs.store import CONFIG, DASHBOARD, MODEL, RESULT, read_object
 from clickexp.utils.documents import plain
@@ -52,16 +52,17 @@ class WandbLogger(Logger):
         epoch       train/*, val/*, speed/sessions_per_second, speed/seconds_per_epoch
         sessions    sessions/train/*, sessions/val/*: the same over training sessions seen
         rank        rank/SPLIT/METRIC: the values per rank of the validation and the test sessions, where
-                    rank/test/examination is the examination curve of the fitted model
+                    rank/test/examination is the examination curve of the fitted model, and those of layouts
+                    are rank/test/examination/device_phone and the like, relative to one of them
         cutoff      cutoff/test/ndcg and the like
         predicted   calibration/ece: observed click rate over predicted P(click), one point per bin
 
     The charts `references/METRIC` have the curves over ranks of the run and of its references, such as rank-CTR and,
-    where clicks are simulated, the true user. `tables/per_rank` has the values per rank as rows, `report` the page of
-    the run, and `figures/NAME` its figures. The summary holds `test/*` and the bounds of their intervals,
-    `test_low/*` and `test_high/*`; `draws/*`, the means over posterior draws, with `draws_low/*` and `draws_high/*`;
-    `train/*`, `val/*` of the best epoch, `parameters` and `config_hash`. In the configuration `_target_` becomes
-    `class`, without its module. Model, dataset and experiment are tags.
+    where clicks are simulated, the true user. `report` is the page of the run, and `figures/NAME` are its figures. The
+    summary holds `test/*` and the bounds of their intervals, `test_low/*` and `test_high/*`; `draws/*`, the means over
+    posterior draws, with `draws_low/*` and `draws_high/*`; `train/*`, `val/*` of the best epoch, `parameters` and
+    `config_hash`. In the configuration `_target_` becomes `class`, without its module. Model, dataset and experiment
+    are tags.
 
     The fitted model is an artifact, that of the best run of a sweep `model-SWEEP:best`. The log is an artifact that the
     run has read; it holds the fingerprint of the data alone. An error that ends a run sends an alert.
@@ -167,12 +168,10 @@ class WandbLogger(Logger):
             )
 
     def result(self, result: Run) -> None:
-        """Logs curves over cutoffs, of calibration and of references, the table per rank, and fills the summary."""
+        """Logs curves over cutoffs, of calibration and of references, and fills the summary."""
         self._log_curves(result)
+        self.per_rank("test", by_layout(result))
         self.run.log(_references(result))
-        vectors = {"val": result.per_rank_val, "test": result.per_rank}
-        if any(vectors.values()):
-            self.run.log({"tables/per_rank": _table(vectors)})
         self.run.summary.update(_summary(result))
 
     def _log_curves(self, result: Run) -> None:
@@ -386,17 +385,6 @@ def _points(vector: Sequence[float | None]) -> dict[int, float]:
 def _slug(name: str) -> str:
     """Returns a name with the letters that the name of an artifact may have."""
     return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII)[:_LONGEST_NAME]
-
-
-def _table(vectors: Mapping[str, Vectors]) -> wandb.Table:
-    """One row for each split and rank."""
-    names = list(dict.fromkeys(name for values in vectors.values() for name in values))
-    data = [
-        [split, rank, *map(row.get, names)]
-        for split, values in vectors.items()
-        for rank, row in enumerate(rows(values), start=1)
-    ]
-    return wandb.Table(columns=["split", "rank", *names], data=plain(data))
 
 
 def _summary(result: Run) -> dict[str, Any]:

@@ -65,8 +65,9 @@ def compare_rankers(
     drawn = rng.integers(0, lists.count, (2, sessions))
     wanted, at = np.unique(drawn, return_inverse=True)
     rankings = rank(a, b, lists, positions, rng, wanted)
-    clicker = User(user, rankings.features, names[2], rankings.lookups)
-    clicker.check(np.concatenate([rankings.a, rankings.b]))
+    clicker = User(user, rankings.features, names[2], rankings.lookups, rankings.columns)
+    clicker.check(rankings.a)
+    clicker.check(rankings.b)
     ids = np.arange(sessions) if users is None else rng.integers(0, users, sessions)
     tests = _Tests(
         rankings, clicker, ids, users is not None, str(seed), {"alpha": alpha, "power": power}
@@ -128,11 +129,11 @@ class _Tests:
         one, other = at
         shown = np.where(self.sees_b[:, None], self.rankings.b[one], self.rankings.a[one])
         with Steps("A/B test") as progress:
-            clicks = self.user.clicks(shown, seed, progress)
+            clicks = self.user.clicks(shown, seed, progress, one)
         self.sums = session_sums(clicks, self.rankings.lengths[one])
         mixed, self.by_b = team_draft(self.rankings.a[other], self.rankings.b[other], rng)
         with Steps("interleaving") as progress:
-            self.clicks = self.user.clicks(mixed, (seed + 1) % 2**32, progress)
+            self.clicks = self.user.clicks(mixed, (seed + 1) % 2**32, progress, other)
 
     def until(self, day: int, end: int) -> Day:
         """The tests at the end of a day, of the sessions before `end`."""

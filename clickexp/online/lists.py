@@ -1,12 +1,13 @@
 """The lists that two rankers order: the same documents, the same queries."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.derived import LookedUp
+from clickexp.data.schema import COLUMNS
 from clickexp.errors import DataError
 from clickexp.evaluation.scores import relevance_scores
 from clickexp.models import Model
@@ -23,12 +24,14 @@ class Rankings:
         b: Those of B.
         features: Feature vectors of documents on the device, `[ids, features]`, where there are any.
         lookups: What else follows from the ids of documents.
+        columns: Columns per session, such as the device, `[lists, 1]`.
     """
 
     a: np.ndarray
     b: np.ndarray
     features: Array | None = None
     lookups: Sequence[LookedUp] = ()
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -113,4 +116,9 @@ def rank(
         orders.append(np.take_along_axis(ids, order[:, :positions], axis=1).astype(np.int32))
     features = None if lists.features is None else lists.features.on_device
     lookups = [column for column in lists.derived.values() if isinstance(column, LookedUp)]
-    return Rankings(orders[0], orders[1], features, lookups)
+    columns = {
+        name: column.in_batch(chosen.column(name))
+        for name, column in chosen.schema.items()
+        if not column.per_document and name not in COLUMNS
+    }
+    return Rankings(orders[0], orders[1], features, lookups, columns)

@@ -28,6 +28,7 @@ class User:
         features: Feature vectors of documents `[ids, features]`, where there are any.
         name: Of the user, for messages.
         lookups: Columns that follow from the ids of documents, such as those of their query.
+        columns: Columns per session of the lists that users may see, such as the device, `[lists, 1]`.
 
     Raises:
         DataError: The model has no distribution over clicks.
@@ -39,6 +40,7 @@ class User:
         features: Array | None = None,
         name: str = "the user",
         lookups: Iterable[LookedUp] = (),
+        columns: Mapping[str, np.ndarray] | None = None,
     ):
         if not isinstance(model, ClickModel):
             kind = getattr(model, "name", "") or type(model).__name__
@@ -53,6 +55,8 @@ class User:
             jnp.zeros((1, 2), jnp.int32), {} if features is None else {_FEATURES: features}
         )
         batch |= {name: jnp.zeros((1, 2), jnp.int32) for name in by_name}
+        columns = columns or {}
+        batch |= {name: jnp.asarray(values[:1]) for name, values in columns.items()}
         try:
             read = keys_read(
                 lambda batch: model.sample(batch, jax.random.key(0), in_log_order=False).clicks,
@@ -66,12 +70,13 @@ class User:
         self._tables: Mapping[str, Array] = (
             tables if features is None else {**tables, _FEATURES: features}
         )
+        self._columns = {name: columns[name] for name in columns if name in read}
 
     def check(self, shown: np.ndarray) -> None:
         """Checks that the user can click on lists.
 
         Args:
-            shown: Documents by rank, `[lists, ranks]`, 0 where there is none.
+            shown: Documents by rank of all lists, `[lists, ranks]`, 0 where there is none.
 
         Raises:
             DataError: Documents or ranks are beyond those that the user knows, or it reads what lists do not have.
@@ -81,40 +86,59 @@ class User:
         )
         try:
             check_values(batch, self.model.limits(), lambda key: True)
-            jax.eval_shape(self._drawn, self._state, shown[:1], self._tables, jax.random.key(0))
+            columns = self._of_sessions(np.zeros(1, int))
+            jax.eval_shape(
+                self._drawn, self._state, shown[:1], self._tables, columns, jax.random.key(0)
+            )
         except DataError as error:
             raise DataError(f"{self.name} cannot click on these lists: {error}") from error
 
-    def clicks(self, shown: np.ndarray, seed: int, progress: Report = no_report) -> np.ndarray:
+    def clicks(
+        self,
+        shown: np.ndarray,
+        seed: int,
+        progress: Report = no_report,
+        lists: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Draws the clicks of one session per list.
 
         Args:
             shown: Documents by rank, `[sessions, ranks]`, 0 where there is none.
             seed: The same seed gives the same clicks.
             progress: Called with the sessions that are done, and all.
+            lists: Number of the list of each session, where users differ by its columns.
 
         Returns:
             `[sessions, ranks]`.
         """
         clicks, key = np.zeros(shown.shape, bool), jax.random.key(seed)
+        lists = np.zeros(len(shown), int) if lists is None else lists
         size = min(_CHUNK, len(shown))
         for number, start in enumerate(range(0, len(shown), size)):
             chunk = shown[start : start + size]
             padded = np.zeros((size, shown.shape[1]), np.int32)
             padded[: len(chunk)] = chunk
-            drawn = self._draw(self._state, padded, self._tables, jax.random.fold_in(key, number))
+            columns = self._of_sessions(np.resize(lists[start : start + size], size))
+            key_of_chunk = jax.random.fold_in(key, number)
+            drawn = self._draw(self._state, padded, self._tables, columns, key_of_chunk)
             clicks[start : start + len(chunk)] = np.asarray(drawn)[: len(chunk)]
             progress(start + len(chunk), len(shown))
         return clicks
 
+    def _of_sessions(self, lists: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the columns of sessions on these lists that the user reads."""
+        return {name: values[lists] for name, values in self._columns.items()}
+
     def _drawn(
-        self, state: nnx.State, ids: Array, tables: Mapping[str, Array], key: Array
+        self,
+        state: nnx.State,
+        ids: Array,
+        tables: Mapping[str, Array],
+        columns: Mapping[str, Array],
+        key: Array,
     ) -> Array:
-        return (
-            nnx.merge(self._structure, state)
-            .sample(_batch(ids, tables), key, in_log_order=False)
-            .clicks
-        )
+        batch = {**_batch(ids, tables), **columns}
+        return nnx.merge(self._structure, state).sample(batch, key, in_log_order=False).clicks
 
 
 def _batch(ids: Array, tables: Mapping[str, Array]) -> dict[str, Array]:

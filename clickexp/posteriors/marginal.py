@@ -39,7 +39,6 @@ from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import (
-    LEAST_DOCUMENTS,
     Queries,
     Shown,
     learned_rows,
@@ -65,6 +64,8 @@ _MOST_DOCUMENTS = 50_000
 """Documents that are integrated out; of more, about as many by chance represent all."""
 _GOLDEN = np.uint32(0x9E3779B9)
 """Its multiples modulo 2^32 are spread evenly (Knuth 1973, "The art of computer programming", section 6.4)."""
+_LEAST_DOCUMENTS = 50
+"""Documents below which the shape of their prior is not known."""
 _ROWS = 1 << 16
 """Rows that are computed in double precision at a time."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
@@ -246,7 +247,10 @@ def improve_examination(
     earlier = earlier.some(cells)
     if tower.holds_scale:
         earlier = earlier.with_mean(log_expit(before)[cells], clicks[cells])
-    found, covariance = maximum(documents, tower.sums(cells, prior), earlier)
+    sums = tower.sums(cells, prior)
+    if len(documents.means) < len(sums.start) + _numbers_of_prior(documents):
+        return None  # some directions have no information
+    found, covariance = maximum(documents, sums, earlier)
     # processors of several hosts round differently
     found = np.array(hosts.broadcast(found.tolist()))
     slopes = tower.move(cells, found, clicks[cells])
@@ -265,6 +269,11 @@ def _with_means_moved(rows: Rows, offsets: Float[np.ndarray, " rows"]) -> Rows:
         return block
 
     return rows.recomputed(moved)
+
+
+def _numbers_of_prior(documents: Documents) -> int:
+    """Returns how many numbers the density g and the line t have."""
+    return 2 + len(_BUMPS) + documents.known.shape[1]
 
 
 def maximum(
@@ -724,7 +733,7 @@ def _documents(
     if shown_here is None or rows.has_sites:  # those of earlier logs are among the impressions
         shown_here = ByDocument.of(log.train).dense(number).shown
     chosen = np.flatnonzero(np.isfinite(posteriors.x) & (shown_here > 0))
-    if len(chosen) < LEAST_DOCUMENTS:
+    if len(chosen) < _LEAST_DOCUMENTS:
         return None
     sample = _Sample.of(len(chosen))
     chosen = chosen[sample.has(chosen)]

@@ -62,11 +62,13 @@ class Propensities:
             )
 
     @classmethod
-    def relative(cls, values: Sequence[float] | np.ndarray, **others: Any) -> "Propensities":
-        """Makes them relative to the first position; not finite values, and intervals with one, are unknown."""
+    def relative(
+        cls, values: Sequence[float] | np.ndarray, reference: int = 0, **others: Any
+    ) -> "Propensities":
+        """Makes them relative to one of them; not finite values, and intervals with one, are unknown."""
         scaled = {
-            "values": _known(np.asarray(values, float) / values[0]),
-            "first": float(values[0]),
+            "values": _known(np.asarray(values, float) / values[reference]),
+            "first": float(values[reference]),
         }
         for name in ("low", "high"):
             if name in others:
@@ -89,15 +91,6 @@ class Propensities:
     def places(self, batch: Mapping[str, Any]) -> Any:
         """Returns what each document of a batch has its propensity by: its position, or its cell."""
         return batch["positions"] if self.cells is None else self.cells.of(batch)
-
-    def of_positions(self, what: str) -> "Propensities":
-        """Returns them; ConfigError where they differ between layouts, which `what` does not know."""
-        if self.cells is None:
-            return self
-        raise ConfigError(
-            f"{what} takes propensities by position, and {self.source} has them by {', '.join(self.cells.names)}, too: "
-            "give those of a run without examination_by"
-        )
 
     def by_position(
         self, positions: int, name: str = "values"

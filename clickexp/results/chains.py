@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +20,10 @@ from clickexp.results.layouts import (
     references_of,
 )
 from clickexp.runs.run import RelativeExamination, Run, Update
+from clickexp.runs.store import RESULT
 from clickexp.utils.tables.numbers import number
 from clickexp.utils.tables.table import Table
+from clickexp.utils.text import listed
 
 _MOST = 366
 """Updates that are followed back."""
@@ -61,7 +64,11 @@ def chain_of(run: Run) -> list[Run]:
 
 
 def folder_before(run: Run) -> Path:
-    """Returns the folder of the run that an update goes on from, from where the update was started."""
+    """Returns the folder of the run that an update goes on from: beside a chain that was copied, or where it was."""
+    if run.update is not None and run.update.beside:
+        beside = Path(os.path.normpath(run.folder.resolve() / run.update.beside))
+        if (beside / RESULT).is_file():
+            return beside
     there = Path() if run.origin is None else Path(run.origin.directory)
     return there / Path("" if run.update is None else run.update.run).expanduser()
 
@@ -198,13 +205,14 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
         )
     header = ["Run", _TRAINED, _CLICK_RATE, "ll before", "ll", "ll next"]
     header += [*(f"e({at})" for at in positions), "New", "Forgotten", "Changed"]
-    left_out = (_TRAINED, _CLICK_RATE, "New", "Forgotten") if short else ()
+    left_out = [name for name in (_TRAINED, _CLICK_RATE, "New", "Forgotten") if short]
+    notes = [f"the tables in files also have {listed(left_out, len(left_out))}"] if short else []
     caption = (
         "A chain of updates: sessions of training, click rate of those of the test, test log-likelihood on the log of "
         "each run before and after its update and after the next one, examination e relative to the first position, "
         "and ids that no earlier log has"
     )
-    return Table(header, rows, caption).without_empty_columns(*left_out)
+    return Table(header, rows, caption, notes=notes).without_empty_columns(*left_out)
 
 
 def chain_layouts(runs: Sequence[Run]) -> Table | None:

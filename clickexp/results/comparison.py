@@ -15,7 +15,7 @@ from clickexp.results.metric_names import direction, leading, name, short, uncap
 from clickexp.runs.objective import is_loss, mixes_losses, stated_by
 from clickexp.runs.run import VALIDATION, Run, by_warning
 from clickexp.utils.suggest import did_you_mean
-from clickexp.utils.text import listed
+from clickexp.utils.text import counted, listed
 
 _MOST_NAMED = 6
 """Names in a message."""
@@ -159,13 +159,17 @@ class Comparison:
         return sentences
 
     def describe(self) -> str:
-        """Sessions and test sets in a line."""
+        """Sessions, labelled lists and test sets in a line."""
         of_runs = [run.per_rank.get("sessions") for run in self.runs]
-        sizes = sorted({int(sessions[0]) for sessions in of_runs if sessions and sessions[0]})
-        size = ""
-        if sizes:
-            plural = "" if sizes == [1] else "s"
-            size = f" of {' or '.join(f'{count:,}' for count in sizes)} session{plural}"
+        sizes = {int(sessions[0]) for sessions in of_runs if sessions and sessions[0]}
+        # where labels are those of the test sessions, these are the lists
+        lists = {
+            run.data.sessions.get("ranking", 0) for run in self.runs if run.groups.get("ranking")
+        }
+        lists -= {0, *(run.data.sessions.get("test", 0) for run in self.runs)}
+        sized = [_sizes(sizes, "session")] if sizes else []
+        sized += [_sizes(lists, "labelled list")] if lists else []
+        size = f" of {' and '.join(sized)}" if sized else ""
         if len(self._test_sets) == 1:
             return f"one test set{size}"
         return f"{len(self._test_sets)} test sets{size}{' each' if size else ''}{self._per}"
@@ -334,3 +338,9 @@ def _sharing_test_sets(of_experiments: Iterable[Sequence[Run]]) -> list[list[Seq
                 apart.append((other_sets, other))
         parts = [*apart, (sets, together)]
     return [together for _, together in parts]
+
+
+def _sizes(counts: Collection[int], noun: str) -> str:
+    """Returns the counts of test sets: "500 or 1,000 sessions"."""
+    *others, last = sorted(counts)
+    return " or ".join([*(f"{count:,}" for count in others), counted(last, noun)])

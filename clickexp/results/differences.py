@@ -122,7 +122,7 @@ def _samples(run: Run, metric: str) -> "Samples | None":
 
     if not _has_values(run, metric):
         return None
-    with contextlib.suppress(UserError, OSError, ValueError, KeyError):
+    with contextlib.suppress(UserError):
         return samples(run.folder, metric)
     return None
 

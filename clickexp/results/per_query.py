@@ -14,7 +14,7 @@ from clickexp.metrics import MultiMetric
 from clickexp.metrics.click import perplexity, pyclick_ranks
 from clickexp.metrics.multi import weight_of
 from clickexp.runs.store import LISTS, SESSIONS
-from clickexp.utils.files import whole
+from clickexp.utils.files import undamaged, whole
 from clickexp.utils.statistics.bootstrap import Interval, PairedTest, Samples, bootstrap_interval
 from clickexp.utils.statistics.bootstrap import paired_test as paired_test_of
 
@@ -23,6 +23,8 @@ OBSERVED = {
     "cond_ppl": "observed_conditional_log_prob",
     "ppl": "observed_log_prob",
 }
+_DAMAGE = (Exception, pl.exceptions.PanicException)
+"""Errors of a damaged file, of which Polars panics at some."""
 _CONVENTION = "rank_normalization"
 _SEARCH_SESSION, _POSITIONS = "search_session", "positions"
 _UNITS = {"query_id": "queries", _SEARCH_SESSION: "search sessions"}
@@ -120,7 +122,7 @@ def samples(run: str | Path, metric: str) -> Samples:
     independent of each other.
 
     Raises:
-        UserError: No such values were kept.
+        UserError: No such values were kept, or their file is damaged.
     """
     of_sessions, of_lists = Path(run) / SESSIONS, Path(run) / LISTS
     is_of_sessions = metric in OBSERVED or metric in _columns(of_sessions)
@@ -130,20 +132,25 @@ def samples(run: str | Path, metric: str) -> Samples:
             f"{run}: no values of single {file.stem[5:]} were kept. Run again with keep_values=true."
         )
     if metric in OBSERVED:
-        frame = pl.read_parquet(file, glob=False)
-        return _of_sessions(frame, metric, pl.read_parquet_metadata(file)[_CONVENTION])
+        with undamaged(file, _DAMAGE):
+            frame = pl.read_parquet(file, glob=False)
+            return _of_sessions(frame, metric, pl.read_parquet_metadata(file)[_CONVENTION])
     names = [name for name in _columns(file) if name not in _UNITS]
     if metric not in names:
         raise UserError(
             f"{file}: there are no values of {metric}; choose from {', '.join([*OBSERVED, *names])}"
         )
     by = _SEARCH_SESSION if is_of_sessions and _SEARCH_SESSION in _columns(file) else "query_id"
-    return _of_values(file, metric, by)
+    with undamaged(file, _DAMAGE):
+        return _of_values(file, metric, by)
 
 
 def _columns(file: Path) -> list[str]:
     """Names of the columns of a file of values; none where there is no file."""
-    return pl.read_parquet(file, n_rows=0, glob=False).columns if file.is_file() else []
+    if not file.is_file():
+        return []
+    with undamaged(file, _DAMAGE):
+        return pl.read_parquet(file, n_rows=0, glob=False).columns
 
 
 def _of_values(file: Path, metric: str, by: str) -> Samples:

@@ -84,12 +84,7 @@ def open_letor(
     zipf_exponent: float = 0.0,
     click_noise: Probability = 0.1,
     attraction_by_label: Sequence[Probability] | None = None,
-    examination_top: float = 2.0,
-    examination_decay: float = 1.5,
-    examination_by_rank: Sequence[Probability] | None = None,
-    trust_positive: Sequence[Probability] | None = None,
-    trust_negative: Sequence[Probability] | None = None,
-    continuation: float = 2.0,
+    behavior: Behavior,
     seed: Seed = 0,
 ) -> None:
     """The dataset in a folder of such files: clicks to train on, simulated or logged, and labelled test lists to rank.
@@ -160,14 +155,6 @@ def open_letor(
     order_by = policy_ranker if policy_feature is None else policy_feature
     scores = policy_scores(policy, paths, labels, starts, labelled, order_by, transform, log, rng)
     truth = GroundTruth(starts, scores, labels.astype(np.float32), logits, logits)
-    behavior = Behavior(
-        examination_top,
-        examination_decay,
-        continuation,
-        examination_by_rank,
-        trust_positive,
-        trust_negative,
-    )
     clicker = truth.user(user, shown, behavior)
     log.notes |= {
         LARGEST: f"{labels.max():.9g}",

@@ -3,18 +3,17 @@
 Without qid, the number of documents of each query is in a file of the same name plus ".query".
 """
 
-import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.extent import outweighs
-from clickexp.data.ingest.streams import COMPRESSIONS, opened
+from clickexp.data.ingest.streams import COMPRESSIONS, opened, whole_lines
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 from clickexp.utils.changes import changes
@@ -26,17 +25,12 @@ _SLICE = 1 << 26
 """Bytes of feature vectors that are dense at a time."""
 TRANSFORMS = {"none": lambda x: x, "log1p": lambda x: np.sign(x) * np.log1p(np.abs(x))}
 _LAYOUT = "a line is label, qid:N (or none, with a .query file of group sizes), feature:value ..., separated by blanks"
-_QID = re.compile(rb"(?<![^ \t\n])qid:([^ \t\n]*)")
 MISSING = 1.797e308
 """Istella's files have the largest float64 where a feature is missing, which other files leave out."""
 _LARGEST = np.finfo(np.float32).max
 POSITION = ".position"
 """Ending of a file of positions, one per line of documents, as LightGBM has it."""
 _MOST_POSITIONS = 10**9 - 1
-_LABEL = b"-.5"
-"""Stands before a label as an index stands before a feature."""
-_FAULTY = (rb":[^ \t\n:]*:", rb"^[ \t]*$", rb"^[ \t]*[^ \t\n]*:")
-"""A token with two colons, and lines without a token and without a label; together they take longer."""
 _LAST_INDEX = re.compile(rb"(\d+):[^ :\n]*(?=\n|\Z)")
 
 
@@ -58,8 +52,7 @@ def _blocks(file: Path) -> Iterator[bytes]:
     """Whole lines, without comments, of a plain or compressed file."""
     try:
         with opened(file) as stream:
-            lines = io.BufferedReader(cast("io.RawIOBase", stream.content))
-            while block := lines.read(_BLOCK) + lines.readline():
+            for block in whole_lines(stream, _BLOCK):
                 yield re.sub(rb"[ \t]*(?:#[^\n]*)?\r?(?=\n|\Z)", b"", block)
     except OSError as error:
         raise SourceLocation(str(file)).error(
@@ -197,55 +190,48 @@ def _parsed(
     missing_above: float | None,
     absent: float,
 ) -> _Parsed:
-    """The numbers of whole lines. The parser gets one token per line: qid left out, a label as value of _LABEL."""
-    block = block.removesuffix(b"\n")
-    for pattern in _FAULTY:
-        if fault := re.search(pattern, block, re.MULTILINE):
-            row = block.count(b"\n", 0, fault.start())
-            raise location.error("the line does not parse", _LAYOUT, row)
-    lines = pl.Series([block.decode("utf-8", "replace")]).str.split("\n").explode()
-    queries, has_query = _queries(lines, location)
-    text = re.sub(rb"(\n|\A)[ \t]*", b"\n%s:" % _LABEL, _QID.sub(b"", block))
-    tokens = b"\n".join(text.split())
-    schema, options = (
-        {"key": pl.Float64, "value": pl.Float64},
-        {"has_header": False, "quote_char": None},
-    )
-    table = pl.read_csv(
-        io.BytesIO(tokens), separator=":", schema=schema, ignore_errors=True, **options
-    )
-    key, value = (table[name].to_numpy() for name in schema)
-    is_label = key == float(_LABEL)
-    line = np.cumsum(is_label) - 1
-    bad = ~np.isfinite(key + value) | (
-        ~is_label & ((key < 0) | (key >= width) | (key != np.floor(key)))
-    )
-    if bad.any():
-        at = int(bad.argmax())
-        token = (
-            tokens.split(b"\n", at + 1)[at].removeprefix(b"%s:" % _LABEL).decode("utf-8", "replace")
-        )
-        remedy = f"{_LAYOUT}; feature indices lie below {width}"
-        raise location.error(f"{token!r} does not parse", remedy, int(line[at]))
-    features = ~is_label
-    missing = features & (value >= (np.inf if missing_above is None else missing_above))
+    """The numbers of whole lines."""
+    text = block.removesuffix(b"\n").decode("utf-8", "replace")
+    words = pl.Series([text]).str.split("\n").explode().str.extract_all(r"[^ \t]+")
+    lines, first = np.arange(len(words)), words.list.first().fill_null("")
+    labels = _numbers(first)
+    _check(~np.isfinite(labels), first, lines, location, _LAYOUT)
+    further = words.list.slice(1)
+    lengths = further.list.len().to_numpy()
+    tokens = further.filter(lengths > 0).explode()  # of an empty list it would be a null
+    line, is_query = np.repeat(lines, lengths), tokens.str.starts_with("qid:").to_numpy()
+    queries, has_query = _queries(tokens.filter(is_query), line[is_query], len(words), location)
+    tokens, line = tokens.filter(~is_query), line[~is_query]
+    parts = tokens.str.splitn(":", 2).struct
+    feature, value = _numbers(parts.field("field_0")), _numbers(parts.field("field_1"))
+    within = (feature >= 0) & (feature < width) & (feature == np.floor(feature))
+    remedy = f"{_LAYOUT}; feature indices lie below {width}"
+    _check(~(within & np.isfinite(value)), tokens, line, location, remedy)
+    missing = value >= (np.inf if missing_above is None else missing_above)
     value = np.where(missing, absent, value)
-    huge = features & (np.abs(value) > _LARGEST)
+    huge = np.abs(value) > _LARGEST
     if huge.any():
         at = int(huge.argmax())
-        what = f"feature {key[at]:.0f} is {value[at]:g}, beyond float32"
+        what = f"feature {feature[at]:.0f} is {value[at]:g}, beyond float32"
         power = math.floor(math.log10(abs(value[at])))
         remedy = f"scale the feature; or set missing_above=1e{power} where it marks a missing value"
         raise location.error(what, remedy, int(line[at]))
-    return _Parsed(
-        value[is_label],
-        queries,
-        has_query,
-        line[features],
-        key[features].astype(np.int64),
-        value[features],
-        int(np.count_nonzero(missing)),
-    )
+    count = int(np.count_nonzero(missing))
+    return _Parsed(labels, queries, has_query, line, feature.astype(np.int64), value, count)
+
+
+def _numbers(words: pl.Series) -> np.ndarray:
+    """The numbers that words are; nan of others."""
+    return words.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+
+
+def _check(
+    bad: np.ndarray, tokens: pl.Series, line: np.ndarray, location: SourceLocation, remedy: str
+) -> None:
+    """DataError for the first bad token; `line` has that of each."""
+    if bad.any():
+        at = int(bad.argmax())
+        raise location.error(f"{tokens[at]!r} does not parse", remedy, int(line[at]))
 
 
 def beside(file: Path, ending: str) -> Path:
@@ -276,19 +262,22 @@ def read_positions(file: Path, documents: int) -> np.ndarray | None:
     return numbers
 
 
-def _queries(lines: pl.Series, location: SourceLocation) -> tuple[np.ndarray, np.ndarray]:
-    """The query id of each line, exactly, and whether there is one."""
-    tokens = lines.str.extract_all(r"(?:^|[ \t])qid:[^ \t]*")
-    twice = tokens.list.len() > 1
-    if twice.any():
-        raise location.error("there are two qids", _LAYOUT, twice.arg_max())
-    words = tokens.list.first().str.strip_chars(" \t").str.strip_prefix("qid:")
-    queries, has_query = words.cast(pl.Int64, strict=False), words.is_not_null()
-    bad = has_query & queries.is_null()
-    if bad.any():
-        what = f"qid {words.filter(bad)[0][:40]!r} is no 64-bit integer"
-        raise location.error(what, "renumber the queries", bad.arg_max())
-    return queries.fill_null(0).to_numpy(), has_query.to_numpy()
+def _queries(
+    tokens: pl.Series, line: np.ndarray, lines: int, location: SourceLocation
+) -> tuple[np.ndarray, np.ndarray]:
+    """The query id of each of some lines, exactly, and whether there is one; `line` has that of each token."""
+    counts = np.bincount(line, minlength=lines)
+    if (counts > 1).any():
+        raise location.error("there are two qids", _LAYOUT, int(counts.argmax()))
+    words = tokens.str.strip_prefix("qid:")
+    numbers = words.cast(pl.Int64, strict=False)
+    if numbers.null_count():
+        at = int(numbers.is_null().arg_max() or 0)
+        what = f"qid {words[at][:40]!r} is no 64-bit integer"
+        raise location.error(what, "renumber the queries", int(line[at]))
+    queries = np.zeros(lines, np.int64)
+    queries[line] = numbers
+    return queries, counts > 0
 
 
 def _whole_numbers(file: Path, bounds: tuple[int, int], what: str, remedy: str) -> np.ndarray:

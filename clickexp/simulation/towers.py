@@ -1,7 +1,7 @@
 """Towers with known values, for users whose behaviour is simulated."""
 
-import dataclasses
 from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +10,10 @@ from flax import nnx
 from clickexp.errors import ConfigError
 from clickexp.parameters.base import Parameter
 from clickexp.types import Batch, Logits
+from clickexp.utils.bounds import Probability
+
+_BY_RANK = ("examination_by_rank", "trust_positive", "trust_negative")
+"""Options with a number per rank."""
 
 
 class FixedParameter(Parameter):
@@ -69,34 +73,29 @@ def logits_of(probabilities: np.ndarray) -> np.ndarray:
         return np.clip(np.log(probabilities / (1 - probabilities)), -30, 30)
 
 
-@dataclasses.dataclass(frozen=True)
-class Behavior:
-    """Behavior of users that does not depend on documents.
+class Behavior(NamedTuple):
+    """Options on the behavior of users that does not depend on documents.
 
     Attributes:
-        top: Examination logit of the first document.
-        decay: Its decrease with the logarithm of the rank.
+        examination_top: Examination logit of the first document.
+        examination_decay: Its decrease with the logarithm of the rank.
         continuation: Logit of going on, for users with such a parameter.
-        examination: P(examination) of each rank, in place of `top` and `decay`.
+        examination_by_rank: P(examination) of each rank, in place of the first two.
         trust_positive: P(click | examined, attractive) of each rank, for users with trust bias.
         trust_negative: P(click | examined, not attractive) of each rank, for users with trust bias.
     """
 
-    top: float = 2.0
-    decay: float = 1.5
+    examination_top: float = 2.0
+    examination_decay: float = 1.5
     continuation: float = 2.0
-    examination: Sequence[float] | None = None
-    trust_positive: Sequence[float] | None = None
-    trust_negative: Sequence[float] | None = None
+    examination_by_rank: Sequence[Probability] | None = None
+    trust_positive: Sequence[Probability] | None = None
+    trust_negative: Sequence[Probability] | None = None
 
     @property
     def _given(self) -> dict[str, Sequence[float]]:
         """The numbers by rank that are given, by their keys in a configuration."""
-        numbers = {
-            "examination_by_rank": self.examination,
-            "trust_positive": self.trust_positive,
-            "trust_negative": self.trust_negative,
-        }
+        numbers = {name: getattr(self, name) for name in _BY_RANK}
         return {key: stated for key, stated in numbers.items() if stated is not None}
 
     def check_read(self, roles: Container[str], user: str) -> None:
@@ -134,13 +133,14 @@ class Behavior:
                 "trust_positive and trust_negative belong together. Give both, or neither"
             )
         ranks = np.arange(1, positions + 1)
-        if self.examination is None:
-            examination = self.top - self.decay * np.log(ranks)
-            tower: Parameter = DecayingExamination(self.top, self.decay)
-            trusted: Parameter = DecayingExamination(self.top - 3.0, self.decay)
-            bias: Parameter = DecayingExamination(0.0, self.decay)
+        top, decay = self.examination_top, self.examination_decay
+        if self.examination_by_rank is None:
+            examination = top - decay * np.log(ranks)
+            tower: Parameter = DecayingExamination(top, decay)
+            trusted: Parameter = DecayingExamination(top - 3.0, decay)
+            bias: Parameter = DecayingExamination(0.0, decay)
         else:
-            examination = logits_of(np.asarray(self.examination[:positions], np.float64))
+            examination = logits_of(np.asarray(self.examination_by_rank[:positions], np.float64))
             tower, trusted = GivenExamination(examination), GivenExamination(examination - 3.0)
             # added to attraction, so 0 at the top
             bias = GivenExamination(examination - examination[0])

@@ -45,14 +45,7 @@ def letor_user(dataset: Dataset, settings: Mapping[str, Any]) -> ClickModel | No
         SourceLocation(dataset.name),
     )
     truth = GroundTruth(np.zeros(1, np.int64), logits, labels.astype(np.float32), logits, logits)
-    behavior = Behavior(
-        settings["examination_top"],
-        settings["examination_decay"],
-        settings["continuation"],
-        settings["examination_by_rank"],
-        settings["trust_positive"],
-        settings["trust_negative"],
-    )
+    behavior = Behavior(**{name: settings[name] for name in Behavior._fields})
     return truth.user(settings["user"], dataset.positions, behavior)
 
 

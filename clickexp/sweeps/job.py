@@ -1,6 +1,7 @@
 """One run as a job: a job of a sweep is skipped where its result exists, and recorded however it ends."""
 
 import contextlib
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -10,9 +11,9 @@ from hydra.conf import HydraConf
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
-from clickexp.errors import ConfigError, UserError
+from clickexp.errors import ConfigError, UserError, with_class
 from clickexp.experiment.overrides import check_launcher
-from clickexp.runs.claims import is_abandoned
+from clickexp.runs.claims import RUN_DIR, is_abandoned
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import objective
 from clickexp.runs.run import Run
@@ -51,13 +52,16 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     try:
         return _run_experiment(cfg, hydra)
     except KeyboardInterrupt as stop:
-        hint = ""
-        if (folder / CHECKPOINT).exists():
-            from clickexp.experiment.differences import continuing_command
+        from clickexp.experiment.differences import command_of, continuing_command
 
-            command = continuing_command(folder, list(hydra.overrides.task))
-            hint = f"; this continues from its checkpoint: {command}"
-        raise KeyboardInterrupt(f"interrupted{hint}") from stop
+        overrides = list(hydra.overrides.task)
+        if (folder / CHECKPOINT).exists():
+            hint = f"this continues from its checkpoint: {continuing_command(folder, overrides)}"
+        else:
+            of_folder = [word for word in hydra.overrides.hydra if word.startswith(f"{RUN_DIR}=")]
+            command = " ".join([command_of(overrides), *map(shlex.quote, of_folder)])
+            hint = f"it has no checkpoint yet, and this starts it again: {command}"
+        raise KeyboardInterrupt(f"interrupted; {hint}") from stop
 
 
 def compose_job(
@@ -153,8 +157,7 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
         yield
         record.status = "finished"
     except Exception as error:
-        text = " ".join(str(error).split()).rstrip(".")
-        record.status, record.error = "failed", f"{type(error).__name__}: {text}"
+        record.status, record.error = "failed", with_class(error).rstrip(".")
         raise
     except BaseException:
         record.status = "interrupted"

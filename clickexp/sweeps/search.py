@@ -13,7 +13,6 @@ from optuna.trial import Trial, TrialState
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.values import plain, without_hydra
-from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import higher_is_better
 from clickexp.runs.store import CHECKPOINT, PRUNED, Record, read_epochs
 from clickexp.sweeps.checks import check_jobs
@@ -67,9 +66,7 @@ def _search(
     jobs = [[*fixed, *overrides(point)] for point in ends(space)]
     check_jobs(context, config, jobs, data=not any(name.startswith("dataset") for name in space))
     common = plain(without_hydra(context.config_loader.load_sweep_config(config, fixed)))
-    study = open_study(
-        settings.study, parts, folder, space, metric, config_hash(common), _direction(common)
-    )
+    study = open_study(settings.study, parts, folder, space, metric, common, _direction(common))
     trials = _Trials(study, space, fixed, config, settings)
     try:
         if trials.to_come:

@@ -20,7 +20,9 @@ from optuna.trial import TrialState
 from sqlalchemy.pool import NullPool
 
 from clickexp.errors import ConfigError, UserError
+from clickexp.runs.hashing import config_hash
 from clickexp.runs.settings import LAUNCHING
+from clickexp.runs.sources import changed, sources
 from clickexp.runs.store import BEST
 from clickexp.sweeps.space import Space, overrides
 from clickexp.sweeps.view import print_plain
@@ -31,6 +33,7 @@ FOLDER = "folder"
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 """States of trials that count; failed and interrupted ones are run again."""
 _SUBJECT = "subject"
+_SOURCES = "sources"
 _FILE = "search.db"
 _SWEEP = "+sweep="
 """How the preset of a search is chosen, which has no part in its trials."""
@@ -129,7 +132,7 @@ def open_study(
     folder: Path,
     space: Space,
     metric: str,
-    digest: str,
+    common: Mapping[str, Any],
     direction: Direction,
 ) -> optuna.Study:
     """Creates a study, or opens it as an earlier call has left it.
@@ -140,11 +143,11 @@ def open_study(
         folder: That of the search.
         space: The space of its trials.
         metric: What it optimises.
-        digest: Hash of the configuration that all trials have in common.
+        common: The configuration that all trials have in common.
         direction: minimize or maximize.
 
     Raises:
-        ConfigError: The study is of another configuration, metric or space.
+        ConfigError: The study is of another configuration, metric or space, or files that it names have changed.
     """
     study = optuna.create_study(
         storage=parts.storage,
@@ -155,7 +158,7 @@ def open_study(
         load_if_exists=True,
     )
     subject = {
-        "configuration": digest,
+        "configuration": config_hash(common),
         "metric": metric,
         "space": {
             key: optuna.distributions.distribution_to_json(value) for key, value in space.items()
@@ -168,7 +171,14 @@ def open_study(
         raise ConfigError(
             f"search.study={name} has another {', '.join(differ)}; give this search another name"
         )
+    contents = sources(common)
+    if keys := changed(study.user_attrs.get(_SOURCES, {} if study.trials else contents), contents):
+        raise ConfigError(
+            f"search.study={name}: what {', '.join(keys)} names has changed since its trials ran; give this search "
+            "another name"
+        )
     study.set_user_attr(_SUBJECT, subject)
+    study.set_user_attr(_SOURCES, contents)
     _enqueue_interrupted(study, folder)
     if parts.sampler is None:
         _enqueue_grid(study, space)

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import dataclasses
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,8 +31,8 @@ from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
 from clickexp.training.spread import ALL, EvaluatorOnDevices, placement_on
 from clickexp.training.stopping import EarlyStopping, KeepLast, early_stopping_of
+from clickexp.utils import threads
 from clickexp.utils.bounds import BatchSize, PositiveInt, check_numbers
-from clickexp.utils.threads import end_with_process
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -167,9 +166,10 @@ class BaseTrainer:
         )
         checkpoint = Checkpoint(file, 60.0 * (self.checkpoint_minutes or 0), earlier, self.settings)
         loop = Loop(learner, validation, self.stopping, self.logger, checkpoint)
-        threading.Thread(target=_ahead, args=(loop, train, meanwhile)).start()
         try:
-            loop.run(train, val)
+            with threads.work():
+                threads.start(_ahead, loop, train, meanwhile)
+                loop.run(train, val)
         except BaseException as error:
             # other processes stand elsewhere, unless the error is theirs, too
             if jax.process_count() == 1 or isinstance(error, DivergedError):
@@ -225,7 +225,7 @@ def _ahead(loop: Loop, train: Data, meanwhile: Callable[[], None] | None) -> Non
     with contextlib.suppress(Exception):
         loop.compile(train)
     if meanwhile is not None:
-        end_with_process()
+        threads.end_where_needless()
         meanwhile()
 
 

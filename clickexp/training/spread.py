@@ -332,7 +332,8 @@ def computing_on(devices: int | str) -> Iterator[None]:
     several = training_on(devices)
     on_host = contextlib.nullcontext()
     if several.placement.devices > 1:
-        on_host = jax.default_device(jax.local_devices(backend="cpu")[0])
+        with contextlib.suppress(RuntimeError):  # JAX_PLATFORMS may leave the host out
+            on_host = jax.default_device(jax.local_devices(backend="cpu")[0])
     with on_host, laid_by(several.lay_model):
         yield
 

@@ -1,6 +1,7 @@
 """A chain of runs: each takes the posterior of the one before as the prior of a fit to the next log."""
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -382,7 +383,12 @@ class Continued:
         return replace(self, logs=logs, layouts=layouts, shared=with_cells)
 
     def update(
-        self, model: Model, dataset: Dataset, origin: Origin, backward: Mapping[str, float]
+        self,
+        model: Model,
+        dataset: Dataset,
+        origin: Origin,
+        backward: Mapping[str, float],
+        folder: Path,
     ) -> Update:
         """Returns what a run says of the chain that it belongs to.
 
@@ -391,10 +397,12 @@ class Continued:
             dataset: Its data.
             origin: Where they come from.
             backward: Test metrics of the model on the test set of the run before.
+            folder: That of the run.
         """
         run = self.run
         return Update(
             run=display_path(run.folder),
+            beside=os.path.relpath(run.folder.resolve(), folder.resolve()),
             updates=run.updates,
             sessions=run.sessions + dataset.train.count,
             logs=[*dict.fromkeys([*run.logs, *logs_of(origin)])],

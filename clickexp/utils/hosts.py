@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from clickexp.errors import ConfigError, UserError
@@ -126,6 +126,17 @@ def join(folder: str) -> str:
     return folder
 
 
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """What all processes do until they leave: where one ends meanwhile, `_watch` says so, and no error of JAX."""
+    try:
+        yield
+    except Exception:
+        if _connections and not _alone.is_set():
+            _leave_time()
+        raise
+
+
 def leave() -> None:
     """Lets the first process go on alone, once all have come here; the others wait until it calls `release`."""
     if not _connections or _alone.is_set():
@@ -164,29 +175,11 @@ def broadcast(value: Any) -> Any:
     if _alone.is_set() or jax.process_count() == 1:
         return value
     import numpy as np
+    from jax.experimental.multihost_utils import broadcast_one_to_all
 
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    length = int(_of_first(np.array([len(text)], np.int32))[0])
-    return json.loads(_of_first(np.resize(text, length)).tobytes())
-
-
-def _of_first(numbers: Any) -> Any:
-    """Returns an array of the first process, in place of others of its size."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-    mesh = Mesh(np.array(jax.devices()), ("all",))
-    own = np.zeros((jax.local_device_count(), len(numbers)), numbers.dtype)
-    if jax.process_index() == 0:
-        own[0] = numbers
-    by_device = NamedSharding(mesh, PartitionSpec("all"))
-    laid = jax.make_array_from_process_local_data(by_device, own)
-    total = jax.jit(
-        jnp.sum, static_argnums=(1, 2), out_shardings=NamedSharding(mesh, PartitionSpec())
-    )
-    return np.asarray(total(laid, 0, numbers.dtype))
+    length = int(broadcast_one_to_all(np.int32(len(text))))
+    return json.loads(broadcast_one_to_all(np.resize(text, length)).tobytes())
 
 
 def check_same(facts: dict[str, str]) -> None:
@@ -312,5 +305,10 @@ def _end() -> None:
         return
     if INTERRUPTED.is_set():
         os._exit(STOPPED)
-    time.sleep(_GRACE if index() > 0 else _NOTICE)  # JAX may lose a process before `_watch` does
+    _leave_time()
     os._exit(1)
+
+
+def _leave_time() -> None:
+    """Waits for `_watch`, since JAX may lose a process before that does."""
+    time.sleep(_GRACE if index() > 0 else _NOTICE)

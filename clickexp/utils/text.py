@@ -25,6 +25,11 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number with its noun: "1 list", "2,000 lists"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def shortened(text: str, most: int) -> str:
     """Returns the text, or of a longer one the beginning and an ellipsis, so many characters in all."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,10 +1,43 @@
-"""Threads that do ahead what a process needs later."""
+"""Threads that do ahead what a process needs later, as long as somebody needs it."""
 
+import contextlib
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar, copy_context
+from typing import Any
+
+_failed: ContextVar[threading.Event | None] = ContextVar("failed", default=None)
+"""Set where the work has failed that a thread belongs to."""
 
 
-def end_with_process() -> None:
-    """Ends the thread that calls it where the process ends, which waits for its threads."""
-    if not threading.main_thread().is_alive():
+@contextlib.contextmanager
+def work() -> Iterator[None]:
+    """A block whose threads end where it fails, so that they do not go on beside what the process does next."""
+    failed = threading.Event()
+    token = _failed.set(failed)
+    try:
+        yield
+    except BaseException:
+        failed.set()
+        raise
+    finally:
+        _failed.reset(token)
+
+
+def start(function: Callable[..., Any], *arguments: Any) -> None:
+    """Starts a thread of the work that is being done."""
+
+    def run() -> None:
+        with contextlib.suppress(SystemExit):
+            function(*arguments)
+
+    threading.Thread(target=copy_context().run, args=(run,)).start()
+
+
+def end_where_needless() -> None:
+    """Ends the thread that calls it where its work has failed, or the process ends, which waits for its threads."""
+    failed = _failed.get()
+    is_failed = failed is not None and failed.is_set()
+    if is_failed or not threading.main_thread().is_alive():
         sys.exit()

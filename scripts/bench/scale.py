@@ -41,6 +41,7 @@ CONSTANTS = {
     "row_bytes": Constant(40, "of a row in training: 16 packed, 12 in the model, 12 of the best"),
     "document_bytes": Constant(28, "that devices send each other per document and table"),
     "link": Constant(450, "GB/s between the GPUs of a machine: a data sheet"),
+    "network": Constant(50, "GB/s between machines: a data sheet, of 400 Gbit/s"),
     "gpu_memory": Constant(80, "GB of a GPU: a data sheet"),
     "resident_share": Constant(0.4, "of the free memory that resident sessions may take"),
     "export_us": Constant(5.6, "CPU us of an export per document (`export.py`, 4.65 million)"),
@@ -104,10 +105,14 @@ class Paper:
         """Seconds of an epoch: GPUs share the steps, and sessions that do not stay come as fast as one thread feeds."""
         return self.sessions / 1e6 / (self.gpu * gpus if self.stays else self.fed)
 
+    def nodes_epoch(self, nodes: int) -> float:
+        """Seconds of an epoch of machines of eight GPUs, each of which feeds its own, and what they send: a model."""
+        return self.gpu_epoch(GPUS) / nodes + self.sent / self.network
+
     @property
     def sent(self) -> float:
-        """Seconds of an epoch that the bytes between eight GPUs take."""
-        return self.sessions * self.documents * self.document_bytes / 1e9 / self.link
+        """GB of an epoch that devices send each other."""
+        return self.sessions * self.documents * self.document_bytes / 1e9
 
     @property
     def exporting(self) -> tuple[float, float]:
@@ -176,7 +181,7 @@ def preparing_table(logs: Sequence[Paper]) -> str:
 def training_table(logs: Sequence[Paper]) -> str:
     """How long an epoch takes."""
     header = ["sessions", "1 core", "2 cores", "1 GPU", f"{GPUS} GPUs", "sent between them"]
-    header += ["records"]
+    header += [f"{NODES} nodes of {GPUS} GPUs", "records"]
     rows = []
     for log in logs:
         fits = log.table < CONSTANTS["gpu_memory"].value
@@ -188,7 +193,8 @@ def training_table(logs: Sequence[Paper]) -> str:
                 duration(log.sessions / 1e6 / log.two_cores),
                 duration(log.gpu_epoch(1)) if fits else "does not fit",
                 duration(log.gpu_epoch(GPUS)) if shared else "does not fit",
-                duration(log.sent),
+                f"{size(log.sent)}, {duration(log.sent / log.link)}",
+                duration(log.nodes_epoch(NODES)),
                 "resident" if log.stays else "fed",
             ]
         )

@@ -219,7 +219,7 @@ def test_what_inspect_prints_is_drawn_and_there_as_json(tiangong, tmp_path, caps
     names = sorted(file.name for file in (tmp_path / "drawn/figures").iterdir())
     assert names == [
         f"{drawn}.{kind}"
-        for drawn in ("click_rate", "click_rate_by_length_of_list", "context", "sessions")
+        for drawn in ("click_rate", "context", "sessions")  # few lists: no rates by their length
         for kind in ("pdf", "png")
     ]
     main(["inspect", *map(str, words), "--json"])
@@ -900,7 +900,8 @@ print(sorted({"jax", "flax"} & set(sys.modules)))
 
 def test_click_rates_that_are_all_the_same_are_drawn(tmp_path, capsys):
     """But for those of lists of one length, so that the others have no extent."""
-    rows = ["1,a,d,1,1", "1,a,e,2,0", "2,c,d,1,0", "3,c,d,1,1", "4,c,e,1,0"]
+    lists = [(1, "a,d,1,1"), (1, "a,e,2,0"), (2, "c,d,1,0"), (3, "c,d,1,1"), (4, "c,e,1,0")]
+    rows = [f"{session + 4 * copy},{row}" for copy in range(130) for session, row in lists]
     (tmp_path / "log.csv").write_text("\n".join(["session,query,document,rank,click", *rows]))
     main(["inspect", str(tmp_path / "log.csv"), "--output", str(tmp_path)])
     assert (tmp_path / "figures/click_rate_by_length_of_list.pdf").is_file()

@@ -1,6 +1,7 @@
 """Stored data: sizes are checked where a log is opened, all else where it is verified."""
 
 import json
+import os
 import zlib
 
 import numpy as np
@@ -19,7 +20,7 @@ from clickexp.data import (
     prepare,
 )
 from clickexp.data.arrays import GrowingArray
-from clickexp.data.checksums import REMEDY
+from clickexp.data.checksums import REMEDY, DamagedError
 from clickexp.data.description import Description
 from clickexp.data.names import read_names
 from clickexp.data.prepared import verify_log
@@ -136,6 +137,14 @@ def test_a_damage_that_keeps_the_size_is_found_by_verify(folder):
         verify_log(folder)
 
 
+def test_a_pipe_in_the_place_of_an_array_is_not_waited_for(folder):
+    file = folder / "sessions" / "records.npy"
+    file.unlink()
+    os.mkfifo(file)
+    with refuses(DataError, f"{file}: cannot be read", "no file"):
+        Log.open(folder)
+
+
 @pytest.mark.parametrize("byte", [1, 3])
 def test_an_id_that_the_log_cannot_have_is_no_document(folder, byte):
     """A byte of a 32-bit id makes it too large, or negative; the sizes of the files say nothing of it."""
@@ -182,6 +191,18 @@ def test_numbers_that_no_log_has_are_found_whatever_the_checksums(folder, name, 
     part = json.loads((folder / "log.json").read_text())["parts"]["sessions"]
     reseal(folder, {"crc32": part["crc32"] | {stored: zlib.crc32(values.tobytes())}}, "sessions")
     with refuses(DataError, f"{folder}/sessions, row ", f"{name} holds {value}"):
+        verify_log(folder)
+
+
+@pytest.mark.parametrize("name", ["positions", "query_doc_pairs"])
+def test_sizes_that_nothing_fills_are_found_whatever_the_seal(tmp_path, name):
+    """A model of the log would get a table of a billion rows."""
+    source, folder = tmp_path / "log.parquet", tmp_path / "log"
+    pl.DataFrame({"query_doc_ids": [[1, 2]] * 9, "clicks": [[1, 0]] * 9}).write_parquet(source)
+    prepare(open_lists.read, "lists", source, folder, pair_key="document")
+    assert verify_log(folder)
+    reseal(folder, {name: 10**9}, "sessions")
+    with refuses(DamagedError, f"{folder}/sessions", f"{name} is 1000000000", REMEDY):
         verify_log(folder)
 
 

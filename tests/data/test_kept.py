@@ -1,5 +1,6 @@
 """Counts that lie beside a prepared log: equal to counting, of these sessions alone, whoever writes meanwhile."""
 
+import os
 import shutil
 import threading
 
@@ -92,6 +93,12 @@ def test_a_damaged_file_is_replaced(content, tmp_path):
     file.write_bytes(bytes(changed) if content is None else content)
     assert_counts(train(folder))
     assert len(file.read_bytes()) == len(whole)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    folder = prepared(tmp_path / "log")
+    os.mkfifo(folder / "sessions" / "documents.npz")
+    assert_counts(train(folder))
 
 
 def test_parts_and_logs_in_memory_are_counted_and_leave_no_file(tmp_path):

@@ -29,7 +29,8 @@ def test_a_log_on_paper_by_hand(scale):
     assert log.gpu_epoch(1) == pytest.approx(200 / 106.4) == 8 * log.gpu_epoch(8)
     (large,) = scale.papers("2e9:1e8", 10)
     assert not large.stays and large.gpu_epoch(8) == pytest.approx(2000 / 10.4)
-    assert large.sent == pytest.approx(2e9 * 10 * 28 / 450e9)
+    assert large.sent == pytest.approx(2e9 * 10 * 28 / 1e9)
+    assert large.nodes_epoch(4) == pytest.approx(2000 / 10.4 / 4 + 2e9 * 10 * 28 / 50e9)
 
 
 def test_numbers_are_written_in_the_unit_that_suits_them(scale):

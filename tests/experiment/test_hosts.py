@@ -75,6 +75,8 @@ def test_a_run_ends_with_one_of_its_processes_and_continues(place, killed):
         assert code == 128 + signal.SIGTERM
         ended = [line for line in place.lines(1 - killed) if "has ended" in line]
         assert len(ended) == 1 and f"hydra.run.dir={place.folder}/r" in ended[0]
+        printed = "".join(place.lines(1 - killed))
+        assert "Traceback" not in printed and "Error executing" not in printed
     with place.start(0, *words) as first, place.start(1, *words) as second:
         assert (first.wait(240), second.wait(240)) == (0, 0), place.lines(0) + place.lines(1)
     assert any("training continues after epoch" in line for line in place.lines(0))

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 import pytest
 from flax import nnx
 from scipy.special import expit
@@ -11,6 +12,7 @@ from scipy.special import expit
 from clickexp.data import Sessions
 from clickexp.data.schema import Column
 from clickexp.export.examination import examination
+from clickexp.export.export import _without_formulas
 from clickexp.models import PositionBasedModel, UserBrowsingModel
 from clickexp.parameters import ContextParameterConfig, PositionParameterConfig, SumParameterConfig
 from clickexp.parameters.layouts import LayoutParameterConfig
@@ -164,3 +166,8 @@ def test_examination_of_layouts_is_that_of_their_numbers():
     mean = float(rows.prior.mean[0])
     expected = expit(LOGITS[[3, 6, 3, 6]] + mean + moved[cells])
     np.testing.assert_allclose(table["examination"], expected, rtol=1e-5)
+
+
+def test_names_of_layouts_in_csv_are_no_formulas():
+    table = pl.DataFrame({"device": ["=1+1", "tv", "-0.5"], "rank": [-1, 2, 3]})
+    assert _without_formulas(table).write_csv().split()[1:] == ["'=1+1,-1", "tv,2", "-0.5,3"]

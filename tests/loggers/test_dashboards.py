@@ -22,6 +22,10 @@ RESULT = {
     "val": {"ll": -0.2},
     "intervals": {"ll": [-0.35, -0.25]},
     "references": {"true user": {"test": {"ll": -0.5}, "per_rank": {"ppl": [1.25, 1.125]}}},
+    "propensity": [
+        {"position": at, "relative": value, "layout": {"device": device}}
+        for device, at, value in (("a phone", 1, 1.0), ("a phone", 2, 0.5), ("tv", 1, 0.75))
+    ],
     "parameters": 7,
 }
 CONFIG = {"seed": 1, "optimizer": {"learning_rate": 0.5}, "tags": [], "overrides": {"seed": 1}}
@@ -62,6 +66,8 @@ def test_tensorboard_reads_curves_over_epochs_and_ranks(tmp_path, caplog):
     assert own["train/loss"] == {1: 0.5, 2: 0.25}
     assert own["speed/seconds_per_epoch"] == {1: 1.5, 2: 1.5}
     assert own["rank/test/ppl"] == {1: 1.5} and own["rank/test/ll"] == {1: -0.5, 2: -0.25}
+    assert own["rank/test/examination/device_a_phone"] == {1: 1.0, 2: 0.5}
+    assert own["rank/test/examination/device_tv"] == {1: 0.75}
     assert {name: own[f"final/{name}"] for name in SPELLED} == {
         name: {0: value} for name, value in SPELLED.items()
     }

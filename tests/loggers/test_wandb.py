@@ -41,6 +41,10 @@ RESULT = {
     "intervals": {"ll": [-0.35, -0.25]},
     "test_draws": {"ll": {"mean": -0.4, "low": -0.45, "high": -0.38}},
     "references": {"rank-CTR": {"test": {"ll": -0.5}, "per_rank": {"ll": [-0.7, -0.3]}}},
+    "propensity": [
+        {"position": at, "relative": value, "layout": {"device": device}}
+        for device, at, value in (("phone", 1, 1.0), ("phone", 2, 0.5), ("tv", 1, 0.75))
+    ],
     "parameters": 7,
     "config_hash": "abc123",
 }
@@ -209,7 +213,6 @@ def test_summary_of_the_run(written):
         "test",
         "val",
         "train",
-        "tables",
         "config_hash",
         "parameters",
         "epoch",
@@ -322,6 +325,12 @@ def test_one_row_a_rank_without_unknown_values(history):
         {"rank": 1, "rank/test/ll": -0.5, "rank/test/ppl": 1.5, "rank/test/sessions": 30},
         {"rank": 2, "rank/test/ll": -0.25, "rank/test/sessions": 20},
         {"rank": 3, "rank/test/ll": -0.125, "rank/test/ppl": 1.25, "rank/test/sessions": 10},
+        {
+            "rank": 1,
+            "rank/test/examination/device_phone": 1.0,
+            "rank/test/examination/device_tv": 0.75,
+        },
+        {"rank": 2, "rank/test/examination/device_phone": 0.5},
     ]
 
 
@@ -337,19 +346,6 @@ def test_calibration_is_over_what_was_predicted_at_any_rank(history):
     points = [(row["predicted"], row["calibration/ece"]) for row in history if "predicted" in row]
     expected = [((0.1 + 3 * 0.2) / 4, 0.5 / 4), (0.8, 1.0)]
     assert points == [pytest.approx(point) for point in expected]
-
-
-def test_table_of_values_per_rank(written):
-    (file,) = (written[1] / "whole").rglob("per_rank*.table.json")
-    table = json.loads(file.read_text())
-    assert table["columns"] == ["split", "rank", "ll", "sessions", "ppl"]
-    assert table["data"] == [
-        ["val", 1, -0.6, 8, None],
-        ["val", 2, -0.3, 4, None],
-        ["test", 1, -0.5, 30, 1.5],
-        ["test", 2, -0.25, 20, None],
-        ["test", 3, -0.125, 10, 1.25],
-    ]
 
 
 def test_axes(records):

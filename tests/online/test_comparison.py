@@ -2,9 +2,11 @@
 
 from collections import Counter
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from layout_logs import PAIRS, layout_log
 from refusals import refuses
 from scipy import stats
 
@@ -13,6 +15,7 @@ from clickexp.evaluation.scores import relevance_scores
 from clickexp.models import DynamicBayesianNetwork, Model, PositionBasedModel, UserBrowsingModel
 from clickexp.online import User, compare_rankers
 from clickexp.online.ab import METRICS
+from clickexp.parameters import Parameter
 from clickexp.simulation import simulate
 from clickexp.simulation.towers import FixedParameter
 
@@ -195,3 +198,27 @@ def test_users_click_alike_in_chunks_of_any_size(pbm_log, monkeypatch):
     monkeypatch.setattr("clickexp.online.users._CHUNK", 7000)
     pieces = user.clicks(shown, 1).mean(axis=0)
     assert (abs(whole - pieces) < 5 * np.sqrt(2 * whole * (1 - whole) / len(shown))).all()
+
+
+class OnlyOnPhones(Parameter):
+    """Users of device 1 examine all, others nothing."""
+
+    def logit(self, batch):
+        return jnp.where(batch["device"] == 1, 40.0, -40.0) * jnp.ones(batch["positions"].shape)
+
+
+def test_users_are_on_the_device_of_their_list():
+    dataset = layout_log(3000)
+    lists, always = dataset.test, FixedParameter(np.full(PAIRS + 1, 40.0))
+    user = PositionBasedModel(
+        4, PAIRS, attraction=always, examination=OnlyOnPhones(), rngs=nnx.Rngs(0)
+    )
+    one = PositionBasedModel(4, PAIRS, attraction=always, rngs=nnx.Rngs(0))
+    result = compare_rankers(one, one, user, lists, **(FEW | {"sessions": 20_000}))
+    phones = lists.column("device") == 1
+    rate = result.days[-1].ab.metrics["clicks_per_session"]
+    expected = (phones * lists.column("lengths")).mean()
+    sd = (phones * lists.column("lengths")).std() / np.sqrt(10_000)
+    assert abs(rate.a - expected) < 5 * sd and abs(rate.b - expected) < 5 * sd
+    with refuses(UserError, "the user cannot click on these lists", "device"):
+        User(user).check(lists.column("query_doc_ids"))

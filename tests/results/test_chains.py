@@ -1,5 +1,7 @@
 """Chains of updates among runs: which belong together, and what their table, figures and page show."""
 
+import shutil
+
 import numpy as np
 import pytest
 from browsing import shown_page
@@ -207,6 +209,9 @@ def test_the_page_draws_a_chain_over_its_runs(tmp_path):
         opened.select_option("#chain-what", "Relative examination")
         opened.wait_for_function("$('chain').data.length === 4")
         at_3 = opened.evaluate("$('chain').data.at(-1).y")
+        opened.set_viewport_size({"width": 400, "height": 900})
+        cells = "[...document.querySelectorAll('#chain-table td')].map((cell) => cell.scrollWidth - cell.clientWidth)"
+        assert max(opened.evaluate(cells)) <= 0  # labels do not run into one another
     days = ["a", "b", "c"]
     assert [x for x, _ in likelihoods] == [days] * 3
     assert [y for _, y in likelihoods] == [
@@ -224,3 +229,27 @@ def test_the_section_is_hidden_where_no_run_goes_on_from_another(tmp_path):
     text = (tmp_path / "comparison.html").read_text()
     assert '<section id="chain-results" class="card" aria-labelledby="chain-title" hidden>' in text
     assert data(comparisons(find_runs([tmp_path])[0]), [], tmp_path)["chains"] == []
+
+
+def test_a_copied_chain_is_that_of_its_copies(tmp_path):
+    """Each run knows the one before also from its own folder; the first chain may still be there, or not."""
+    for number, day in enumerate("abc"):
+        before = update_of(tmp_path / "x" / "ab"[number - 1], number, -0.5) if number else None
+        beside = {} if before is None else {"beside": f"../{'ab'[number - 1]}"}
+        update = None if before is None else before | beside
+        write_run(tmp_path / "x" / day, test_set=day, update=update)
+    shutil.copytree(tmp_path / "x", tmp_path / "y")
+    (chain,) = chains(find_runs([tmp_path / "y"])[0])
+    assert [run.folder for run in chain] == [tmp_path / "y" / day for day in "abc"]
+    shutil.rmtree(tmp_path / "x")
+    (chain,) = chains(find_runs([tmp_path / "y"])[0])
+    assert len(chain) == 3
+
+
+def test_a_printed_chain_says_what_only_its_files_have(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    written(tmp_path)
+    compare([tmp_path])
+    printed = capsys.readouterr().out
+    assert "Forgotten" in (tmp_path / "tables/chain-1.md").read_text()
+    assert "the tables in files also have Training sessions" in " ".join(printed.split())

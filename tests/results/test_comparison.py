@@ -14,6 +14,7 @@ from small_runs import result_of, write_run
 
 from clickexp.errors import UserError
 from clickexp.results import find_runs
+from clickexp.results.commands.compare import compare
 from clickexp.results.comparison import comparisons
 from clickexp.results.conclusion import conclusion
 from clickexp.results.figures.comparison import _panels
@@ -188,6 +189,18 @@ def test_losses_of_several_kinds_are_not_ranked_against_each_other(names, mixes,
     assert data([one], [], tmp_path)["comparisons"][0]["mixesLosses"] == mixes
 
 
+def test_labelled_lists_are_counted_where_they_are_not_the_test_sessions(tmp_path):
+    sizes = {"sessions": {"train": 100, "test": 50, "ranking": 2000}}
+    groups = {"clicks": ["ll"], "ranking": ["ndcg@10"]}
+    write_run(tmp_path / "a", "UBM", 1, {"ll": -1, "ndcg@10": 0.5}, data=sizes, groups=groups)
+    assert compared(tmp_path)[0].describe() == (
+        "one test set of 50 sessions and 2,000 labelled lists"
+    )
+    sizes["sessions"]["ranking"] = 50  # the sessions themselves
+    write_run(tmp_path / "b/c", "UBM", 1, {"ll": -1, "ndcg@10": 0.5}, data=sizes, groups=groups)
+    assert compared(tmp_path / "b")[0].describe() == "one test set of 50 sessions"
+
+
 def test_losses_of_several_kinds_lead_no_table_that_has_something_else(tmp_path):
     write_losses(tmp_path, "softmax", "pairwise")
     for file in tmp_path.glob("*/result.json"):
@@ -241,6 +254,18 @@ def test_warnings_of_runs_name_the_rows_that_have_them(tmp_path):
         "few lists (3 of 4 runs: PBM, UBM)",
         "short intervals (1 of 4 runs: PBM)",
     ]
+
+
+def test_warnings_of_runs_are_printed_and_in_markdown_and_not_in_the_table_of_a_paper(
+    tmp_path, capsys
+):
+    for model, warnings in (("PBM", ["few lists"]), ("UBM", [])):
+        write_run(tmp_path / model, model, 1, [("ll", -len(model))], warnings=warnings)
+    compare([tmp_path])
+    warned = "few lists (1 of 2 runs: PBM)"
+    assert f"warning of runs: {warned}." in capsys.readouterr().out
+    assert warned in (tmp_path / "tables/leaderboard.md").read_text()
+    assert "few lists" not in (tmp_path / "tables/leaderboard.tex").read_text()
 
 
 def test_kept_values_are_tested_over_queries_as_paired_test_does(tmp_path):

@@ -9,7 +9,7 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib.font_manager import fontManager
 
 from clickexp.results.figures import fonts
-from clickexp.results.figures.drawing import draw, drawing
+from clickexp.results.figures.drawing import draw, draw_apart, drawing
 from clickexp.results.figures.fonts import figure_text
 from clickexp.results.figures.panels import forest
 from clickexp.utils.escape import slug
@@ -32,7 +32,9 @@ def panels(name):
 
 def texts(name):
     """What the SVG shows, line by line."""
-    svg = draw([("x", panels(name))], formats=("svg", "pdf"))["x.svg"].decode()
+    figures = [("x", panels(name))]
+    draw(figures)
+    svg = "".join(draw_apart(figures)["x"])
     return re.findall(r"<text[^>]*>([^<]*)</text>", svg), svg
 
 
@@ -41,7 +43,7 @@ def fonts_of_the_machine(monkeypatch):
     """Only those that Matplotlib brings, and nothing said yet."""
     own = [entry for entry in fontManager.ttflist if entry.name.startswith("DejaVu")]
     monkeypatch.setattr(fontManager, "ttflist", own)
-    cached = fonts.families, fonts._letters, fonts.figure_text
+    cached = fonts.families, fonts._letters, fonts.figure_text, fonts._with_letters
     for function in cached:
         function.cache_clear()
     yield
@@ -58,6 +60,13 @@ def test_without_a_font_a_figure_shows_a_slug_and_one_line_says_so(name, caplog)
     assert shown.count(slug(name)) == 5 and not any(name in text for text in shown)
     (line,) = caplog.messages
     assert slug(name) in line and name in line and "\n" not in line
+
+
+def test_words_that_have_letters_stay_beside_those_that_have_none(caplog):
+    name = NAMES["Chinese"]
+    assert figure_text(f"Relative examination, device {name}").startswith("Relative examination, ")
+    assert figure_text(f"device {name}") == f"device {slug(name)}"
+    assert len(caplog.messages) == 1
 
 
 def test_letters_of_the_own_font_stay(caplog):

@@ -217,6 +217,22 @@ def test_lists_of_a_search_session_are_one_unit(runs, tmp_path):
         paired_test(tmp_path / "a", runs[1]["rctr"][0], "ll")
 
 
+@pytest.mark.parametrize(
+    "spoiled", [b"", b"PAR1" * 9, None], ids=["empty", "marks alone", "a column less"]
+)
+@pytest.mark.parametrize("metric", ["ll", "ndcg@3"])
+def test_damaged_values_are_an_error(runs, metric, spoiled, tmp_path):
+    folder = shutil.copytree(runs[1]["pbm"][0], tmp_path / "pbm")
+    for file in folder.glob("test_*.parquet"):
+        if spoiled is None:
+            frame = pl.read_parquet(file)
+            frame.drop("query_id").write_parquet(file)
+        else:
+            file.write_bytes(spoiled)
+    with refuses(UserError, str(folder), "damaged", "Run the experiment again"):
+        samples(folder, metric)
+
+
 def test_missing_values_are_an_error(runs, tmp_path):
     with refuses(UserError, "keep_values=true"):
         interval(tmp_path, "ll")

@@ -152,6 +152,27 @@ def test_layouts_have_curves_of_their_own_and_no_mean(tmp_path, unrendered):
     (axes,) = drawing(run_figures(find_runs([tmp_path / "run"])[0][0])["examination"]).axes
     curves = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
     assert {"device phone": [1.0, 0.4], "device desktop": [0.9, 0.7]}.items() <= curves.items()
+    assert axes.get_ylabel().split() == "Examination relative to rank 1 of device phone".split()
+
+
+def test_click_rates_of_few_lists_are_not_drawn(tmp_path, unrendered):
+    """Those of a handful of lists are chance."""
+    often, seldom = {"shown": [200, 150], "clicks": [50, 30]}, {"shown": [4], "clicks": [3]}
+    fading = {"shown": [200, 150, 99], "clicks": [40, 15, 90]}
+    rates = {"length of list": {"1": seldom, "2": often, "3": fading}}
+    text = report(tmp_path / "run", click_rates=rates).read_text()
+    assert "click_rates_by_length_of_list" in drawn(text)
+    figures = run_figures(find_runs([tmp_path / "run"])[0][0])
+    (axes,) = drawing(figures["click_rates_by_length_of_list"]).axes
+    curves = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
+    assert curves == {
+        "length of list 2": [0.25, 0.2],
+        "length of list 3": pytest.approx([0.2, 0.1, np.nan], nan_ok=True),
+    }
+    assert axes.get_ylabel() == "Click rate\n(at least 100 impressions)"
+    rates = {"length of list": {"1": seldom, "2": often}}
+    text = report(tmp_path / "other", click_rates=rates).read_text()
+    assert "click_rates_by_length_of_list" not in drawn(text)
 
 
 def test_ranges_of_few_documents_have_no_gain_over_the_reference(tmp_path, unrendered):
@@ -177,7 +198,7 @@ def test_ranges_of_few_documents_have_no_gain_over_the_reference(tmp_path, unren
 
 def drawn(text):
     """Names of the figures of a page."""
-    labels = re.findall(r'<svg role="img" aria-label="([^:]+):', text)
+    labels = re.findall(r'<div class="panels" role="img" aria-label="([^:]+):', text)
     return [label.lower().replace(" ", "_") for label in labels]
 
 
@@ -190,6 +211,8 @@ def test_figures_are_in_the_page_which_refers_to_nothing_outside(tmp_path):
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
+    panels = [part.count("<svg ") for part in text.split('<div class="panels"')[1:]]
+    assert panels == [2, 1, 1, 1]  # small screens lay those of a figure below one another
     assert "<script" not in text and "@import" not in text
     assert not re.findall(r'(?:src|href)="(?!#|data:|[a-z]+-)[^"]*"', text)
 
@@ -283,7 +306,7 @@ def test_nothing_is_cut_in_a_browser(width, scheme, tmp_path):
         )
         page.goto(file.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator("svg[role=img]").count() == 4
+        assert page.locator(".panels[role=img]").count() == 4
         colors = page.evaluate(
             "[...document.querySelectorAll('svg text')].map((text) => getComputedStyle(text).fill)"
         )

@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from rich.console import Console
 from scipy import stats
 from small_runs import write_run
 
@@ -18,6 +19,7 @@ from clickexp.results.leaderboard import differences, leaderboard, tables
 from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.numbers import STARS, p_value, rounded
 from clickexp.utils.tables.table import Cell, Table
+from clickexp.utils.tables.terminal import fitting
 
 ADJUSTBOX = r"""
 \usepackage{booktabs,graphicx}
@@ -140,23 +142,17 @@ def test_a_single_run_has_no_conclusion_and_two_are_not_tested(tmp_path):
     assert "Nothing is tested: 1 of 3 runs have values per query" in text
 
 
+def test_a_table_that_is_too_wide_says_how_many_of_its_columns_are_shown():
+    table = Table(["Name", *map(str, range(12))], [["row", *["0.1234"] * 12]])
+    shown = fitting(table, Console(width=40))
+    assert shown.caption == f"the first {len(shown.columns)} of 13 columns"
+
+
 def test_the_conclusion_shows_a_small_difference_by_its_first_digit(tmp_path):
     write_run(tmp_path / "a", "UBM", 1, {"ll": -0.300000})
     write_run(tmp_path / "b", "PBM", 1, {"ll": -0.300004})
     text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
     assert text.startswith("UBM is best in LL (+0.000004 on PBM). Nothing is tested")
-
-
-def test_metrics_over_posterior_draws_have_their_own_interval(tmp_path):
-    for seed, mean in ((1, -0.5), (2, -0.7)):
-        drawn = {"ll": {"mean": mean, "low": mean - 0.03, "high": mean + 0.01}}
-        write_run(tmp_path / str(seed), "UBM", seed, {"ll": -0.4}, test_draws=drawn)
-    (comparison,) = comparisons(find_runs([tmp_path])[0], ["draws/ll", "ll"])
-    assert comparison.groups[0].interval("draws/ll") == pytest.approx(
-        (-0.63, -0.59, "posterior draws")
-    )
-    assert leaderboard(comparison).header == ["Model", "LL of draws ↑", "LL ↑"]
-    assert leaderboard(comparison).rows == [("UBM", Cell("-0.60", "± 0.02"), Cell("-0.4000"))]
 
 
 TABLES = {

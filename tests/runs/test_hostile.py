@@ -95,6 +95,16 @@ def test_what_a_result_can_do_without_is_left_out(tmp_path, spoil):
     assert len(commands(one.groups)) == 1
 
 
+def test_damaged_values_per_query_leave_the_other_tests(tmp_path):
+    """Polars has errors of its own, which ended the comparison of all."""
+    for seed in range(3):
+        for model in ("PBM", "UBM"):
+            folder = write_run(tmp_path / f"{model}{seed}", model, seed, {"ll": -0.1 * seed})
+            (folder / "test_sessions.parquet").write_bytes(b"PAR1" * 9)
+    (one,) = comparisons(find_runs([tmp_path])[0])
+    assert one.tests["ll"].unit == "seeds"
+
+
 def test_a_folder_whose_name_has_other_digits_is_in_order():
     """`1²`.isdigit() is true, and int("1²") fails."""
     assert sorted(["10", "2", "1²", "a"], key=natural)[:2] in (["1²", "2"], ["2", "10"])

@@ -1,6 +1,7 @@
 """Protocols of unbiased learning to rank on labelled lists: folds, logging policies, examination and trust by rank."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -241,6 +242,21 @@ def test_a_fitted_ranker_orders_the_lists(folder, tmp_path):
     (tmp_path / "unexported").mkdir()
     with refuses(UserError, "no ranker.npz", f"clickexp-export {tmp_path / 'unexported'} --numpy"):
         open_letor(folder, **settings | {"policy_ranker": str(tmp_path / "unexported")}, **FEW)
+
+
+@pytest.mark.parametrize("named", ["run", "run/export/ranker.npz"])
+def test_a_cache_does_not_keep_lists_in_the_order_of_another_ranker(folder, tmp_path, named):
+    """One of the same name, size and time."""
+    file = tmp_path / "run/export/ranker.npz"
+    file.parent.mkdir(parents=True)
+    settings = {"policy": "ranker", "policy_ranker": str(tmp_path / named), "policy_noise": 0.0}
+    for sign in (1, -1):
+        weights = sign * np.array([[0.0], [1.0], [-2.0]])
+        write_linear(file, weights)
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        train = open_letor(folder, cache=tmp_path / "cache", **settings, **FEW).train
+        scores = train.features.values @ weights[:, 0]
+        assert all((np.diff(scores[ids]) <= 1e-5).all() for ids in shown(train))
 
 
 @pytest.mark.parametrize("model", ["mixture", pytest.param("rctr", marks=pytest.mark.nightly)])

@@ -378,11 +378,15 @@ def test_an_interrupted_run_tells_how_to_go_on(checkpoint, tmp_path, capsys, mon
     node = {
         "mode": RunMode.RUN,
         "runtime": {"output_dir": str(tmp_path)},
-        "overrides": {"task": ["model=pbm", "continue_from=an earlier one"]},
+        "overrides": {
+            "task": ["model=pbm", *(["continue_from=an earlier one"] if checkpoint else [])],
+            "hydra": ["hydra.mode=RUN", "hydra.run.dir=my run"],
+        },
     }
     runtime = OmegaConf.create(node)
     with pytest.raises(SystemExit), exits.ending("clickexp"):
         run_job(OmegaConf.create({"continue_from": None}), runtime)
-    command = f"clickexp model=pbm continue_from={tmp_path}"
-    hint = f"; this continues from its checkpoint: {command}" if checkpoint else ""
-    assert capsys.readouterr().err == f"clickexp: interrupted{hint}\n"
+    hint = "it has no checkpoint yet, and this starts it again: clickexp model=pbm 'hydra.run.dir=my run'"
+    if checkpoint:
+        hint = f"this continues from its checkpoint: clickexp model=pbm continue_from={tmp_path}"
+    assert capsys.readouterr().err == f"clickexp: interrupted; {hint}\n"

@@ -1,6 +1,7 @@
 """Search: what Optuna is asked and receives. Most jobs are stand-ins on two imaginary devices."""
 
 import json
+import os
 import re
 import sys
 from contextlib import contextmanager
@@ -309,6 +310,23 @@ def test_a_study_is_about_one_thing(run):
     ):
         with refuses(ConfigError, "search.study=s", f"another {differs};", "another name"):
             run(parabola, *overrides, "search=random")
+
+
+def test_a_study_does_not_go_on_with_another_log(run):
+    """The same path, size and time."""
+    log = run.folder.parent / "log.csv"
+    log.write_text("clicks\n1\n")
+    time = log.stat().st_mtime_ns
+    words = [INTERVAL, "search=random", f"dataset.path={log}"]
+    run(parabola, *words, "search.trials=1")
+    assert len(run(parabola, *words, "search.trials=2").log) == 1
+    log.write_text("clicks\n0\n")
+    os.utime(log, ns=(time, time))
+    with refuses(ConfigError, "search.study=s", "dataset.path", "has changed", "another name"):
+        run(parabola, *words, "search.trials=3")
+    log.write_text("clicks\n1\n")
+    os.utime(log, ns=(time, time))
+    assert len(run(parabola, *words, "search.trials=3").log) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
     python tests/training/on_devices.py CASE DEVICES...   # each of these, from the start
     python tests/training/on_devices.py whole CASE DEVICES... # until training ends, on each of these
+    python tests/training/on_devices.py twelve CASE DEVICES... # for twelve steps, on each of these
     python tests/training/on_devices.py resumed DEVICES... # the first for an epoch, each other from its checkpoint on
     python tests/training/on_devices.py intervals CASE DEVICES... # those of a model before training
     python tests/training/on_devices.py program CASE DEVICES # what a step does on each
@@ -302,6 +303,7 @@ def together(case, file):
 
 
 def main(case, *devices):
+    global EPOCHS, STOPPING, LOG
     if case == "together":
         together(*devices)
         return
@@ -314,8 +316,10 @@ def main(case, *devices):
     if case == "resumed":
         lines = resumed(*map(int, devices))
     elif case == "whole":
-        global EPOCHS, STOPPING
         EPOCHS, STOPPING = 50, EarlyStopping()
+        lines = compared(devices[0], *map(int, devices[1:]))
+    elif case == "twelve":
+        EPOCHS, LOG = 1, LOG.slice(0, 12 * 96)
         lines = compared(devices[0], *map(int, devices[1:]))
     else:
         lines = compared(case, *map(int, devices))

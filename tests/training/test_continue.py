@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 
@@ -381,6 +382,9 @@ def test_a_folder_without_a_checkpoint_cannot_be_continued(kept_runs, tmp_path):
         run_toy(tmp_path / "new", f"continue_from={earlier}")
     earlier.mkdir()
     with refuses(ConfigError, f"continue_from={earlier}", CHECKPOINT, "cannot be read"):
+        run_toy(tmp_path / "new", f"continue_from={earlier}")
+    os.mkfifo(earlier / CHECKPOINT)
+    with refuses(ConfigError, f"continue_from={earlier}", CHECKPOINT, "no file"):
         run_toy(tmp_path / "new", f"continue_from={earlier}")
     with refuses(ConfigError, f"continue_from={finished}", "has finished", "result.json"):
         run_toy(tmp_path / "new", f"continue_from={finished}")

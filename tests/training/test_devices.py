@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import optax
@@ -16,7 +17,7 @@ from clickexp.errors import ConfigError
 from clickexp.models import PositionBasedModel, Ranker
 from clickexp.models.ranker.learned import RegressionEM
 from clickexp.models.ranker.losses import PointwiseLoss
-from clickexp.training import Trainer, natural_gradient, trainer
+from clickexp.training import Trainer, natural_gradient, spread, trainer
 from clickexp.training.sparse.placement import ONE_DEVICE, Spread
 from clickexp.training.spread import SeveralDevices, placement_on
 
@@ -79,6 +80,14 @@ def test_several_devices_train_as_one(case, devices):
     assert [line["devices"] for line in found] == devices
     for line in found:
         assert line["loss"] < TWO_UNITS and line["numbers"] < 1e-5
+
+
+@nightly
+@pytest.mark.parametrize("case", ["ubm", "dbn", "points", "hash"])
+def test_twelve_steps_of_several_devices_are_those_of_one(case):
+    """To 1e-6 of numbers, or of the largest of a kind."""
+    for line in lines_of("twelve", case, 2, 4, 8):
+        assert line["loss"] < TWO_UNITS and line["relative"] < 1e-6
 
 
 @nightly
@@ -172,6 +181,21 @@ def test_a_step_over_nvidia_gpus_neither_waits_for_the_host_nor_moves_tables():
     rows, documents = 128, 96 * 6
     updates = f"tensor<{documents}x1xi32>, tensor<{documents}x2xf32>"
     assert found["by_rows"] == [f"(tensor<{rows}x4xf32>, {updates}) -> tensor<{rows}x4xf32>"]
+
+
+def test_models_lie_on_a_device_where_jax_has_no_host(monkeypatch):
+    """As with JAX_PLATFORMS=cuda, which an export of several devices would else end with."""
+    several = SimpleNamespace(placement=SimpleNamespace(devices=2), lay_model=lambda state: state)
+    monkeypatch.setattr(spread, "training_on", lambda devices: several)
+
+    def devices(backend):
+        raise RuntimeError(f"Unknown backend {backend}")
+
+    with spread.computing_on(2):
+        assert jax.config.jax_default_device == jax.local_devices(backend="cpu")[0]
+    monkeypatch.setattr(jax, "local_devices", devices)
+    with spread.computing_on(2):
+        assert jax.config.jax_default_device is None
 
 
 def test_devices_that_there_are_not_are_an_error():

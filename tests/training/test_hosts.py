@@ -1,12 +1,14 @@
 """Trainings by two processes, which JAX connects over this machine's loopback, against those of one."""
 
 import os
+import re
 import subprocess
 import sys
 
 import jax
 import numpy as np
 import pytest
+import yaml
 from places import ROOT
 from processes import free_port
 from refusals import refuses
@@ -84,6 +86,23 @@ def test_variables_that_name_no_process_are_an_error(given, monkeypatch):
         monkeypatch.setenv(name, value)
     with refuses(ConfigError, hosts.INDEX, "give HOST:PORT"):
         hosts.count()
+
+
+def test_pods_of_the_guide_are_processes_of_one_run(monkeypatch):
+    """Kubernetes numbers them, and gives them names of the job, their number and the service."""
+    page = (ROOT / "docs/howto/hosts.md").read_text()
+    (manifest,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    service, job = yaml.safe_load_all(manifest)
+    pods, name = job["spec"]["template"]["spec"], job["metadata"]["name"]
+    (container,) = pods["containers"]
+    assert " ".join(container["command"]) in page.replace(manifest, "")
+    for index in range(job["spec"]["completions"]):
+        for variable in container["env"]:
+            monkeypatch.setenv(variable["name"], variable.get("value", str(index)))
+        assert (hosts.count(), hosts.index()) == (job["spec"]["parallelism"], index)
+    assert os.environ[hosts.ADDRESS].startswith(f"{name}-0.{pods['subdomain']}:")
+    assert service["metadata"]["name"] == pods["subdomain"]
+    assert service["spec"]["selector"] == {"job-name": name}
 
 
 @pytest.mark.parametrize("trainer", [Trainer, EMTrainer, CountingTrainer])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -129,3 +130,14 @@ def test_the_prior_of_a_large_table_is_fitted_to_some_of_its_blocks(monkeypatch)
     )
     np.testing.assert_allclose(found.means(found.values)[shown, 0], offsets[shown], atol=1e-5)
     assert (np.asarray(found.values)[~shown, 0] == 0).all()
+
+
+def test_accelerators_refit_a_large_table_in_few_turns(monkeypatch):
+    """Kernels of each turn take longer to start than to run there; blocks for the cache of a CPU are 24,415."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    rows = new_table(1, 1, 1.0, "normal_by_rank").get_value()
+    values = jax.ShapeDtypeStruct((100_000_000, 4), jnp.float32)
+    large = dataclasses.replace(rows, values=values)
+    text = jax.jit(learned_priors._refitted).lower(large, rows.prior).as_text()
+    turns = re.findall(r"cond \{\s+%\w+ = stablehlo.constant dense<(\d+)>", text)
+    assert max(map(int, turns)) == 24

@@ -78,6 +78,7 @@ def test_an_interrupted_process_has_the_exit_code_of_one(interrupted, tmp_path):
         assert both[interrupted].wait(20) == 128 + signal.SIGINT
         assert both[1 - interrupted].wait(20) == ENDED
     assert "has ended" in pair.lines(1 - interrupted)[0]
+    assert "Traceback" not in read(tmp_path / f"{1 - interrupted}.log")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])

@@ -1,8 +1,13 @@
-"""A thread that works ahead does not keep a process from its end."""
+"""A thread that works ahead does not keep a process from its end, and ends where its work has failed."""
 
 import subprocess
 import sys
+import threading
 import time
+
+import pytest
+
+from clickexp.utils import threads
 
 CODE = """
 import threading, time
@@ -33,3 +38,25 @@ def test_a_process_ends_after_the_program_that_a_thread_compiles():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=50)
     assert done.returncode == 3 and not done.stderr
     assert time.monotonic() - start < 45
+
+
+def test_threads_of_work_that_fails_end_and_others_go_on():
+    """As of a job of a sweep, beside which the next one runs in the same process."""
+    ended, others = threading.Event(), threading.Event()
+
+    def until_needless(event):
+        try:
+            while True:
+                threads.end_where_needless()
+                time.sleep(0.001)
+        finally:
+            event.set()
+
+    with pytest.raises(KeyboardInterrupt), threads.work():
+        threads.start(until_needless, others)
+        with pytest.raises(ValueError, match="diverged"), threads.work():
+            threads.start(until_needless, ended)
+            raise ValueError("diverged")
+        assert ended.wait(60) and not others.wait(0.05)
+        raise KeyboardInterrupt
+    assert others.wait(60)

@@ -17,9 +17,10 @@ def together(folder):
     """Writes 0.joined and 1.joined, and after trained is there, 0.left."""
     hosts.join(str(folder))
     (folder / f"{hosts.index()}.joined").touch()
-    while not hosts.broadcast((folder / "trained").exists()):
-        time.sleep(0.01)
-    hosts.leave()
+    with hosts.together():
+        while not hosts.broadcast((folder / "trained").exists()):
+            time.sleep(0.01)
+        hosts.leave()
     (folder / f"{hosts.index()}.left").touch()
     while not (folder / "finished").exists():
         time.sleep(0.01)

@@ -28,14 +28,25 @@ NORMALIZED = "normalized"
 
 
 class Field(NamedTuple):
-    """A column of a file as a reader takes it, where it is not packed as it is."""
+    """A column of a file as a reader takes it, where it is not packed as it is.
+
+    Attributes:
+        kinds: As those of `Column`; t of times, v of vectors.
+        rule: What it holds, for errors.
+        per_document: Whether there is a value per document.
+        fill: Value in place of those that a file lacks.
+        normalize: Whether case and blanks of text make no difference.
+        form: How times are written.
+    """
 
     kinds: str
     rule: str
     per_document: bool = True
     fill: float | None = None
     normalize: bool = False
-    form: TimeForm = TimeForm()
+    form: TimeForm | None = None
+
+    is_category, is_number, shape, least, words = False, False, (), None, {}  # as `Column` has them
 
     @property
     def missing(self) -> float | None:
@@ -68,7 +79,7 @@ _TIMES = (
     "times are finite numbers, or all are dates and times as 2014-03-01 or 2014-03-01 12:30:05; others have a "
     "time_format: time_format='%d/%m/%Y %H:%M:%S' where days come first, '%m/%d/%Y %I:%M:%S %p' where months do"
 )
-TIME = Field("ift", _TIMES, per_document=False)
+TIME = Field("ift", _TIMES, per_document=False, form=TimeForm())
 _CLICKS = "; null_is_no_click=true takes a missing one for no click"
 _GRADES = "; words have numbers by an option, such as 'grades={bad: 0, good: 1}'"
 

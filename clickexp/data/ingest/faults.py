@@ -1,8 +1,8 @@
 """Faults of a log: counted by kind while it is read, so that one message names all of them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -31,53 +31,55 @@ FILLS_FEATURES = "missing=mean fills empty features"
 _MAY_LACK = {"label": "label", "labels": "labels", "times": "time", "seen": "seen"}
 """The keys of columns without which a log is read, too."""
 _SHOWN = 3
-"""Places and values of a kind that are named."""
+"""Rows of a kind that are named."""
+
+
+class _Example(NamedTuple):
+    """A row with a fault."""
+
+    location: SourceLocation
+    row: int
+    what: str
 
 
 @dataclass
 class _Kind:
-    """Rows with one kind of fault: how many, the first of them, what they hold, and the remedy."""
+    """Rows with one kind of fault: how many, the first of them, and the remedy."""
 
     remedy: str
     unit: str
     count: int = 0
-    places: list[tuple[SourceLocation, int]] = field(default_factory=list)
-    descriptions: list[str] = field(default_factory=list)
+    examples: list[_Example] = field(default_factory=list)
 
     def add(
         self, location: SourceLocation, rows: np.ndarray, describe: Callable[[int], str]
     ) -> None:
-        first = [(location, int(row)) for row in rows[:_SHOWN]]
-        places = [*self.places, *first]
-        sources = [location.source for location, _ in places]
+        for number, row in enumerate(rows[:_SHOWN].tolist()):
+            self.examples.append(_Example(location, row, describe(number)))
+        sources = [example.location.source for example in self.examples]
         # files in the order of reading; the rows of one batch come column by column
-        self.places = sorted(
-            places, key=lambda at: (sources.index(at[0].source), at[0].first + at[1])
-        )[:_SHOWN]
-        for number in range(min(len(rows), _SHOWN)):
-            if (
-                len(self.descriptions) < _SHOWN
-                and (what := describe(number)) not in self.descriptions
-            ):
-                self.descriptions.append(what)
+        self.examples.sort(
+            key=lambda at: (sources.index(at.location.source), at.location.first + at.row)
+        )
+        del self.examples[_SHOWN:]
         self.count += len(rows)
 
     def join(self, later: "_Kind", source: str | None, before: int) -> None:
         """Adds later rows; those of one source lie behind so many."""
         self.count += later.count
-        for location, row in later.places:
-            above = before if location.source == source else 0
-            self.places.append((replace(location, first=location.first + above), row))
-        self.places = self.places[:_SHOWN]
-        self.descriptions = list(dict.fromkeys([*self.descriptions, *later.descriptions]))[:_SHOWN]
+        for example in later.examples[: _SHOWN - len(self.examples)]:
+            above = before if example.location.source == source else 0
+            self.examples.append(example._replace(row=example.row + above))
 
     def counted(self) -> str:
         """How many rows, and the next places of the same file: " (5 rows, next 7, 9, ...)"."""
         if self.count == 1:
             return ""
-        location, _ = self.places[0]
+        location, *_ = self.examples[0]
         alike = [
-            other.first + row for other, row in self.places[1:] if other.source == location.source
+            other.first + row
+            for other, row, _ in self.examples[1:]
+            if other.source == location.source
         ]
         if not alike:
             return f" ({self.count:,} {self.unit})"
@@ -87,11 +89,10 @@ class _Kind:
 
     def what(self) -> str:
         """The values that rows hold: "rank holds 'top', 'low'"."""
-        first, *others = self.descriptions
-        shared = " holds "
-        head, holds, _ = first.partition(shared)
-        values = [other.partition(shared)[2] for other in others if other.startswith(head + shared)]
-        more = ", ..." if holds and len(self.descriptions) == _SHOWN < self.count else ""
+        first, *others = dict.fromkeys(example.what for example in self.examples)
+        head, holds, _ = first.partition(" holds ")
+        values = [other.removeprefix(head + holds) for other in others if holds]
+        more = ", ..." if len(values) == _SHOWN - 1 and self.count > _SHOWN else ""
         return ", ".join([first, *values]) + more
 
 
@@ -204,7 +205,7 @@ class Faults:
     def _error(self, options: dict[str, str], is_some_left: bool, is_droppable: bool) -> Exception:
         lines = []
         for kind in self._kinds.values():
-            location, row = kind.places[0]
+            location, row, _ = kind.examples[0]
             remedy = f"{kind.remedy[0].upper()}{kind.remedy[1:]}"
             lines.append(f"{location.of(row)}: {kind.what()}{kind.counted()}. {remedy}.")
         end = _MOST if is_some_left else _NOTHING_LEFT

@@ -7,11 +7,11 @@ class FirstRankCheck:
     """Finds whether the ranks of a log count from 0, where an option says that they count from 1.
 
     Args:
-        first_rank: The option.
+        first: The option.
     """
 
-    def __init__(self, first_rank: int):
-        self._first_rank, self._zeros, self._ones = first_rank, 0, 0
+    def __init__(self, first: int):
+        self.first, self._zeros, self._ones = first, 0, 0
 
     def add(self, ranks: np.ndarray) -> None:
         """Counts ranks or positions."""
@@ -26,5 +26,5 @@ class FirstRankCheck:
     @property
     def options(self) -> dict[str, str]:
         """Options to set: `first_rank` where 0 is there half as often as 1 or more, else nothing."""
-        is_from_zero = self._first_rank == 1 and 0 < self._ones <= 2 * self._zeros
+        is_from_zero = self.first == 1 and 0 < self._ones <= 2 * self._zeros
         return {"first_rank": "0"} if is_from_zero else {}

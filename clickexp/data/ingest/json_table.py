@@ -1,24 +1,23 @@
 """Files of JSON lines as tables: an object per line, whose keys are columns."""
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.source_table import Batch, Leaf, TypedTable
-from clickexp.data.ingest.streams import opened
+from clickexp.data.ingest.streams import opened, whole_lines
 from clickexp.data.log_files import JSON_LINES, also_compressed
+from clickexp.data.names import OLDEST
 from clickexp.data.schema import SourceLocation
+from clickexp.errors import DataError
 
-_SIMPLE = {
-    pl.Null: pa.null(),
-    pl.Boolean: pa.bool_(),
-    pl.Float64: pa.float64(),
-    pl.String: pa.large_string(),
-    pl.Int128: pa.decimal128(38, 0),  # beyond 64 bits
-}
+_LARGE = pl.Decimal(38, 0)
+"""Type of integers beyond 64 bits."""
 
 
 class JsonTable(TypedTable):
@@ -37,50 +36,78 @@ class JsonTable(TypedTable):
     def _open(self) -> tuple[pa.Schema, int]:
         with opened(self.file) as stream:
             size = stream.size
-        first = next(self._frames(), None)
+        refused: list[DataError] = []
+        first = next(self._frames(refused.append), None)
         if first is None:
-            raise self.source.error("holds no line", self.remedy)
-        types = {name: _arrow(dtype) for name, dtype in first[0].schema.items()}
-        return pa.schema(types), size
+            raise refused[0] if refused else self.source.error("holds no line", self.remedy)
+        return _schema(first[0]), size
 
-    def _frames(self) -> Iterator[tuple[pl.DataFrame, SourceLocation, int]]:
-        line, rest, size = 1, b"", self.block_bytes
+    def _frames(
+        self, refuse: Callable[[DataError], None] | None = None
+    ) -> Iterator[tuple[pl.DataFrame, SourceLocation, int]]:
+        """Yields objects, where they are, and how much was read; lines that are none are for `refuse`, or counted."""
+        line = 1
         with opened(self.file) as stream:
-            while True:
-                read = stream.content.read(size)
-                text = rest + read
-                end = text.rfind(b"\n") + 1 if read else len(text)
-                block, rest = text[:end], text[end:]
-                size = self.block_bytes if block else 2 * size  # a line that is longer than a block
+            for block in whole_lines(stream, self.block_bytes):
                 location = self.at(line, "line")
                 if block.strip():
-                    yield self._parsed(block, location), location, stream.stored.tell()
+                    done = stream.stored.tell()
+                    yield from ((*parsed, done) for parsed in self._parsed(block, location, refuse))
                 line += block.count(b"\n")
-                if not read:
-                    return
 
-    def _parsed(self, block: bytes, location: SourceLocation) -> pl.DataFrame:
+    def _parsed(
+        self, block: bytes, location: SourceLocation, refuse: Callable[[DataError], None] | None
+    ) -> Iterator[tuple[pl.DataFrame, SourceLocation]]:
+        """Yields the objects of a block, and where they are; those between lines that are none apart."""
         if block.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[" and location.first == 1:
             remedy = "write a line per object, with polars.read_json(FILE).write_ndjson(OTHER)"
             raise self.source.error("holds one JSON array", remedy)
         try:
-            return pl.read_ndjson(block, infer_schema_length=None)
+            objects = iter([(_read(block), location)])
         except pl.exceptions.PolarsError as error:
-            for number, text in enumerate(block.split(b"\n")):
-                if text.strip() and not _is_object(text):
-                    shown = text[:80].decode("utf-8", "backslashreplace")
-                    raise location.error(f"{shown!r} is no object", self.remedy, number) from error
-            raise
+            lines = block.split(b"\n")
+            bad = [at for at, text in enumerate(lines) if text.strip() and not _is_object(text)]
+            if not bad:
+                raise
+            whats = [f"{_shown(lines[at])!r} is no object" for at in bad]
+            if refuse is not None:
+                refuse(location.error(whats[0], self.remedy, bad[0]))
+                # all others of the block show the columns
+                lines, bad = [text for at, text in enumerate(lines) if at not in {*bad}], []
+            elif self.faults is None:
+                raise location.error(whats[0], self.remedy, bad[0]) from error
+            else:
+                self._count(bad, whats, location, self.faults)
+            objects = self._between(lines, bad, location)
+        yield from objects
+
+    def _count(
+        self, bad: Sequence[int], whats: Sequence[str], location: SourceLocation, faults: Faults
+    ) -> None:
+        """Counts lines that are no objects."""
+        faults.rows += len(bad)
+        faults.add(
+            "dropped_lines", location, np.array(bad), whats.__getitem__, self.remedy, "lines"
+        )
+
+    def _between(
+        self, lines: Sequence[bytes], bad: Sequence[int], location: SourceLocation
+    ) -> Iterator[tuple[pl.DataFrame, SourceLocation]]:
+        """Yields the objects of a block before, between and behind lines that are none, and where they are."""
+        for before, end in itertools.pairwise([-1, *bad, len(lines)]):
+            block = b"\n".join(lines[before + 1 : end])
+            if block.strip():
+                yield _read(block), self.at(location.first + before + 1, "line")
 
     def _batches(self, columns: Mapping[str, Leaf]) -> Iterator[Batch]:
         for frame, location, done in self._frames():
-            schema = pa.schema({name: _arrow(dtype) for name, dtype in frame.schema.items()})
-            values = {}
+            schema, values = _schema(frame), {}
             for key, leaf in columns.items():
                 name = ".".join((leaf.column, *leaf.fields))
                 present = self._leaf(name, schema)
-                if present is None:
-                    values[key] = pl.repeat(None, len(frame), eager=True, dtype=pl.Null)
+                if present is None or pa.types.is_null(present.type):
+                    dtype = pl.List(pl.Float64) if self.fields[key].per_document else pl.Null
+                    values[key] = pl.repeat(None, len(frame), eager=True, dtype=dtype)
                     continue
                 self._check_kind(key, self._checked(key, present.type), location)
                 values[key] = self._converted(key, present.of(frame[leaf.column]))
@@ -95,14 +122,20 @@ class JsonTable(TypedTable):
             raise location.error(what, "write all values of a key alike", 0)
 
 
-def _arrow(dtype: pl.DataType) -> pa.DataType:
-    """Returns the Arrow type of what JSON is read as."""
-    if isinstance(dtype, pl.List):
-        return pa.large_list(_arrow(cast("pl.DataType", dtype.inner)))
-    if isinstance(dtype, pl.Struct):
-        fields = {inner.name: _arrow(cast("pl.DataType", inner.dtype)) for inner in dtype.fields}
-        return pa.struct(fields)
-    return _SIMPLE.get(dtype.base_type(), pa.int64())
+def _schema(frame: pl.DataFrame) -> pa.Schema:
+    return frame.clear().to_arrow(compat_level=OLDEST).schema
+
+
+def _read(lines: bytes) -> pl.DataFrame:
+    """Returns the objects of some lines as rows; PolarsError where a line is none."""
+    frame = pl.read_ndjson(lines, infer_schema_length=None)
+    lists = pl.col(pl.List(pl.Int128)).cast(pl.List(_LARGE))
+    return frame.with_columns(pl.col(pl.Int128).cast(_LARGE), lists)
+
+
+def _shown(line: bytes) -> str:
+    """Returns the beginning of a line, for a message."""
+    return line[:80].decode("utf-8", "backslashreplace")
 
 
 def _is_object(text: bytes) -> bool:

@@ -7,11 +7,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from clickexp.data.ingest.columns import (
-    Field,
-    Fields,
-    Readable,
-)
+from clickexp.data.ingest.columns import Fields, Readable
 from clickexp.data.ingest.times import TEXT, date_format
 from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_writer import LogWriter
@@ -223,21 +219,14 @@ def cells(
     """
     if isinstance(field, Column) and field.shape:
         return as_array(values, field, location, lengths)
-    is_category = isinstance(field, Column) and field.is_category
     parsed = _parsed(values, field)
-    if parsed.null_count() and not (is_category and field.missing is not None):
+    if parsed.null_count() and not (field.is_category and field.missing is not None):
         _reject_nulls(name, values, parsed, field, location, lengths)
         if not parsed.dtype.is_nested():  # vectors are checked as such
-            parsed = parsed.fill_null(_any_value(parsed.dtype, field))
-    if isinstance(field, Column) and not is_category:
+            parsed = parsed.fill_null(_ANY.get(parsed.dtype, field.least or 0))
+    if isinstance(field, Column) and not field.is_category:
         return field.convert(parsed.to_numpy(), location, lengths)
     return parsed
-
-
-def _any_value(dtype: pl.DataType, field: Readable) -> str | int:
-    """A valid value in place of one that is refused."""
-    least = field.least if isinstance(field, Column) else None
-    return _ANY.get(dtype, least or 0)
 
 
 def _reject_nulls(
@@ -253,7 +242,7 @@ def _reject_nulls(
     if values.dtype in TEXT:
         is_empty |= values == ""
     remedy = f"fill it or drop the row; {field.rule}"
-    if isinstance(field, Column) and field.is_category:
+    if field.is_category:
         remedy += f"; fill: 0 in columns.{name} makes empty cells a category, (none)"
     gone = parsed.is_null() & is_empty
     location.reject(gone, values, name, remedy, lengths, f"missing_{name}")
@@ -266,7 +255,7 @@ def _reject_nulls(
 
 def _rule_for(wrong: pl.Series, field: Readable) -> str:
     """What a column holds, and for dates in another order the option that reads them."""
-    is_text = wrong.dtype in TEXT and isinstance(field, Field) and "t" in field.kinds
+    is_text = wrong.dtype in TEXT and field.form is not None
     form = date_format(wrong.cast(pl.String)) if is_text else None
     if form is None:
         return field.rule
@@ -278,7 +267,7 @@ def _parsed(values: pl.Series, field: Readable) -> pl.Series:
     """The values as numbers or text, null where they are missing without a fill, or are neither."""
     if values.dtype == pl.Null:
         values = values.cast(pl.Int64)
-    if isinstance(field, Field) and "t" in field.kinds:
+    if field.form is not None:
         return field.form.numbers(values)
     if "U" in field.kinds:
         return _names(values, field) if values.dtype in TEXT else _whole_ids(values)
@@ -309,14 +298,13 @@ def _truth(field: Readable) -> Mapping[str, str]:
     """The words for true and false that a column may have."""
     if "f" not in field.kinds:
         return {}
-    is_number = isinstance(field, Column) and np.dtype(field.dtype).kind != "b"
-    return _TRUTH if is_number else _WORDS_OF_TRUTH
+    return _TRUTH if field.is_number else _WORDS_OF_TRUTH
 
 
 def _names(text: pl.Series, field: Readable) -> pl.Series:
     """Text as names, null where it is empty."""
     words = text.cast(pl.String)
-    if isinstance(field, Field) and field.normalize:
+    if field.normalize:
         words = normalized(words)
     return words.set(words == "", None)
 
@@ -324,7 +312,7 @@ def _names(text: pl.Series, field: Readable) -> pl.Series:
 def _numbers(text: pl.Series, field: Readable) -> pl.Series:
     """The numbers in a text, of words for true and false or for grades, too; null for other words."""
     words = text.cast(pl.String).str.to_lowercase()
-    if isinstance(field, Column) and field.words:
+    if field.words:
         grades = {word: str(number) for word, number in field.words.items()}
         words = words.str.strip_chars().replace(grades)
     if field.missing is not None:
@@ -347,7 +335,7 @@ def normalized(words: pl.Series) -> pl.Series:
 
 
 def _has_fractions(values: pl.Series) -> bool:
-    return values.dtype.is_float() or values.dtype.is_decimal() or values.dtype == pl.Int128
+    return values.dtype.is_float() or values.dtype.is_decimal()
 
 
 def _whole(numbers: pl.Series) -> pl.Series:

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clickexp.data.ingest.source_table import Batch, Leaf, TypedTable, series_of
+from clickexp.data.ingest.source_table import Batch, Leaf, TypedTable
 from clickexp.data.loader import read_ahead
 from clickexp.data.log_files import PARQUET
 from clickexp.utils.sources import is_remote
@@ -43,8 +44,8 @@ class ParquetTable(TypedTable):
                 location, done = self.at(above + done), done + batch.num_rows
                 values = {}
                 for key, leaf in columns.items():
-                    read = leaf.of(series_of(batch.column(leaf.column)))
-                    values[key] = self._converted(key, read)
+                    stored = pl.Series(batch.column(leaf.column))
+                    values[key] = self._converted(key, leaf.of(stored))
                 yield Batch(values, location, done)
 
 

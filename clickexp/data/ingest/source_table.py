@@ -2,11 +2,10 @@
 
 import codecs
 import contextlib
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,29 +20,20 @@ from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns
 from clickexp.data.ingest.lists import list_lengths
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
+from clickexp.utils.suggest import nearest
 
 PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time": "times"}
 """Keys of `columns` whose packed column has another name."""
 _KEYS = {packed: key for key, packed in PACKED_NAMES.items()}
-_NEAR = 0.7
-"""How much a name of the file must resemble one that is missing to be proposed."""
 _KEY_OF_FORMAT = {"impressions": "session", "lists": "query_doc_ids", "counts": "impressions"}
 """A key that a format has, and no other."""
 _OF_ACCESS = "ask for the right to read it; stores at URLs take credentials from their own settings"
 _UNREADABLE = (pa.ArrowException, pl.exceptions.PolarsError, OSError, UnicodeDecodeError)
 """Errors of libraries about a file."""
-_BINARY = (
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_fixed_size_binary,
-    pa.types.is_binary_view,
-)
 _LISTS = (
     pa.types.is_list,
     pa.types.is_large_list,
     pa.types.is_fixed_size_list,
-    pa.types.is_list_view,
-    pa.types.is_large_list_view,
 )
 _LISTS_OF_TEXT = (
     "; lists in cells of text are read in CSV: polars.read_parquet(FILE).write_csv(OTHER)"
@@ -130,7 +120,8 @@ class Leaf(NamedTuple):
         return ".".join([self.column, *self.fields])
 
     def of(self, values: pl.Series) -> pl.Series:
-        """Returns the values of this leaf in those of the column."""
+        """Returns the values of this leaf in those of the column, lists of one length as any others."""
+        values = values.arr.to_list() if isinstance(values.dtype, pl.Array) else values
         for name in self.fields:
             if isinstance(values.dtype, pl.List):
                 values = values.list.eval(pl.element().struct.field(name))
@@ -152,6 +143,7 @@ class SourceTable(ABC):
         required: Keys of the columns that must be there. Others may be missing unless they have a name of their own.
         text: How text is written.
         folders: Columns that the names of folders state, as date=2025-11-01; those of the file come first.
+        ids_as_text: Whether whole numbers that are ids are read as their digits, as beside files of text.
 
     Attributes:
         columns: Those that are there, by key.
@@ -178,7 +170,9 @@ class SourceTable(ABC):
         required: Iterable[str],
         text: TextForm | None = None,
         folders: Mapping[str, str | None] | None = None,
+        ids_as_text: bool = False,
     ):
+        self._ids_as_text = ids_as_text
         self.file, self.fields, self.source = file, fields, SourceLocation(str(file))
         self.text, self._names = text or TextForm(), names
         with self._reading():
@@ -319,7 +313,10 @@ class SourceTable(ABC):
         taken = {name for key, name in self._names.items() if key not in missing}
         free = {name: kind for name, kind in kinds.items() if name not in taken}
         likely = guessed_columns(format, free)
-        names = {key: likely.get(key) or _nearest(str(name), free) for key, name in missing.items()}
+        names = {
+            key: likely.get(key) or next(iter(nearest(str(name), free)), None)
+            for key, name in missing.items()
+        }
         return {key: name for key, name in names.items() if name is not None}
 
     def _leaf(self, name: str, schema: pa.Schema) -> Leaf | None:
@@ -379,21 +376,24 @@ class TypedTable(SourceTable):
         if pa.types.is_null(values):
             return "nothing"
         if not _is_read(values, field.kinds, is_parsed=key not in _IDS):
-            are_names = "U" in field.kinds
-            cast = (
-                _text_of_bytes(self.columns[key]) if are_names and is_any(values, _BINARY) else ""
-            )
-            raise self.source.error(what, f"{field.rule}{cast}")
+            raise self.source.error(what, field.rule)
+        if pa.types.is_integer(values) and self._is_written_as_text(key):
+            return "text"
         # as 64-bit keys, 2^64 - 1 would be -1
         is_key = "U" in field.kinds and pa.types.is_uint64(values)
         return "unsigned numbers" if is_key else _content(values)
+
+    def _is_written_as_text(self, key: str) -> bool:
+        """Whether numbers of a column are ids that other files write as text."""
+        return self._ids_as_text and "U" in self.fields[key].kinds
 
     def _converted(self, key: str, values: pl.Series) -> pl.Series:
         """The values of a column in a type that its field is read from."""
         is_list = isinstance(values.dtype, pl.List)
         kind = values.dtype.inner if isinstance(values.dtype, pl.List) else values.dtype
-        kinds, is_decimal = self.fields[key].kinds, isinstance(kind, pl.Decimal | pl.Int128)
-        if "f" in kinds and is_decimal:
+        if kind is not None and kind.is_integer() and self._is_written_as_text(key):
+            return values.cast(pl.List(pl.String) if is_list else pl.String)
+        if "f" in self.fields[key].kinds and isinstance(kind, pl.Decimal):
             to_float = pl.element().cast(pl.Float64)
             return values.list.eval(to_float) if is_list else values.cast(pl.Float64)
         return values
@@ -406,15 +406,6 @@ def _content(values: pa.DataType) -> str:
     if pa.types.is_date(values):
         return "dates"
     return "text" if is_any(values, _TEXT) else "numbers"
-
-
-def _text_of_bytes(leaf: Leaf) -> str:
-    """Returns the command that writes bytes as text, for a message."""
-    text = "bin.encode('hex')"
-    if is_any(leaf.type, _LISTS):
-        text = f"list.eval(polars.element().{text})"
-    table = f"polars.read_parquet(FILE).with_columns(polars.col({leaf.column!r}).{text})"
-    return f"; bytes become text by {table}.write_parquet(OTHER)"
 
 
 def _set_column(key: str, likely: str | None, required: bool) -> str:
@@ -459,16 +450,6 @@ def is_any(kind: pa.DataType, tests: Iterable[Callable[[pa.DataType], bool]]) ->
     return any(is_kind(kind) for is_kind in tests)
 
 
-def series_of(values: Any) -> pl.Series:
-    """List views, which polars does not read, become lists; Arrow's own cast goes wrong where they are a slice."""
-    if pa.types.is_list_view(values.type) or pa.types.is_large_list_view(values.type):
-        lengths = pl.Series(values.value_lengths()).fill_null(0).to_numpy()
-        offsets = np.append(0, np.cumsum(lengths))
-        values = pa.LargeListArray.from_arrays(offsets, values.flatten(), mask=values.is_null())
-    series = pl.Series(values)
-    return series.arr.to_list() if isinstance(series.dtype, pl.Array) else series
-
-
 def _names(schema: pa.Schema) -> list[str]:
     """Returns the names of all leaves."""
     return [name for field in schema for name in _names_in(field.name, field.type)]
@@ -492,12 +473,6 @@ def _remedy(present: Sequence[str]) -> str | None:
     if not all(map(_is_name, present)):
         return "if the first line is a row, name the columns: header=[NAME,NAME,...]"
     return None
-
-
-def _nearest(name: str, free: Iterable[str]) -> str | None:
-    lower = {other.lower(): other for other in free}
-    near = difflib.get_close_matches(name.lower(), lower, 1, cutoff=_NEAR)
-    return lower[near[0]] if near else None
 
 
 def _kind_of(values: pa.DataType) -> Kind:

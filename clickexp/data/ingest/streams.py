@@ -1,9 +1,10 @@
 """Bytes of files, wherever they are, unpacked where the ending of a name says that they are compressed."""
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pyarrow as pa
 
@@ -44,3 +45,10 @@ def opened(file: Path) -> Iterator[Stream]:
             return
         with pa.CompressedInputStream(stored, codec) as content:
             yield Stream(content, stored, size)
+
+
+def whole_lines(stream: Stream, size: int) -> Iterator[bytes]:
+    """Yields the content in blocks of whole lines, of at least `size` bytes but for the last one."""
+    lines = io.BufferedReader(cast("io.RawIOBase", stream.content))
+    while block := lines.read(size) + lines.readline():
+        yield block

@@ -5,15 +5,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from clickexp.data.ingest.columns import Field
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.json_table import JsonTable
 from clickexp.data.ingest.parquet_table import ParquetTable, row_groups
 from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm, option_key
 from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.ingest.times import TimeCheck
-from clickexp.data.log_files import COMPRESSIONS, WHOLE, Piece, Share, log_files
-from clickexp.errors import DataError
+from clickexp.data.log_files import (
+    COMPRESSIONS,
+    WHOLE,
+    Piece,
+    Share,
+    UnknownKindError,
+    log_files,
+)
 from clickexp.utils.progress import Progress, no_report
 from clickexp.utils.sources import parts_below
 
@@ -22,6 +27,8 @@ KINDS: Kinds = (ParquetTable, TextTable, JsonTable)
 """The kinds of files that hold tables."""
 _MAY_LACK = {"labels", "label"}
 """Columns that some of the files may not have."""
+
+
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -50,10 +57,13 @@ def open_tables(
     """
     present = log_files(source, files)
     wanted = [file for file in present if share.has(file)]
+    # ids in text are text, so those of the other files are, too
+    as_text = any(issubclass(_kind_of(file, kinds), TextTable) for file in present)
     tables: list[SourceTable] = []
     for file in dict.fromkeys((present[0], *wanted)):  # all have the columns of the first
         folders = _folder_columns(source, file) if file != source else {}
-        tables.append(_kind_of(file, kinds)(file, *columns, text=text, folders=folders))
+        kind = _kind_of(file, kinds)
+        tables.append(kind(file, *columns, text=text, folders=folders, ids_as_text=as_text))
     _check_alike(tables)
     read = tables[len(tables) - len(wanted) :]
     for table in read:
@@ -99,12 +109,20 @@ def _check_columns(table: SourceTable, first: SourceTable) -> None:
     _check_has_columns(table, first)
     _check_has_columns(first, table)
     for key, kind in table.layout.items():
-        if "nothing" not in (kind, first.layout[key]) and kind != first.layout[key]:
+        if not _is_alike(table, first, key):
             what = f"{key} holds {kind}, in {first.file} {first.layout[key]}"
             remedy = "write it alike in all files, or leave it out with columns.NAME=null"
-            if type(table) is not type(first):
-                remedy = f"name the files to read: files='*{table.file.suffix}'"
             raise table.source.error(what, remedy)
+
+
+def _is_alike(table: SourceTable, other: SourceTable, key: str) -> bool:
+    """Whether values of a column are read alike from two tables: numbers also from a file of text."""
+    kinds = {table.layout[key], other.layout[key]}
+    if len(kinds) == 1 or "nothing" in kinds:
+        return True
+    is_id = "U" in table.fields[key].kinds
+    one_is_text = any(isinstance(each, TextTable) for each in (table, other))
+    return one_is_text and not is_id and kinds == {"text", "numbers"}
 
 
 def _check_has_columns(table: SourceTable, other: SourceTable) -> None:
@@ -131,7 +149,7 @@ def _kind_of(file: Path, kinds: Kinds) -> type[SourceTable]:
             return kind
     plain = [end for kind in kinds for end in kind.suffixes if not end.endswith((*COMPRESSIONS,))]
     packed = ", ".join(COMPRESSIONS)
-    raise DataError(
+    raise UnknownKindError(
         f"{file}: the ending of the name shows no kind of file. Write or rename it as one of these: "
         f"{', '.join(plain)}; text may be compressed, as .csv{packed.split(',')[0]} ({packed})."
     )
@@ -153,7 +171,7 @@ def batches_of(
     """
     total, read, rows = sum(table.size for table in tables), 0, 0
     field = tables[0].fields.get("times") if tables else None
-    form = field.form if isinstance(field, Field) else None
+    form = None if field is None else field.form
     times = TimeCheck() if faults is None else faults.times
     for number, table in enumerate(tables, 1):
         table.faults = faults

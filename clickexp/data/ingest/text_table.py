@@ -63,9 +63,9 @@ class TextTable(SourceTable):
     kind = "a table of text"
     suffixes = also_compressed(*TEXT)
     remedy = "mend it: the first line names the columns, and the text is UTF-8, or that of the option encoding"
+    _encoding: str | None = None
 
     def _open(self) -> tuple[pa.Schema, int]:
-        self._encoding = None
         self.text.check()
         separator = "\t" if self.text.separator == r"\t" else self.text.separator
         with opened(self.file) as stream:

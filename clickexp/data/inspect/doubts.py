@@ -1,6 +1,7 @@
 """Doubts about a log: what may be right, so that no reader refuses it, and makes figures wrong where it is not."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -11,12 +12,13 @@ from clickexp.data.cells import Cells
 from clickexp.data.dataset import Dataset
 from clickexp.data.id_table import mixed
 from clickexp.data.inspect.copies import Copies, copies, list_keys
-from clickexp.data.inspect.layouts import layout_doubts
+from clickexp.data.inspect.layouts import EXAMINATION_BY, layout_doubts
 from clickexp.data.inspect.order import shuffled_sessions
 from clickexp.data.inspect.summary import shows_twice
 from clickexp.data.schema import LARGEST_GRADE
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
+from clickexp.utils.text import counted
 
 _ENOUGH = 100_000
 """Lists that are looked at, about; of more, those whose first documents are a share of all."""
@@ -24,6 +26,10 @@ _SEARCH_ENGINES = 0.05
 """Share of lists that show a document twice in a sound log: 3% in one of the TREC Session Track."""
 _ENOUGH_CLICKS = 20
 """Clicks that judgements do not happen to agree with."""
+_FAR = 5
+"""Grades from the largest label down to the next, whose gain is then a 32nd."""
+_FEW_LABELS = 0.01
+"""Share of labels that are a mistake rather than a grade."""
 _WIDE = 2.0
 """Factor that a 95% interval of relative examination reaches to each side, above which figures are those of chance."""
 _QUANTILE = 1.96
@@ -77,7 +83,14 @@ def _few_lists(train: Sessions) -> Iterator[str]:
     shown, clicks = train.by_position
     first, *_ = np.flatnonzero(shown)
     middle = int(np.searchsorted(np.cumsum(shown), shown.sum() / 2))
-    of_ends = np.maximum(clicks[[first, middle]], 0.5)
+    few = (
+        f"{counted(train.count, 'training list')}: too few for figures that are not those of chance. With "
+        f"{counted(int(clicks[middle]), 'click')} at position {middle} and {clicks[first]:,} at position {first}, "
+    )
+    of_ends = clicks[[first, middle]]
+    if not of_ends.all():
+        yield f"{few}the ratio of their examination is not known at all. Collect more lists"
+        return
     half = _QUANTILE * math.sqrt((1 / of_ends).sum())
     enough = math.log(_WIDE)
     if half <= enough:
@@ -85,22 +98,24 @@ def _few_lists(train: Sessions) -> Iterator[str]:
     needed = train.count * (half / enough) ** 2
     digits = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
     yield (
-        f"{train.count:,} training lists: too few for figures that are not those of chance. With {clicks[middle]:,} "
-        f"clicks at position {middle} and {clicks[first]:,} at position {first}, a 95% interval of the ratio of their "
-        f"examination reaches at least a factor of {math.exp(half):,.1f} to each side, even where attraction is known. "
-        f"Collect some {math.ceil(needed / digits) * digits:,} lists, with which that is {_WIDE:g}"
+        f"{few}a 95% interval of the ratio of their examination reaches at least a factor of {math.exp(half):,.1f} to "
+        f"each side, even where attraction is known. Collect some {math.ceil(needed / digits) * digits:,} lists, with "
+        f"which that is {_WIDE:g}"
     )
 
 
-def examination_doubts(dataset: Dataset, cells: Cells | None = None) -> dict[str, str]:
+def examination_doubts(
+    dataset: Dataset, cells: Cells | None = None, setting: str = EXAMINATION_BY
+) -> dict[str, str]:
     """Returns a doubt for each grouping of pages that one examination by rank does not fit; see `layout_doubts`.
 
     Args:
         dataset: The log, of whose training sessions it looks at a share where they are many.
         cells: Layouts whose examination a model has apart.
+        setting: See `layout_doubts`.
     """
     share = max(round(dataset.train.count / _ENOUGH), 1)
-    return layout_doubts(dataset, partial(_sampled, share=share), cells)
+    return layout_doubts(dataset, partial(_sampled, share=share), cells, setting)
 
 
 class _Part:
@@ -120,12 +135,15 @@ class _Part:
         partly_judged: Lists of which some documents have labels and others have none.
         unjudged: Documents without a label in these.
         absurd: Documents with a label beyond grades.
+        judged: Documents with a label.
+        largest: The two largest labels, and how many documents have them.
     """
 
     def __init__(self, sessions: Sessions, share: int):
         keys = [np.zeros(0, np.uint64)]
         self.repeated = self.shared = self.disordered = self.clicks = 0
-        self.partly_judged = self.unjudged = self.absurd = 0
+        self.partly_judged = self.unjudged = self.absurd = self.judged = 0
+        self.largest: Counter[float] = Counter()
         self.labels = {True: (np.inf, -np.inf), False: (np.inf, -np.inf)}
         for chunk in _sampled(sessions, share):
             keys.append(list_keys(chunk))
@@ -145,9 +163,23 @@ class _Part:
         self.unjudged += int(np.count_nonzero(lacking))
         self.clicks += int(np.count_nonzero(chunk["clicks"] & has_label))
         self.absurd += int(np.count_nonzero(chunk.shown & (chunk["labels"] > LARGEST_GRADE)))
+        labels, counts = np.unique(chunk["labels"][chunk.shown & has_label], return_counts=True)
+        self.judged += int(counts.sum())
+        self.largest.update(dict(zip(labels[-2:].tolist(), counts[-2:].tolist(), strict=True)))
+        self.largest = Counter({label: self.largest[label] for label in sorted(self.largest)[-2:]})
         for clicked, (least, most) in self.labels.items():
             labels = chunk["labels"][chunk.shown & has_label & (chunk["clicks"] == clicked)]
             self.labels[clicked] = (labels.min(initial=least), labels.max(initial=most))
+
+    def too_large(self) -> str:
+        """Says which labels are no grades, and how many documents have them; nothing where all may be."""
+        next_label, largest = [*([0.0] * (2 - len(self.largest))), *sorted(self.largest)]
+        if self.absurd:
+            return f"{self.absurd:,} have a label above {LARGEST_GRADE}, up to {largest:g}"
+        few = self.largest[largest] < _FEW_LABELS * self.judged
+        if few and next_label > 0 and largest - next_label >= _FAR:
+            return f"{self.largest[largest]:,} have the label {largest:g}, and all others at most {next_label:g}"
+        return ""
 
 
 def _sampled(sessions: Sessions, share: int) -> Iterator[Chunk]:
@@ -242,13 +274,12 @@ def _labels_of_clicks(parts: Mapping[str, _Part]) -> Iterator[str]:
 
 def _absurd_labels(parts: Mapping[str, _Part]) -> Iterator[str]:
     """Doubts whether labels are grades, whose gain 2^label - 1 leaves others something to gain."""
-    absurd = {name: part.absurd for name, part in parts.items() if part.absurd}
+    absurd = {name: words for name, part in parts.items() if (words := part.too_large())}
     if absurd:
-        largest = max(most for name in absurd for _, most in parts[name].labels.values())
+        named = "; ".join(f"of the documents of {name}, {words}" for name, words in absurd.items())
         yield (
-            f"{sum(absurd.values()):,} documents of {', '.join(absurd)} have a label above {LARGEST_GRADE}, up to "
-            f"{largest:g}, beside which the gain 2^label - 1 of ndcg leaves others nothing. Correct the labels, scale "
-            "them to grades, or set metric.ranking.NAME.form=linear"
+            f"{named}. Beside these the gain 2^label - 1, of ndcg and of simulated users, leaves others nothing. "
+            "Correct the labels, scale them to grades, or set metric.ranking.NAME.form=linear"
         )
 
 

@@ -26,6 +26,7 @@ from clickexp.data.id_table import dense_rows
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
 from clickexp.utils.rounding import ceil_div
+from clickexp.utils.text import counted
 
 ENOUGH_SESSIONS = 2_000_000
 """Sessions that link all positions of most logs; the rest is read only if they do not."""
@@ -139,10 +140,9 @@ class Identifiability:
         if self.weakest is None:
             return f"examination: earlier logs link all {len(self.positions)} positions"
         position, other, documents = self.weakest
-        plural = "s" if documents > 1 else ""
         return (
             f"examination: documents link all {len(self.positions)} positions; weakest link: "
-            f"{documents:,} document{plural} at both {self._named([position])} and {self._named([other])}"
+            f"{counted(documents, 'document')} at both {self._named([position])} and {self._named([other])}"
             + (
                 ", which may leave their ratio open: see the intervals of clickexp-export"
                 if documents < _FEW

@@ -10,6 +10,7 @@ import pyarrow as pa
 from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns, likeliest, needed
 from clickexp.data.ingest.source_table import TextForm
 from clickexp.data.ingest.tables import open_tables
+from clickexp.data.log_files import UnknownKindError
 from clickexp.errors import DataError
 
 _BY_NAME = {
@@ -89,9 +90,7 @@ def detect(
     _check_convertible(path, line)
     try:
         kinds = open_tables(path, {}, {}, (), files=files, text=text)[0].kinds()
-    except DataError as error:
-        if error.options:
-            raise
+    except UnknownKindError as error:
         remedy = f"Or add format=, one of {', '.join(formats)}."
         raise DataError(f"{error} {remedy}") from error
     layout = guess(kinds)

@@ -16,6 +16,8 @@ from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
 
 LENGTH = "length of list"
+EXAMINATION_BY = "examination_by"
+"""Setting of models that gives layouts their own examination."""
 MOST_VALUES = 12
 """Values of a column that tells layouts apart."""
 _GROUPS_OF_LENGTHS = 6
@@ -231,6 +233,7 @@ def layout_doubts(
     dataset: Dataset,
     sampled: Callable[[Sessions], Iterator[Chunk]] = Sessions.chunks,
     cells: Cells | None = None,
+    setting: str = EXAMINATION_BY,
 ) -> dict[str, str]:
     """Returns a doubt for each grouping of the training sessions that one examination by rank does not fit, by name.
 
@@ -238,6 +241,7 @@ def layout_doubts(
         dataset: The log.
         sampled: Chooses the sessions that are looked at.
         cells: Layouts whose examination a model has apart, within which others are compared.
+        setting: Words that give layouts their own examination, before the names of their columns.
     """
     train, columns = dataset.train, () if cells is None else cells.names
     tested: list[tuple[Grouping, Difference]] = []
@@ -246,7 +250,7 @@ def layout_doubts(
             view = None if cells is None else sampled(cells.view(train))
             tested.append((grouping, difference(sampled(train), grouping, view)))
     messages = {
-        grouping.name: _doubt(grouping, measured, columns)
+        grouping.name: _doubt(grouping, measured, columns, setting)
         for grouping, measured in tested
         if measured.p_value < LEVEL / len(tested) and measured.relative > _MATERIAL
     }
@@ -256,13 +260,15 @@ def layout_doubts(
     return messages
 
 
-def _doubt(grouping: Grouping, difference: Difference, others: Collection[str]) -> str:
+def _doubt(
+    grouping: Grouping, difference: Difference, others: Collection[str], setting: str
+) -> str:
     columns = [*others, grouping.name]
-    remedy = f"give each its own: examination_by=[{','.join(columns)}]"
+    remedy = f"give each its own: {setting}=[{','.join(columns)}]"
     if grouping.name == LENGTH:
         remedy = (
             "lengths seem to be those of layouts, such as of devices. Name the column that has them: "
-            "'+dataset.columns.NAME={dtype: category, per: session}' 'examination_by=[NAME]'"
+            f"'+dataset.columns.NAME={{dtype: category, per: session}}' '{setting}=[NAME]'"
         )
     return (
         f"click rates of the same documents at the same rank differ by {grouping.name}: "
@@ -275,15 +281,17 @@ def _doubt(grouping: Grouping, difference: Difference, others: Collection[str]) 
 def click_rates(sessions: Sessions, chosen: Sequence[Grouping]) -> dict[str, Mapping[str, dict]]:
     """Returns documents shown and clicks by rank, by grouping and group, as JSON holds them.
 
-    Lengths of lists are left out where a column makes the same groups, such as that of devices with lists of one length
-    each.
+    Values of a column are in the order of their impressions, the most first. Lengths of lists are left out where a
+    column makes the same groups, such as that of devices with lists of one length each.
     """
     rates: dict[str, Mapping[str, dict]] = {}
     for grouping in chosen:
         shown, clicks = rates_by_group(sessions, grouping)
+        is_length = grouping.name == LENGTH
+        order = range(len(shown)) if is_length else np.argsort(-shown.sum(axis=1), kind="stable")
         rates[grouping.name] = {
-            value: {"shown": impressions.tolist(), "clicks": clicked.tolist()}
-            for value, impressions, clicked in zip(grouping.values, shown, clicks, strict=True)
+            grouping.values[at]: {"shown": shown[at].tolist(), "clicks": clicks[at].tolist()}
+            for at in order
         }
     of_lengths = rates.get(LENGTH)
     if any(_same_groups(of_lengths, groups) for name, groups in rates.items() if name != LENGTH):

@@ -6,6 +6,7 @@ is that of Zou et al. 2022, "A Large Scale Search Dataset for Unbiased Learning 
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -131,30 +132,22 @@ def open_baidu_ultr_uva(
         )
         tables |= {part: opened} if opened else {}
     fields |= _declarations(feature_columns, next(iter(tables.values())), features)
-    total = sum(map(_size, tables.values()))
-    documents, faults, read = _Documents(log), Faults(), 0
-
-    def progress(done: int, _: int, *where: str) -> None:
-        log.progress(read + done, total, *where)
-
+    documents, faults = _Documents(log), Faults()
     lowest, parts = {"sessions": positions, "ranking": None}, {}
-    for name, opened in tables.items():
+    for name in tables:
         columns = dict.fromkeys(("lengths", "query_doc_ids", "clicks", *_PACKED[name]))
         parts[name] = ReadPart(log, name, columns, lowest[name], _REMEDIES[name])
-        for batch in batches_of(opened, progress, faults=faults):
-            lists = _sound(batch, fields, lowest[name], log).down_to(lowest[name], log)
-            if len(lists.lengths):
-                lists = feature_columns.encoded(lists, log, batch.location)
-                ids = documents.ids(_joined(lists, feature_columns.required))
-                parts[name].append(_packed(lists, ids, ("clicks", *_PACKED[name])), batch.location)
-        read += _size(opened)
+    part_of = {str(table.file): name for name, opened in tables.items() for table in opened}
+    for batch in batches_of([*chain(*tables.values())], log.progress, faults=faults):
+        name = part_of[batch.location.source]
+        lists = _sound(batch, fields, lowest[name], log).down_to(lowest[name], log)
+        if len(lists.lengths):
+            lists = feature_columns.encoded(lists, log, batch.location)
+            ids = documents.ids(_joined(lists, feature_columns.required))
+            parts[name].append(_packed(lists, ids, ("clicks", *_PACKED[name])), batch.location)
     if (features, missing, standardize) != (None, None, False):
         feature_columns.finish(log)
     return ReadLog(parts, faults, invalid, {"query_doc_ids": documents.table})
-
-
-def _size(tables: Sequence[SourceTable]) -> int:
-    return sum(table.size for table in tables)
 
 
 def _packed(lists: Lists, ids: np.ndarray, columns: Container[str]) -> Lists:

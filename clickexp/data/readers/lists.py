@@ -1,16 +1,16 @@
 """Sessions from tables with one row per session: lists of documents and clicks in its cells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clickexp.data.encoding import FEATURES
 from clickexp.data.ingest.columns import (
     NORMALIZED,
     SEARCH_SESSION,
+    Fields,
     Normalize,
     Readable,
     ValueForms,
@@ -29,9 +29,8 @@ from clickexp.data.ingest.shown import (
     rank_rule,
     seen_alone,
 )
-from clickexp.data.ingest.source_table import SourceTable, TextForm
+from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, open_tables, pieces_of_tables
-from clickexp.data.ingest.vectors import VECTORS
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, check_ids
@@ -51,8 +50,8 @@ _KEYS = (
 """Keys of the option `columns`, and but for time names of the columns in the files. The first two must be there."""
 
 REQUIRED = ("query_doc_ids", "clicks")
-_ID_COLUMNS = {"query_doc_ids": "document", "query_ids": "query"}
-"""The things that the ids of a column name."""
+_ID_COLUMNS = {"query_doc_ids": ("document", "others"), "query_ids": ("query", "text")}
+"""What the ids of a column name, and what they may not be where nobody numbers them."""
 
 
 @log_format("lists", has_features=True, pieces=pieces_of_tables)
@@ -93,109 +92,79 @@ def open_lists(
                      length, positions that descend. "drop": leaves the row out, counted
     normalize        "query", "document" or "all": with a pair_key, text that differs by case or blanks names one
     """
-    fields, names, required = list_columns(columns, pair_key, normalize, forms)
-    extra = {
-        name: field
-        for name, field in fields.items()
-        if isinstance(field, Column) and name not in COLUMNS
-    }
-    if normalize is not None:
-        log.notes[NORMALIZED] = normalize
-    rule = rank_rule("positions", first_rank)
-    fields["positions"] = replace(COLUMNS["positions"], least=first_rank, rule=rule)
-    feature_columns = FeatureColumns(vectors, extra, _KEYS, by_row=False)
-    required = [name for name in (*required, *feature_columns.required) if name not in log.may_lack]
-    described = {**fields, **feature_columns.fields()}, feature_columns.names(names), required
-    tables = open_tables(source, *described, files=files, text=text, share=log.share)
-    return read_lists(
-        tables, log, pair_key, positions, query_doc_pairs, first_rank, invalid, feature_columns
-    )
-
-
-def list_columns(
-    columns: Mapping[str, Any] | None,
-    pair_key: str | None,
-    normalize: Normalize,
-    forms: ValueForms,
-) -> tuple[dict[str, Readable], dict[str, str | None], tuple[str, ...]]:
-    """Fields, names and required columns of tables with a row per session; DataError for options that mean nothing."""
     names, extra = named_columns({"time": None, **(columns or {})}, _KEYS)
     check_pair_key(pair_key, (None, *PAIR_KEYS))
+    if normalize is not None:
+        log.notes[NORMALIZED] = normalize
+    feature_columns = FeatureColumns(vectors, extra, _KEYS, by_row=False)
+    rule = rank_rule("positions", first_rank)
     fields: dict[str, Readable] = {
         **COLUMNS,
+        **_id_fields(pair_key, normalize),
         **extra,
         "clicks": forms.clicks(),
         "labels": forms.labels(),
+        "positions": replace(COLUMNS["positions"], least=first_rank, rule=rule),
         "session_ids": SEARCH_SESSION,
         "times": forms.time(),
-        FEATURES: VECTORS,
         "seen": SEEN,
+        **feature_columns.fields(),
     }
-    if not pair_key:
-        rule = (
-            f"{COLUMNS['query_doc_ids'].rule}; pair_key=document or query_document numbers others"
-        )
-        fields["query_doc_ids"] = replace(COLUMNS["query_doc_ids"], rule=rule)
-        rule = f"{COLUMNS['query_ids'].rule}; pair_key=document or query_document numbers text"
-        fields["query_ids"] = replace(COLUMNS["query_ids"], rule=rule)
-    else:
-        for name, what in _ID_COLUMNS.items():
-            fields[name] = id_field(what, normalize, COLUMNS[name].per_document)
-    required = (*REQUIRED, *extra, *("query_id",) * (pair_key == "query_document"))
-    return fields, names, (*required, *("time",) * (names["time"] is not None))
-
-
-def read_lists(
-    tables: Sequence[SourceTable],
-    log: LogWriter,
-    pair_key: str | None,
-    positions: int | None,
-    query_doc_pairs: int | None,
-    first_rank: int,
-    invalid: Invalid,
-    feature_columns: FeatureColumns,
-) -> ReadLog:
-    """Returns the rows as the part "sessions"; lists longer than `positions` are cut and counted.
-
-    Positions must not descend in a list. With a pair_key, ids are of any kind and numbered; query_doc_pairs is the
-    largest id allowed. `invalid` says what becomes of rows with faults; `feature_columns` are those of features
-    and categories.
-    """
+    required = {*REQUIRED, *extra, *feature_columns.required, "query_id", "time"}
+    required -= {"query_id"} if pair_key != "query_document" else set()
+    required -= {"time"} if names["time"] is None else set()
+    named = feature_columns.names(names), required - log.may_lack
+    tables = open_tables(source, fields, *named, files=files, text=text, share=log.share)
     declarations = feature_columns.declare(tables)
     ids = PairIds(pair_key, log.names) if pair_key else None
-    columns = ["lengths", *(_schema(tables[0]) | declarations).values()]
-    fields = {**tables[0].fields, **declarations}
-    faults, part = Faults(first_rank), ReadPart(log, PART, columns, positions)
+    schema = ["lengths", *(_schema(tables[0]) | declarations).values()]
+    faults, part = Faults(first_rank), ReadPart(log, PART, schema, positions)
+    largest = query_doc_pairs if ids is None else None
     for batch in batches_of(tables, log.progress, faults=faults):
-        location = batch.location
-        lists = Lists.of(batch.columns, location, fields).completed()
-        lists.check_order(location)
-        faults.first_rank.add(np.asarray(lists.documents.get("positions", ())))
-        lists = from_one(lists, first_rank, location)
-        check_seen(lists, location)
-        if query_doc_pairs is not None and ids is None:
-            documents = np.asarray(lists.documents["query_doc_ids"])
-            check_ids(documents, query_doc_pairs, location, lists.lengths)
-        sound, rows = lists.sound(location, log)
+        sound, rows = _sound(batch, fields | declarations, faults, largest, log)
         seen = seen_alone(sound, log)
-        lists = seen.head(positions, log)
-        lists = feature_columns.encoded(with_session_keys(lists), log, location)
+        lists = with_session_keys(seen.head(positions, log))
+        lists = feature_columns.encoded(lists, log, batch.location)
         lists = lists if ids is None else ids.number(lists)
-        part.append(lists, location, rows if seen is sound else None)
+        part.append(lists, batch.location, rows if seen is sound else None)
     feature_columns.finish(log)
     tables_of_ids = {} if ids is None else ids.tables
     return ReadLog({PART: part}, faults, invalid, tables_of_ids, query_doc_pairs)
 
 
+def _id_fields(pair_key: str | None, normalize: Normalize) -> dict[str, Readable]:
+    """How ids are read: of any kind where there is a `pair_key`, which numbers them."""
+    fields: dict[str, Readable] = {}
+    for name, (what, other) in _ID_COLUMNS.items():
+        column = COLUMNS[name]
+        if pair_key:
+            fields[name] = id_field(what, normalize, column.per_document)
+        else:
+            rule = f"{column.rule}; pair_key=document or query_document numbers {other}"
+            fields[name] = replace(column, rule=rule)
+    return fields
+
+
+def _sound(
+    batch: Batch, fields: Fields, faults: Faults, largest: int | None, log: LogWriter
+) -> tuple[Lists, np.ndarray]:
+    """The lists of a batch that its location does not refuse, and their rows; `largest` is the largest id allowed."""
+    location = batch.location
+    lists = Lists.of(batch.columns, location, fields).completed()
+    lists.check_order(location)
+    faults.first_rank.add(np.asarray(lists.documents.get("positions", ())))
+    lists = from_one(lists, faults.first_rank.first, location)
+    check_seen(lists, location)
+    if largest is not None:
+        documents = np.asarray(lists.documents["query_doc_ids"])
+        check_ids(documents, largest, location, lists.lengths)
+    return lists.sound(location, log)
+
+
 def _schema(table: SourceTable) -> dict[str, Column]:
     """The packed columns of lists: those of a table, and what lists to predict may lack."""
-    columns = {name: COLUMNS[name] for name in REQUIRED} | packed_columns(table)
+    names = dict.fromkeys((*REQUIRED, *table.columns))
+    columns = {name: COLUMNS.get(name, table.fields[name]) for name in names}
     if "seen" in table.columns:  # those left keep their places
         columns["positions"] = COLUMNS["positions"]
-    return columns
-
-
-def packed_columns(table: SourceTable) -> dict[str, Column]:
-    """The packed columns of a table."""
-    fields = {name: COLUMNS.get(name, table.fields[name]) for name in table.columns}
-    return {name: field for name, field in fields.items() if isinstance(field, Column)}
+    return {name: field for name, field in columns.items() if isinstance(field, Column)}

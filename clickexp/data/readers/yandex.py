@@ -7,7 +7,7 @@ import functools
 import itertools
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,19 +26,21 @@ from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError
 from clickexp.utils.bounds import PositiveInt
+from clickexp.utils.changes import changes
+from clickexp.utils.lengths import from_lengths
 from clickexp.utils.sources import source_path
 
 _BLOCK_BYTES = 1 << 20
 _MAX_URLS, _MAX_DIGITS = 100, 18
-_BEFORE_URLS, _CLICK_FIELDS, _ACTION = 5, 4, 2
-_TAB, _NEWLINE = b"\t\n"
+_BEFORE_URLS = 5
 _INTEGER = f"[0-9]{{1,{_MAX_DIGITS}}}"
 _SESSION = rf"({_INTEGER})\t".encode()
-_KNOWN = b"0123456789QC\t\n"
-"""Characters of a log."""
+_URLS = rf"(?:\t{_INTEGER}){{1,{_MAX_URLS}}}"
+_LINE = rf"^{_INTEGER}\t{_INTEGER}\t(?:C\t{_INTEGER}|Q\t{_INTEGER}\t{_INTEGER}{_URLS})$"
 
 _PAGE_LAYOUT = "SessionID TimePassed Q QueryID RegionID URL1 URL2 ..."
 _CLICK_LAYOUT = "SessionID TimePassed C URLID"
+_LABEL = rf"^\s*(?:{_INTEGER}\s+){{3}}{_INTEGER}\s*$"
 _LABEL_LAYOUT = "QueryID RegionID URLID Label"
 _LAYOUT = f"separated by tabs: {_PAGE_LAYOUT}, or {_CLICK_LAYOUT}"
 _LOG_REMEDY = f"expected, {_LAYOUT}; mend or delete the line"
@@ -48,23 +50,6 @@ _COLUMNS = ("query_doc_ids", "clicks", "late_clicks", "lengths", "query_ids", "s
 _LABELLED = ("query_doc_ids", "clicks", "labels", "lengths", "query_ids")
 _MANY_LABELS = "leave labels of that query out of the file"
 _FAULTY_LABELS = "faulty_labels"
-
-
-class _Lines(NamedTuple):
-    """Whole lines of a log.
-
-    Attributes:
-        values: `[lines, most fields]`, integers without the type of action, -1 where a line has no field. A faulty line
-            has its session alone or, where nobody can read that, the session of the line above or below.
-        is_page: Which are pages, the others being clicks.
-        ends: Where they end in the text.
-        faults: What is wrong with some, by the number of the line.
-    """
-
-    values: np.ndarray
-    is_page: np.ndarray
-    ends: np.ndarray
-    faults: Mapping[int, str]
 
 
 class _Pages(NamedTuple):
@@ -185,15 +170,19 @@ def _blocks(source: Path, faults: Faults, log: LogWriter) -> Iterator[tuple[_Pag
                 left -= len(read)
                 end = b"\n" if rest and not read and not rest.endswith(b"\n") else b""
                 text = (rest + read + end).replace(b"\r\n", b"\n")
-                lines = _parsed(text[: text.rfind(b"\n") + 1])
-                changes = np.flatnonzero(np.diff(lines.values[:, 0])) + 1
-                whole = int(changes.max(initial=0)) if read else len(lines.is_page)
+                ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
+                lines = _lines(text[: text.rfind(b"\n")])[: len(ends)]
+                words, sessions = _words(lines)
+                whole = int(np.flatnonzero(changes(sessions))[-1:].sum()) if read else len(lines)
                 if whole:
                     location = SourceLocation(str(source), first, "line")
-                    kept = _sound(lines, whole, location, faults, log)
-                    yield _pages(lines.values[kept], lines.is_page[kept]), stream.stored.tell()
+                    kept = _sound(lines[:whole], sessions[:whole], location, faults, log)
+                    yield (
+                        _pages(words[:whole].filter(kept), sessions[:whole][kept]),
+                        stream.stored.tell(),
+                    )
                     first += whole
-                    rest, size = text[lines.ends[whole - 1] + 1 :], _BLOCK_BYTES
+                    rest, size = text[ends[whole - 1] + 1 :], _BLOCK_BYTES
                 else:
                     rest, size = text, 2 * size
                 if not read:
@@ -207,87 +196,40 @@ def _unreadable(source: Path, error: OSError) -> DataError:
     return SourceLocation(str(source)).error(f"cannot be read ({error})", remedy)
 
 
+def _lines(text: bytes) -> pl.Series:
+    """The lines of a text."""
+    return pl.Series([text.decode("utf-8", "backslashreplace")]).str.split("\n").explode()
+
+
+def _words(lines: pl.Series) -> tuple[pl.Series, np.ndarray]:
+    """The words of each line, and its session: where it states none, that of the line above or below."""
+    words = lines.str.split("\t")
+    sessions = words.list.first().cast(pl.Int64, strict=False)
+    known = sessions.fill_null(strategy="forward").fill_null(strategy="backward").fill_null(0)
+    return words, known.to_numpy()
+
+
 def _sound(
-    lines: _Lines, whole: int, location: SourceLocation, faults: Faults, log: LogWriter
-) -> np.ndarray | slice:
-    """Which of the first lines are of sessions without a fault; counts the faulty lines."""
-    faults.rows += whole
-    faulty = [row for row in sorted(lines.faults) if row < whole]
-    if not faulty:
-        return slice(whole)
-    rows = np.array(faulty)
-    whats = [lines.faults[row] for row in faulty]
-    faults.add("faulty_lines", location, rows, whats.__getitem__, _LOG_REMEDY, unit="lines")
-    sessions = lines.values[:whole, 0]
+    lines: pl.Series,
+    sessions: np.ndarray,
+    location: SourceLocation,
+    faults: Faults,
+    log: LogWriter,
+) -> np.ndarray:
+    """Which lines are of sessions without a fault; counts the faulty lines."""
+    faults.rows += len(lines)
+    rows = np.flatnonzero(~lines.str.contains(_LINE).to_numpy())
+    faults.add(
+        "faulty_lines",
+        location,
+        rows,
+        lambda number: _wrong(lines[int(rows[number])].split("\t")),
+        _LOG_REMEDY,
+        unit="lines",
+    )
     spoilt = np.isin(sessions, sessions[rows])
-    log.note("dropped_lines", int(spoilt.sum()))
-    return np.flatnonzero(~spoilt)
-
-
-def _parsed(text: bytes) -> _Lines:
-    """Whole lines as integers; those that are neither page nor click have a fault."""
-    characters = np.frombuffer(text, np.uint8)
-    separators = np.flatnonzero((characters == _TAB) | (characters == _NEWLINE))
-    last = np.flatnonzero(characters[separators] == _NEWLINE)
-    ends, counts = separators[last], np.diff(last, prepend=-1)
-    good = (counts == _CLICK_FIELDS) | (
-        (counts > _BEFORE_URLS) & (counts <= _BEFORE_URLS + _MAX_URLS)
-    )
-    if text.translate(None, _KNOWN):
-        good[np.searchsorted(ends, np.flatnonzero(~np.isin(characters, list(_KNOWN))))] = False
-    if good.all():
-        values, is_page, good = _numbers(text, counts)
-        if good.all():
-            return _Lines(values, is_page, ends, {})
-    return _with_faults(text, counts, ends, good)
-
-
-def _numbers(text: bytes, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The integers of lines of some fields, which of them are pages, and which are pages or clicks."""
-    if not len(counts):
-        return np.zeros((0, _CLICK_FIELDS), np.int64), np.zeros(0, bool), np.zeros(0, bool)
-    fields = list(map(str, range(counts.max())))
-    schema = dict.fromkeys(fields, pl.Int64) | {str(_ACTION): pl.String}
-    # the parser expects as many columns as the first line has
-    first = "\t".join(fields).encode() + b"\n"
-    options = {"has_header": False, "separator": "\t", "quote_char": None}
-    table = pl.read_csv(
-        first + text, schema=schema, ignore_errors=True, truncate_ragged_lines=True, **options
-    )
-    action = table[str(_ACTION)][1:].fill_null("")
-    values = table[1:].drop(str(_ACTION)).fill_null(-1).to_numpy()
-    is_page = (action == "Q").to_numpy()
-    good = (values.view(np.uint64) < 10**_MAX_DIGITS).sum(axis=1) == counts - 1
-    good &= np.where(
-        is_page, counts > _BEFORE_URLS, (counts == _CLICK_FIELDS) & (action == "C").to_numpy()
-    )
-    return values, is_page, good
-
-
-def _with_faults(text: bytes, counts: np.ndarray, ends: np.ndarray, good: np.ndarray) -> _Lines:
-    """The same lines, some of which have faults."""
-    lines = text.split(b"\n")[:-1]
-    sound = np.flatnonzero(good)
-    values, is_page, also_good = _numbers(b"".join(lines[i] + b"\n" for i in sound), counts[sound])
-    good = good.copy()
-    good[sound] = also_good
-    sound = np.flatnonzero(good)
-    all_values = np.full((len(lines), values.shape[1]), -1, np.int64)
-    all_values[sound] = values[also_good]
-    all_pages = np.zeros(len(lines), bool)
-    all_pages[sound] = is_page[also_good]
-    sessions = all_values[:, 0]
-    faults = {}
-    for row in np.flatnonzero(~good).tolist():
-        words = lines[row].decode("utf-8", "backslashreplace").split("\t")
-        faults[row] = _wrong(words)
-        if re.fullmatch(_INTEGER, words[0]):
-            sessions[row] = int(words[0])
-        elif row:
-            sessions[row] = sessions[row - 1]
-    begun = int((sessions >= 0).argmax())
-    sessions[:begun] = sessions[begun]
-    return _Lines(all_values, all_pages, ends, faults)
+    log.note("dropped_lines", spoilt.sum())
+    return ~spoilt
 
 
 def _wrong(words: list[str]) -> str:
@@ -310,14 +252,22 @@ def _not_integer(word: str) -> str:
     return f"{word[:40]!r} is not an integer of 1 to {_MAX_DIGITS} digits"
 
 
-def _pages(values: np.ndarray, is_page: np.ndarray) -> _Pages:
-    """The pages and clicks of whole sessions."""
-    pages, clicks, above = values[is_page], np.flatnonzero(~is_page), np.cumsum(is_page)
-    starts = np.flatnonzero(np.diff(values[:, 0], prepend=-1))
+def _pages(words: pl.Series, sessions: np.ndarray) -> _Pages:
+    """The pages and clicks of whole sessions, from the words of their lines."""
+    is_page = (words.list.get(2) == "Q").to_numpy()
+    # the query of a page, the URL of a click
+    ids = words.list.get(3).cast(pl.Int64).to_numpy()
+    listed = words.filter(is_page).list.slice(_BEFORE_URLS)
+    lengths = listed.list.len().to_numpy()
+    shown = from_lengths(lengths, int(lengths.max(initial=1)))
+    urls = np.full(shown.shape, -1, np.int64)
+    urls[shown] = listed.explode().cast(pl.Int64)
+    clicks, above = np.flatnonzero(~is_page), np.cumsum(is_page)
+    starts = np.flatnonzero(changes(sessions))
     start = starts[np.searchsorted(starts, clicks, side="right") - 1]
     click_first = above[start] - is_page[start]
     return _Pages(
-        pages[:, 0], pages[:, 2], pages[:, 4:], values[clicks, 2], click_first, above[clicks] - 1
+        sessions[is_page], ids[is_page], urls, ids[clicks], click_first, above[clicks] - 1
     )
 
 
@@ -365,24 +315,25 @@ def _read_labels(file: Path, faults: Faults) -> pl.DataFrame:
         raise location.error(
             f"cannot be read ({error})", "set relevance to the file of labels, or null"
         ) from error
-    words = pl.Series(text.split("\n")).str.extract_all(r"\S+")
-    counts = words.list.len().to_numpy()
-    if not counts.any():
+    lines = pl.Series(text.split("\n"))
+    words, is_label = lines.str.extract_all(r"\S+"), lines.str.contains(r"\S")
+    if not is_label.any():
         raise location.error("holds no label", _LABEL_REMEDY)
-    rows = np.flatnonzero((counts != 0) & (counts != 4))
+    good = lines.str.contains(_LABEL)
+    rows = np.flatnonzero(is_label & ~good)
     location.refuse(
-        rows, lambda i: f"the number of fields is {counts[rows[i]]}", _LABEL_REMEDY, _FAULTY_LABELS
+        rows, lambda i: _wrong_label(words[int(rows[i])].to_list()), _LABEL_REMEDY, _FAULTY_LABELS
     )
-    faults.rows += len(counts)
-    of_four = np.flatnonzero(counts == 4)
-    flat = words.filter(counts == 4).explode()
-    bad = np.flatnonzero(~flat.str.contains(f"^{_INTEGER}$").to_numpy())
-    rows = of_four[bad // 4]
-    location.refuse(rows, lambda i: _not_integer(flat[int(bad[i])]), _LABEL_REMEDY, _FAULTY_LABELS)
-    numbers = flat.cast(pl.Int64, strict=False).to_numpy().reshape(-1, 4)
-    sound = ~np.isin(np.arange(len(of_four)), bad // 4)
-    numbers = numbers[sound].astype(np.int64)
+    faults.rows += len(lines)
+    numbers = words.filter(good).explode().cast(pl.Int64).to_numpy().reshape(-1, 4)
     return pl.DataFrame({"query": numbers[:, 0], "document": numbers[:, 2], "label": numbers[:, 3]})
+
+
+def _wrong_label(words: list[str]) -> str:
+    """The fault of a line of the labels."""
+    if len(words) != 4:
+        return f"the number of fields is {len(words)}"
+    return next(_not_integer(word) for word in words if not re.fullmatch(_INTEGER, word))
 
 
 def _labelled(

@@ -31,6 +31,8 @@ class SelfNormalizedDCG(DCG):
         propensity: By position, from the first, numbers of which only the ratios matter, 0 for what is unknown; clicks
             there and at further positions do not count. In configurations, where they come from.
         clip: Smallest propensity, relative to the first, that weights divide by.
+        places: Function of the outputs that numbers the propensity of each document from 1, such as by device and
+            position; propensities are then relative as they are. None for the position.
         cutoffs: See `RankingMetric`.
 
     Raises:
@@ -43,16 +45,14 @@ class SelfNormalizedDCG(DCG):
     _: KW_ONLY
     propensity: Any = None
     clip: Probability = 0.05
+    places: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.propensity, Sequence):
             self.propensity = tuple(map(float, self.propensity))
-            if not (
-                self.propensity
-                and self.propensity[0] > 0
-                and all(value >= 0 for value in self.propensity)
-            ):
+            first = self.propensity[:1] if self.places is None else self.propensity
+            if not (any(first) and all(value >= 0 for value in self.propensity)):
                 raise ConfigError(
                     f"propensity={list(self.propensity)}: give numbers of at least 0, the first above 0"
                 )
@@ -66,7 +66,11 @@ class SelfNormalizedDCG(DCG):
         clicks, positions = (
             jnp.asarray(pick(self, outputs, name)) for name in ("clicks", "positions")
         )
-        relative = np.array(self.propensity, np.float32) / self.propensity[0]
+        relative = np.array(self.propensity, np.float32)
+        if self.places is None:
+            relative /= relative[0]
+        else:
+            positions = jnp.broadcast_to(self.places(outputs), positions.shape)
         inverse = np.where(relative > 0, 1 / np.maximum(relative, self.clip), 0)
         by_position = jnp.asarray(np.concatenate([[0], inverse, [0]]), jnp.float32)
         weights = by_position[jnp.clip(positions, 0, len(by_position) - 1)]

@@ -57,9 +57,11 @@ def _panels(comparison: Comparison) -> dict[str, Sequence[Panel]]:
 def _ranked(
     groups: Sequence[Group], metrics: Iterable[str], baseline: Group | None = None
 ) -> list[Panel]:
-    """A panel for each of the metrics that any of the groups has by rank."""
-    runs = [run for group in groups for run in group.runs]
+    """A panel for each of the metrics that any of the groups, other than the baseline, has by rank."""
+    runs = [run for group in groups if group is not baseline for run in group.runs]
     measured = [metric for metric in metrics if any(run.per_rank.get(metric) for run in runs)]
+    if baseline is not None:
+        measured = [metric for metric in measured if baseline.per_rank(metric) is not None]
     return [partial(per_rank, groups, metric, baseline=baseline) for metric in measured]
 
 

@@ -10,20 +10,23 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 
 from clickexp.results.figures.fonts import families
 from clickexp.utils.rounding import ceil_div
 from clickexp.utils.text import shortened
 
-_COLUMN, _ROW, _PAGE = 3.3, 2.5, 7.0
-"""Inches: the width of a column of a paper, the height of a panel, the width of a page."""
-_LETTER, _HANDLE, _LONGEST = 0.065, 0.36, 100
-"""Of a legend: inches of a letter and of a line, letters of the longest label."""
+_COLUMN, _PANEL, _ROW, _PAGE = 3.3, 2.5, 2.5, 7.0
+"""Inches: the width of a column of a paper and of one panel of several, the height of a panel, the width of a page."""
+_MOST_BESIDE = 3
+"""Panels of a row."""
+_HANDLE, _BORDER, _LONGEST = 0.36, 0.2, 100
+"""Of a legend: inches of a line with its spaces and of what is around it all, letters of the longest label."""
 _FAR, _FARTHER = 4, 10
 """How far a curve may lie from the middle one: in extents of a curve, and in distances between curves."""
 _METADATA: dict[str, dict[str, Any]] = {
@@ -39,14 +42,12 @@ Panel = Callable[[Axes], None]
 def draw(
     figures: Iterable[tuple[str, Sequence[Panel]]],
     label: str = "",
-    formats: Sequence[str] = ("pdf", "png"),
 ) -> dict[str, bytes]:
-    """Draws figures.
+    """Draws figures as PDF and PNG.
 
     Args:
-        figures: The name and the panels, side by side, of each.
+        figures: The name and the panels of each.
         label: A slug for the names of the files.
-        formats: Of pdf, png and svg; text in the last one is text, without a background.
 
     Returns:
         Content of each file by its name.
@@ -55,11 +56,28 @@ def draw(
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # it lists each glyph that a PDF needs
     with _style():
         for name, panels in figures:
-            figure = _drawing(panels)
-            for suffix in formats:
+            figure = _drawing(panels, _width(panels))
+            for suffix in ("pdf", "png"):
                 contents[f"{name}{label}.{suffix}"] = _printed(figure, suffix)
                 figure.set_layout_engine("none")  # laid out by now, which takes most of the time
     return contents
+
+
+def draw_apart(figures: Iterable[tuple[str, Sequence[Panel]]]) -> dict[str, list[str]]:
+    """Draws each panel by itself, with a legend of its own, so that a page can lay them out.
+
+    Args:
+        figures: The name and the panels of each.
+
+    Returns:
+        SVG of the panels by the name of the figure: text is text, and there is no background.
+    """
+    with _style():
+        return {name: [_svg(panel, _width(panels)) for panel in panels] for name, panels in figures}
+
+
+def _svg(panel: Panel, width: float) -> str:
+    return _printed(_drawing([panel], width), "svg").decode()
 
 
 @contextlib.contextmanager
@@ -95,16 +113,25 @@ class _Drawing(Figure):
 
 
 def drawing(panels: Sequence[Panel]) -> _Drawing:
-    """Makes a figure for a paper of panels side by side, with one legend below them."""
+    """Makes a figure for a paper of panels, with one legend below them."""
     with _style():
-        return _drawing(panels)
+        return _drawing(panels, _width(panels))
 
 
-def _drawing(panels: Sequence[Panel]) -> _Drawing:
-    figure = _Drawing(
-        figsize=(_COLUMN if len(panels) == 1 else 2.5 * len(panels), _ROW), layout="constrained"
-    )
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+def _width(panels: Sequence[Panel]) -> float:
+    """Inches of each panel of a figure."""
+    return _COLUMN if len(panels) == 1 else _PANEL
+
+
+def _drawing(panels: Sequence[Panel], width: float) -> _Drawing:
+    """Draws panels of a width in inches, as many to a row as a page of a paper has room for."""
+    rows = ceil_div(len(panels), _MOST_BESIDE)
+    columns = ceil_div(len(panels), rows)
+    figure = _Drawing(figsize=(width * columns, _ROW * rows), layout="constrained")
+    places = figure.subplots(rows, columns, squeeze=False).flatten()
+    axes = places[: len(panels)]
+    for spare in places[len(panels) :]:
+        spare.remove()
     beyond: set[str] = set()
     for panel, place in zip(panels, axes, strict=True):
         panel(place)
@@ -120,20 +147,27 @@ def _drawing(panels: Sequence[Panel]) -> _Drawing:
         shortened(label + (" (beyond the axis)" if label in beyond else ""), _LONGEST)
         for label in lines
     ]
-    width = max(figure.get_figwidth(), min(max(map(len, labels)) * _LETTER + _HANDLE, _PAGE))
-    columns = _columns(labels, width)
-    figure.set_size_inches(width, _ROW + 0.17 * ceil_div(len(lines), columns))
+    widths = list(map(_legend_inches, labels))
+    width = max(figure.get_figwidth(), min(max(widths) + _BORDER, _PAGE))
+    columns = _columns(widths, width - _BORDER)
+    figure.set_size_inches(width, _ROW * rows + 0.17 * ceil_div(len(lines), columns))
     handles, labels = (_by_row(items, columns) for items in (list(lines.values()), labels))
     spacing = {"columnspacing": 0.8, "handlelength": 1.8, "handletextpad": 0.5}
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, **spacing)
     return figure
 
 
-def _columns(labels: Sequence[str], width: float) -> int:
-    """The most columns of a legend, each as wide as its longest label, that a width in inches holds."""
-    for columns in range(len(labels), 1, -1):
-        longest = (max(map(len, labels[column::columns])) for column in range(columns))
-        if sum(letters * _LETTER + _HANDLE for letters in longest) <= width:
+def _legend_inches(label: str) -> float:
+    """The width of a label and its line."""
+    font = FontProperties(size=rcParams["legend.fontsize"])
+    points, _, _ = RendererAgg(1, 1, 72).get_text_width_height_descent(label, font, ismath=False)
+    return points / 72 + _HANDLE
+
+
+def _columns(widths: Sequence[float], width: float) -> int:
+    """The most columns of a legend, each as wide as its widest label, that a width holds."""
+    for columns in range(len(widths), 1, -1):
+        if sum(max(widths[column::columns]) for column in range(columns)) <= width:
             return columns
     return 1
 

@@ -48,15 +48,22 @@ def _letters() -> frozenset[int]:
 
 @functools.cache
 def figure_text(text: str) -> str:
-    """Returns a label for Matplotlib; a slug in place of text without a font, which a line names once.
+    """Returns a label for Matplotlib, with slugs in place of words without a font.
 
     There is no mathematics between dollar signs, and no underscore first, which would hide the label.
     """
-    shown = printable(text)
-    if not _letters().issuperset(map(ord, shown)):
-        shown = slug(text)
-        _messages.warning(
-            "figures show %s for %r: no font of this machine has these letters", shown, text
-        )
+    shown = " ".join(map(_with_letters, printable(text).split(" ")))
     shown = shown.replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
+
+
+@functools.cache
+def _with_letters(word: str) -> str:
+    """Returns a word, or a slug where no font has its letters, which a line names once."""
+    if _letters().issuperset(map(ord, word)):
+        return word
+    shown = slug(word)
+    _messages.warning(
+        "figures show %s for %r: no font of this machine has these letters", shown, word
+    )
+    return shown

@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
+from clickexp.results.colors import COLORS
 from clickexp.results.figures.drawing import Panel, draw
 from clickexp.results.figures.fonts import figure_text
-from clickexp.results.figures.panels import MARKERS, look
+from clickexp.results.figures.panels import look, marked, over_whole_numbers
 from clickexp.runs.store import FIGURES
 from clickexp.utils.files import check_inside, whole
+
+_FEWEST = 100
+"""Times that a group shows a rank, with fewer of which its click rate says little."""
 
 
 def write_figures(figures: Mapping[str, Sequence[Panel]], folder: Path) -> Path:
@@ -41,10 +44,35 @@ def curves(lines: Mapping[str, Sequence[float] | np.ndarray], label: str) -> Pan
 
     def draw_curves(axes: Axes) -> None:
         for i, (name, values) in enumerate(lines.items()):
-            _marked(axes, i, name, np.arange(1, len(values) + 1), values)
-        axes.set(xlabel="Rank", ylabel=label, ylim=(0, None))
+            marked(axes, i, figure_text(name), np.arange(1, len(values) + 1), values)
+        axes.set(ylabel=label, ylim=(0, None))
+        over_whole_numbers(axes)
 
     return draw_curves
+
+
+def rates_by_group(name: str, groups: Mapping[str, Mapping[str, Sequence[Any]]]) -> list[Panel]:
+    """Returns a panel of click rates by rank of the groups with the most impressions.
+
+    What a group shows less than 100 times is left out, and the panel where this leaves no two groups.
+
+    Args:
+        name: What tells groups apart, such as a column.
+        groups: Documents shown and clicks by rank, of each group.
+    """
+    shown = {group: np.array(counts["shown"], np.float64) for group, counts in groups.items()}
+    largest = sorted(shown, key=lambda group: -np.nansum(shown[group]))[: len(COLORS)]
+    rates: dict[str, np.ndarray] = {}
+    for group in groups:
+        is_known = shown[group] >= _FEWEST
+        if group in largest and is_known.any():
+            clicks = np.array(groups[group]["clicks"], np.float64)
+            rates[f"{name} {group}"] = clicks / np.where(is_known, shown[group], np.nan)
+    if len(rates) < 2:
+        return []
+    is_whole = all(((counts == 0) | (counts >= _FEWEST)).all() for counts in shown.values())
+    note = "" if is_whole else f"\n(at least {_FEWEST} impressions)"
+    return [curves(rates, f"Click rate{note}")]
 
 
 def shares(counts: Mapping[str, np.ndarray], label: str) -> Panel:
@@ -54,8 +82,9 @@ def shares(counts: Mapping[str, np.ndarray], label: str) -> Panel:
         for i, (name, of) in enumerate(counts.items()):
             first = int(of[0] == 0)  # nothing at 0 where 0 cannot be
             values = of / max(of.sum(), 1)
-            _marked(axes, i, name, np.arange(first, len(of)), values[first:])
-        axes.set(xlabel=label, ylabel="Share of sessions", ylim=(0, None))
+            marked(axes, i, figure_text(name), np.arange(first, len(of)), values[first:])
+        over_whole_numbers(axes, label)
+        axes.set(ylabel="Share of sessions", ylim=(0, None))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
 
     return draw_shares
@@ -65,9 +94,9 @@ def histogram(counts: np.ndarray, label: str, unit: str) -> Panel:
     """Returns a panel of how many of a unit are in each of equal bins from 0 to 1."""
 
     def draw_histogram(axes: Axes) -> None:
-        middles, color = (np.arange(len(counts)) + 0.5) / len(counts), look(0)["color"]
-        axes.plot(middles, counts, drawstyle="steps-mid", label=unit, color=color)
-        axes.fill_between(middles, counts, step="mid", color=color, alpha=0.2, linewidth=0)
+        edges, color = np.linspace(0, 1, len(counts) + 1), look(0)["color"]
+        axes.stairs(counts, edges, color=color, alpha=0.2, fill=True)
+        axes.stairs(counts, edges, color=color, linewidth=1.3)
         axes.set(xlabel=label, ylabel=unit.capitalize(), xlim=(0, 1), ylim=(0, None))
 
     return draw_histogram
@@ -88,11 +117,3 @@ def banded(
         curves(lines, label)(axes)
 
     return draw_banded
-
-
-def _marked(axes: Axes, place: int, name: str, x: np.ndarray, values: Any) -> None:
-    """Draws a line over whole numbers."""
-    axes.plot(
-        x, values, label=figure_text(name), marker=MARKERS[place], markersize=3, **look(place)
-    )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -47,8 +47,6 @@ _NOTES = {
     "true user": " The true user, known where clicks are simulated, is the best possible.",
 }
 """Descriptions of references by name."""
-_PANELS, _ALONE = 1.5, 2.5
-"""Width over height of figures of two panels, which small screens do not shrink, and of more, which have a row each."""
 
 
 Changed = tuple[str, Any, Any]
@@ -57,7 +55,7 @@ Changed = tuple[str, Any, Any]
 
 def run_page(
     run: Run,
-    drawings: Mapping[str, str],
+    drawings: Mapping[str, Sequence[str]],
     changed: Sequence[Changed],
     command: str,
 ) -> str:
@@ -65,7 +63,7 @@ def run_page(
 
     Args:
         run: The run.
-        drawings: SVG of each figure by its name.
+        drawings: SVG of the panels of each figure by its name.
         changed: Settings that differ from the defaults.
         command: What was typed.
     """
@@ -82,7 +80,7 @@ def run_page(
         "notes": "".join(note for name, note in _NOTES.items() if name in run.references),
         "figures": _figures(drawings, _captions(run)),
         "ranks": _details("Numbers by rank", ranks),
-        "shared": _details("Shared parameters with intervals", shared_table(run)),
+        "shared": _details("Shared parameters with intervals", shared_table(run.shared)),
         "updates": _updates(run),
         "changed": _changed(changed),
         "command": html_text(command),
@@ -168,47 +166,44 @@ def _captions(run: Run) -> dict[str, str]:
     return _CAPTIONS | ({"examination": _OF_LAYOUTS} if of_layouts else {})
 
 
-def _figures(drawings: Mapping[str, str], captions: Mapping[str, str]) -> str:
+def numbered(drawings: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Returns each panel by the name of its figure, with a number where there are several."""
+    panels = {}
+    for name, of_figure in drawings.items():
+        for number, svg in enumerate(of_figure, 1):
+            panels[name if len(of_figure) == 1 else f"{name}_{number}"] = svg
+    return panels
+
+
+def _figures(drawings: Mapping[str, Sequence[str]], captions: Mapping[str, str]) -> str:
     """The figures: two share a row, but for those of many panels and, of an odd number, the last."""
-    ratios = {name: _ratio(svg) for name, svg in drawings.items()}
-    alone = {name for name, ratio in ratios.items() if ratio > _ALONE}
+    alone = {name for name, panels in drawings.items() if len(panels) > 2}
     paired = [name for name in drawings if name not in alone]
     if len(paired) % 2:
         alone.add(paired[-1])
     figures = []
-    for name, svg in drawings.items():
+    for name, panels in drawings.items():
         caption = captions.get(CLICK_RATES if name.startswith(CLICK_RATES) else name, "")
-        kinds = {"panels": ratios[name] > _PANELS, "alone": name in alone}
-        classes = " ".join(["card", *(kind for kind, has in kinds.items() if has)])
-        figures.append(f'<figure class="{classes}">{_figure(name, svg, caption)}</figure>')
+        classes = "card alone" if name in alone else "card"
+        figures.append(f'<figure class="{classes}">{_figure(name, panels, caption)}</figure>')
     return "\n".join(figures)
 
 
-def _ratio(svg: str) -> float:
-    """Width over height of a drawing."""
-    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    return float(size[1]) / float(size[2]) if size else 1.0
-
-
-def _figure(name: str, svg: str, caption: str) -> str:
+def _figure(name: str, panels: Sequence[str], caption: str) -> str:
     """A figure in the colours of the page, with its title and caption."""
     caption = html_text(caption)
     label = html_text(name.replace("_", " ").capitalize())
-    image = _themed(svg, name).replace(
-        "<svg", f'<svg role="img" aria-label="{label}: {caption}"', 1
-    )
-    box = (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, drawn">{image}</div>'
-    )
+    images = "".join(_themed(svg, part) for part, svg in numbered({name: panels}).items())
+    box = f'<div class="panels" role="img" aria-label="{label}: {caption}">{images}</div>'
     return f"<h2>{label}</h2>{box}<figcaption>{caption}</figcaption>"
 
 
 def _themed(svg: str, name: str) -> str:
-    """The drawing alone, its colours those of the page, and ids that no other drawing has."""
+    """The drawing alone, its width in points a variable, its colours those of the page, and ids that no other has."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    for size in ("width", "height"):
-        svg = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) width="([\d.]+)pt"', r'\1 style="--width: \2"', svg, count=1)
     svg = re.sub(r'(id="|url\(#|href="#)', rf"\1{name}-", svg)
     for i, color in enumerate(COLORS):
         svg = svg.replace(color.lower(), f"var(--c{i})")

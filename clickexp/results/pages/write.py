@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clickexp.results.figures.drawing import draw
+from clickexp.results.figures.drawing import draw_apart
 from clickexp.results.figures.run import run_figures
-from clickexp.results.pages.run import Changed, run_page
+from clickexp.results.pages.run import Changed, numbered, run_page
 from clickexp.runs.run import Run
 from clickexp.runs.store import REPORT
 from clickexp.utils.files import whole
@@ -22,11 +22,10 @@ def write_report(
         command: What runs it again.
 
     Returns:
-        The page, and the figures in it as SVG by name.
+        The page, and the figures in it as SVG by name, numbered where they are panels of one.
     """
-    images = draw(run_figures(run).items(), formats=["svg"])
-    drawings = {name.removesuffix(".svg"): svg.decode() for name, svg in images.items()}
+    drawings = draw_apart(run_figures(run).items())
     text = run_page(run, drawings, changed, command)
     with whole(run.folder / REPORT) as part:
         part.write_text(text, encoding="utf-8")
-    return run.folder / REPORT, drawings
+    return run.folder / REPORT, numbered(drawings)

@@ -100,7 +100,7 @@ def fitting(
 ) -> RichTable:
     """Returns a table as wide as the console is: of one that is wider long names have lines of their own.
 
-    Where that is not enough, uncertainties are left out, and then columns from the right.
+    Where that is not enough, uncertainties are left out, and then columns from the right, with a note on these.
 
     Args:
         table: The table.
@@ -117,10 +117,16 @@ def fitting(
         layouts += [(columns, False, _NAME_WIDTH) for columns in fewer]
     drawn = terminal(table)
     for columns, shows_deviations, names in layouts:
-        drawn = terminal(table, columns, deviations=shows_deviations, names=names)
+        noted = replace(table, notes=[*table.notes, *_note_on_columns(columns, every)])
+        drawn = terminal(noted, columns, deviations=shows_deviations, names=names)
         if fits(drawn, console):
             break
     return drawn
+
+
+def _note_on_columns(columns: int, every: int) -> list[str]:
+    """Returns a line below the first of more columns, else none."""
+    return [f"the first {columns} of {every} columns"] if columns < every else []
 
 
 def first_ranks(table: Table, where: str) -> Table:

@@ -272,9 +272,45 @@ def test_labels_that_are_no_grades_are_doubted():
         return labels
 
     (doubt,) = doubts(labelled(labels_of))
-    assert doubt.startswith("1 documents of test have a label above 31, up to 40, ")
+    assert "of the documents of test, 1 have a label above 31, up to 40." in doubt
+    assert "of the documents of train, 1 have the label 31, and all others at most 4;" in doubt
     assert "form=linear" in doubt
-    assert not [*doubts(labelled(lambda clicks, rng: labels_of(clicks, rng, absurd=4)))]
+
+
+GRADES = {
+    "to 4": [0, 1, 2, 3, 4],
+    "with a gap": [0, 1, 2, 3, 4, 8],
+    "as yes and no": [0, 10],
+    "of many": np.linspace(0, 20, 500),
+}
+
+
+@pytest.mark.parametrize("case", GRADES)
+def test_grades_are_no_doubt(case):
+    """Nor one that a document in a thousand has, if that is little above the next."""
+
+    def labels_of(clicks, rng):
+        labels = rng.choice(GRADES[case], clicks.shape)
+        labels[(labels == 8) & (rng.random(clicks.shape) < 0.99)] = 0
+        return labels
+
+    assert not [*doubts(labelled(labels_of))]
+
+
+@pytest.mark.parametrize("many", [1, 40, 400])
+def test_a_label_far_above_all_others_is_doubted_where_few_documents_have_it(many):
+    """Of 8,000 documents in training: 20 beside 4 takes the others' gain, unless it is a grade of its own."""
+
+    def labels_of(clicks, rng):
+        labels = rng.integers(0, 5, clicks.shape)
+        labels[:many, 2] = 20
+        return labels
+
+    found = [*doubts(labelled(labels_of))]
+    assert len(found) == (many < 80)
+    assert all(
+        f"train, {many} have the label 20, and all others at most 4." in one for one in found
+    )
 
 
 def test_a_run_reports_doubts_before_training(monkeypatch):

@@ -1,8 +1,11 @@
 """Layouts of logs that nobody has named, by names that people give their columns."""
 
+import errno
 import json
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from refusals import refuses
 
@@ -145,6 +148,25 @@ def test_events_name_the_sql_that_joins_them(name, tmp_path):
     (tmp_path / "part-0").write_text(json.dumps(EVENTS[name]) + "\n")
     with refuses(DataError, "metarank" if name == "ranking" else name, "From events", "MODULE:"):
         detect(tmp_path / "part-0", FORMATS)
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "log.csv", "log.jsonl"])
+def test_no_format_is_proposed_for_a_file_that_cannot_be_read(name, tmp_path, monkeypatch):
+    """Damaged, or closed to its reader: another format would not open it."""
+    file = tmp_path / name
+    file.write_bytes(b"PAR1 and no more")
+    with refuses(DataError, name) as caught:
+        detect(file, FORMATS)
+    assert "format=" not in str(caught.value)
+
+    def closed(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(file))
+
+    for library, opens in ((pa, "OSFile"), (pq, "ParquetFile")):
+        monkeypatch.setattr(library, opens, closed)
+    with refuses(DataError, f"{name}: cannot be read (Permission denied)", "Ask for") as caught:
+        detect(file, FORMATS)
+    assert "format=" not in str(caught.value)
 
 
 def test_lists_as_text_in_parquet_name_the_way_out(tmp_path):

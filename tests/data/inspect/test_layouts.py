@@ -120,7 +120,10 @@ def test_groups_are_those_of_few_values_and_of_lengths():
     by_length, by_device = groupings(sessions)
     assert (by_length.name, by_device.name) == (LENGTH, "device")
     assert by_device.values == ("0", "3", "9") and len(by_length.values) == 6
-    counts = click_rates(sessions, [by_device])["device"]["3"]
+    by_frequency = click_rates(sessions, [by_device])["device"]
+    impressions = [sum(counts["shown"]) for counts in by_frequency.values()]
+    assert impressions == sorted(impressions, reverse=True)
+    counts = by_frequency["3"]
     chosen = sessions.column("device") == 3
     assert counts["shown"] == there[chosen].sum(axis=0).tolist()
     assert counts["clicks"] == clicks[chosen].sum(axis=0).tolist()

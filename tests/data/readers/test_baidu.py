@@ -89,7 +89,11 @@ def test_every_document_has_its_vector_and_equal_ones_share_it(tmp_path, kind, m
         assert sum((lists(part, name) for part in parts), []) == [row[at] for row in clicked]
     assert lists(dataset.ranking, "labels") == [row[1] for row in labelled]
     assert dataset.ranking.ranks == 12 and dataset.ranking.features is dataset.train.features
-    assert calls == sorted(calls) and calls[-1] == (30, 30)
+    assert calls == sorted(calls) and calls[-1] == (
+        30,
+        30,
+        "file 3 of 3 (annotations.parquet), 30 rows",
+    )
 
 
 def test_what_is_shown_below_is_dropped(tmp_path):

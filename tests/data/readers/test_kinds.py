@@ -329,13 +329,21 @@ def test_whole_numbers_of_other_types_are_ids(name, tmp_path):
         assert read_names(names)["document"].to_list() == right[:1]
 
 
-def test_files_of_two_kinds_are_named(tmp_path):
-    (tmp_path / "a.parquet").write_bytes(
-        parquet([{**row, "session": str(row["session"])} for row in ROWS])
-    )
-    (tmp_path / "b.csv").write_text(table(ROWS))
-    with refuses(DataError, "b.csv", "files='*.csv'"):
-        open_impressions(tmp_path)
+def test_a_folder_of_files_of_three_kinds_is_one_log(tmp_path):
+    """Numbers that are ids are their digits, as they are in text; some documents are in files of all kinds."""
+    numbered = [{**row, "document": int(row["document"][1:])} for row in ROWS]
+    a, b, c = ([row for row in numbered if row["session"] % 3 == part] for part in range(3))
+    (tmp_path / "a.parquet").write_bytes(parquet(a))
+    (tmp_path / "b.jsonl").write_bytes(ndjson(b))
+    (tmp_path / "c.csv").write_text(table(c))
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/all.csv").write_text(table([*a, *b, *c]))
+    found, one = open_impressions(tmp_path, files="*.*"), open_impressions(tmp_path / "one")
+    assert sessions(found) == sessions(one)
+    assert read_names(found.names).equals(read_names(one.names))
+
+
+def test_files_of_no_kind_are_named(tmp_path):
     (tmp_path / "c.xlsx").write_bytes(b"PK\x03\x04")
     with refuses(DataError, "c.xlsx", "the ending", ".parquet, .csv", ".jsonl", ".gz"):
         open_impressions(tmp_path / "c.xlsx")

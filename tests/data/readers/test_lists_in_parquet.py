@@ -10,7 +10,7 @@ import pytest
 from refusals import refuses
 
 from clickexp.data import open_lists
-from clickexp.data.ingest.source_table import SourceTable, series_of
+from clickexp.data.ingest.source_table import SourceTable
 from clickexp.data.readers.lists import REQUIRED
 from clickexp.errors import DataError
 
@@ -36,10 +36,7 @@ def write(path, rows, **types):
     table = pa.Table.from_pylist(rows)
     for name, kind in types.items():
         field = table.schema.get_field_index(name)
-        values = table.column(name)
-        if pa.types.is_list_view(kind):  # there is no such cast
-            values = pa.array(values.cast(pa.list_(kind.value_type)).to_pylist(), kind)
-        table = table.set_column(field, name, values.cast(kind))
+        table = table.set_column(field, name, table.column(name).cast(kind))
     pq.write_table(table, path, row_group_size=7)
     return path
 
@@ -78,7 +75,6 @@ LIST_TYPES = {
     "uint16": dict(query_doc_ids=pa.list_(pa.uint16()), clicks=pa.list_(pa.bool_())),
     "large": dict(query_doc_ids=pa.large_list(pa.int64()), clicks=pa.large_list(pa.float32())),
     "fixed": dict(query_doc_ids=pa.list_(pa.int32(), 3), clicks=pa.list_(pa.uint8(), 3)),
-    "views": dict(query_doc_ids=pa.list_view(pa.int64()), clicks=pa.list_view(pa.bool_())),
 }
 
 
@@ -117,17 +113,6 @@ def test_text_in_dictionaries_is_text(tmp_path, cache, kind, monkeypatch):
     parts = (dataset.train, dataset.val, dataset.test)
     assert sum((lists(part, "query_doc_ids") for part in parts), []) == expected
     assert np.concatenate([part.column("query_ids") for part in parts]).tolist() == numbers
-
-
-def test_list_views_with_nulls_and_slices_are_lists():
-    rows = [None if n % 5 == 0 else list(range(n % 7)) for n in range(30)]
-    for values in (
-        pa.array(rows, pa.list_view(pa.int64())),
-        pa.array(rows, pa.large_list_view(pa.int64())),
-    ):
-        for part in (values, values[3:20], values[5:6], values[7:7]):
-            found = series_of(part)
-            assert found.to_list() == part.to_pylist() and found.dtype == pl.List(pl.Int64)
 
 
 def test_a_folder_in_the_order_of_names_as_polars_writes_it(tmp_path, cache):

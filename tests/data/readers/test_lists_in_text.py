@@ -3,7 +3,6 @@
 import csv
 import gzip
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -118,16 +117,10 @@ def test_files_in_folders_inside_are_found(tmp_path):
         arrived(open_lists(tmp_path, files=files))
 
 
-def test_ids_of_other_types_are_refused_with_the_type_to_take(tmp_path):
+def test_ids_of_other_types_are_refused(tmp_path):
     ids = pa.array([[b"1", b"2"]], pa.list_(pa.binary()))
     pq.write_table(pa.table({"query_doc_ids": ids, "clicks": [[0, 1]]}), tmp_path / "log.parquet")
-    with refuses(DataError, "query_doc_ids has type") as caught:
-        open_lists(tmp_path / "log.parquet", pair_key="document")
-    command = str(caught.value).partition("bytes become text by ")[2].removesuffix(".")
-    for word in ("FILE", "OTHER"):
-        command = command.replace(word, repr(str(tmp_path / "log.parquet")))
-    eval(command, {"polars": pl})  # what the message says
-    with refuses(DataError, "one per part"):  # of a single row
+    with refuses(DataError, "query_doc_ids has type", "binary", "integers or text"):
         open_lists(tmp_path / "log.parquet", pair_key="document")
 
 

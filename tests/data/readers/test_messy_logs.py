@@ -1,5 +1,7 @@
 """Logs with many faults at once: one message names all, and what is left without them is what dictionaries find."""
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
@@ -11,6 +13,7 @@ from clickexp.data import Log, open_impressions, open_lists, prepare
 from clickexp.data.ingest import pages
 from clickexp.data.ingest.source_table import SourceTable
 from clickexp.data.inspect.alike import alike_names
+from clickexp.data.names import read_names
 from clickexp.errors import DataError, FaultyLogError
 
 NAMES = ("session", "query", "document", "rank", "click")
@@ -313,3 +316,36 @@ def test_faults_of_most_rows_are_no_rows_to_leave_out(tmp_path):
     grades.write_parquet(tmp_path / "log.parquet")
     with refuses(DataError, "label holds 'good'", "'grades={bad: 0, good: 1}'"):
         open_impressions(tmp_path / "log.parquet", columns={"label": "grade"}, invalid="drop")
+
+
+def test_lines_behind_one_that_is_cut_show_columns(tmp_path):
+    row = {"query_doc_ids": [1, 2], "clicks": [1, 0]}
+    lines = [json.dumps(row), "{", *[json.dumps(row | {"labels": [1, 0]})] * 8]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    dataset = open_lists(tmp_path / "log.jsonl", pair_key="document", invalid="drop")
+    assert dataset.train.has_labels and dataset.notes["dropped_lines"] == 1
+
+
+@pytest.mark.parametrize("cut", [0, 5, 19])
+def test_a_line_of_json_that_is_cut_is_left_out_and_counted(cut, tmp_path, monkeypatch):
+    """The first, one in the middle and the last, where the rows behind keep the numbers of their lines."""
+    monkeypatch.setattr(SourceTable, "block_bytes", 300)
+    rows = [{"query_doc_ids": [n + 1, n + 2], "clicks": [n % 2, 0]} for n in range(20)]
+    lines = [json.dumps(row) for row in rows]
+    lines[cut] = lines[cut][:-7]
+    file = tmp_path / "log.jsonl"
+    file.write_text("\n".join(lines))
+    options = {"pair_key": "document"}
+    with refuses(FaultyLogError, f"log.jsonl, line {cut + 1}", "is no object", "invalid=drop"):
+        prepare(open_lists.read, "lists", file, tmp_path / "log", **options)
+    log = prepare(open_lists.read, "lists", file, tmp_path / "log", invalid="drop", **options)
+    assert log.notes["dropped_lines"] == 1
+    names = read_names(log.names)["document"].to_numpy()
+    sessions = log.parts["sessions"]
+    found = names[sessions.column("query_doc_ids") - 1].tolist()
+    assert found == [row["query_doc_ids"] for at, row in enumerate(rows) if at != cut]
+    wrong = (cut + 10) % 20
+    lines[wrong] = json.dumps(rows[wrong] | {"clicks": [-1, 0]})
+    file.write_text("\n".join(lines))
+    with refuses(FaultyLogError, f"line {wrong + 1}", "clicks holds -1", "is no object"):
+        prepare(open_lists.read, "lists", file, tmp_path / "other", **options)

@@ -268,22 +268,27 @@ def test_wrong_files_and_options(tmp_path):
     assert not (tmp_path / "log").exists()
 
 
-def parsed(words):
-    return yandex._parsed(b"\t".join([b"1", b"2", b"Q", *words]) + b"\n")
+def line(words):
+    return b"\t".join([b"1", b"2", b"Q", *words])
 
 
 def test_integers_of_every_length():
     numbers = [int("9876543210123456789"[:size]) for size in range(1, 19)] + [0, 10**17, 10**18 - 1]
-    lines = parsed([b"%d" % number for number in numbers])
-    assert lines.is_page.all() and lines.values[0, 2:].tolist() == numbers
+    lines = yandex._lines(line([b"%d" % number for number in numbers]))
+    assert lines.str.contains(yandex._LINE).all()
+    pages = yandex._pages(*yandex._words(lines))
+    assert [*pages.query_ids, *pages.urls[0]] == [numbers[0], *numbers[2:]]
 
 
 def test_each_byte_other_than_a_digit_is_a_fault():
-    good = [b"1"] * 3
+    good, wrong = [b"1"] * 3, []
     for byte in set(range(256)) - {9, 10} - set(b"0123456789"):
         for at in range(18):
             word = b"12345678901234567"[:at] + bytes([byte]) + b"9" * (17 - at)
-            assert "is not an integer" in parsed([*good, word, *good]).faults[0]
+            wrong.append(line([*good, word, *good]))
+    lines = yandex._lines(b"\n".join(wrong))
+    assert len(lines) == len(wrong) and not lines.str.contains(yandex._LINE).any()
+    assert all("is not an integer" in yandex._wrong(words.split("\t")) for words in lines)
 
 
 FAULTY = [

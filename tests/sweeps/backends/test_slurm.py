@@ -204,6 +204,27 @@ def test_two_nodes_train_a_run_together(tmp_path, tmp_path_factory):
     assert json.loads((tmp_path / "s/0/result.json").read_text())["train"]["epochs"] == 20
 
 
+@pytest.mark.parametrize("read", range(1, 6))
+def test_a_daemon_that_ends_while_the_cluster_stops_is_no_error(read, tmp_path):
+    """It removes the file with its number, here when that has been read so many times."""
+    (tmp_path / "bin").mkdir()
+    lines = [
+        f'{shutil.which("cat")} "$1" || exit 1',
+        f"echo >>{tmp_path}/reads",
+        f'if [ "$(wc -l <{tmp_path}/reads)" = {read} ]; then rm "$1"; fi',
+    ]
+    for name, text in {"cat": lines, "sleep": []}.items():
+        (tmp_path / "bin" / name).write_text("\n".join(["#!/bin/sh", *text]))
+        (tmp_path / "bin" / name).chmod(0o755)
+    path = os.pathsep.join([str(tmp_path / "bin"), os.environ["PATH"]])
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as daemon:
+        (tmp_path / "slurmctld.pid").write_text(f"{daemon.pid}")
+        command = ["bash", SCRIPT, "stop", tmp_path]
+        done = subprocess.run(command, env={**os.environ, "PATH": path}, check=False)
+        daemon.kill()
+    assert done.returncode == 0 and not (tmp_path / "slurmctld.pid").exists()
+
+
 def test_what_slurm_refuses_is_reported_in_one_line(place):
     code, output = place.sweep(*SLURM, "hydra.launcher.partition=none", "seed=1")
     assert code == 1 and "Traceback" not in output

@@ -55,13 +55,15 @@ function perRank() {
   const name = $("ranks-metric").value;
   const base = $("ranks-difference").checked && state.baseline?.perRank[name] ? state.baseline : null;
   const groups = drawn().filter((group) => group.perRank[name]?.length);
-  const traces = groups.flatMap((group) => {
+  const others = groups.filter((group) => group !== base);
+  const traces = (others.length ? groups : []).flatMap((group) => {
     const vectors = group.perRank[name];
     const parts = [0, 1, 2].map((part) => (base ? differences(group, base, name).map((values) => values[part]) : vectors[part]));
     return curve(group, ranksOf(vectors[0]), parts);
   });
   const title = base ? `Difference to ${alone(base)}\nin ${metric(name).axis.replace(/^[A-Z](?=[a-z ])/, (sign) => sign.toLowerCase())}` : metric(name).axis;
-  chart("ranks", traces, layout("Rank", title, { xaxis: dense(traces), uirevision: `${name}${Boolean(base)}` }));
+  chart("ranks", traces, layout("Rank", title, { xaxis: dense(traces), uirevision: `${name}${Boolean(base)}` }),
+    groups.length ? "Only the baseline is drawn, whose difference to itself is 0." : undefined);
 }
 
 // examination of a layout, such as a device, or the mean over the test sessions
@@ -213,8 +215,12 @@ function against() {
 
 function forest(name, groups) {
   const found = groups.map((group) => difference(group, name));
-  const wide = Math.max(0, ...groups.map((group) => label(group).length)) * LETTER > 0.35 * $("forest").clientWidth;
-  const broken = (group) => escaped(label(group)).split(" · ").join(wide ? "<br>" : " · ");
+  const ends = found.map(({ value, half }, at) => [at, [value - (half ?? 0), value + (half ?? 0)]]);
+  const { far, range } = outliers(new Map([["baseline", [0, 0]], ...ends]));
+  const texts = groups.map((group, at) => label(group) + (far.has(at) ? BEYOND : ""));
+  const room = $("forest").clientWidth / LETTER;
+  const isAbove = Math.max(0, ...texts.map((text) => text.length)) > 0.35 * room; // names, which would leave no room beside
+  const names = texts.map((text) => broken(escaped(text), 0.8 * room));
   const color = (group) => (isShown(group) ? look(group).color : css("--muted"));
   const trace = {
     x: found.map(({ value }) => value), y: groups.map((_, at) => -at), mode: "markers",
@@ -222,13 +228,14 @@ function forest(name, groups) {
     error_x: { array: found.map(({ half }) => half ?? 0), visible: found.some(({ half }) => half > 0), thickness: 1.6, width: 4, color: css("--muted") },
     hovertext: groups.map((group, at) => `${escaped(group.name)}<br>${found[at].texts.filter(Boolean).join(" ")}${found[at].tested ? `, ${escaped(pText(found[at].tested.p))}` : ""}`), hoverinfo: "text",
   };
-  const way = ["left is better", "", "right is better"][metric(name).direction + 1];
-  const lines = groups.map((group) => broken(group).split("<br>").length);
-  const format = layout(`Difference in ${metric(name).short}${narrow() && wide ? "\n" : " "}to ${state.baseline ? alone(state.baseline) : ""}${way ? `${narrow() || wide ? "\n" : " "}(${way})` : ""}`, "", {
-    yaxis: { tickvals: groups.map((_, at) => -at), ticktext: groups.map(broken), range: [0.6 - groups.length, 0.6], zeroline: false, fixedrange: true },
-    xaxis: { exponentformat: "power", zeroline: true, zerolinecolor: css("--text"), zerolinewidth: 1.5 }, uirevision: name,
+  const way = ["left\u00a0is\u00a0better", "", "right\u00a0is\u00a0better"][metric(name).direction + 1];
+  const format = layout(`Difference in ${metric(name).short} to ${state.baseline ? alone(state.baseline) : ""}${way ? ` (${way})` : ""}`, "", {
+    yaxis: { tickvals: groups.map((_, at) => -at), ticktext: isAbove ? names.map(() => "") : names, range: [0.6 - groups.length, 0.6], zeroline: false, fixedrange: true },
+    xaxis: { exponentformat: "power", zeroline: true, zerolinecolor: css("--text"), zerolinewidth: 1.5, ...(range ? { range } : {}) }, uirevision: name,
   });
-  format.height = 110 + TOOLBAR + lines.reduce((sum, count) => sum + Math.max(30, 17 * count), 0);
+  const lines = Math.max(1, ...names.map((name) => name.split("<br>").length));
+  format.annotations = isAbove ? names.map((text, at) => ({ text, xref: "paper", x: 0, y: -at, xanchor: "left", yanchor: "bottom", yshift: 6, align: "left", showarrow: false })) : [];
+  format.height = 110 + TOOLBAR + groups.length * (isAbove ? 24 + 18 * lines : 30);
   chart("forest", groups.length ? [trace] : [], { ...format, showlegend: false }, "No other row has this metric.");
 }
 

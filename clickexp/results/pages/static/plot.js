@@ -28,6 +28,7 @@ const translucent = (color) => `rgba(${[1, 3, 5].map((at) => parseInt(color.slic
 
 const [LINE, GAP, LETTER, MARK] = [16, 13, 6.3, 50]; // of a legend: height of a line, space between rows, width of a letter and of a mark
 const TOOLBAR = 32; // its height, above the axes
+const [TITLE, TITLE_LINE, HEIGHT, BESIDE] = [8.5, 20, 260, 90]; // of the title of an axis: width of a letter, height of a line; of axes: height, and what is beside them
 
 // a number in three digits: 0.05, 200, 20k
 const brief = (value) => (value >= 1e4 ? Intl.NumberFormat("en", { notation: "compact" }).format(value) : String(Number(value.toPrecision(3))));
@@ -75,15 +76,9 @@ function fit(place, traces, format) {
   format.margin.b = 60 + legend;
 }
 
-// fits the axis to most of the curves where a few lie far off, as the figures do, and marks their names
-function withoutOutliers(traces, format) {
-  const curves = traces.filter((trace) => !trace.fill && !trace.yaxis);
-  const names = [...new Set(curves.map((trace) => trace.legendgroup))].filter(known);
-  const ends = new Map(names.map((name) => {
-    const values = curves.filter((trace) => trace.legendgroup === name).flatMap((trace) => trace.y).filter(known);
-    return [name, [Math.min(...values), Math.max(...values)]];
-  }));
-  if (ends.size < 3) return;
+// of the lowest and the highest value by name: names of the few that lie far off, as in the figures, and the range of the others
+function outliers(ends) {
+  const names = [...ends.keys()];
   const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
   const bounds = [...ends.values()];
   const middle = median(bounds.map(([low, high]) => (low + high) / 2));
@@ -91,10 +86,42 @@ function withoutOutliers(traces, format) {
   const reach = 4 * (extents.length ? median(extents) : 0) + 10 * median(bounds.map(([low, high]) => Math.abs((low + high) / 2 - middle)));
   const far = new Set(names.filter((name) => ends.get(name)[0] < middle - reach || ends.get(name)[1] > middle + reach));
   const near = names.filter((name) => !far.has(name)).map((name) => ends.get(name));
-  if (!far.size || !near.length) return;
+  if (names.length < 3 || !far.size || !near.length) return { far: new Set() };
   const [low, high] = [Math.min(...near.map(([value]) => value)), Math.max(...near.map(([, value]) => value))];
-  format.yaxis.range = [low - 0.06 * (high - low), high + 0.06 * (high - low)];
-  for (const trace of traces) if (far.has(trace.legendgroup)) trace.name += " (beyond the axis)";
+  return { far, range: [low - 0.06 * (high - low), high + 0.06 * (high - low)] };
+}
+
+const BEYOND = " (beyond the axis)";
+
+// fits the axis to most of the curves where a few lie far off, and marks their names
+function withoutOutliers(traces, format) {
+  const curves = traces.filter((trace) => !trace.fill && !trace.yaxis);
+  const names = [...new Set(curves.map((trace) => trace.legendgroup))].filter(known);
+  const { far, range } = outliers(new Map(names.map((name) => {
+    const values = curves.filter((trace) => trace.legendgroup === name).flatMap((trace) => trace.y).filter(known);
+    return [name, [Math.min(...values), Math.max(...values)]];
+  })));
+  if (range) format.yaxis.range = range;
+  for (const trace of traces) if (far.has(trace.legendgroup)) trace.name += BEYOND;
+}
+
+// text in lines of so many letters; a longer word stays whole
+const broken = (text, most) => text.split("<br>").flatMap((line) => line.split(" ").reduce((lines, word) => {
+  const last = lines.pop();
+  return last && last.length + word.length >= most ? [...lines, last, word] : [...lines, last ? `${last} ${word}` : word];
+}, [""])).join("<br>");
+
+// titles no longer than their axes, with room for the lines below these
+function breakTitles(place, format) {
+  const names = Math.max(0, ...(format.yaxis.ticktext ?? []).flatMap((name) => name.split("<br>")).map((name) => name.length));
+  const width = place.clientWidth - (names ? names * LETTER + 40 : BESIDE);
+  const [below, beside] = [format.xaxis.title, format.yaxis.title];
+  const lines = below.text.split("<br>").length;
+  below.text = broken(below.text, width / TITLE);
+  beside.text = broken(beside.text, HEIGHT / TITLE);
+  const more = (below.text.split("<br>").length - lines) * TITLE_LINE;
+  if (format.height) format.height += more;
+  if (format.showlegend) format.margin.b += more;
 }
 
 function chart(id, traces, format, why = "Nothing to draw: choose rows in the leaderboard.") {
@@ -113,6 +140,7 @@ function chart(id, traces, format, why = "Nothing to draw: choose rows in the le
     if (!format.yaxis.range) withoutOutliers(traces, format);
     fit(place, traces, format);
   }
+  breakTitles(place, format);
   for (const trace of traces) if (known(trace.legendgroup) && state.hidden.has(D.groups[trace.legendgroup])) trace.visible = "legendonly";
   if (printing()) format.width = place.clientWidth;
   Plotly.react(place, traces, format, {
