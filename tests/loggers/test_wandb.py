@@ -213,6 +213,7 @@ def test_summary_of_the_run(written):
         "test",
         "val",
         "train",
+        "tables",
         "config_hash",
         "parameters",
         "epoch",
