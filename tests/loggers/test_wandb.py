@@ -349,6 +349,19 @@ def test_calibration_is_over_what_was_predicted_at_any_rank(history):
     assert points == [pytest.approx(point) for point in expected]
 
 
+def test_table_of_values_per_rank(written):
+    (file,) = (written[1] / "whole").rglob("per_rank*.table.json")
+    table = json.loads(file.read_text())
+    assert table["columns"] == ["split", "rank", "ll", "sessions", "ppl"]
+    assert table["data"] == [
+        ["val", 1, -0.6, 8, None],
+        ["val", 2, -0.3, 4, None],
+        ["test", 1, -0.5, 30, 1.5],
+        ["test", 2, -0.25, 20, None],
+        ["test", 3, -0.125, 10, 1.25],
+    ]
+
+
 def test_axes(records):
     """Every key that is logged has an axis, and axes are no charts of their own."""
     metrics = [record["metric"] for record in records if record["type"] == "metric"]

@@ -369,6 +369,7 @@ def test_runs_are_uploaded_whole_and_a_workspace_is_saved(sweep, records, specif
                 name: sent[name] for name in names & set(sent)
             }
         assert run["summary"]["test/ppl"] == summary["summary"]["test/ppl"]
+    assert any("per_rank" in name for name in server.files)
     assert f"{server.url}/{ENTITY}/clicks?nw=" in done.stdout
     saved, expected = panels(server.views["project-view"]), panels(specified[0])
     assert server.views["project-view"]["entityName"] == ENTITY
