@@ -20,7 +20,7 @@ needs no network, tables/ (CSV, Markdown, LaTeX) and, with --figures, figures/.
   clickexp-compare online --help                        two runs judged by users
 """
 _WANDB = """\
-Creates a workspace on Weights & Biases: means over seeds,
+Creates a workspace and a report on Weights & Biases: means over seeds,
 differences to the baseline, curves by rank, cutoff, epoch and sessions,
 hyperparameters.
 
@@ -108,7 +108,7 @@ def _wandb() -> argparse.ArgumentParser:
     parser.add_argument(
         "--baseline", metavar="MODEL", help="model that the others are shown against, such as PBM"
     )
-    parser.add_argument("--title", help="of the workspace")
+    parser.add_argument("--title", help="of the workspace and the report")
     text = "write the specification as JSON instead, without an account and without a network"
     parser.add_argument("--dry-run", action="store_true", help=text)
     parser.set_defaults(run="clickexp.results.dashboard.workspace:dashboard")
