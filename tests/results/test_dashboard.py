@@ -1,4 +1,4 @@
-"""The dashboard made in code: what it shows is what real runs log, and what is uploaded is what they kept."""
+"""The dashboard made in code: what it shows is what real runs log, and what it uploads is what they kept."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ with warnings.catch_warnings():
 
 from clickexp.cli.compare import main
 from clickexp.results import find_runs
-from clickexp.results.dashboard.workspace import outline, specification
+from clickexp.results.dashboard.workspace import offline_runs, outline, specification
 
 SWEEP = "trainer=counting max_sessions=200 dataset.sessions=600 dataset.queries=20 model=rctr seed=1,2".split()
 SWEEP += [
@@ -68,7 +68,7 @@ def sweep(tmp_path_factory):
 def records(sweep):
     """Of each run, as W&B's own tool reads it: summary view and records."""
     found = []
-    for run in sorted(sweep.glob("[0-9]*/wandb/offline-run-*")):  # the best model's is elsewhere
+    for run in offline_runs(sorted(sweep.glob("[0-9]*"))):  # the best model has a run of its own
         summary, rows = (
             command(sweep.parent, "wandb", "leet", "inspect", *options, "--json", str(run)).stdout
             for options in (["--summary"], [])
@@ -100,7 +100,7 @@ def specified(sweep):
     code = (
         "import socket; socket.socket.connect = None; from clickexp.cli.compare import main; main()"
     )
-    arguments = [str(sweep), "--project", "clicks", "--baseline", "RCTR", "--dry-run"]
+    arguments = [str(sweep), "--project", "clicks", "--baseline", "RCTR", "--sync", "--dry-run"]
     done = subprocess.run(
         [sys.executable, "-c", code, "wandb", *arguments],
         env=environment(sweep.parent),
@@ -215,8 +215,10 @@ def test_baseline_and_others(specified, records):
 
 
 @pytest.mark.nightly
-def test_an_outline_is_reported(specified):
+def test_what_would_be_uploaded_is_reported(specified, sweep):
+    assert specified[1].startswith("would upload 3 runs: ")  # of two jobs, and of the best model
     assert "\n  Test: Perplexity, Conditional perplexity, " in specified[1]
+    assert all(str(run) in specified[1] for run in sweep.glob("*/wandb/offline-run-*"))
 
 
 @pytest.fixture(scope="module")
@@ -300,8 +302,8 @@ def test_panels_show_what_the_results_have(dry):
     assert shown <= set(runset["runFeed"]["columnOrder"])
 
 
-def test_the_baseline_is_apart_from_the_others(dry):
-    specified, _ = dry("--baseline", "PBM")
+def test_the_baseline_is_apart_from_the_others_and_the_upload_is_told(dry, kept):
+    specified, described = dry("--baseline", "PBM", "--sync")
     spec = specified["report"]["spec"]
     for grid in (block for block in spec["blocks"] if block["type"] == "panel-grid"):
         found = {
@@ -313,6 +315,9 @@ def test_the_baseline_is_apart_from_the_others(dry):
         ]  # fmt: skip
     (runset,) = specified["workspace"]["spec"]["section"]["runSets"]
     assert "id11" in base64.b64decode(runset["baselineRunId"]).decode()
+    assert described.startswith("would upload 4 runs: ") and "sync --project clicks" in described
+    runs = [run.name for run in offline_runs([kept])]
+    assert runs == sorted(runs) and all(name in described for name in runs)
 
 
 def test_without_folders_panels_are_those_of_the_default_metrics(monkeypatch):
@@ -388,14 +393,11 @@ def _is_file(name):
 
 @pytest.mark.nightly
 def test_runs_are_uploaded_whole_and_once_and_views_are_saved(sweep, records, specified):
-    offline = map(str, sweep.glob("wandb/offline-run-*"))
-    upload = ["sync", "--project", "clicks", *offline]
-    arguments = ["wandb", str(sweep), "--project", "clicks", "--baseline", "RCTR"]
+    arguments = ["wandb", str(sweep), "--project", "clicks", "--baseline", "RCTR", "--sync"]
     with WandbServer() as server:
-        sent = command(sweep.parent, "wandb", *upload, **server.environment())
-        assert sent.returncode == 0, sent.stderr
         done = command(sweep.parent, "clickexp.cli.compare", *arguments, **server.environment())
         assert done.returncode == 0, done.stderr
+        again = command(sweep.parent, "clickexp.cli.compare", *arguments, **server.environment())
     of_jobs = {summary["run_id"] for summary, _ in records}
     assert of_jobs < set(server.runs) and len(server.runs) == len(of_jobs) + 1  # the best model's
     for summary, rows in records:
@@ -418,6 +420,7 @@ def test_runs_are_uploaded_whole_and_once_and_views_are_saved(sweep, records, sp
         assert {
             name: [panel["config"] for panel in section] for name, section in saved.items()
         } == {name: [panel["config"] for panel in section] for name, section in expected.items()}
+    assert again.returncode == 0 and "Skipped 3 synced run(s)" in again.stderr
 
 
 WRONG = {
@@ -436,3 +439,10 @@ def test_a_mistake_is_reported_in_one_line(wrong, kept, monkeypatch, capsys):
         main(["wandb", "--project", "clicks", str(kept), *wrong])
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("clickexp-compare: ") and all(part in line for part in WRONG[wrong])
+
+
+def test_without_offline_runs_there_is_nothing_to_upload(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["wandb", "--project", "clicks", "--sync", "--dry-run"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("clickexp-compare: no offline runs") and "logger=wandb" in line

@@ -1,8 +1,9 @@
-"""A workspace and a report on Weights & Biases that compare runs."""
+"""A workspace and a report on Weights & Biases that compare runs, and the upload of offline runs."""
 
 import json
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ except ImportError as error:
 
 _MODEL = "model.value.name"
 """Key of a run's configuration with the model's name, as W&B nests it."""
+_OFFLINE = "offline-run-"
 
 
 def dashboard(
@@ -32,9 +34,10 @@ def dashboard(
     group: str | None = None,
     baseline: str | None = None,
     title: str | None = None,
+    sync: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Creates a workspace and a report.
+    """Uploads the offline runs below the folders, if asked to, and creates a workspace and a report.
 
     Args:
         folders: Folders of runs, whose metrics decide on the panels; without any they are those of the default metrics.
@@ -43,13 +46,15 @@ def dashboard(
         group: Shows the runs of this group only, such as a sweep's.
         baseline: Name of the model that the others are shown against.
         title: Title of workspace and report.
-        dry_run: Writes the specification as JSON to standard output, and to standard error an outline of it, without
-            an account and without a network.
+        sync: Whether to upload.
+        dry_run: Writes the specification as JSON to standard output, and to standard error an outline of it and the
+            upload as a command, without an account and without a network.
 
     Raises:
-        UserError: Where there is no run of the baseline, and for errors of Weights & Biases.
+        UserError: Where there is no run to upload or of the baseline, and for errors of Weights & Biases.
     """
     runs = find_runs(folders)[0] if folders else []
+    offline = _offline(folders) if sync else []
     views = specification(
         project,
         entity or "",
@@ -60,10 +65,35 @@ def dashboard(
         logged=set().union(*map(_logged_keys, runs)) if runs else None,
         runs=runs,
     )
+    if offline:
+        _upload(offline, project, entity, dry_run)
     if dry_run:
         _print(views)
     else:
         _save(views)
+
+
+def _upload(offline: Sequence[Path], project: str, entity: str | None, dry_run: bool) -> None:
+    """Uploads offline runs, or prints the command that would; a UserError where it fails."""
+    owner = ["--entity", entity] if entity else []
+    command = [sys.executable, "-m", "wandb", "sync", "--project", project, *owner]
+    command += map(str, offline)
+    if dry_run:
+        print(f"would upload {len(offline)} runs: {' '.join(command)}", file=sys.stderr)  # noqa: T201  # output
+        return
+    # the command is ours, its arguments are passed as they are
+    code = subprocess.run(command, stdin=subprocess.DEVNULL).returncode  # noqa: S603  # fixed words
+    if code:
+        raise UserError(f"wandb sync ended with code {code}; its output is above")
+
+
+def _offline(folders: Sequence[str | Path]) -> list[Path]:
+    """Folders of offline runs below the folders; UserError without any."""
+    offline = offline_runs(folders)
+    if not offline:
+        places = ", ".join(map(str, folders)) or "no folder"
+        raise UserError(f"no offline runs below {places}: name folders of runs with logger=wandb")
+    return offline
 
 
 def _print(views: Mapping[str, Any]) -> None:
@@ -91,6 +121,12 @@ def outline(workspace: ws.Workspace) -> str:
         titles = [getattr(panel, "title", None) or type(panel).__name__ for panel in section.panels]
         lines.append(f"  {section.name}: {', '.join(titles)}")
     return "\n".join(lines)
+
+
+def offline_runs(folders: Iterable[str | Path]) -> list[Path]:
+    """Folders of offline runs below these folders, the oldest first."""
+    files = (file for root in folders for file in Path(root).rglob(f"{_OFFLINE}*/*.wandb"))
+    return sorted({file.parent.resolve() for file in files}, key=lambda run: run.name)
 
 
 def _wandb_id(model: str | None, runs: Sequence[Run]) -> str | None:
