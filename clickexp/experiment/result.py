@@ -19,6 +19,7 @@ from clickexp.data import Dataset
 from clickexp.data.encoding import Encoding
 from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
+from clickexp.errors import with_class
 from clickexp.evaluation.evaluation import Evaluation
 from clickexp.evaluation.references import references
 from clickexp.experiment.backward import of_last_log
@@ -27,7 +28,12 @@ from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.posteriors.continuation import improve_continuation
 from clickexp.posteriors.draws import as_result, evaluate_draws
-from clickexp.posteriors.intervals import propensity, shared_examination, shared_intervals
+from clickexp.posteriors.intervals import (
+    open_probabilities,
+    propensity,
+    shared_examination,
+    shared_intervals,
+)
 from clickexp.posteriors.marginal import improve_examination
 from clickexp.posteriors.policy_prior import Queries, lists_shown
 from clickexp.posteriors.shared import SharedPosterior, shared_posterior
@@ -260,14 +266,17 @@ def _shared_intervals(parts: Parts, posterior: SharedPosterior | None) -> _Part:
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
         examination = propensity(parts.model, posterior, parts.dataset.test)
+        shared = shared_intervals(parts.model, posterior)
+        if (line := open_probabilities(shared)) is not None:
+            parts.logger.warning(line)
         return {
-            "shared": _dumped(shared_intervals(parts.model, posterior)),
+            "shared": _dumped(shared),
             "propensity": _dumped(RelativeExamination.of(examination)),
             "shared_propensity": _dumped(_shared_curve(parts, examination)),
         }
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
-        parts.logger.warning(f"no intervals of shared parameters ({type(error).__name__}: {error})")
+        parts.logger.warning(f"no intervals of shared parameters ({with_class(error)})")
         return {}
 
 
