@@ -118,39 +118,62 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
 
 def _rows(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
     """Figures of pairs."""
-    user, truth, given = log.design.user, log.truth, fitted.parameters
-    found, shown = {}, np.unique(log.train.ids) - 1
-
-    def covered(
-        role: str, at: Callable[[np.ndarray], np.ndarray], true: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Adds coverage and width of a role; returns which intervals hold, and their widths, of shown pairs."""
-        low, high = (at(bound)[1:] for bound in fitted.interval(role))
-        held = (low <= true) & (true <= high)
-        found[f"coverage of {role}"] = float(held.mean())
-        found[f"coverage of {role}, shown"] = float(held[shown].mean())
-        found[f"width of {role}, shown"] = float((high - low)[shown].mean())
-        return held[shown], (high - low)[shown]
-
+    truth, given = log.truth, fitted.parameters
+    found = {}
     if np.isfinite(given.attraction).all():
-        at_top = functools.partial(users.top_click_rate, user, given)
-        true = users.top_click_rate(user, truth, truth.attraction)[1:]
-        found["attraction"] = _distance(at_top(given.attraction)[1:], true)
-        if fitted.attraction is not None:
-            found["attraction, exported"] = _distance(at_top(fitted.attraction)[1:], true)
-        if fitted.interval("attraction") is not None:
-            intervals = covered("attraction", at_top, true)
-            exported = given.attraction if fitted.attraction is None else fitted.attraction
-            found |= _of_small("true", true[shown], *intervals)
-            found |= _of_small("estimated", at_top(exported)[1:][shown], *intervals)
+        found |= _attraction(log, fitted)
     if truth.satisfaction is not None and given.satisfaction is not None:
-        mean = float(truth.satisfaction[1:].mean())
-        found["satisfaction"] = abs(float(given.satisfaction[1:].mean()) - mean)
-        if "satisfaction" in fitted.prior_means:
-            found["prior satisfaction"] = abs(fitted.prior_means["satisfaction"] - mean)
-        if fitted.interval("satisfaction") is not None:
-            covered("satisfaction", expit, expit(truth.satisfaction[1:]))
+        found |= _satisfaction(log, fitted)
     return found
+
+
+def _attraction(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
+    user, truth, given = log.design.user, log.truth, fitted.parameters
+    at_top = functools.partial(users.top_click_rate, user, given)
+    true = users.top_click_rate(user, truth, truth.attraction)[1:]
+    estimated = at_top(given.attraction)[1:]
+    found = {"attraction": _distance(estimated, true)}
+    if fitted.attraction is not None:
+        estimated = at_top(fitted.attraction)[1:]
+        found["attraction, exported"] = _distance(estimated, true)
+    if (ends := fitted.interval("attraction")) is None:
+        return found
+    low, high = (at_top(logits)[1:] for logits in ends)
+    found |= _intervals("attraction", log, low, high, true)
+    shown = _shown(log)
+    held, widths = (low <= true) & (true <= high), high - low
+    for what, attraction in {"true": true, "estimated": estimated}.items():
+        found |= _of_small(what, attraction[shown], held[shown], widths[shown])
+    return found
+
+
+def _satisfaction(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
+    logits = log.truth.satisfaction[1:]
+    mean = float(logits.mean())
+    found = {"satisfaction": abs(float(fitted.parameters.satisfaction[1:].mean()) - mean)}
+    if "satisfaction" in fitted.prior_means:
+        found["prior satisfaction"] = abs(fitted.prior_means["satisfaction"] - mean)
+    if (ends := fitted.interval("satisfaction")) is not None:
+        low, high = expit(ends[:, 1:])
+        found |= _intervals("satisfaction", log, low, high, expit(logits))
+    return found
+
+
+def _intervals(
+    role: str, log: SimulatedLog, low: np.ndarray, high: np.ndarray, true: np.ndarray
+) -> dict[str, float]:
+    """Coverage and width of intervals of pairs."""
+    held, shown = (low <= true) & (true <= high), _shown(log)
+    return {
+        f"coverage of {role}": float(held.mean()),
+        f"coverage of {role}, shown": float(held[shown].mean()),
+        f"width of {role}, shown": float((high - low)[shown].mean()),
+    }
+
+
+def _shown(log: SimulatedLog) -> np.ndarray:
+    """Pairs, from 0, that the training log shows."""
+    return np.unique(log.train.ids) - 1
 
 
 def _of_small(
