@@ -20,12 +20,12 @@ needs no network, tables/ (CSV, Markdown, LaTeX) and, with --figures, figures/.
   clickexp-compare online --help                        two runs judged by users
 """
 _WANDB = """\
-Creates a workspace on Weights & Biases: means over seeds,
+Creates a workspace and a report on Weights & Biases: means over seeds,
 differences to the baseline, curves by rank, cutoff, epoch and sessions,
 hyperparameters.
 
   clickexp-compare wandb --project clickexp
-  clickexp-compare wandb outputs/sweeps/users --project clickexp --baseline PBM
+  clickexp-compare wandb outputs/sweeps/users --baseline PBM --sync
   clickexp-compare wandb --project clickexp --dry-run > dashboard.json
 """
 _ONLINE = """\
@@ -98,7 +98,7 @@ def _names(text: str) -> list[str]:
 
 def _wandb() -> argparse.ArgumentParser:
     parser = exits.parser("clickexp-compare wandb", _WANDB)
-    text = "folder of runs: panels are those of what these logged"
+    text = "folder of runs: panels are those of what these logged, and offline runs are found there"
     parser.add_argument("folders", metavar="FOLDER", nargs="*", help=text)
     parser.add_argument("--project", required=True, help="project on Weights & Biases")
     parser.add_argument("--entity", help="user or team; by default yours")
@@ -108,7 +108,10 @@ def _wandb() -> argparse.ArgumentParser:
     parser.add_argument(
         "--baseline", metavar="MODEL", help="model that the others are shown against, such as PBM"
     )
-    parser.add_argument("--title", help="of the workspace")
+    parser.add_argument("--title", help="of the workspace and the report")
+    parser.add_argument(
+        "--sync", action="store_true", help="upload the offline runs below the folders first"
+    )
     text = "write the specification as JSON instead, without an account and without a network"
     parser.add_argument("--dry-run", action="store_true", help=text)
     parser.set_defaults(run="clickexp.results.dashboard.workspace:dashboard")

@@ -58,11 +58,11 @@ class WandbLogger(Logger):
         predicted   calibration/ece: observed click rate over predicted P(click), one point per bin
 
     The charts `references/METRIC` have the curves over ranks of the run and of its references, such as rank-CTR and,
-    where clicks are simulated, the true user. `report` is the page of the run, and `figures/NAME` are its figures. The
-    summary holds `test/*` and the bounds of their intervals, `test_low/*` and `test_high/*`; `draws/*`, the means over
-    posterior draws, with `draws_low/*` and `draws_high/*`; `train/*`, `val/*` of the best epoch, `parameters` and
-    `config_hash`. In the configuration `_target_` becomes `class`, without its module. Model, dataset and experiment
-    are tags.
+    where clicks are simulated, the true user. `tables/per_rank` has the values per rank as rows, `report` the page of
+    the run, and `figures/NAME` its figures. The summary holds `test/*` and the bounds of their intervals,
+    `test_low/*` and `test_high/*`; `draws/*`, the means over posterior draws, with `draws_low/*` and `draws_high/*`;
+    `train/*`, `val/*` of the best epoch, `parameters` and `config_hash`. In the configuration `_target_` becomes
+    `class`, without its module. Model, dataset and experiment are tags.
 
     The fitted model is an artifact, that of the best run of a sweep `model-SWEEP:best`. The log is an artifact that the
     run has read; it holds the fingerprint of the data alone. An error that ends a run sends an alert.
@@ -168,10 +168,13 @@ class WandbLogger(Logger):
             )
 
     def result(self, result: Run) -> None:
-        """Logs curves over cutoffs, of calibration and of references, and fills the summary."""
+        """Logs curves over cutoffs, of calibration and of references, the table per rank, and fills the summary."""
         self._log_curves(result)
         self.per_rank("test", by_layout(result))
         self.run.log(_references(result))
+        vectors = {"val": result.per_rank_val, "test": result.per_rank}
+        if any(vectors.values()):
+            self.run.log({"tables/per_rank": _table(vectors)})
         self.run.summary.update(_summary(result))
 
     def _log_curves(self, result: Run) -> None:
@@ -385,6 +388,17 @@ def _points(vector: Sequence[float | None]) -> dict[int, float]:
 def _slug(name: str) -> str:
     """Returns a name with the letters that the name of an artifact may have."""
     return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII)[:_LONGEST_NAME]
+
+
+def _table(vectors: Mapping[str, Vectors]) -> wandb.Table:
+    """One row for each split and rank."""
+    names = list(dict.fromkeys(name for values in vectors.values() for name in values))
+    data = [
+        [split, rank, *map(row.get, names)]
+        for split, values in vectors.items()
+        for rank, row in enumerate(rows(values), start=1)
+    ]
+    return wandb.Table(columns=["split", "rank", *names], data=plain(data))
 
 
 def _summary(result: Run) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class Row:
         ours: One figure for each split.
         verdict: Whether the difference is inside the tolerance, or why there is no verdict.
         notes: Numbers of the notes that concern it.
+        compile_seconds: For seconds, the mean of those of compilation, which are not in `ours`; None where unknown.
     """
 
     model: str
@@ -38,6 +39,7 @@ class Row:
     ours: tuple[float, ...]
     verdict: str
     notes: tuple[int, ...]
+    compile_seconds: float | None = None
 
     @property
     def mean(self) -> float:
@@ -156,7 +158,7 @@ def _noted(text: str, texts: list[str]) -> int:
 def _with_verdict(
     row: Row, publication: Publication, runs: Sequence[Run], reason: int | None
 ) -> Row:
-    """Adds verdict and notes to a row.
+    """Adds verdict and notes to a row, and of seconds those of compilation.
 
     Args:
         row: The figures.
@@ -167,6 +169,8 @@ def _with_verdict(
     model, metric = runs[0].model, row.metric
     numbered = enumerate(publication.notes, start=1)
     notes = {number: note for number, note in numbered if note.concerns(model, metric)}
+    if metric == SECONDS:
+        row = replace(row, compile_seconds=_compile_seconds(runs))
     if reason is not None:
         return replace(row, verdict=_OTHER_DATA, notes=(*notes, reason))
     if all(note.comparable for note in notes.values()):
@@ -174,6 +178,12 @@ def _with_verdict(
         verdict = _verdict(row, tolerance, publication.first.sd(model, metric))
         row = replace(row, verdict=verdict)
     return replace(row, notes=tuple(notes))
+
+
+def _compile_seconds(runs: Sequence[Run]) -> float | None:
+    """Mean of the runs that recorded them."""
+    recorded = [run.train.compile_seconds for run in runs if run.train.compile_seconds]
+    return float(np.mean(recorded)) if recorded else None
 
 
 def _verdict(row: Row, tolerance: float, sd: float) -> str:

@@ -27,6 +27,7 @@ from clickexp.results.publication import Publication
 from clickexp.results.reproductions import reproductions
 from clickexp.runs.hashing import config_hash
 from clickexp.utils.signatures import accepted
+from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.markdown import markdown
 
 EXPERIMENTS = [name for name in options("experiment") if name.startswith("clax2025_")]
@@ -385,6 +386,7 @@ def check_report(experiment, result, folder, capsys):
     assert markdown(table(found)) in capsys.readouterr().out
     assert {file.suffix for file in (folder / "published").glob(f"{experiment}.*")} == {
         ".md",
+        ".tex",
         ".csv",
     }
 
@@ -472,17 +474,24 @@ def test_mean_deviation_difference_and_verdict():
     assert rows["seconds"].difference == 74 / 148 and rows["seconds"].verdict == ""
     row = "| UBM | PPL | 1.3088 | 1.3104 | 1.3103 ± 0.0010 | 3 | +0.0015 | inside 0.002 | 1 |"
     assert row in markdown(table(found))
-    assert "| UBM | Seconds | 148 | 11,514 | 74 ± 0 | 3 | 0.5x |  | 2" in markdown(table(found))
+    assert "UBM & Seconds & 148 & 11,514 & 74 $\\pm$ 0 & 3 & 0.5x &  & 2 " in latex(
+        table(found), "tab:x"
+    )
     lines = as_csv(found).splitlines()
-    assert lines[0] == "model,metric,clax,pyclick,ours,ours_sd,splits,difference,verdict,notes"
+    assert (
+        lines[0]
+        == "model,metric,clax,pyclick,ours,ours_sd,splits,difference,verdict,notes,compile_seconds"
+    )
     assert len(lines) == 1 + 4
 
 
-def test_seconds_leave_compilation_out():
+def test_seconds_leave_compilation_out_and_state_it_apart():
     train = {"training_seconds": 74.0, "compile_seconds": 100.0}
     rows, found = rows_of(runs_of("clax2025_yandex_baseline", [{"ll": -0.25}] * 2, train=train))
     assert rows["seconds"].mean == 74 and rows["seconds"].difference == 74 / 148
+    assert "| 74 ± 0 (+ 100 compiling) |" in markdown(table(found))
     assert "ours without compilation" in markdown(table(found))
+    assert as_csv(found).splitlines()[-1].endswith(",100.0")
 
 
 @pytest.mark.parametrize(
@@ -598,10 +607,13 @@ def test_names_of_a_reproduction_are_text(tmp_path, capsys):
     compare_published([tmp_path / "run"], output=tmp_path / "a/b")
     written = {file for file in {*tmp_path.rglob("*")} - before if file.is_file()}
     assert {(file.parent, file.suffix) for file in written} == {
-        (tmp_path / "a/b/published", suffix) for suffix in (".json", ".md", ".csv")
+        (tmp_path / "a/b/published", suffix) for suffix in (".json", ".md", ".tex", ".csv")
     }
     text = {file.suffix: file.read_text() for file in written}
     assert not re.search(r"(?<!\\)<img|(?<!\\)\[", text[".md"]) and r"=1+1\|x" in text[".md"]
+    assert r"\textbackslash{}input\{x\}" in text[".tex"] and "\n\n" not in text[".tex"]
+    label = re.search(r"\\label\{tab:([\w-]+)\}", text[".tex"])[1]
+    assert tmp_path / f"a/b/published/{label}.tex" in written
     assert (
         "'=1+1|x,PPL" in text[".csv"].replace("ppl", "PPL")
         and "'=cmd()" in text[".csv"].splitlines()[0]

@@ -213,6 +213,7 @@ def test_summary_of_the_run(written):
         "test",
         "val",
         "train",
+        "tables",
         "config_hash",
         "parameters",
         "epoch",
@@ -346,6 +347,19 @@ def test_calibration_is_over_what_was_predicted_at_any_rank(history):
     points = [(row["predicted"], row["calibration/ece"]) for row in history if "predicted" in row]
     expected = [((0.1 + 3 * 0.2) / 4, 0.5 / 4), (0.8, 1.0)]
     assert points == [pytest.approx(point) for point in expected]
+
+
+def test_table_of_values_per_rank(written):
+    (file,) = (written[1] / "whole").rglob("per_rank*.table.json")
+    table = json.loads(file.read_text())
+    assert table["columns"] == ["split", "rank", "ll", "sessions", "ppl"]
+    assert table["data"] == [
+        ["val", 1, -0.6, 8, None],
+        ["val", 2, -0.3, 4, None],
+        ["test", 1, -0.5, 30, 1.5],
+        ["test", 2, -0.25, 20, None],
+        ["test", 3, -0.125, 10, 1.25],
+    ]
 
 
 def test_axes(records):

@@ -1,4 +1,4 @@
-"""The dashboard made in code: what it shows is what real runs log, and what is uploaded is what they kept."""
+"""The dashboard made in code: what it shows is what real runs log, and what it uploads is what they kept."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ with warnings.catch_warnings():
 
 from clickexp.cli.compare import main
 from clickexp.results import find_runs
-from clickexp.results.dashboard.workspace import outline, specification
+from clickexp.results.dashboard.workspace import offline_runs, outline, specification
 
 SWEEP = "trainer=counting max_sessions=200 dataset.sessions=600 dataset.queries=20 model=rctr seed=1,2".split()
 SWEEP += [
@@ -68,7 +68,7 @@ def sweep(tmp_path_factory):
 def records(sweep):
     """Of each run, as W&B's own tool reads it: summary view and records."""
     found = []
-    for run in sorted(sweep.glob("[0-9]*/wandb/offline-run-*")):  # the best model's is elsewhere
+    for run in offline_runs(sorted(sweep.glob("[0-9]*"))):  # the best model has a run of its own
         summary, rows = (
             command(sweep.parent, "wandb", "leet", "inspect", *options, "--json", str(run)).stdout
             for options in (["--summary"], [])
@@ -83,9 +83,15 @@ def history(rows):
 
 
 def panels(view):
-    """All panels of a workspace, by section."""
-    sections = view["spec"]["section"]["panelBankConfig"]["sections"]
-    return {section["name"]: section["panels"] for section in sections}
+    """All panels of a workspace or a report, by section."""
+    if view["spec"].get("section"):
+        sections = view["spec"]["section"]["panelBankConfig"]["sections"]
+        return {section["name"]: section["panels"] for section in sections}
+    blocks = view["spec"]["blocks"]
+    grids = [block for block in blocks if block["type"] == "panel-grid"]
+    titles = [block["children"][0]["text"] for block in blocks if block["type"] == "heading"]
+    shown = [grid["metadata"]["panelBankSectionConfig"]["panels"] for grid in grids]
+    return dict(zip(titles, shown, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +100,7 @@ def specified(sweep):
     code = (
         "import socket; socket.socket.connect = None; from clickexp.cli.compare import main; main()"
     )
-    arguments = [str(sweep), "--project", "clicks", "--baseline", "RCTR", "--dry-run"]
+    arguments = [str(sweep), "--project", "clicks", "--baseline", "RCTR", "--sync", "--dry-run"]
     done = subprocess.run(
         [sys.executable, "-c", code, "wandb", *arguments],
         env=environment(sweep.parent),
@@ -106,7 +112,8 @@ def specified(sweep):
 
 
 @pytest.mark.nightly
-def test_every_panel_shows_what_the_runs_log(specified, records):
+@pytest.mark.parametrize("view", ["workspace", "report"])
+def test_every_panel_shows_what_the_runs_log(specified, records, view):
     summary, rows = records[0]
     logged = {name for row in history(rows) for name in row}
     metrics = [row["metric"] for row in rows if row["type"] == "metric"]
@@ -116,7 +123,7 @@ def test_every_panel_shows_what_the_runs_log(specified, records):
         if "glob_name" in metric
     }
     kinds = []
-    for panel in (panel for section in panels(specified[0]).values() for panel in section):
+    for panel in (panel for section in panels(specified[0][view]).values() for panel in section):
         config, kind = panel["config"], panel["viewType"]
         kinds.append(kind)
         if kind == "Run History Line Plot":
@@ -136,12 +143,13 @@ def test_every_panel_shows_what_the_runs_log(specified, records):
                 "minmax",
             )
     assert kinds.count("Run History Line Plot") >= 10 and kinds.count("Bar Chart") >= 5
+    assert kinds.count("Run Comparer") == (view == "report")
 
 
 @pytest.mark.nightly
 def test_sections_follow_from_what_was_logged(specified):
     """A fit by counting has no loss of its own; these runs have everything else."""
-    sections = panels(specified[0])
+    sections = panels(specified[0]["workspace"])
     assert list(sections) == [
         "Test",
         "Test, by rank",
@@ -171,7 +179,7 @@ def test_runs_are_grouped_by_what_all_their_seeds_have_in_common(specified, reco
         "RCTR, simulated, trainer=counting, max_sessions=200"
     )
     assert sorted(config["seed"] for config in configs) == [1, 2]
-    (runset,) = specified[0]["spec"]["section"]["runSets"]
+    (runset,) = specified[0]["workspace"]["spec"]["section"]["runSets"]
     assert runset["grouping"] == [{"section": "config", "name": "experiment.value"}]
     for column in runset["runFeed"]["columnOrder"]:
         section, _, name = column.partition(":")
@@ -193,14 +201,24 @@ def test_a_configuration_holds_names_and_each_tower_once(records):
 
 
 @pytest.mark.nightly
-def test_a_run_of_the_baseline_is_marked(specified, records):
-    (runset,) = specified[0]["spec"]["section"]["runSets"]
+def test_baseline_and_others(specified, records):
+    spec = specified[0]["report"]["spec"]
+    for grid in (block for block in spec["blocks"] if block["type"] == "panel-grid"):
+        baseline, others = grid["metadata"]["runSets"]
+        assert (baseline["name"], others["name"]) == ("Baseline: RCTR", "Others")
+        for runset, operator in ((baseline, "IN"), (others, "NIN")):
+            (filter,) = runset["filters"]["filters"]
+            assert filter["key"] == {"section": "config", "name": "model.value.name"}
+            assert (filter["op"], filter["value"]) == (operator, ["RCTR"])
+    (runset,) = specified[0]["workspace"]["spec"]["section"]["runSets"]
     assert records[0][0]["run_id"] in base64.b64decode(runset["baselineRunId"]).decode()
 
 
 @pytest.mark.nightly
-def test_an_outline_is_reported(specified):
+def test_what_would_be_uploaded_is_reported(specified, sweep):
+    assert specified[1].startswith("would upload 3 runs: ")  # of two jobs, and of the best model
     assert "\n  Test: Perplexity, Conditional perplexity, " in specified[1]
+    assert all(str(run) in specified[1] for run in sweep.glob("*/wandb/offline-run-*"))
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +271,7 @@ KEPT = {
 
 def test_panels_show_what_the_results_have(dry):
     specified, described = dry()
-    shown = panels(specified)
+    shown = panels(specified["workspace"])
     assert list(shown) == [
         "Test",
         "Difference to the baseline",
@@ -278,27 +296,55 @@ def test_panels_show_what_the_results_have(dry):
     bars, *scatters = shown["Speed and memory"]
     assert bars["config"]["metrics"] == ["summary_metrics.train/training_seconds"]
     assert [scatter["config"]["yAxis"] for scatter in scatters] == ["summary:test/ll"] * 2
-    (runset,) = specified["spec"]["section"]["runSets"]
+    (runset,) = specified["workspace"]["spec"]["section"]["runSets"]
     assert runset["grouping"] == [{"section": "config", "name": "experiment.value"}]
     shown = {"summary:test/ppl", "summary:test/ll", "summary:test/ndcg@10", "config:seed.value"}
     assert shown <= set(runset["runFeed"]["columnOrder"])
 
 
-def test_the_first_run_of_the_baseline_is_marked(dry):
-    specified, _ = dry("--baseline", "PBM")
-    (runset,) = specified["spec"]["section"]["runSets"]
+def test_the_baseline_is_apart_from_the_others_and_the_upload_is_told(dry, kept):
+    specified, described = dry("--baseline", "PBM", "--sync")
+    spec = specified["report"]["spec"]
+    for grid in (block for block in spec["blocks"] if block["type"] == "panel-grid"):
+        found = {
+            runset["name"]: runset["filters"]["filters"] for runset in grid["metadata"]["runSets"]
+        }
+        assert list(found) == ["Baseline: PBM", "Others"]
+        assert [(filters[0]["op"], filters[0]["value"]) for filters in found.values()] == [
+            ("IN", ["PBM"]), ("NIN", ["PBM"]),
+        ]  # fmt: skip
+    (runset,) = specified["workspace"]["spec"]["section"]["runSets"]
     assert "id11" in base64.b64decode(runset["baselineRunId"]).decode()
+    assert described.startswith("would upload 4 runs: ") and "sync --project clicks" in described
+    runs = [run.name for run in offline_runs([kept])]
+    assert runs == sorted(runs) and all(name in described for name in runs)
 
 
 def test_without_folders_panels_are_those_of_the_default_metrics(monkeypatch):
     monkeypatch.setattr(socket, "socket", None)
-    view = specification("clicks", "somebody", "a title", group="a sweep")
-    view = view._to_model().model_dump(by_alias=True)
-    assert [len(section) for section in panels(view).values()] == [7, 2, 6, 3, 3, 1, 4, 4, 7]
-    (runset,) = view["spec"]["section"]["runSets"]
-    (filter,) = runset["filters"]["filters"]
-    named = filter["key"]["name"], filter["op"], filter["value"]
-    assert named == ("group", "IN", ["a sweep"])
+    views = specification("clicks", "somebody", "a title", group="a sweep")
+    sections = panels(views["report"]._to_model().model_dump(by_alias=True))
+    assert len(sections) == 10 and [len(section) for section in sections.values()] == [
+        7,
+        2,
+        6,
+        3,
+        3,
+        1,
+        4,
+        4,
+        7,
+        1,
+    ]
+    for runset in (
+        views["workspace"]._to_model().model_dump(by_alias=True)["spec"]["section"]["runSets"]
+    ):
+        (filter,) = runset["filters"]["filters"]
+        assert (filter["key"]["name"], filter["op"], filter["value"]) == (
+            "group",
+            "IN",
+            ["a sweep"],
+        )
 
 
 def test_hyperparameters_and_differences_are_those_of_the_runs(tmp_path):
@@ -316,8 +362,8 @@ def test_hyperparameters_and_differences_are_those_of_the_runs(tmp_path):
                 test_draws=drawn,
             )
     runs, logged = find_runs([tmp_path])[0], {"test/ll", "test/ppl", "draws/ll"}
-    view = specification("clicks", "somebody", "a title", baseline="PBM", logged=logged, runs=runs)
-    shown = panels(view._to_model().model_dump(by_alias=True))
+    views = specification("clicks", "somebody", "a title", baseline="PBM", logged=logged, runs=runs)
+    shown = panels(views["workspace"]._to_model().model_dump(by_alias=True))
     assert list(shown) == [
         "Test", "Difference to the baseline", "Hyperparameters", "Test, over posterior draws", "Speed and memory",
     ]  # fmt: skip
@@ -332,12 +378,12 @@ def test_hyperparameters_and_differences_are_those_of_the_runs(tmp_path):
         ("config:model.value.name", None), ("config:optimizer.value.rate", True), ("summary:test/ll", None),
     ]  # fmt: skip
     assert importance["targetKey"] == "test/ll"
-    assert outline(view).splitlines()[3] == (
+    assert outline(views["workspace"]).splitlines()[3] == (
         "  Hyperparameters: Log-likelihood by hyperparameters, ParameterImportancePlot"
     )
     same = [run for run in runs if run.overrides["optimizer.rate"] == 1]
-    view = specification("clicks", "somebody", "a title", logged=logged, runs=same)
-    assert "Hyperparameters" not in panels(view._to_model().model_dump(by_alias=True))
+    views = specification("clicks", "somebody", "a title", logged=logged, runs=same)
+    assert "Hyperparameters" not in panels(views["workspace"]._to_model().model_dump(by_alias=True))
 
 
 def _is_file(name):
@@ -346,15 +392,12 @@ def _is_file(name):
 
 
 @pytest.mark.nightly
-def test_runs_are_uploaded_whole_and_a_workspace_is_saved(sweep, records, specified):
-    offline = map(str, sweep.glob("wandb/offline-run-*"))
-    upload = ["sync", "--project", "clicks", *offline]
-    arguments = ["wandb", str(sweep), "--project", "clicks", "--baseline", "RCTR"]
+def test_runs_are_uploaded_whole_and_once_and_views_are_saved(sweep, records, specified):
+    arguments = ["wandb", str(sweep), "--project", "clicks", "--baseline", "RCTR", "--sync"]
     with WandbServer() as server:
-        sent = command(sweep.parent, "wandb", *upload, **server.environment())
-        assert sent.returncode == 0, sent.stderr
         done = command(sweep.parent, "clickexp.cli.compare", *arguments, **server.environment())
         assert done.returncode == 0, done.stderr
+        again = command(sweep.parent, "clickexp.cli.compare", *arguments, **server.environment())
     of_jobs = {summary["run_id"] for summary, _ in records}
     assert of_jobs < set(server.runs) and len(server.runs) == len(of_jobs) + 1  # the best model's
     for summary, rows in records:
@@ -369,12 +412,15 @@ def test_runs_are_uploaded_whole_and_a_workspace_is_saved(sweep, records, specif
                 name: sent[name] for name in names & set(sent)
             }
         assert run["summary"]["test/ppl"] == summary["summary"]["test/ppl"]
-    assert f"{server.url}/{ENTITY}/clicks?nw=" in done.stdout
-    saved, expected = panels(server.views["project-view"]), panels(specified[0])
-    assert server.views["project-view"]["entityName"] == ENTITY
-    assert {name: [panel["config"] for panel in section] for name, section in saved.items()} == {
-        name: [panel["config"] for panel in section] for name, section in expected.items()
-    }
+    assert any("per_rank" in name for name in server.files)
+    assert f"{server.url}/{ENTITY}/clicks?nw=" in done.stdout and "/reports/" in done.stdout
+    for view, kind in (("workspace", "project-view"), ("report", "runs")):
+        saved, expected = panels(server.views[kind]), panels(specified[0][view])
+        assert server.views[kind]["entityName"] == ENTITY
+        assert {
+            name: [panel["config"] for panel in section] for name, section in saved.items()
+        } == {name: [panel["config"] for panel in section] for name, section in expected.items()}
+    assert again.returncode == 0 and "Skipped 3 synced run(s)" in again.stderr
 
 
 WRONG = {
@@ -393,3 +439,10 @@ def test_a_mistake_is_reported_in_one_line(wrong, kept, monkeypatch, capsys):
         main(["wandb", "--project", "clicks", str(kept), *wrong])
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("clickexp-compare: ") and all(part in line for part in WRONG[wrong])
+
+
+def test_without_offline_runs_there_is_nothing_to_upload(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["wandb", "--project", "clicks", "--sync", "--dry-run"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("clickexp-compare: no offline runs") and "logger=wandb" in line

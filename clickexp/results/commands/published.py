@@ -1,4 +1,4 @@
-"""The report on reproductions: printed, and written as Markdown and CSV."""
+"""The report on reproductions: printed, and written as Markdown, LaTeX and CSV."""
 
 import math
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from clickexp.results.reproductions import SECONDS, Reproduction, Row, reproduct
 from clickexp.runs.run import Run
 from clickexp.utils import escape
 from clickexp.utils.paths import display_path
+from clickexp.utils.tables.latex import latex
 from clickexp.utils.tables.markdown import markdown
 from clickexp.utils.tables.table import Table
 
@@ -25,7 +26,7 @@ def compare_published(
     metrics: Sequence[str] | None = None,
     **others: object,
 ) -> list[Reproduction]:
-    """Prints the reproductions below the folders and writes each as Markdown and CSV.
+    """Prints the reproductions below the folders and writes each as Markdown, LaTeX and CSV.
 
     Args:
         folders: Folders of runs.
@@ -67,9 +68,14 @@ def _sound(folders: Sequence[str | Path]) -> list[Run]:
 
 def _printed(reproduction: Reproduction) -> dict[str, str]:
     """Prints the table of a reproduction, and returns it as the content of each file."""
-    text, name = markdown(table(reproduction)), escape.slug(reproduction.name)
+    of_experiment, name = table(reproduction), escape.slug(reproduction.name)
+    text = markdown(of_experiment)
     print(text)  # noqa: T201  # the command's result
-    return {f"{name}.md": text, f"{name}.csv": as_csv(reproduction)}
+    return {
+        f"{name}.md": text,
+        f"{name}.tex": latex(of_experiment, f"tab:{name}"),
+        f"{name}.csv": as_csv(reproduction),
+    }
 
 
 def table(reproduction: Reproduction) -> Table:
@@ -83,7 +89,7 @@ def table(reproduction: Reproduction) -> Table:
     header = ["Model", "Metric", *names, "Ours", "Splits", "Difference", "Tolerance", "Notes"]
     align = f"ll{'r' * (len(header) - 4)}ll"
     rows = list(map(_cells, reproduction.rows))
-    return Table(header, rows, caption, align, reproduction.name, reproduction.notes)
+    return Table(header, rows, caption, align, reproduction.name, reproduction.notes, long=True)
 
 
 def as_csv(reproduction: Reproduction) -> str:
@@ -100,7 +106,7 @@ def as_csv(reproduction: Reproduction) -> str:
             "ours_sd": row.sd,
         }
         values |= {"splits": len(row.ours), "difference": row.difference, "verdict": row.verdict}
-        values["notes"] = " ".join(map(str, row.notes))
+        values |= {"notes": " ".join(map(str, row.notes)), "compile_seconds": row.compile_seconds}
         rows.append(values)
     return escape.csv_text(rows[0], map(dict.values, rows))
 
@@ -118,6 +124,8 @@ def _cells(row: Row) -> list[str]:
     seconds = row.metric == SECONDS
     digits = 0 if seconds else 4
     ours = f"{row.mean:,.{digits}f}" + (f" ± {row.sd:.{digits}f}" if math.isfinite(row.sd) else "")
+    if row.compile_seconds is not None:
+        ours += f" (+ {row.compile_seconds:,.0f} compiling)"
     difference = f"{row.difference:.3g}x" if seconds else f"{row.difference:+.{digits}f}"
     difference = difference if math.isfinite(row.difference) else ""
     published = ["" if value is None else f"{value:,.{digits}f}" for value in row.published]

@@ -1,8 +1,9 @@
-"""A workspace on Weights & Biases that compares runs."""
+"""A workspace and a report on Weights & Biases that compare runs, and the upload of offline runs."""
 
 import json
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ from clickexp.runs.run import Run
 
 try:
     import wandb
+    import wandb_workspaces.reports.v2 as wr
     import wandb_workspaces.workspaces as ws
     from wandb_workspaces import expr
+    from wandb_workspaces.reports.v2.interface import Layout, Report, Runset
 except ImportError as error:
     raise UserError(f"{error.name} is missing: {install('dashboard')}") from error
 
 _MODEL = "model.value.name"
 """Key of a run's configuration with the model's name, as W&B nests it."""
+_OFFLINE = "offline-run-"
 
 
 def dashboard(
@@ -30,9 +34,10 @@ def dashboard(
     group: str | None = None,
     baseline: str | None = None,
     title: str | None = None,
+    sync: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Creates a workspace.
+    """Uploads the offline runs below the folders, if asked to, and creates a workspace and a report.
 
     Args:
         folders: Folders of runs, whose metrics decide on the panels; without any they are those of the default metrics.
@@ -40,15 +45,17 @@ def dashboard(
         entity: User or team; by default yours.
         group: Shows the runs of this group only, such as a sweep's.
         baseline: Name of the model that the others are shown against.
-        title: Its title.
-        dry_run: Writes the specification as JSON to standard output, and to standard error an outline of it, without
-            an account and without a network.
+        title: Title of workspace and report.
+        sync: Whether to upload.
+        dry_run: Writes the specification as JSON to standard output, and to standard error an outline of it and the
+            upload as a command, without an account and without a network.
 
     Raises:
-        UserError: Where there is no run of the baseline, and for errors of Weights & Biases.
+        UserError: Where there is no run to upload or of the baseline, and for errors of Weights & Biases.
     """
     runs = find_runs(folders)[0] if folders else []
-    workspace = specification(
+    offline = _offline(folders) if sync else []
+    views = specification(
         project,
         entity or "",
         title or f"{group or project}: click models compared",
@@ -58,24 +65,51 @@ def dashboard(
         logged=set().union(*map(_logged_keys, runs)) if runs else None,
         runs=runs,
     )
+    if offline:
+        _upload(offline, project, entity, dry_run)
     if dry_run:
-        _print(workspace)
+        _print(views)
     else:
-        _save(workspace)
+        _save(views)
 
 
-def _print(workspace: ws.Workspace) -> None:
-    """Prints the workspace as JSON, and on standard error its outline."""
+def _upload(offline: Sequence[Path], project: str, entity: str | None, dry_run: bool) -> None:
+    """Uploads offline runs, or prints the command that would; a UserError where it fails."""
+    owner = ["--entity", entity] if entity else []
+    command = [sys.executable, "-m", "wandb", "sync", "--project", project, *owner]
+    command += map(str, offline)
+    if dry_run:
+        print(f"would upload {len(offline)} runs: {' '.join(command)}", file=sys.stderr)  # noqa: T201  # output
+        return
+    # the command is ours, its arguments are passed as they are
+    code = subprocess.run(command, stdin=subprocess.DEVNULL).returncode  # noqa: S603  # fixed words
+    if code:
+        raise UserError(f"wandb sync ended with code {code}; its output is above")
+
+
+def _offline(folders: Sequence[str | Path]) -> list[Path]:
+    """Folders of offline runs below the folders; UserError without any."""
+    offline = offline_runs(folders)
+    if not offline:
+        places = ", ".join(map(str, folders)) or "no folder"
+        raise UserError(f"no offline runs below {places}: name folders of runs with logger=wandb")
+    return offline
+
+
+def _print(views: Mapping[str, Any]) -> None:
+    """Prints the views as JSON, and on standard error the outline of the workspace."""
     options: dict[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True}
-    print(json.dumps(workspace._to_model().model_dump(**options), indent=2))  # noqa: T201  # output
-    print(outline(workspace), file=sys.stderr)  # noqa: T201  # output
+    plain = {name: view._to_model().model_dump(**options) for name, view in views.items()}
+    print(json.dumps(plain, indent=2))  # noqa: T201  # output
+    print(outline(views["workspace"]), file=sys.stderr)  # noqa: T201  # output
 
 
-def _save(workspace: ws.Workspace) -> None:
-    """Saves the workspace on Weights & Biases and prints its address."""
+def _save(views: Mapping[str, Any]) -> None:
+    """Saves the views on Weights & Biases and prints their addresses."""
     try:
-        workspace.entity = workspace.entity or wandb.Api().default_entity or ""
-        print(workspace.save().url)  # noqa: T201  # output
+        for view in views.values():
+            view.entity = view.entity or wandb.Api().default_entity or ""
+            print(view.save().url)  # noqa: T201  # output
     except (wandb.Error, ValueError, OSError) as error:
         raise UserError(f"Weights & Biases: {error}") from error
 
@@ -87,6 +121,12 @@ def outline(workspace: ws.Workspace) -> str:
         titles = [getattr(panel, "title", None) or type(panel).__name__ for panel in section.panels]
         lines.append(f"  {section.name}: {', '.join(titles)}")
     return "\n".join(lines)
+
+
+def offline_runs(folders: Iterable[str | Path]) -> list[Path]:
+    """Folders of offline runs below these folders, the oldest first."""
+    files = (file for root in folders for file in Path(root).rglob(f"{_OFFLINE}*/*.wandb"))
+    return sorted({file.parent.resolve() for file in files}, key=lambda run: run.name)
 
 
 def _wandb_id(model: str | None, runs: Sequence[Run]) -> str | None:
@@ -126,13 +166,13 @@ def specification(
     reference: str | None = None,
     logged: set[str] | None = None,
     runs: Sequence[Run] = (),
-) -> ws.Workspace:
-    """The workspace, not saved yet.
+) -> dict[str, Any]:
+    """The workspace and the report, not saved yet.
 
     Args:
         project: Project on Weights & Biases.
         entity: User or team.
-        title: Its title.
+        title: Title of both.
         group: Shows the runs of this group only.
         baseline: Name of the model that the others are shown against.
         reference: Id of the run that the workspace marks as the baseline.
@@ -146,7 +186,8 @@ def specification(
         "config:seed.value",
     ]
     shown += [f"summary:{key}" for key in present((f"test/{name}" for name in TESTED), logged)]
-    return ws.Workspace(
+    filters = [expr.Metric("Group").isin([group])] if group else []
+    workspace = ws.Workspace(
         entity=entity,
         project=project,
         name=title,
@@ -156,9 +197,51 @@ def specification(
         ],
         settings=ws.WorkspaceSettings(max_runs=MOST_LINES),
         runset_settings=ws.RunsetSettings(
-            filters=expr.And(expr.Metric("Group").isin([group])) if group else "",
+            filters=_all(filters),
             groupby=[expr.Config(EXPERIMENT)],
             pinned_columns=shown,
             baseline_run=reference,
         ),
     )
+    text = (
+        "Curves and bars are means over the runs of an experiment, which differ in their seed only, with their "
+        "lowest and highest value; open the group of an experiment in the table to see its runs."
+    )
+    blocks = [wr.P(text), wr.TableOfContents()]
+    for name, panels in sections(logged, runs, baseline).items():
+        runsets = _runsets(filters, baseline, shown)
+        blocks += [
+            wr.H1(name),
+            wr.PanelGrid(runsets=runsets, panels=panels, hide_run_sets=name != "Test"),
+        ]
+    settings = wr.PanelGrid(
+        runsets=_runsets(filters, baseline, shown, grouped=False),
+        panels=[wr.RunComparer(diff_only="split", layout=Layout(w=24, h=12))],
+    )
+    blocks += [wr.H1("Runs and how they differ"), settings]
+    report = Report(project=project, entity=entity, title=title, blocks=blocks, width="fluid")
+    return {"workspace": workspace, "report": report}
+
+
+def _runsets(filters: list, baseline: str | None, shown: list[str], grouped: bool = True) -> list:
+    """One set of all runs, or two, of the baseline and the others, which panels then show together."""
+    model = expr.Config(_MODEL)
+    parts = {"Runs": []}
+    if baseline is not None:
+        parts = {
+            f"Baseline: {baseline}": [model.isin([baseline])],
+            "Others": [model.notin([baseline])],
+        }
+    return [
+        Runset(
+            name=name,
+            filters=_all([*filters, *of_part]),
+            groupby=[f"config.{EXPERIMENT}"] if grouped else [],
+            pinned_columns=shown,
+        )
+        for name, of_part in parts.items()
+    ]
+
+
+def _all(filters: Sequence[Any]) -> Any:
+    return expr.And(*filters) if filters else ""

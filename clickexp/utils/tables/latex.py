@@ -14,7 +14,7 @@ _MARKS = ("{}", r"\mathbf{{{}}}", r"\underline{{{}}}")
 
 
 def latex(table: Table, label: str) -> str:
-    r"""Returns the table as a float; best in bold, second underlined.
+    r"""Returns the table as a float or, if long, a longtable; best in bold, second underlined.
 
     The preamble needs the packages that the first line names. Tables of many columns are `table*`, which spans the page
     where there are two columns and is a table elsewhere.
@@ -23,21 +23,33 @@ def latex(table: Table, label: str) -> str:
         table: The table.
         label: The name to refer to it.
     """
-    caption = escape.latex(table.caption)
+    notes = "".join(f" ({i}) {note}." for i, note in enumerate(table.notes, start=1))
+    caption = escape.latex(table.caption + notes)
     caption = re.sub(r"\*+", lambda stars: f"$^{{{stars[0]}}}$", caption)
+    named = rf"\caption{{{caption}}}\label{{{label}}}"
+    body = [_line(table.header), r"\midrule", *map(_line, table.rows), r"\bottomrule"]
+    if table.long:
+        body.insert(2, r"\endhead")
+        lines = [
+            r"% \usepackage{booktabs,longtable}",
+            r"{\footnotesize\setlength{\tabcolsep}{3pt}",
+            rf"\begin{{longtable}}{{{table.sides}}}",
+            rf"{named} \\",
+            r"\toprule",
+            *body,
+            r"\end{longtable}}",
+        ]
+        return "\n".join([*lines, ""])
     kind = "table*" if len(table.header) > _MOST_COLUMNS else "table"
     lines = [
         r"% \usepackage{booktabs,adjustbox}",
         rf"\begin{{{kind}}}",
         r"\centering",
-        rf"\caption{{{caption}}}\label{{{label}}}",
+        named,
         r"\begin{adjustbox}{max width=\linewidth}",
         rf"\begin{{tabular}}{{{table.sides}}}",
         r"\toprule",
-        _line(table.header),
-        r"\midrule",
-        *map(_line, table.rows),
-        r"\bottomrule",
+        *body,
         r"\end{tabular}",
         r"\end{adjustbox}",
         rf"\end{{{kind}}}",

@@ -35,6 +35,7 @@ class Table:
         align: For each column "l" (text) or "r" (numbers); by default the first column has the names of the rows.
         title: Heading, if any.
         notes: Numbered notes, if any.
+        long: Whether it may be longer than a page.
     """
 
     header: Sequence[str]
@@ -43,6 +44,7 @@ class Table:
     align: str = ""
     title: str = ""
     notes: Sequence[str] = ()
+    long: bool = False
 
     def without_empty_columns(self, *others: str) -> "Table":
         """Returns the table without columns that are empty in every row, and without others."""
