@@ -28,12 +28,7 @@ from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
 from clickexp.parameters import PositionParameter
 from clickexp.posteriors.continuation import improve_continuation
 from clickexp.posteriors.draws import as_result, evaluate_draws
-from clickexp.posteriors.intervals import (
-    open_probabilities,
-    propensity,
-    shared_examination,
-    shared_intervals,
-)
+from clickexp.posteriors.intervals import propensity, shared_examination, shared_intervals
 from clickexp.posteriors.marginal import improve_examination
 from clickexp.posteriors.policy_prior import Queries, lists_shown
 from clickexp.posteriors.shared import SharedPosterior, shared_posterior
@@ -266,11 +261,8 @@ def _shared_intervals(parts: Parts, posterior: SharedPosterior | None) -> _Part:
         if parts.config.settings.save_model:
             posterior.save(parts.folder / SHARED)
         examination = propensity(parts.model, posterior, parts.dataset.test)
-        shared = shared_intervals(parts.model, posterior)
-        if (line := open_probabilities(shared)) is not None:
-            parts.logger.warning(line)
         return {
-            "shared": _dumped(shared),
+            "shared": _dumped(shared_intervals(parts.model, posterior)),
             "propensity": _dumped(RelativeExamination.of(examination)),
             "shared_propensity": _dumped(_shared_curve(parts, examination)),
         }

@@ -72,7 +72,7 @@ def _print_shared(rows: Sequence[Mapping[str, Any]]) -> None:
     console.print("", terminal(replace(table, rows=table.rows[:MOST_ROWS])), "", sep="\n")
     if any(parameter.is_open for parameter in parameters[:MOST_ROWS]):
         console.print(
-            f"{OPEN}: the log does not determine the number; its value follows the prior\n"
+            f"{OPEN}: the log does not determine the ratio; its value follows the prior\n"
         )
     if len(rows) > MOST_ROWS:
         console.print(f"the first {MOST_ROWS} of {len(rows)} rows of {SHARED_TABLE}\n")

@@ -27,7 +27,6 @@ from clickexp.parameters import Rows, Table
 from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.posteriors.exported import row_tables
 from clickexp.posteriors.information import ROOM, prepared
-from clickexp.posteriors.intervals import OPEN
 from clickexp.posteriors.policy_prior import (
     LEAST_DOCUMENTS,
     Numbers,
@@ -95,8 +94,6 @@ def improve_continuation(
     if not is_moved.any() or len(shown.x) * (2 * is_moved.sum() + 2) > ROOM:
         return None
     covariance = posterior.covariance[np.ix_(is_moved, is_moved)] * train.count / part.count
-    if np.sqrt(np.diag(covariance)).max() >= OPEN:
-        return None
     steps = _Steps(model, part, shown, posterior.places(model)[is_moved], covariance, devices)
     for _ in range(_STEPS):
         steps.take(documents)

@@ -22,11 +22,10 @@ from clickexp.posteriors.shared import MOST_SHARED, SharedPosterior, count_share
 from clickexp.runs.run import SharedParameter
 from clickexp.types import Array
 from clickexp.utils.statistics.means import QUANTILE
-from clickexp.utils.text import listed
 
 _LEAST_SLOPE = 1e-6
-OPEN = 3.5
-"""Deviation of a logit, or of the logarithm of a ratio, from which on the log leaves it open."""
+_OPEN = 3.5
+"""Deviation of the logarithm of a ratio from which on the log leaves it open."""
 _STRONGLY_ORDERED = 0.5
 """Movement of documents below which intervals of continuation are too short."""
 _BY_POSITION = ("examination", "slope")
@@ -125,18 +124,6 @@ def short_intervals(model: Model, train: Sessions) -> str | None:
     return (
         f"warning: a policy orders lists ({moving:.0%} of the variance of log positions is within documents, where "
         f"random order has 100%). {reason} Remedy: some sessions in random order."
-    )
-
-
-def open_probabilities(intervals: Sequence[SharedParameter]) -> str | None:
-    """Returns a line on probabilities whose intervals are open; None where none is."""
-    left_open = [each for each in intervals if each.relative is None and each.low is None]
-    if not left_open:
-        return None
-    roles = sorted({each.parameter for each in left_open})
-    return (
-        f"warning: the log does not determine {len(left_open)} numbers of {listed(roles, len(roles))}, whose intervals "
-        "are open. Remedy: more sessions, or some in random order."
     )
 
 
@@ -398,9 +385,7 @@ def _probabilities(
 ) -> Iterator[SharedParameter]:
     for key, logit, variance in zip(curve.keys, logits, np.diag(covariance), strict=True):
         sd = variance**0.5
-        low, high = (
-            float(expit(logit + sign * QUANTILE * sd)) if sd < OPEN else None for sign in (-1, 1)
-        )
+        low, high = (float(expit(logit + sign * QUANTILE * sd)) for sign in (-1, 1))
         yield SharedParameter(
             parameter=curve.parameter,
             **key.place(),
@@ -429,7 +414,7 @@ def _ratios(curve: Curve, logs: np.ndarray, covariance: np.ndarray) -> Iterator[
     for key, log, ratio, variance in zip(curve.keys, logs, ratios, variances, strict=True):
         sd = variance**0.5
         low, high = (
-            float(np.exp(ratio + sign * QUANTILE * sd)) if sd < OPEN else None for sign in (-1, 1)
+            float(np.exp(ratio + sign * QUANTILE * sd)) if sd < _OPEN else None for sign in (-1, 1)
         )
         value, relative = float(np.exp(log)), float(np.exp(ratio))
         yield SharedParameter(

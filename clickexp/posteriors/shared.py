@@ -18,7 +18,7 @@ from clickexp.errors import UserError
 from clickexp.models import ClickModel, Model
 from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.information import Information, information
-from clickexp.training.earlier import OPEN_DEVIATION, shared_names
+from clickexp.training.earlier import shared_names
 from clickexp.types import Array
 from clickexp.utils.files import undamaged, whole
 from clickexp.utils.progress import Report, no_report
@@ -31,8 +31,6 @@ _LEAST, _FLOOR = 1e-2, 1e-4
 """Information per number, and eigenvalues of it in units of its diagonal, below which a log says nothing."""
 _MOST_EXPLAINED = 0.98
 """Share of the information that rows take off in any direction, at most: it makes deviations seven times as large."""
-_FARTHEST_NUISANCE = 3.0
-"""Deviation of slopes and logarithms of precisions of priors in a direction that a log leaves open."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,10 +141,10 @@ def shared_posterior(
 
     The covariance is the inverse of the observed information, with rows of tables and precisions of learned priors
     integrated out; see `clickexp.posteriors.information`. Differences between layouts are shared parameters, too, with
-    the prior that training has learned for them. Rows take off at most .98 of the information that there is with rows
-    known, in any direction. Where the estimate of what they leave is not above 0, the log leaves the direction open:
-    numbers go as far as a deviation of 100 in it. To the inverse comes the square of the Newton step that is left, at
-    most a deviation in each direction: how far from the optimum training has ended.
+    the prior that training has learned for them. Rows take off at most .98 of the information that
+    there is with rows known, in any direction: the estimate of what they leave may be below 0. To the inverse comes the
+    square of the Newton step that is left, at most a deviation in each direction: how far from the optimum training
+    has ended.
 
     Of a log of more sessions than `WORK` has room for, the first ones represent all: the covariance is theirs times
     their share. That is at least that of all, since rows with few documents explain more in place of shared parameters.
@@ -172,7 +170,7 @@ def _trained(informed: "_Informed", pull: Mapping[str, float]) -> SharedPosterio
     names, of_log, share = informed
     size = len(names)
     of_log.score[:size] += share * np.array([pull.get(name, 0.0) for name in names])
-    covariance = share * _covariance(of_log, size)[:size, :size]
+    covariance = share * _covariance(of_log)[:size, :size]
     if not size or not np.isfinite(covariance).all():
         return None
     return SharedPosterior(names, covariance)
@@ -220,10 +218,10 @@ def shared_estimate(
     if informed is None:
         return None
     names, of_log, share = informed
+    root = _inverse_root(of_log.complete, of_log.complete - of_log.matrix)
+    covariance = root @ root.T
+    step = -covariance @ of_log.score
     size = len(names)
-    known, left_open = _inverse_roots(of_log.complete, of_log.complete - of_log.matrix, size)
-    step = -known @ (known.T @ of_log.score)
-    covariance = known @ known.T + left_open @ left_open.T
     posterior = SharedPosterior(names, covariance[:size, :size])
     return Estimate(posterior, step[:size], share, _trained(informed, pull))
 
@@ -300,35 +298,22 @@ def _without_unknown(of_log: Information) -> Information:
     )
 
 
-def _covariance(of_log: Information, size: int) -> np.ndarray:
-    known, left_open = _inverse_roots(of_log.complete, of_log.complete - of_log.matrix, size)
-    of_first, _ = _inverse_roots(of_log.complete, of_log.complete - of_log.first, size)
+def _covariance(of_log: Information) -> np.ndarray:
+    root = _inverse_root(of_log.complete, of_log.complete - of_log.matrix)
+    of_first = _inverse_root(of_log.complete, of_log.complete - of_log.first)
     left = of_first @ np.clip(of_first.T @ of_log.score, -1, 1)
-    return known @ known.T + left_open @ left_open.T + np.outer(left, left)
+    return root @ root.T + np.outer(left, left)
 
 
-def _inverse_roots(
-    complete: np.ndarray, explained: np.ndarray, size: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns roots of the inverse of complete - explained: of directions that it tells, and of those left open.
+def _inverse_root(complete: np.ndarray, explained: np.ndarray) -> np.ndarray:
+    """Returns a root of the inverse of a positive definite matrix: complete - explained, as far as that is one.
 
-    Both are estimates. Where the difference says less than 1 - `_MOST_EXPLAINED` of the information, it is not known
-    well enough to be inverted. Where it is not above 0, it has no inverse, and a direction goes as far as a number can.
-
-    Args:
-        complete: Information with rows known.
-        explained: What rows take off.
-        size: How many numbers are shared parameters; the others are nuisances.
+    Both are estimates. Where the difference says less than 1 - `_MOST_EXPLAINED` of the information, or less than none,
+    it is not known well enough to be inverted.
     """
     scale = np.sqrt(np.diag(complete))
     values, vectors = np.linalg.eigh(complete / np.outer(scale, scale))
     # eigenvalues below 0 say how far off estimates are
     whitened = vectors / np.sqrt(np.maximum(values, max(_FLOOR, -values[0]))) / scale[:, None]
     shares, directions = np.linalg.eigh(whitened.T @ explained @ whitened)
-    deviations = whitened @ directions
-    is_open = shares >= 1
-    known = deviations / np.sqrt(1 - np.minimum(shares, _MOST_EXPLAINED))
-    farthest = np.where(np.arange(len(scale)) < size, OPEN_DEVIATION, _FARTHEST_NUISANCE)
-    left_open = deviations[:, is_open]
-    ways = 1 / np.max(np.abs(left_open) / farthest[:, None], axis=0)
-    return known[:, ~is_open], left_open * ways
+    return whitened @ directions / np.sqrt(1 - np.minimum(shares, _MOST_EXPLAINED))

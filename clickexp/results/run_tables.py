@@ -207,27 +207,23 @@ def _by_rank(
 def shared_table(parameters: Sequence[SharedParameter]) -> Table:
     """Returns parameters that all documents share, with their intervals; of each layout, where these differ.
 
-    A number that the log leaves open has no interval.
+    A ratio that the log leaves open has no interval.
     """
-    rows = []
-    for parameter in parameters:
-        of_value = interval(parameter.low, parameter.high)
-        of_ratio = interval(parameter.relative_low, parameter.relative_high)
-        if parameter.is_open and parameter.relative is None:
-            of_value = OPEN
-        elif parameter.is_open:
-            of_ratio = OPEN
-        row = [
+    rows = [
+        [
             parameter.parameter,
             layout_name(parameter.layout),
             number(parameter.position, missing=""),
             number(parameter.last_click, missing=""),
             number(parameter.value),
-            of_value,
+            interval(parameter.low, parameter.high),
             number(parameter.relative, missing=""),
-            of_ratio,
+            OPEN
+            if parameter.is_open
+            else interval(parameter.relative_low, parameter.relative_high),
         ]
-        rows.append(row)
+        for parameter in parameters
+    ]
     numbers = ["position", "last click", "value", "95% interval", "relative to first"]
     header = ["parameter", "layout", *numbers, "95% interval"]
     # of models that leave the scale of examination open, only ratios have intervals

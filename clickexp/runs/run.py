@@ -274,7 +274,7 @@ class SharedParameter(_Document):
         last_click: Position of the last click above, 0 for none; None where it does not depend on that.
         value: The probability.
         sd: Standard deviation of its logit, or of the logarithm of the ratio.
-        low: Lower bound; None where clicks determine probabilities up to a factor only, or the log leaves it open.
+        low: Lower bound; None where clicks determine probabilities up to a factor only.
         high: Upper bound.
         relative: The probability over that of the first position; None where it is not needed.
         relative_low: Lower bound; None where the log leaves it open.
@@ -296,9 +296,8 @@ class SharedParameter(_Document):
 
     @property
     def is_open(self) -> bool:
-        """Whether the log leaves its ratio open, or it where it has none: the value follows the prior."""
-        low = self.low if self.relative is None else self.relative_low
-        return low is None
+        """Whether the log leaves its ratio open, whose value then follows the prior."""
+        return self.relative is not None and self.relative_low is None
 
 
 class Drawn(_Document):

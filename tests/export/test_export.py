@@ -976,7 +976,7 @@ def test_export_reads_the_log_that_runs_here_have_packed(pbm, tmp_path, monkeypa
 
 
 def test_ratios_that_the_log_leaves_open_are_said_to_be(pbm, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("clickexp.posteriors.intervals.OPEN", 0)
+    monkeypatch.setattr("clickexp.posteriors.intervals._OPEN", 0)
     monkeypatch.setattr("clickexp.export.figures.figures_of", lambda *_: ())
     main([str(pbm[0]), "--output", str(tmp_path)])
     printed = capsys.readouterr().out
