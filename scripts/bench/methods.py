@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import users
 from flax import nnx
-from scipy.special import expit, log_expit, logit, softmax
+from scipy.special import expit, log_expit, softmax
 from users import POSITIONS, Parameters, Part, SimulatedLog
 
 from clickexp import models
@@ -152,8 +152,7 @@ def exact(log: SimulatedLog, seed: int) -> Fitted | None:
     )
     cumulative = probabilities.cumsum(axis=1)
     low, high = (LOGITS[np.argmax(cumulative >= tail, axis=1)] for tail in (0.025, 0.975))
-    means = logit(probabilities @ expit(LOGITS))
-    parameters = Parameters(log.truth.shared, means)
+    parameters = Parameters(log.truth.shared, probabilities @ LOGITS)
     return Fitted(0.0, parameters, bounds={"attraction": np.stack([low, high])})
 
 

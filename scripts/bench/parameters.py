@@ -86,8 +86,8 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
         training log shows. Shared: of ratios of examination as above, or of continuation.
     width: Mean difference of the bounds of intervals, of shared parameters where they are not open; 4 standard
         deviations of errors is honest.
-    true, estimated below: Coverage and width of shown pairs whose true or estimated (exported) attraction is so small.
-        Exact posteriors hold 95 % of those that they estimate to be small, and less of those that are.
+    true, estimated below: Coverage and width of shown pairs whose true attraction, or that of the exported mean logit,
+        is so small. Exact posteriors hold 95 % of those that they estimate to be small, and less of those that are.
     """
     user, truth, found = log.design.user, log.truth, {"seconds": fitted.seconds}
     if fitted.predictions is not None:
