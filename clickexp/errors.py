@@ -79,6 +79,11 @@ def reason(error: Exception, *, context: bool = True) -> str:
     return f"{place}{error.strerror}{_remedy(error)}"
 
 
+def with_class(error: BaseException) -> str:
+    """Describes an error of any kind in one line, which begins with its class."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 def _remedy(error: OSError) -> str:
     if no_room(error):
         return ". Free some space, or choose another place."

@@ -67,12 +67,6 @@ def _folders() -> argparse.ArgumentParser:
         help="columns of the tables, the first orders them",
     )
     parser.add_argument(
-        "--ranks",
-        type=_ranks,
-        metavar="1,3,...",
-        help="columns of the tables per rank; by default all",
-    )
-    parser.add_argument(
         "--full",
         action="store_true",
         help="leaderboard.csv with all metrics, and what their intervals and tests are over",
@@ -100,13 +94,6 @@ def _folders() -> argparse.ArgumentParser:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _ranks(text: str) -> list[int]:
-    try:
-        return [int(rank) for rank in _names(text)]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} are no ranks; they look like 1,3,10") from None
 
 
 def _wandb() -> argparse.ArgumentParser:

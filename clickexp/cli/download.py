@@ -4,7 +4,7 @@ import errno
 from pathlib import Path
 
 from clickexp.data.public_logs import PUBLIC
-from clickexp.errors import ConfigError, DataError, UserError, install
+from clickexp.errors import ConfigError, DataError, UserError, install, with_class
 from clickexp.utils.paths import display_path
 from clickexp.utils.suggest import did_you_mean
 
@@ -45,8 +45,9 @@ def download(name: str, target: str, files: str = "*") -> None:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             remedy = "Free some, or take fewer files by --files. The same command again goes on."
             raise UserError(f"{folder}: no space is left on the disk. {remedy}") from error
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UserError(f"{log.repository}: {reason}. The same command again goes on.") from error
+        raise UserError(
+            f"{log.repository}: {with_class(error)}. The same command again goes on."
+        ) from error
     if not any(folder.glob(pattern)):
         raise DataError(f"{log.repository} has no files {pattern}. Change --files.")
     place = display_path(folder / log.folder)

@@ -290,23 +290,17 @@ class Sessions(ColumnsView):
 
     def check_stored_ids(self) -> None:
         """Raises a DamagedError where a stored document has an id that the log does not have, or a list no length."""
+        limits = {"lengths": (1, self.ranks), "query_doc_ids": (0, self.query_doc_pairs)}
         for chunk in self.chunks():
-            lengths = chunk["lengths"]
-            if chunk.count and not 1 <= int(lengths.min()) <= int(lengths.max()) <= self.ranks:
-                raise DamagedError(
-                    f"{self.folder or 'sessions'}: lengths holds {lengths.min()} to {lengths.max()}, where lists "
-                    f"have 1 to {self.ranks} documents. The files have changed since the log was prepared",
-                    REMEDY,
-                )
-            ids = chunk["query_doc_ids"]
-            least, most = int(ids.min(initial=0)), int(ids.max(initial=0))
-            if least < 0 or most > self.query_doc_pairs:
-                wrong = most if least == 0 else least
-                raise DamagedError(
-                    f"{self.folder or 'sessions'}: query_doc_ids holds {wrong}, where ids go up to "
-                    f"{self.query_doc_pairs}. The files have changed since the log was prepared",
-                    REMEDY,
-                )
+            for name, (least, most) in limits.items():
+                values = chunk[name]
+                if values.size and not least <= values.min() <= values.max() <= most:
+                    wrong = values[(values < least) | (values > most)][0]
+                    raise DamagedError(
+                        f"{self.folder or 'sessions'}: {name} holds {wrong}, where {least} to {most} are possible. "
+                        "The files have changed since the log was prepared",
+                        REMEDY,
+                    )
 
     def with_pairs(self, query_doc_pairs: int, location: SourceLocation = _SESSIONS) -> "Sessions":
         """The same sessions for a table whose largest id is query_doc_pairs; DataError at an id above."""

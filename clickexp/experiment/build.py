@@ -24,7 +24,7 @@ from clickexp.data.inspect.identifiability import (
 )
 from clickexp.data.log_format import LogFormat
 from clickexp.data.prepared import open_prepared
-from clickexp.errors import ConfigError, DataError
+from clickexp.errors import ConfigError, DataError, with_class
 from clickexp.evaluation.evaluate import check_lists, check_metrics, compiled_test
 from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.evaluation.groups import MetricGroup
@@ -280,7 +280,7 @@ def open_loggers(config: Config) -> Iterator[Logger]:
         yield logger
         succeeded = True
     except Exception as error:
-        logger.failed(" ".join(f"{type(error).__name__}: {error}".split()))
+        logger.failed(with_class(error))
         raise
     finally:
         Compiled.listener = None

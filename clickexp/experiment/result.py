@@ -19,6 +19,7 @@ from clickexp.data import Dataset
 from clickexp.data.encoding import Encoding
 from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
+from clickexp.errors import with_class
 from clickexp.evaluation.evaluation import Evaluation
 from clickexp.evaluation.references import references
 from clickexp.experiment.backward import of_last_log
@@ -267,7 +268,7 @@ def _shared_intervals(parts: Parts, posterior: SharedPosterior | None) -> _Part:
         }
     except Exception as error:  # a training is not lost for them
         log.debug("no intervals", exc_info=True)
-        parts.logger.warning(f"no intervals of shared parameters ({type(error).__name__}: {error})")
+        parts.logger.warning(f"no intervals of shared parameters ({with_class(error)})")
         return {}
 
 

@@ -14,6 +14,7 @@ import jax
 from flax import nnx
 from omegaconf import DictConfig, OmegaConf
 
+from clickexp.errors import with_class
 from clickexp.evaluation.evaluation import Evaluation
 from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.evaluation.groups import HeldOut
@@ -194,5 +195,4 @@ def _report(parts: Parts, finished: Run) -> None:
         parts.logger.message(f"report: {display_path(page)}")
     except Exception as error:  # the result is there: nothing that goes wrong here may end a sweep
         log.debug("no report", exc_info=True)
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        parts.logger.warning(f"no report was written ({reason})")
+        parts.logger.warning(f"no report was written ({with_class(error)})")

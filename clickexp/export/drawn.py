@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from rich.console import Console
-from rich.table import Table
 
 from clickexp.export.export import (
     DOCUMENTS_TABLE,
@@ -15,23 +15,12 @@ from clickexp.export.export import (
     SHARED_TABLE,
     export,
 )
+from clickexp.results.run_tables import OPEN, shared_table
 from clickexp.runs.run import SharedParameter
 from clickexp.runs.store import FIGURES
 from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
-from clickexp.utils.tables.numbers import number
-from clickexp.utils.tables.terminal import MOST_ROWS, console_table
-
-_SHARED_COLUMNS = {
-    "parameter": ("parameter",),
-    "position": ("position",),
-    "last click": ("last_click",),
-    "value": ("value",),
-    "95% interval": ("low", "high"),
-    "relative": ("relative",),
-    "its 95% interval": ("relative_low", "relative_high"),
-}
-"""Columns of the table of shared parameters, and what they show."""
+from clickexp.utils.tables.terminal import MOST_ROWS, terminal
 
 
 def export_drawn(
@@ -78,35 +67,19 @@ def _table(file: Path) -> pl.DataFrame | None:
 
 
 def _print_shared(rows: Sequence[Mapping[str, Any]]) -> None:
-    console = Console(highlight=False, markup=False)
-    console.print("", _shared_table(rows), "", sep="\n")
-    if any(_is_open(row) for row in rows[:MOST_ROWS]):
-        console.print("open: the log does not determine the ratio; its value follows the prior\n")
+    console, parameters = Console(highlight=False, markup=False), list(map(_parameter, rows))
+    table = shared_table(parameters)
+    console.print("", terminal(replace(table, rows=table.rows[:MOST_ROWS])), "", sep="\n")
+    if any(parameter.is_open for parameter in parameters[:MOST_ROWS]):
+        console.print(
+            f"{OPEN}: the log does not determine the ratio; its value follows the prior\n"
+        )
     if len(rows) > MOST_ROWS:
         console.print(f"the first {MOST_ROWS} of {len(rows)} rows of {SHARED_TABLE}\n")
 
 
-def _shared_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Shared parameters with their intervals, by layout first; columns that none of them has are left out."""
-    layout = {name: (name,) for name in rows[0] if name not in SharedParameter.model_fields}
-    columns = {
-        title: [_cell(row, *keys) for row in rows]
-        for title, keys in {**layout, **_SHARED_COLUMNS}.items()
-    }
-    shown = {title: cells[:MOST_ROWS] for title, cells in columns.items() if any(cells)}
-    return console_table(shown, zip(*shown.values(), strict=True))
-
-
-def _cell(row: Mapping[str, Any], *keys: str) -> str:
-    """Returns the value of a key, or an interval of two."""
-    if "relative_low" in keys and _is_open(row):
-        return "open"
-    values = [row[key] for key in keys]
-    if None in values:
-        return ""
-    return " to ".join(value if isinstance(value, str) else number(value) for value in values)
-
-
-def _is_open(row: Mapping[str, Any]) -> bool:
-    """Whether a ratio has a value and no interval."""
-    return row["relative"] is not None and row["relative_low"] is None
+def _parameter(row: Mapping[str, Any]) -> SharedParameter:
+    """The parameter of a row, which has the columns of its layout beside its own."""
+    fields = {name: value for name, value in row.items() if name in SharedParameter.model_fields}
+    layout = {name: str(value) for name, value in row.items() if name not in fields}
+    return SharedParameter(**fields, layout=layout)

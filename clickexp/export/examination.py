@@ -8,13 +8,14 @@ from scipy.special import expit
 
 from clickexp.data import Sessions
 from clickexp.data.cells import Cells
-from clickexp.export.predict import examination_outputs, predicted
+from clickexp.export.predict import examination_outputs, predictor
 from clickexp.models import ClickModel
 from clickexp.parameters import LayoutParameter, PositionParameter
 from clickexp.parameters.layouts import layouts_of, with_shared_cells
 from clickexp.posteriors.intervals import propensity
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
+from clickexp.utils.progress import Steps
 from clickexp.utils.statistics.means import QUANTILE
 
 
@@ -111,11 +112,12 @@ def _curve(tower: object, cells: int) -> np.ndarray | None:
 def _sums(model: ClickModel, sessions: Sessions, view: Sessions, cells: int) -> np.ndarray:
     """Returns the sum of P(examination) by cell."""
     sums, done = np.zeros(cells), 0
-    for lengths, outputs in predicted(model, sessions, examination_outputs, "examination"):
-        chunk = view.chunk(done, done + len(lengths))
-        examined = outputs["examination"].astype(np.float64)[chunk.shown]
-        sums += np.bincount(chunk.of_documents("positions"), examined, len(sums))
-        done += len(lengths)
+    with Steps("examination") as progress:
+        for lengths, outputs in predictor(model, examination_outputs, progress)(sessions):
+            chunk = view.chunk(done, done + len(lengths))
+            examined = outputs["examination"].astype(np.float64)[chunk.shown]
+            sums += np.bincount(chunk.of_documents("positions"), examined, len(sums))
+            done += len(lengths)
     return sums
 
 

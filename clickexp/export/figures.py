@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.log import banded, histogram
 from clickexp.results.figures.panels import Bars, layouts
-from clickexp.utils.text import layout_name
+from clickexp.results.figures.run import by_layout
+from clickexp.runs.run import RelativeExamination
 
 _BINS = 40
 _PROBABILITIES = ("attraction", "satisfaction")
@@ -44,19 +45,12 @@ def _by_rank(examination: pl.DataFrame, name: str) -> np.ndarray | None:
 
 def _by_layout(examination: pl.DataFrame, layout: Sequence[str]) -> dict[str, Bars]:
     """Returns ranks and propensities with their bounds of each layout, the one with the most impressions first."""
-    names = ("propensity", "propensity_low", "propensity_high")
-    curves: dict[str, tuple[int, Bars]] = {}
-    for values, part in examination.group_by(layout, maintain_order=True):
-        middle, low, high = (
-            np.asarray(part[name].cast(pl.Float64).to_numpy())
-            if name in part.columns
-            else np.full(len(part), np.nan)
-            for name in names
-        )
-        words = layout_name(dict(zip(layout, map(str, values), strict=True)))
-        curves[words] = int(part["sessions"].sum()), (part["rank"].to_list(), middle, low, high)
-    ordered = sorted(curves.items(), key=lambda item: -item[1][0])
-    return {name: bars for name, (_, bars) in ordered}
+    shown = pl.col("sessions").sum().over(layout)
+    rows = examination.sort(shown, descending=True, maintain_order=True).to_dicts()
+    low, high = "propensity_low", "propensity_high"
+    points = ((row["rank"], row["propensity"], row.get(low), row.get(high)) for row in rows)
+    of_rows = [{name: str(row[name]) for name in layout} for row in rows]
+    return by_layout(RelativeExamination.known(points, of_rows))
 
 
 def _propensities(examination: pl.DataFrame) -> Panel | None:

@@ -10,7 +10,7 @@ import jax
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.description import Numbering
-from clickexp.errors import OF_SYSTEM, UserError
+from clickexp.errors import OF_SYSTEM, UserError, with_class
 from clickexp.experiment.build import build_model, numbers_ids, share_compilations
 from clickexp.experiment.differences import command_of, continuing_command
 from clickexp.experiment.instantiate import CONTEXT, constructor, model_constructor
@@ -221,9 +221,7 @@ def _made(kind: type[_Made], make: Callable[[], Any], node: Mapping[str, Any]) -
     except (UserError, *OF_SYSTEM):
         raise
     except Exception as error:
-        raise UserError(
-            f"{node.get('_target_')} fails: {type(error).__name__}: {error}; {needs}"
-        ) from error
+        raise UserError(f"{node.get('_target_')} fails: {with_class(error)}; {needs}") from error
     if not isinstance(part, kind):
         raise UserError(f"{node.get('_target_')} makes {type(part).__name__}; {needs}")
     return part

@@ -127,12 +127,6 @@ def of_documents(
                 report(done, len(ids))
 
 
-def predicted(model: Model | Exported, sessions: Sessions, outputs: Outputs, what: str) -> Batches:
-    """Yields lengths and values of each batch, and shows the progress."""
-    with Steps(what) as report:
-        yield from predictor(model, outputs, report)(sessions)
-
-
 def predictor(model: Model | Exported, outputs: Outputs, report: Report = no_report) -> Predict:
     """Compiles what a model predicts.
 

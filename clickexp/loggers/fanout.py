@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from clickexp.errors import with_class
 from clickexp.loggers.base import Logger, RunInfo
 from clickexp.utils.paths import display_path
 
@@ -88,9 +89,8 @@ class FanOut(Logger):
         if logger not in self.active:
             return
         self.active.remove(logger)
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
         name, places = type(logger).__name__, self.destination or "nowhere"
         log.warning(
             "%s failed in %s and is left out from here (%s). Results still go to: %s.",
-            *(name, method, reason, places),
+            *(name, method, with_class(error), places),
         )

@@ -21,7 +21,7 @@ document, and the logarithms of e_c, or the numbers of layouts, have the normal 
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -39,7 +39,6 @@ from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import (
-    LEAST_DOCUMENTS,
     Queries,
     Shown,
     learned_rows,
@@ -59,11 +58,14 @@ from clickexp.training.earlier import SharedPrior
 from clickexp.types import Array
 from clickexp.utils import hosts
 from clickexp.utils.blocks import blocks
+from clickexp.utils.memory import return_freed_memory
 
 _MOST_DOCUMENTS = 50_000
 """Documents that are integrated out; of more, about as many by chance represent all."""
 _GOLDEN = np.uint32(0x9E3779B9)
 """Its multiples modulo 2^32 are spread evenly (Knuth 1973, "The art of computer programming", section 6.4)."""
+_LEAST_DOCUMENTS = 50
+"""Documents below which the shape of their prior is not known."""
 _ROWS = 1 << 16
 """Rows that are computed in double precision at a time."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
@@ -80,16 +82,16 @@ _SPACING = 0.02
 """Of slopes between which sums of priors are interpolated, to 1e-6."""
 _BUMPS, _WIDTH = np.linspace(-3.0, 3.0, 5), 1.2
 _STEPS, _LEAST_GAIN = 50, 1e-2
-_PART, _LEAST_PART, _STEPS_ON_ALL = 8, 2_000, 15
-"""One of so many documents leads near the end, where that is enough of them; few steps on all are left."""
+"""Of a search at most; gain of the last."""
+_PART, _LEAST_PART = 8, 2_000
+"""One of so many documents leads near the end, where that is enough of them."""
 _SHIFT = 0.5
 """Deviations by which nodes of a document are shifted at most, by chance. Documents with few impressions have the same
 posterior; at nodes that they shared, a prior could have all its mass, whatever their clicks."""
 _BLOCK = 256
 """Documents of a product: OpenBLAS gives larger ones to threads, which wait for each other where cores are busy."""
-_EVALUATED = 1 << 11
-"""Documents that a thread evaluates at a time: as many as the cache of a core holds."""
-_DAMPING, _MOST_DAMPING = 1e-2, 1e8
+_EVALUATED = 1 << 13
+"""Documents that a thread evaluates at a time."""
 
 Matrix = Float[np.ndarray, "numbers numbers"]
 
@@ -245,12 +247,17 @@ def improve_examination(
     earlier = earlier.some(cells)
     if tower.holds_scale:
         earlier = earlier.with_mean(log_expit(before)[cells], clicks[cells])
-    found, covariance = maximum(documents, tower.sums(cells, prior), earlier)
+    sums = tower.sums(cells, prior)
+    if len(documents.means) < len(sums.start) + _numbers_of_prior(documents):
+        return None  # some directions have no information
+    found, covariance = maximum(documents, sums, earlier)
     # processors of several hosts round differently
     found = np.array(hosts.broadcast(found.tolist()))
     slopes = tower.move(cells, found, clicks[cells])
     change = log_expit(tower.logits()) - log_expit(before)
+    return_freed_memory()
     offsets = log.moved(posteriors, expit(before), change)
+    return_freed_memory()
     attraction.table.set_value(_with_means_moved(parts.rows, offsets))
     return SharedPosterior(tower.names(cells), covariance * np.outer(slopes, slopes))
 
@@ -264,13 +271,19 @@ def _with_means_moved(rows: Rows, offsets: Float[np.ndarray, " rows"]) -> Rows:
     return rows.recomputed(moved)
 
 
+def _numbers_of_prior(documents: Documents) -> int:
+    """Returns how many numbers the density g and the line t have."""
+    return 2 + len(_BUMPS) + documents.known.shape[1]
+
+
 def maximum(
     documents: Documents, sums: Sums, earlier: Earlier | None = None
 ) -> tuple[Numbers, Float[np.ndarray, "numbers numbers"]]:
     """Returns the numbers of examination at the largest marginal likelihood, and what documents say of them.
 
-    By scoring, where the information is the sum of the squared scores of documents (Berndt et al. 1974, "Estimation and
-    inference in nonlinear structural models").
+    By quasi-Newton steps (Nocedal 1980, "Updating quasi-Newton matrices with limited storage"), which begin with the
+    information that is the sum of the squared scores of documents (Berndt et al. 1974, "Estimation and inference in
+    nonlinear structural models").
 
     Args:
         documents: What is known of documents.
@@ -283,34 +296,53 @@ def maximum(
     likelihood = MarginalLikelihood(documents, sums, earlier)
     point = likelihood.start
     if len(documents.means) >= _PART * _LEAST_PART:
-        point, _ = _search(likelihood.of_part(_PART), point, _STEPS)
-        point, evidence = _search(likelihood, point, _STEPS_ON_ALL)
-    else:
-        point, evidence = _search(likelihood, point, _STEPS)
+        point, _ = _search(likelihood.of_part(_PART), point)
+    point, evidence = _search(likelihood, point)
     count = len(sums.start)
     covariance = np.linalg.inv(likelihood.own_information(evidence))
     return point[:count], covariance[:count, :count]
 
 
-def _search(
-    likelihood: "MarginalLikelihood", point: Numbers, steps: int
-) -> tuple[Numbers, Evidence]:
-    """Returns where scoring from a point ends, and the evidence there."""
-    damping = _DAMPING
-    evidence = likelihood(point)
-    for _ in range(steps):
-        information = likelihood.information(evidence, point)
-        damped = information + damping * np.diag(np.diag(information))
-        tried = point - np.linalg.solve(damped, likelihood.pull(point) - evidence.score)
-        evidence_there = likelihood(tried)
+def _search(likelihood: "MarginalLikelihood", point: Numbers) -> tuple[Numbers, Evidence]:
+    """Returns where quasi-Newton steps from a point end, and the evidence there."""
+    length, evidence = 1.0, likelihood(point)
+    gradient = likelihood.pull(point) - evidence.score
+    changes: list[tuple[Numbers, Numbers]] = []
+    for _ in range(_STEPS):
+        step = -length * _solved(likelihood.information(evidence, point), changes, gradient)
+        evidence_there = likelihood(point + step)
         gain = evidence.loss - evidence_there.loss
-        if gain >= 0:
-            point, evidence, damping = tried, evidence_there, damping / 5
-        else:
-            damping *= 10
-        if 0 <= gain < _LEAST_GAIN or damping > _MOST_DAMPING:
+        if not gain >= 0:  # nor where a step has left the finite numbers
+            length /= 4
+            continue
+        point, evidence, before = point + step, evidence_there, gradient
+        gradient = likelihood.pull(point) - evidence.score
+        if step @ (gradient - before) > 0:
+            changes.append((step, gradient - before))
+        if gain < _LEAST_GAIN * length:
             break
+        length = min(2 * length, 1.0)
     return point, evidence
+
+
+def _solved(
+    curvature: Matrix, changes: Sequence[tuple[Numbers, Numbers]], gradient: Numbers
+) -> Numbers:
+    """Returns the inverse of a curvature times a gradient, where the curvature is corrected by steps.
+
+    Args:
+        curvature: An estimate, which may be far off: the square of the score of a document with many impressions is.
+        changes: Steps, and the changes of the gradient by them, each of which the corrected curvature explains in turn.
+        gradient: The gradient.
+    """
+    shares = []
+    for step, change in reversed(changes):
+        shares.append(step @ gradient / (step @ change))
+        gradient = gradient - shares[-1] * change
+    solved = np.linalg.solve(curvature, gradient)
+    for (step, change), share in zip(changes, reversed(shares), strict=True):
+        solved = solved + step * (share - change @ solved / (step @ change))
+    return solved
 
 
 class _Block(NamedTuple):
@@ -664,8 +696,9 @@ class _Log(NamedTuple):
             np.add.at(crossed, ids, values)
         for part in blocks(len(crossed), _ROWS):
             by_logits = attraction[part] * (1 - attraction[part])
-            crossed[part] *= -by_logits * posteriors.some(part).deviations ** 2
-        return crossed
+            change_of_means = -by_logits * posteriors.some(part).deviations ** 2 * crossed[part]
+            attraction[part] = change_of_means  # in its place, to spare memory
+        return attraction
 
 
 class _Sample(NamedTuple):
@@ -700,7 +733,7 @@ def _documents(
     if shown_here is None or rows.has_sites:  # those of earlier logs are among the impressions
         shown_here = ByDocument.of(log.train).dense(number).shown
     chosen = np.flatnonzero(np.isfinite(posteriors.x) & (shown_here > 0))
-    if len(chosen) < LEAST_DOCUMENTS:
+    if len(chosen) < _LEAST_DOCUMENTS:
         return None
     sample = _Sample.of(len(chosen))
     chosen = chosen[sample.has(chosen)]

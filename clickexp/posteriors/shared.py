@@ -1,6 +1,7 @@
 """The posterior of shared parameters, such as examination by rank and continuation: all that are no rows of a table."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,7 +72,8 @@ class SharedPosterior:
         graphdef, params, rest = nnx.split(model, nnx.Param, ...)
         used = self.places(model)
 
-        @jax.jit  # one program in place of one per operation
+        # one program in place of one per operation; it runs once
+        @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
         def line(params: nnx.State, rest: nnx.State) -> tuple[Array, Array]:
             theta, unravel = ravel_pytree(params)
 

@@ -22,8 +22,11 @@ from clickexp.parameters.table import Prior
 from clickexp.posteriors.shared import MOST_SHARED
 from clickexp.training.earlier import SharedPrior
 
-_PRECISION_OF_LOGITS = 4.0
-"""Of logits of examination around those of training: clicks leave the scale open, and tell little of rare cells."""
+_PRECISION_OF_LOGITS = 0.1
+"""Of logits of examination around those of training: clicks leave the scale open, and tell little of rare cells.
+
+Of small logs, training leaves examination far from where it would end: more than this draws ratios there.
+"""
 LEAST_PRECISION = 1e-3
 """Of numbers that nothing else holds."""
 _LARGEST_LOGIT = 14.0

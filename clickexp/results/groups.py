@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from clickexp.runs.run import DRAWS, RelativeExamination, Run
+from clickexp.runs.run import RelativeExamination, Run
 from clickexp.runs.settings import NAMED_GROUPS
 from clickexp.runs.store import short_keys
 from clickexp.utils.statistics.means import Spread
@@ -23,15 +23,6 @@ FEW_RUNS = 3
 """Runs over which a standard deviation says little, so that their values are shown instead."""
 
 
-def _relative_bounds(run: Run, ranks: int) -> np.ndarray | None:
-    """Returns the ends of intervals of examination over its value by rank, [2, ranks]; None where a run has none."""
-    if not run.propensity or any(ratio.layout for ratio in run.propensity):  # of several curves
-        return None
-    by_position = {ratio.position: ratio for ratio in run.propensity}
-    ratios, low, high = with_bounds([by_position.get(rank) for rank in range(1, ranks + 1)])
-    return np.array([low, high]) / ratios
-
-
 def with_bounds(
     points: Sequence[RelativeExamination | None],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -41,6 +32,25 @@ def with_bounds(
         for kind in ("relative", "relative_low", "relative_high")
     )
     return ratios, low, high
+
+
+def bounded_by(spread: Spread, runs: Sequence[Sequence[RelativeExamination | None]]) -> Spread:
+    """Returns a spread of examination over few runs whose bounds are means of their intervals over their ratios.
+
+    That of more runs, over which a spread says more, stays as it is, and so does one of runs without intervals.
+
+    Args:
+        spread: By rank.
+        runs: Ratios of each run by rank, None where unknown.
+    """
+    of_runs = []
+    for points in runs:
+        ratios, low, high = with_bounds(points)
+        of_runs.append([low / ratios, high / ratios])
+    if len(runs) > FEW_RUNS or not np.isfinite(of_runs).any():
+        return spread
+    low, high = Spread.of(of_runs).mean
+    return replace(spread, low=spread.mean * low, high=spread.mean * high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +123,8 @@ class Group:
     def interval(self, metric: str) -> tuple[float, float, str]:
         """Low, high, and over what; of two or three runs their lowest and highest value.
 
-        That is posterior draws for draws/..., mean bounds of the runs; else `repeats`, or queries of the test set
-        where a single run kept their values.
+        That is `repeats`, or queries of the test set where a single run kept their values.
         """
-        if metric.startswith(DRAWS):
-            return (*self._over_draws(metric.removeprefix(DRAWS)), "posterior draws")
         spread = self.spread(metric)
         if spread.count > 1:
             return float(spread.low), float(spread.high), self.repeats
@@ -127,27 +134,19 @@ class Group:
                 return low, high, "queries"
         return np.nan, np.nan, ""
 
-    def _over_draws(self, metric: str) -> tuple[float, float]:
-        """Means of the bounds of runs over posterior draws; nan without any."""
-        draws = [run.test_draws[metric] for run in self.runs if metric in run.test_draws]
-        bounds = np.array([(draw.low, draw.high) for draw in draws], np.float64).reshape(-1, 2)
-        low, high = Spread.of(bounds).mean
-        return float(low), float(high)
-
     def uncertainty(self, metric: str, over: str) -> float:
         """The one uncertainty that a cell shows; nan without one.
 
         Args:
             metric: One of the metrics.
             over: "queries" for half the 95% interval of a single run, "seeds" or "folds" for the standard deviation
-                over these, or of two or three half their range. Metrics over posterior draws always have half their
-                own interval.
+                over these, or of two or three half their range.
         """
-        if over not in ("", "queries") and not metric.startswith(DRAWS):
+        if over not in ("", "queries"):
             spread = self.spread(metric)
             return float((spread.high - spread.low) / 2 if self.is_few(spread) else spread.sd)
         low, high, unit = self.interval(metric)
-        return (high - low) / 2 if unit in (over, "posterior draws") else np.nan
+        return (high - low) / 2 if unit == over else np.nan
 
     def beside(self, metric: str, text: str, uncertainty: str) -> str:
         """Returns what stands beside a mean: "± 0.002", or of two or three runs their bounds, "(0.412, 0.415)".
@@ -158,7 +157,7 @@ class Group:
             uncertainty: The same of its uncertainty; empty without one that shows.
         """
         spread, decimals = self.spread(metric), len(text.partition(".")[2])
-        if not uncertainty or metric.startswith(DRAWS) or not self.is_few(spread):
+        if not uncertainty or not self.is_few(spread):
             return uncertainty and f"± {uncertainty}"
         return f"({spread.low:.{decimals}f}, {spread.high:.{decimals}f})"
 
@@ -178,19 +177,10 @@ class Group:
             return None
         by_rank = zip_longest(*vectors)
         spread = over_runs([*zip(*by_rank, strict=True)])
-        ratios = self._ratios(len(spread.mean)) if metric == "examination" else None
-        if ratios is None:
+        if metric != "examination":
             return spread
-        low, high = ratios
-        return replace(spread, low=spread.mean * low, high=spread.mean * high)
-
-    def _ratios(self, ranks: int) -> np.ndarray | None:
-        """Means over the runs of `_relative_bounds`; None of more runs than a few, or where one has none."""
-        of_runs = [_relative_bounds(run, ranks) for run in self.runs]
-        bounds = [of_run for of_run in of_runs if of_run is not None]
-        if len(bounds) < len(self.runs) or len(bounds) > FEW_RUNS:
-            return None
-        return np.mean(bounds, axis=0)
+        ranks = range(1, len(spread.mean) + 1)
+        return bounded_by(spread, [_ratios(run, ranks) for run in self.runs])
 
     def per_rank_difference(self, baseline: "Group", metric: str) -> Spread | None:
         """Spread of the differences to a baseline at each rank, over pairs of runs with one seed on one test set.
@@ -230,6 +220,12 @@ class Group:
             sums = np.nansum(rates * documents, axis=0)
             pooled[key] = sums / np.where(total > 0, total, np.nan)
         return pooled
+
+
+def _ratios(run: Run, ranks: Iterable[int]) -> list[RelativeExamination | None]:
+    """Returns ratios of examination to the first rank; None where unknown, or where layouts have theirs."""
+    by_rank = {ratio.position: ratio for ratio in run.propensity if not ratio.layout}
+    return [by_rank.get(rank) for rank in ranks]
 
 
 def over_runs(vectors: Sequence[Any] | np.ndarray) -> Spread:

@@ -2,11 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
-import numpy as np
-
-from clickexp.results.groups import FEW_RUNS, Group, over_runs, with_bounds
+from clickexp.results.groups import Group, bounded_by, over_runs, with_bounds
 from clickexp.runs.run import RelativeExamination, Run
 from clickexp.utils.statistics.means import Spread
 from clickexp.utils.tables.numbers import number
@@ -102,13 +99,8 @@ def layout_curves(groups: Sequence[Group]) -> dict[Group, dict[str, Spread]]:
 def _spread(runs: Sequence[Points]) -> Spread:
     """Mean over runs of a layout by position, with its bounds."""
     positions = range(1, max(position for points in runs for position in points) + 1)
-    of_runs = [with_bounds([points.get(position) for position in positions]) for points in runs]
-    values, low, high = map(np.array, zip(*of_runs, strict=True))
-    spread = over_runs(values)
-    if len(runs) > FEW_RUNS or not np.isfinite(low).any():
-        return spread
-    low_ratio, high_ratio = Spread.of(low / values).mean, Spread.of(high / values).mean
-    return replace(spread, low=spread.mean * low_ratio, high=spread.mean * high_ratio)
+    of_runs = [[points.get(position) for position in positions] for points in runs]
+    return bounded_by(over_runs([with_bounds(points)[0] for points in of_runs]), of_runs)
 
 
 def in_order(points: Points) -> list[RelativeExamination | None]:

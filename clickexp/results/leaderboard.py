@@ -30,7 +30,6 @@ _MARKS = "Best in bold, second underlined"
 def tables(
     comparison: Comparison,
     label: str = "",
-    ranks: Sequence[int] | None = None,
     full: bool = False,
 ) -> dict[str, str]:
     """Content of each file by its name.
@@ -38,7 +37,6 @@ def tables(
     Args:
         comparison: The groups.
         label: A slug for the names, where there is more than one test set.
-        ranks: Columns of the tables per rank; by default all.
         full: Whether leaderboard.csv has all metrics, and what spreads, intervals and tests are over.
     """
     files = {f"leaderboard{label}.csv": _leaderboard_csv(comparison, full)}
@@ -46,7 +44,7 @@ def tables(
     if len(comparison.groups) > 1 and any(map(comparison.is_comparable, comparison.leading)):
         by_file[f"differences{label}"] = differences(comparison)
     for metric in dict.fromkeys([*PER_RANK, *comparison.leading]):
-        if ranked := per_rank(comparison, metric, ranks):
+        if ranked := per_rank(comparison, metric):
             by_file[f"{metric}_per_rank{label}"] = ranked
             files[f"{metric}_per_rank{label}.csv"] = _per_rank_csv(comparison, metric)
     if curves := layout_curves(comparison.groups):
@@ -132,29 +130,21 @@ def _units(comparison: Comparison, numbers: Callable[[Tests], np.ndarray]) -> st
     return " or ".join(sorted(units))
 
 
-def per_rank(
-    comparison: Comparison, metric: str, ranks: Sequence[int] | None = None
-) -> Table | None:
-    """Means over seeds of each rank; None where no run has the metric at these ranks.
-
-    Args:
-        comparison: The groups.
-        metric: Its name.
-        ranks: From 1; by default all.
-    """
+def per_rank(comparison: Comparison, metric: str) -> Table | None:
+    """Means over seeds of each rank; None where no run has the metric by rank."""
     spreads = _by_rank(comparison, metric)
-    means = dict(enumerate(zip_longest(*(spread.mean for spread in spreads.values())), start=1))
-    shown = [rank for rank in ranks or means if rank in means]
-    if not shown:
+    if not spreads:
         return None
     columns: list[Sequence[str | Cell]] = [[group.title for group in spreads]]
-    for rank in shown:
-        texts = [number(mean) for mean in means[rank]]
+    for means in zip_longest(*(spread.mean for spread in spreads.values())):
+        texts = [number(mean) for mean in means]
         places = standing(texts, comparison.direction(metric))
         cells = zip(texts, places, strict=True)
         columns.append([Cell(text, place=place) for text, place in cells])
     title = f"{name(metric)} per rank on {comparison.name}"
-    return _table([title, comparison.choice, _MARKS], ["Model", *map(str, shown)], columns)
+    return _table(
+        [title, comparison.choice, _MARKS], ["Model", *map(str, range(1, len(columns)))], columns
+    )
 
 
 def _by_rank(comparison: Comparison, metric: str) -> dict[Group, Spread]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from clickexp.errors import UserError
+from clickexp.errors import UserError, with_class
 from clickexp.runs.run import Run
 from clickexp.runs.store import (
     BEST,
@@ -121,7 +121,7 @@ def _read_runs(
         except UserError as error:
             skipped.append(Skipped(folder, str(error)))
         except (OSError, ValueError) as error:  # such as a path in a record that no file can have
-            skipped.append(Skipped(folder, f"it cannot be read ({type(error).__name__}: {error})"))
+            skipped.append(Skipped(folder, f"it cannot be read ({with_class(error)})"))
     return by_folder, trials, skipped
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from clickexp.runs.objective import Stated, higher_is_better
-from clickexp.runs.run import DRAWS, VALIDATION
+from clickexp.runs.run import VALIDATION
 
 _NAMES = {
     "ll": "Log-likelihood",
@@ -45,8 +45,6 @@ def name(metric: str) -> str:
     """Name of a metric for a reader, such as "nDCG@10" for ndcg@10."""
     if metric.startswith(VALIDATION):
         return "Validation " + uncapitalised(name(metric.removeprefix(VALIDATION)))
-    if metric.startswith(DRAWS):
-        return f"{name(metric.removeprefix(DRAWS))} over posterior draws"
     base, at, cutoff = metric.partition("@")
     spelled = base.upper() if base in _ACRONYMS else base.replace("_", " ").capitalize()
     return _NAMES.get(base, spelled) + at + cutoff
@@ -56,14 +54,12 @@ def short(metric: str) -> str:
     """Name for narrow tables, such as "cPPL" for cond_ppl."""
     if metric.startswith(VALIDATION):
         return "Val. " + uncapitalised(short(metric.removeprefix(VALIDATION)))
-    if metric.startswith(DRAWS):
-        return f"{short(metric.removeprefix(DRAWS))} of draws"
     return _SHORT.get(metric) or name(metric)
 
 
 def axis(metric: str) -> str:
     """Name with its unit, for an axis."""
-    unit = _UNITS.get(metric.removeprefix(VALIDATION).removeprefix(DRAWS))
+    unit = _UNITS.get(metric.removeprefix(VALIDATION))
     return f"{name(metric)} ({unit})" if unit else name(metric)
 
 

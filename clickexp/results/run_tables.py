@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from clickexp.results import metric_names
-from clickexp.runs.run import Run
+from clickexp.runs.run import Run, SharedParameter
 from clickexp.utils.tables.numbers import interval, number
 from clickexp.utils.tables.table import Table
 from clickexp.utils.text import layout_name
@@ -12,6 +12,8 @@ from clickexp.utils.text import layout_name
 Naming = Callable[[str], str]
 """Names metrics for a reader."""
 _AT = "@"
+OPEN = "open"
+"""In the place of an interval that the log does not determine."""
 
 
 def run_conclusion(result: Run) -> str:
@@ -202,23 +204,27 @@ def _by_rank(
     return Table(["rank", *columns], rows, "By rank", "r" * (len(columns) + 1))
 
 
-def shared_table(result: Run) -> Table:
-    """Returns parameters that all documents share, with their intervals; of each layout, where these differ."""
-    has_layouts = any(parameter.layout for parameter in result.shared)
+def shared_table(parameters: Sequence[SharedParameter]) -> Table:
+    """Returns parameters that all documents share, with their intervals; of each layout, where these differ.
+
+    A ratio that the log leaves open has no interval.
+    """
     rows = [
         [
             parameter.parameter,
-            *([layout_name(parameter.layout)] if has_layouts else []),
+            layout_name(parameter.layout),
             number(parameter.position, missing=""),
             number(parameter.last_click, missing=""),
             number(parameter.value),
             interval(parameter.low, parameter.high),
             number(parameter.relative, missing=""),
-            interval(parameter.relative_low, parameter.relative_high),
+            OPEN
+            if parameter.is_open
+            else interval(parameter.relative_low, parameter.relative_high),
         ]
-        for parameter in result.shared
+        for parameter in parameters
     ]
     numbers = ["position", "last click", "value", "95% interval", "relative to first"]
-    names = ["parameter", *(["layout"] if has_layouts else []), *numbers, "95% interval"]
+    header = ["parameter", "layout", *numbers, "95% interval"]
     # of models that leave the scale of examination open, only ratios have intervals
-    return Table(names, rows, "Shared parameters").without_empty_columns()
+    return Table(header, rows, "Shared parameters").without_empty_columns()

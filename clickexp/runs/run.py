@@ -43,8 +43,6 @@ FORMAT = 1
 """Version of the document."""
 VALIDATION = "val/"
 """How the names of metrics of the best epoch's validation begin."""
-DRAWS = "draws/"
-"""How the names of test metrics over posterior draws begin."""
 _LONGEST = 80
 """Characters of a wrong format in a message."""
 _MOST_POSITIONS = 1_000_000
@@ -295,6 +293,11 @@ class SharedParameter(_Document):
     relative_low: float | None = None
     relative_high: float | None = None
     layout: Layout = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the log leaves its ratio open, whose value then follows the prior."""
+        return self.relative is not None and self.relative_low is None
 
 
 class Drawn(_Document):
@@ -590,15 +593,11 @@ class Run(_Document):
 
     @property
     def metrics(self) -> list[str]:
-        """Names of the numbers of the test, over posterior draws (draws/...), and of the best epoch (val/...)."""
-        draws = (f"{DRAWS}{name}" for name in self.test_draws)
-        return [*self.test, *draws, *(f"{VALIDATION}{name}" for name in self.val)]
+        """Names of the numbers of the test, and of the best epoch (val/...)."""
+        return [*self.test, *(f"{VALIDATION}{name}" for name in self.val)]
 
     def value(self, metric: str) -> float | None:
         """Returns the value of one of `metrics`; None where the run does not have it."""
-        if metric.startswith(DRAWS):
-            draw = self.test_draws.get(metric.removeprefix(DRAWS))
-            return None if draw is None else draw.mean
         if metric.startswith(VALIDATION):
             return self.val.get(metric.removeprefix(VALIDATION))
         return self.test.get(metric)

@@ -11,7 +11,7 @@ from hydra.conf import HydraConf
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
-from clickexp.errors import ConfigError, UserError
+from clickexp.errors import ConfigError, UserError, with_class
 from clickexp.experiment.overrides import check_launcher
 from clickexp.runs.claims import RUN_DIR, is_abandoned
 from clickexp.runs.hashing import config_hash
@@ -157,8 +157,7 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
         yield
         record.status = "finished"
     except Exception as error:
-        text = " ".join(str(error).split()).rstrip(".")
-        record.status, record.error = "failed", f"{type(error).__name__}: {text}"
+        record.status, record.error = "failed", with_class(error).rstrip(".")
         raise
     except BaseException:
         record.status = "interrupted"

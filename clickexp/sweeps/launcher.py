@@ -17,7 +17,7 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, ru
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, flag_override
 
-from clickexp.errors import ConfigError, UserError, install
+from clickexp.errors import ConfigError, UserError, install, with_class
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.hydra_errors import MENDABLE, format_hydra_error
 from clickexp.experiment.values import current, plain, without_hydra
@@ -181,7 +181,7 @@ class Queue:
         try:
             started = self._pool.submit(job, job.folder, execute, arguments)
         except OSError as error:  # a full disk, say
-            self._fail(job, f"{type(error).__name__}: {error}")
+            self._fail(job, with_class(error))
             return
         self._duplicates[job.record.config_hash] = []
         self._view.started(job.number, job.record.overrides, started.slot.name, job.folder)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from clickexp.errors import DataError, UserError
+from clickexp.errors import DataError, UserError, with_class
 from clickexp.utils.sources import is_remote
 
 PART = ".part"
@@ -98,7 +98,7 @@ def _check_remote(source: Any, remedy: str) -> None:
     except FileNotFoundError as error:
         raise DataError(f"{source}: no such file or folder. {remedy}") from error
     except Exception as error:  # each protocol has other errors
-        what = f"cannot be reached ({type(error).__name__}: {error})"
+        what = f"cannot be reached ({with_class(error)})"
         raise DataError(
             f"{source}: {what}. Check the path, and what gives access to it."
         ) from error

@@ -122,7 +122,7 @@ def _other(trial: Trial) -> None:
     )
     commands = (
         (("clickexp-export", run, "--output", "out"), exported),
-        (("clickexp-compare", run, "--output", "out"), ("--metrics", "--ranks", "--baseline", "--title", "--output")),
+        (("clickexp-compare", run, "--output", "out"), ("--metrics", "--baseline", "--title", "--output")),
         (("clickexp-compare", "online", run, run, "--sessions", "2000", "--output", "out"), online),
         (("clickexp-data", "inspect", log, "format=lists", "--output", "out"), (*reader, "cache", "format")),
         (("clickexp-data", "prepare", "lists", log, "out"), reader),

@@ -219,7 +219,7 @@ def test_what_inspect_prints_is_drawn_and_there_as_json(tiangong, tmp_path, caps
     names = sorted(file.name for file in (tmp_path / "drawn/figures").iterdir())
     assert names == [
         f"{drawn}.{kind}"
-        for drawn in ("click_rate", "context", "sessions")  # no length of list has many
+        for drawn in ("click_rate", "context", "sessions")  # few lists: no rates by their length
         for kind in ("pdf", "png")
     ]
     main(["inspect", *map(str, words), "--json"])

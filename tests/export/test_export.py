@@ -47,6 +47,7 @@ from clickexp.export.tables import lists_to_predict, write_predictions
 from clickexp.export.trust import check_targets
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.results.figures.log import write_figures
+from clickexp.utils.tables.numbers import interval
 
 CONF = ROOT / "conf"
 RANKS, PAIRS, SESSIONS = 4, 30, 200
@@ -981,7 +982,7 @@ def test_ratios_that_the_log_leaves_open_are_said_to_be(pbm, tmp_path, capsys, m
     printed = capsys.readouterr().out
     lines = [line.split() for line in printed.splitlines() if line.startswith("examination ")]
     assert [line[-1] for line in lines[1:]] == ["open"] * (RANKS - 1)
-    assert "open: the log does not determine the ratio" in printed
+    assert "open: the log does not determine the number" in printed
 
 
 def test_tables_are_drawn(pbm):
@@ -995,8 +996,8 @@ def test_tables_are_drawn(pbm):
         ["examination", str(row["position"])] for row in shared
     ]
     row = shared[1]
-    interval = f"{row['relative']:.4f} {row['relative_low']:.4f} to {row['relative_high']:.4f}"
-    assert any(" ".join(line.split()).endswith(interval) for line in printed)
+    ratio = f"{row['relative']:.4f} {interval(row['relative_low'], row['relative_high'])}"
+    assert any(" ".join(line.split()).endswith(ratio) for line in printed)
     names = ["attraction.pdf", "attraction.png", "examination.pdf", "examination.png"]
     assert sorted(file.name for file in (folder / "figures").iterdir()) == names
 

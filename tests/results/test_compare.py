@@ -343,6 +343,20 @@ def test_figures_of_many_panels_are_as_wide_as_a_page():
     assert [axes.get_xlabel() for axes in figure.axes] == ["0", "1", "2", "3", "4"]
 
 
+def test_a_legend_of_capitals_is_not_wider_than_its_figure():
+    names = ("UBM", "CCM", "DBN", "PBM", "TrustBias", "DCM", "DCTR", "RCTR")
+
+    def curves(axes):
+        for name in names:
+            axes.plot([0, 1], label=name)
+
+    figure = drawing([curves, curves])
+    FigureCanvasAgg(figure).draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width
+
+
 def test_a_legend_has_as_few_lines_as_its_names_need(tmp_path, drawn):
     """One long name among short ones makes no column of its own width for all."""
     for i, model in enumerate(("PBM", "UBM", "DBN", "DCTR", "CM")):
@@ -434,22 +448,6 @@ def test_the_command_reports_an_error_in_one_line(tmp_path, capsys):
     assert not list(tmp_path.glob("*.*"))
 
 
-@pytest.mark.parametrize(
-    "ranks, code, parts",
-    [
-        ("3", 1, ["clickexp-compare: ", "rank 3", "1 to 2"]),
-        ("1,x", 2, ["--ranks", "'1,x'", "1,3,10"]),
-    ],
-)
-def test_ranks_that_no_run_has_are_an_error_before_anything_is_written(
-    folder, tmp_path, capsys, ranks, code, parts
-):
-    with pytest.raises(SystemExit, match=str(code)):
-        main([str(folder), "--output", str(tmp_path / "out"), "--ranks", ranks])
-    error = capsys.readouterr().err
-    assert all(part in error for part in parts) and not (tmp_path / "out").exists()
-
-
 def test_help_imports_nothing_heavy():
     code = """
 import sys
@@ -466,7 +464,7 @@ def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
 ):
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "more").mkdir()
-    options = ["--baseline", "PBM", "--output", str(tmp_path / "out"), "--ranks", "2"]
+    options = ["--baseline", "PBM", "--output", str(tmp_path / "out")]
     main([str(folder), *options, str(tmp_path / "more")])  # folders may follow options
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "clicks: 7 runs of 3 configurations on one test set of 50 sessions"
@@ -481,7 +479,7 @@ def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
     assert len(lines) < 18 and all(len(line) <= 80 for line in lines[:-2])
     assert lines[-1] == str(tmp_path / "out/comparison.html")
     header = (tmp_path / "out/tables/ll_per_rank.md").read_text().splitlines()[0]
-    assert header == "| Model | 2 |"
+    assert header == "| Model | 1 | 2 |"
 
 
 def test_a_metric_that_is_asked_for_has_its_table_by_rank(tmp_path):

@@ -8,21 +8,14 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from flax import nnx
-from posteriors import NORMAL, filled
 from scipy import stats
 from small_runs import write_json, write_run
 
-from clickexp.evaluation.evaluate import evaluate
-from clickexp.evaluation.groups import click_metrics
-from clickexp.models import PositionBasedModel
-from clickexp.posteriors.draws import as_result, evaluate_draws
 from clickexp.results import find_runs
 from clickexp.results.commands.compare import compare
 from clickexp.results.comparison import comparisons
 from clickexp.results.leaderboard import differences, leaderboard
 from clickexp.results.pages.comparison import page as page_of
-from clickexp.simulation import simulate
 
 pytestmark = pytest.mark.nightly
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -507,6 +500,23 @@ def test_a_baseline_alone_is_no_flat_line(page):
     assert len(traces(page, "ranks")) == 2  # the curve and its band
 
 
+def test_differences_far_from_the_others_are_beyond_the_axis(browser, tmp_path):
+    """As curves are, so that the others can be told apart."""
+    for model, ll in {"UBM": -0.30, "DBN": -0.301, "PBM": -0.31, "DCM": -0.32, "CM": -1.4}.items():
+        write_run(tmp_path / model, model, 1, {"ll": ll, "ppl": 1.5})
+    runs, skipped = find_runs([tmp_path])
+    (tmp_path / "comparison.html").write_text(page_of(comparisons(runs), skipped, tmp_path))
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((tmp_path / "comparison.html").as_uri())
+    page.wait_for_selector("html[data-ready]")
+    traces(page, "forest")
+    low, high = page.evaluate("$('forest').layout.xaxis.range")
+    names = page.evaluate("$('forest').layout.yaxis.ticktext")
+    page.close()
+    assert -0.03 < low < -0.02 and 0 < high < 0.01
+    assert names == ["DBN", "PBM", "DCM", "CM (beyond the axis)"]
+
+
 @pytest.mark.parametrize("width", [1280, 400])
 def test_titles_of_axes_are_whole_whatever_the_names(browser, tmp_path, width):
     long = ("Ranker, gumbel_ndcg, doubly_robust", "UserBrowsingModelOfManySearchSessions", "PBM")
@@ -631,49 +641,6 @@ def test_hostile_names_are_text_and_links_stay_in_the_folder(browser, tmp_path):
     expected |= {f"{tmp_path.as_uri()}/{folder}/" for folder in ("tables", "figures")}
     assert {unquote(link) for link in links} == {unquote(one) for one in expected} and wrong == []
     assert all(link.startswith("file://") for link in links)
-    page.close()
-
-
-def test_metrics_over_posterior_draws_are_columns_with_the_interval_of_the_draws(browser, tmp_path):
-    """The draws of a model with posteriors, as a run writes them, beside a model without."""
-    data = simulate(
-        PositionBasedModel, sessions=300, queries=10, documents_per_query=6, positions=5
-    )
-    sizes = {"positions": 5, "query_doc_pairs": data.query_doc_pairs}
-    model = filled(PositionBasedModel(attraction=NORMAL, **sizes, rngs=nnx.Rngs(0)))
-    groups = {"click": click_metrics()}
-    drawn = as_result(evaluate_draws(model, data, groups, draws=5))
-    test = evaluate(model, data, groups).values()
-    write_run(tmp_path / "pbm", "PBM", test=test, test_draws=drawn)
-    write_run(tmp_path / "rctr", "RCTR", test={"ll": -0.7, "ppl": 2.0})
-    runs, skipped = find_runs([tmp_path])
-    (tmp_path / "comparison.html").write_text(
-        page_of(comparisons(runs, ["ll", "draws/ll"]), skipped, tmp_path)
-    )
-    page, wrong = browser.new_page(viewport={"width": 1280, "height": 900}), []
-    page.on("console", lambda message: wrong.append(message.text))
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.goto((tmp_path / "comparison.html").as_uri())
-    page.wait_for_selector("html[data-ready]")
-    shown = dict(zip(names(page), column(page, "LL of draws"), strict=True))
-    assert shown["RCTR"].strip("–- ") == ""
-    mean, half = shown["PBM"].replace("\u2212", "-").split("±")
-    own = drawn["ll"]
-    mean = mean.strip(" *\n")
-    last_digit = 10.0 ** -len(mean.partition(".")[2])
-    assert last_digit < float(half)  # digits end where the interval says that they mean nothing
-    assert float(mean) == pytest.approx(own["mean"], abs=last_digit / 2)
-    assert float(half) == pytest.approx((own["high"] - own["low"]) / 2, rel=0.1)
-    hint = page.locator("#leaderboard tbody tr", has_text="PBM").locator(
-        "td[title*='posterior draws']"
-    )
-    assert hint.count() == 1 and f"{own['low']:.3f} to {own['high']:.3f}" in hint.get_attribute(
-        "title"
-    )
-    page.select_option("#against-metric", "draws/ll")
-    page.locator("#forest").scroll_into_view_if_needed()
-    page.wait_for_timeout(300)
-    assert wrong == []
     page.close()
 
 

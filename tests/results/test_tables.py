@@ -155,18 +155,6 @@ def test_the_conclusion_shows_a_small_difference_by_its_first_digit(tmp_path):
     assert text.startswith("UBM is best in LL (+0.000004 on PBM). Nothing is tested")
 
 
-def test_metrics_over_posterior_draws_have_their_own_interval(tmp_path):
-    for seed, mean in ((1, -0.5), (2, -0.7)):
-        drawn = {"ll": {"mean": mean, "low": mean - 0.03, "high": mean + 0.01}}
-        write_run(tmp_path / str(seed), "UBM", seed, {"ll": -0.4}, test_draws=drawn)
-    (comparison,) = comparisons(find_runs([tmp_path])[0], ["draws/ll", "ll"])
-    assert comparison.groups[0].interval("draws/ll") == pytest.approx(
-        (-0.63, -0.59, "posterior draws")
-    )
-    assert leaderboard(comparison).header == ["Model", "LL of draws ↑", "LL ↑"]
-    assert leaderboard(comparison).rows == [("UBM", Cell("-0.60", "± 0.02"), Cell("-0.4000"))]
-
-
 TABLES = {
     "six metrics": (6, ["UBM", "PBM", "DBN"]),
     "long names": (

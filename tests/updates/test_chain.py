@@ -92,6 +92,7 @@ def test_documents_keep_their_ids_and_new_ones_come_behind(first, second):
 def test_a_chain_says_what_it_is_of(first, second):
     update = second.result.update
     assert update.run == str(first.folder) and update.updates == 1
+    assert (second.folder / update.beside).resolve() == first.folder.resolve()
     trained = [run.result.data.sessions["train"] for run in (first, second)]
     assert update.sessions == sum(trained)
     origins = [run.result.origin for run in (first, second)]

@@ -36,7 +36,7 @@ def as_array(
         values = values.zip_with(values.is_not_null(), absent.new_from_index(0, len(values)))
     location.reject(values.is_null(), values, column.name, rule, lengths, f"missing_{column.name}")
     sizes = values.list.len().fill_null(width).to_numpy()
-    wrong = (sizes != width) | (sizes == 0)
+    wrong = sizes != width
     _refuse_sizes(wrong, sizes, column, location, lengths)
     # what is refused goes on as zeros
     zeros = pl.Series([[0] * width], dtype=values.dtype).new_from_index(0, len(values))

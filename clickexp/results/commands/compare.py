@@ -9,14 +9,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from clickexp.errors import UserError
 from clickexp.results.chains import chain_layouts, chain_table, chains
 from clickexp.results.commands.output import say, write_files
 from clickexp.results.comparison import Comparison, comparisons
 from clickexp.results.conclusion import conclusion
 from clickexp.results.leaderboard import leaderboard, significance, tables
 from clickexp.results.loading import find_runs
-from clickexp.results.metric_names import PER_RANK
 from clickexp.runs.run import Run
 from clickexp.runs.store import run_folders
 from clickexp.utils.escape import csv_text, slug
@@ -35,7 +33,6 @@ def compare(
     output: str | Path | None = None,
     baseline: str | None = None,
     metrics: Sequence[str] | None = None,
-    ranks: Sequence[int] | None = None,
     title: str | None = None,
     with_figures: bool = False,
     open_page: bool = False,
@@ -48,7 +45,6 @@ def compare(
         output: Where to write; by default the first folder, or comparison/ in it where it is that of a run.
         baseline: The group, by its name or model, that others are tested against; by default the best.
         metrics: Columns of the tables; the first orders them.
-        ranks: Columns of the tables per rank; by default all.
         title: Title of the page; by default the names of folder and datasets.
         with_figures: Whether to write figures/, too: PDF and PNG.
         open_page: Whether to open the page in a browser.
@@ -58,7 +54,7 @@ def compare(
         One comparison for each test set.
 
     Raises:
-        UserError: Where there are no runs or no figures of a rank, or a file in the way is not one that an earlier
+        UserError: Where there are no runs, or a file in the way is not one that an earlier
             comparison wrote.
     """
     # here, so that errors in the folders come before the libraries load
@@ -68,10 +64,9 @@ def compare(
     for one in skipped:
         say(f"skipped {one}")
     compared = comparisons(runs, metrics, baseline)
-    _check_ranks(compared, ranks or ())
     folder = _folder_beside(Path(folders[0])) if output is None else Path(output)
     console = Console()
-    written = _tables(compared, ranks, full, console)
+    written = _tables(compared, full, console)
     for number, chain in enumerate(chains(runs), 1):
         written |= _chain(chain, f"chain-{number}", console)
     command = [
@@ -90,14 +85,12 @@ def compare(
     return compared
 
 
-def _tables(
-    compared: Sequence[Comparison], ranks: Sequence[int] | None, full: bool, console: Console
-) -> dict[str, str]:
+def _tables(compared: Sequence[Comparison], full: bool, console: Console) -> dict[str, str]:
     """Prints comparisons, and returns the content of their tables by path."""
     contents = {}
     for comparison in compared:
         _print(comparison, console)
-        contents |= tables(comparison, _label(comparison, compared), ranks, full)
+        contents |= tables(comparison, _label(comparison, compared), full)
     if len(compared) > 1:
         say(
             f"{len(compared)} test sets, one table each: numbers of different test sets cannot be ranked"
@@ -157,17 +150,6 @@ def _figures(compared: Sequence[Comparison], runs: Sequence[Run]) -> dict[str, b
         )
         images |= draw(of_chains)
     return {f"figures/{name}": content for name, content in images.items()}
-
-
-def _check_ranks(compared: Sequence[Comparison], ranks: Sequence[int]) -> None:
-    spreads = (
-        group.per_rank(metric) for one in compared for group in one.groups for metric in PER_RANK
-    )
-    longest = max((len(spread.mean) for spread in spreads if spread), default=0)
-    for rank in ranks:
-        if not 1 <= rank <= longest:
-            there = f"there are those of 1 to {longest}" if longest else "no run has any by rank"
-            raise UserError(f"no run has figures of rank {rank}: {there}")
 
 
 def _print(comparison: Comparison, console: Console) -> None:

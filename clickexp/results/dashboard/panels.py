@@ -199,4 +199,4 @@ def _over_seeds() -> dict[str, Any]:
 def _metric(key: str) -> str:
     """The metric of a key: val/ll for sessions/val/ll, ndcg for cutoff/test/ndcg."""
     *_, part, metric = key.split("/")
-    return metric if part == "test" else f"{part}/{metric}"
+    return metric if part in ("test", "draws") else f"{part}/{metric}"

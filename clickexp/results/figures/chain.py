@@ -5,12 +5,11 @@ from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from clickexp.results.chains import LIKELIHOOD, Line, lines
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.fonts import figure_text
-from clickexp.results.figures.panels import MARKERS, look, wrapped
+from clickexp.results.figures.panels import MARKERS, look, marked, over_whole_numbers, wrapped
 from clickexp.runs.run import Run
 
 
@@ -37,13 +36,12 @@ def _panel(label: str, drawn: Sequence[Line], places: Mapping[str, int], axes: A
     for line in drawn:
         place = places[line.name] % len(MARKERS)
         runs, heights = range(len(line.values)), np.array(line.values, np.float64)
-        label_of_line = line.name or "_"  # what begins so has no place in a legend
-        axes.plot(runs, heights, label=label_of_line, marker=MARKERS[place], **look(place))
+        # what begins so has no place in a legend
+        marked(axes, place, line.name or "_", runs, heights)
         if line.low:
             bounds = np.array([line.low, line.high], np.float64)
             axes.fill_between(runs, *bounds, color=look(place)["color"], alpha=0.15, lw=0)
     if label != LIKELIHOOD:
         axes.set_ylim(0, 1.05 * axes.dataLim.y1)
     axes.set_ylabel(wrapped(figure_text(label)))
-    axes.set_xlabel("Update")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    over_whole_numbers(axes, "Update")

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 
 from clickexp.results.figures.fonts import families
 from clickexp.utils.rounding import ceil_div
@@ -24,8 +25,8 @@ _COLUMN, _PANEL, _ROW, _PAGE = 3.3, 2.5, 2.5, 7.0
 """Inches: the width of a column of a paper and of one panel of several, the height of a panel, the width of a page."""
 _MOST_BESIDE = 3
 """Panels of a row."""
-_LETTER, _HANDLE, _LONGEST = 0.065, 0.36, 100
-"""Of a legend: inches of a letter and of a line, letters of the longest label."""
+_HANDLE, _BORDER, _LONGEST = 0.36, 0.2, 100
+"""Of a legend: inches of a line with its spaces and of what is around it all, letters of the longest label."""
 _FAR, _FARTHER = 4, 10
 """How far a curve may lie from the middle one: in extents of a curve, and in distances between curves."""
 _METADATA: dict[str, dict[str, Any]] = {
@@ -146,8 +147,9 @@ def _drawing(panels: Sequence[Panel], width: float) -> _Drawing:
         shortened(label + (" (beyond the axis)" if label in beyond else ""), _LONGEST)
         for label in lines
     ]
-    width = max(figure.get_figwidth(), min(max(map(len, labels)) * _LETTER + _HANDLE, _PAGE))
-    columns = _columns(labels, width)
+    widths = list(map(_legend_inches, labels))
+    width = max(figure.get_figwidth(), min(max(widths) + _BORDER, _PAGE))
+    columns = _columns(widths, width - _BORDER)
     figure.set_size_inches(width, _ROW * rows + 0.17 * ceil_div(len(lines), columns))
     handles, labels = (_by_row(items, columns) for items in (list(lines.values()), labels))
     spacing = {"columnspacing": 0.8, "handlelength": 1.8, "handletextpad": 0.5}
@@ -155,11 +157,17 @@ def _drawing(panels: Sequence[Panel], width: float) -> _Drawing:
     return figure
 
 
-def _columns(labels: Sequence[str], width: float) -> int:
-    """The most columns of a legend, each as wide as its longest label, that a width in inches holds."""
-    for columns in range(len(labels), 1, -1):
-        longest = (max(map(len, labels[column::columns])) for column in range(columns))
-        if sum(letters * _LETTER + _HANDLE for letters in longest) <= width:
+def _legend_inches(label: str) -> float:
+    """The width of a label and its line."""
+    font = FontProperties(size=rcParams["legend.fontsize"])
+    points, _, _ = RendererAgg(1, 1, 72).get_text_width_height_descent(label, font, ismath=False)
+    return points / 72 + _HANDLE
+
+
+def _columns(widths: Sequence[float], width: float) -> int:
+    """The most columns of a legend, each as wide as its widest label, that a width holds."""
+    for columns in range(len(widths), 1, -1):
+        if sum(max(widths[column::columns]) for column in range(columns)) <= width:
             return columns
     return 1
 

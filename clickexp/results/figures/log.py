@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from clickexp.results.colors import COLORS
 from clickexp.results.figures.drawing import Panel, draw
 from clickexp.results.figures.fonts import figure_text
-from clickexp.results.figures.panels import MARKERS, look
+from clickexp.results.figures.panels import look, marked, over_whole_numbers
 from clickexp.runs.store import FIGURES
 from clickexp.utils.files import check_inside, whole
 
@@ -45,8 +45,9 @@ def curves(lines: Mapping[str, Sequence[float] | np.ndarray], label: str) -> Pan
 
     def draw_curves(axes: Axes) -> None:
         for i, (name, values) in enumerate(lines.items()):
-            _marked(axes, i, name, np.arange(1, len(values) + 1), values)
-        axes.set(xlabel="Rank", ylabel=label, ylim=(0, None))
+            marked(axes, i, figure_text(name), np.arange(1, len(values) + 1), values)
+        axes.set(ylabel=label, ylim=(0, None))
+        over_whole_numbers(axes)
 
     return draw_curves
 
@@ -82,8 +83,9 @@ def shares(counts: Mapping[str, np.ndarray], label: str) -> Panel:
         for i, (name, of) in enumerate(counts.items()):
             first = int(of[0] == 0)  # nothing at 0 where 0 cannot be
             values = of / max(of.sum(), 1)
-            _marked(axes, i, name, np.arange(first, len(of)), values[first:])
-        axes.set(xlabel=label, ylabel="Share of sessions", ylim=(0, None))
+            marked(axes, i, figure_text(name), np.arange(first, len(of)), values[first:])
+        over_whole_numbers(axes, label)
+        axes.set(ylabel="Share of sessions", ylim=(0, None))
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
 
     return draw_shares
@@ -116,11 +118,3 @@ def banded(
         curves(lines, label)(axes)
 
     return draw_banded
-
-
-def _marked(axes: Axes, place: int, name: str, x: np.ndarray, values: Any) -> None:
-    """Draws a line over whole numbers."""
-    axes.plot(
-        x, values, label=figure_text(name), marker=MARKERS[place], markersize=3, **look(place)
-    )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

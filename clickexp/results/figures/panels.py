@@ -32,6 +32,17 @@ def look(i: int) -> dict[str, Any]:
     return {"color": COLORS[i], "linestyle": _DASHES[i % len(_DASHES)]}
 
 
+def marked(axes: Axes, place: int, label: str, x: Any, values: Any) -> None:
+    """Draws a line with marks, in the look of its place among others."""
+    axes.plot(x, values, label=label, marker=MARKERS[place], markersize=3, **look(place))
+
+
+def over_whole_numbers(axes: Axes, label: str = "Rank") -> None:
+    """Labels the first axis, and puts its marks at whole numbers."""
+    axes.set_xlabel(label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
 def per_rank(
     groups: Sequence[Group], metric: str, axes: Axes, baseline: Group | None = None
 ) -> None:
@@ -53,8 +64,8 @@ def per_rank(
     ylabel = _lines(figure_text(axis(metric)))
     if baseline:
         ylabel = f"Difference in\n{uncapitalised(ylabel)}"
-    axes.set(xlabel="Rank", ylabel=ylabel)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_ylabel(ylabel)
+    over_whole_numbers(axes)
 
 
 def _of_models_with_examination(spreads: Sequence[Spread | None]) -> Sequence[Spread | None]:
@@ -67,8 +78,8 @@ def _of_models_with_examination(spreads: Sequence[Spread | None]) -> Sequence[Sp
 
 def _banded(spread: Spread, place: int, axes: Axes, label: str) -> None:
     """Draws a curve over ranks, with marks and a band."""
-    ranks, mark = np.arange(1, len(spread.mean) + 1), MARKERS[place]
-    axes.plot(ranks, spread.mean, label=label, marker=mark, markersize=3, **look(place))
+    ranks = np.arange(1, len(spread.mean) + 1)
+    marked(axes, place, label, ranks, spread.mean)
     axes.fill_between(ranks, spread.low, spread.high, color=COLORS[place], alpha=0.15, linewidth=0)
 
 
@@ -98,7 +109,7 @@ def barred(
         axes: The panel.
         label: In the legend.
     """
-    axes.plot(x, values, label=label, marker=MARKERS[place], markersize=2.2, **look(place))
+    marked(axes, place, label, x, values)
     reach = [np.nan_to_num(np.abs(values - np.asarray(bound))) for bound in (low, high)]
     if np.any(reach):
         bars: dict[str, Any] = {"elinewidth": 1.0, "capsize": 3.0, "capthick": 0.8}
@@ -121,8 +132,8 @@ def layouts(curves: Mapping[str, Bars], axes: Axes) -> None:
         values, low, high = (np.array(bar, float) for bar in bars)
         barred(ranks, values, low, high, place, axes, figure_text(name))
     label = wrapped(figure_text(f"Examination relative to {_reference(curves)}"))
-    axes.set(xlabel="Rank", ylabel=label, ylim=(0, None))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set(ylabel=label, ylim=(0, None))
+    over_whole_numbers(axes)
 
 
 def _reference(curves: Mapping[str, Bars]) -> str:
@@ -149,8 +160,8 @@ def layout(
         if spread := curves.get(group, {}).get(name):
             _barred(spread, place, axes, figure_text(group.name))
     label = figure_text(f"Relative examination, {name}")
-    axes.set(xlabel="Rank", ylabel=wrapped(label), ylim=(0, None))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set(ylabel=wrapped(label), ylim=(0, None))
+    over_whole_numbers(axes)
 
 
 def wrapped(label: str) -> str:
@@ -206,7 +217,7 @@ def learning(groups: Sequence[Group], metric: str, over: str, axes: Axes) -> Non
     over_epochs = over == "epoch"
     xlabel = "Epoch" if over_epochs else _broken(axis(over))
     axes.set(xlabel=xlabel, ylabel=_lines(figure_text(axis(metric))))
-    marks = MaxNLocator(10 if over_epochs else 4, integer=over_epochs, min_n_ticks=1)
+    marks = MaxNLocator(8 if over_epochs else 4, integer=over_epochs, min_n_ticks=1)
     axes.xaxis.set_major_locator(marks)
     scale_to(later, axes)
 
@@ -289,9 +300,7 @@ def calibration(groups: Sequence[Group], axes: Axes) -> None:
                 np.nansum(curve[key] * curve["documents"], axis=1)[filled] / documents[filled]
                 for key in ("predicted", "observed")
             )
-            axes.plot(
-                x, y, label=figure_text(group.name), marker=MARKERS[i], markersize=3, **look(i)
-            )
+            marked(axes, i, figure_text(group.name), x, y)
             edges = np.linspace(0, 1, len(documents) + 1)
             shown = np.where(documents > 0, documents, np.nan)
             counts.stairs(shown, edges, baseline=None, linewidth=0.9, **look(i))

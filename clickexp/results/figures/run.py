@@ -16,13 +16,13 @@ from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.fonts import figure_text
 from clickexp.results.figures.log import rates_by_group
 from clickexp.results.figures.panels import (
-    MARKERS,
     Bars,
     barred,
     by_epoch,
     calibration,
     layouts,
-    look,
+    marked,
+    over_whole_numbers,
     per_rank,
     scale_to,
 )
@@ -77,7 +77,7 @@ def _of_examination(run: Run, groups: Sequence[Group]) -> dict[str, list[Panel]]
     points = frequent_first(run, propensities(run))
     of_layouts = any(point.layout for point in points)
     panel = (
-        partial(layouts, _by_layout(points)) if of_layouts else partial(_propensity, points, groups)
+        partial(layouts, by_layout(points)) if of_layouts else partial(_propensity, points, groups)
     )
     ratios = [panel] if points else []
     examined = run.per_rank.get("examination") or [1.0]
@@ -122,8 +122,8 @@ def run_groups(run: Run) -> list[Group]:
     return [Group((one,), one.model, one.model) for one in (run, *references)]
 
 
-def _by_layout(points: Sequence[RelativeExamination]) -> dict[str, Bars]:
-    """Returns the curve of propensities of each layout."""
+def by_layout(points: Sequence[RelativeExamination]) -> dict[str, Bars]:
+    """Returns ranks and propensities with their bounds of each layout."""
     curves = {}
     for name, of_layout in points_by_layout(points).items():
         curves[name] = [*of_layout], *with_bounds([*of_layout.values()])
@@ -138,13 +138,10 @@ def _propensity(points: Sequence[RelativeExamination], groups: Sequence[Group], 
     for i, group in enumerate(groups):
         if i and (truth := group.per_rank("examination")):
             true = truth.mean / truth.mean[points[0].position - 1]
-            mark = {"marker": MARKERS[i], "markersize": 2.2}
-            axes.plot(
-                np.arange(1, len(true) + 1), true, label=figure_text(group.name), **mark, **look(i)
-            )
+            marked(axes, i, figure_text(group.name), np.arange(1, len(true) + 1), true)
     bounds = ", 95% intervals" if np.isfinite(low[1:]).any() else ""
-    axes.set(xlabel="Rank", ylabel=f"Examination relative\nto rank 1{bounds}", ylim=(0, None))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set(ylabel=f"Examination relative\nto rank 1{bounds}", ylim=(0, None))
+    over_whole_numbers(axes)
 
 
 def _gain(groups: Sequence[Group], axes: Axes) -> None:
@@ -161,16 +158,10 @@ def _gain(groups: Sequence[Group], axes: Axes) -> None:
         base = reference.mean[:shared]
         with np.errstate(invalid="ignore", divide="ignore"):
             gain = 100 * (base - spread.mean[:shared]) / (base - 1)
-        axes.plot(
-            np.arange(1, shared + 1),
-            gain,
-            label=figure_text(group.name),
-            marker=MARKERS[i],
-            **look(i),
-        )
+        marked(axes, i, figure_text(group.name), np.arange(1, shared + 1), gain)
     axes.axhline(0, color="#888888", linewidth=0.8, zorder=0)
-    axes.set(xlabel="Rank", ylabel=f"Gain over {figure_text(groups[1].name)} (%)")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_ylabel(f"Gain over {figure_text(groups[1].name)} (%)")
+    over_whole_numbers(axes)
 
 
 def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
@@ -190,8 +181,7 @@ def _cold_start(groups: Sequence[Group], axes: Axes) -> None:
         if reference is not None:
             with np.errstate(invalid="ignore", divide="ignore"):
                 values = 100 * (reference - values) / (reference - 1)
-        label = figure_text(groups[i].name)
-        axes.plot(names, values, label=label, marker=MARKERS[i], **look(i))
+        marked(axes, i, figure_text(groups[i].name), names, values)
     whole = (-0.3, len(names) - 0.7)  # also where the first or the last range has no value
     axes.set(xlabel="Impressions in training", ylabel="Perplexity", xlim=whole)
     if reference is not None:
@@ -205,13 +195,7 @@ def _shares_by_impressions(groups: Sequence[Group], axes: Axes) -> None:
     # the panels share a legend, where the first looks are those of the groups
     for i, what in enumerate(("documents", "clicks"), start=len(groups)):
         counts = np.array(curve[what], float)
-        axes.plot(
-            _ranges(curve["from"]),
-            counts / max(counts.sum(), 1),
-            label=what,
-            marker=MARKERS[i],
-            **look(i),
-        )
+        marked(axes, i, what, _ranges(curve["from"]), counts / max(counts.sum(), 1))
     axes.set(xlabel="Impressions in training", ylabel="Share of the test set", ylim=(0, None))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
 
@@ -248,9 +232,9 @@ def _losses(run: Run, shown: Mapping[str, str], axes: Axes) -> None:
             continue
         axes.plot(epochs, losses, label=label, marker="o", markersize=2.5, color=COLORS[i])
         later += losses[epochs > 1].tolist()
-        marked = epochs == best
-        if metric.startswith("val/") and marked.any():
-            axes.plot(epochs[marked], losses[marked], "*", color=COLORS[i], markersize=9, zorder=3)
+        is_best = epochs == best
+        if metric.startswith("val/") and is_best.any():
+            axes.plot(epochs[is_best], losses[is_best], "*", color=COLORS[i], markersize=9, zorder=3)
     kind = "Loss" if len(shown) > 1 else f"{next(iter(shown.values())).capitalize()} loss"
     axes.set(xlabel="Epoch", ylabel=f"{kind}\n(per document)")
     scale_to(later, axes)

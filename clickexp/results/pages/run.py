@@ -80,7 +80,7 @@ def run_page(
         "notes": "".join(note for name, note in _NOTES.items() if name in run.references),
         "figures": _figures(drawings, _captions(run)),
         "ranks": _details("Numbers by rank", ranks),
-        "shared": _details("Shared parameters with intervals", shared_table(run)),
+        "shared": _details("Shared parameters with intervals", shared_table(run.shared)),
         "updates": _updates(run),
         "changed": _changed(changed),
         "command": html_text(command),

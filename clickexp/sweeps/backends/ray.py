@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import ray
 
-from clickexp.errors import UserError, reason
+from clickexp.errors import UserError, reason, with_class
 from clickexp.sweeps.backends.remote import Call, Outcome, RemotePool
 from clickexp.sweeps.backends.worker import GRACE
 from clickexp.utils.bounds import PositiveFloat, PositiveInt
@@ -102,7 +102,7 @@ class RayPool(RemotePool):
         except ray.exceptions.RayTaskError as error:
             return f"its process was lost ({reason(error.cause, context=False)})"
         except ray.exceptions.RayError as error:
-            return f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return with_class(error)
         finally:
             if group is not None:
                 ray.util.remove_placement_group(group)

@@ -4,12 +4,14 @@ import errno
 import json
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from refusals import refuses
 
 from clickexp.data import open_lists
 from clickexp.data.ingest.source_table import TextForm
-from clickexp.data.ingest.tables import KINDS, open_tables
+from clickexp.data.ingest.tables import open_tables
 from clickexp.data.inspect.layout import detect
 from clickexp.errors import DataError
 from clickexp.experiment.formats import FORMATS
@@ -157,11 +159,11 @@ def test_no_format_is_proposed_for_a_file_that_cannot_be_read(name, tmp_path, mo
         detect(file, FORMATS)
     assert "format=" not in str(caught.value)
 
-    def closed(*_):
+    def closed(*_, **__):
         raise PermissionError(errno.EACCES, "Permission denied", str(file))
 
-    for kind in KINDS:
-        monkeypatch.setattr(kind, "_open", closed)
+    for library, opens in ((pa, "OSFile"), (pq, "ParquetFile")):
+        monkeypatch.setattr(library, opens, closed)
     with refuses(DataError, f"{name}: cannot be read (Permission denied)", "Ask for") as caught:
         detect(file, FORMATS)
     assert "format=" not in str(caught.value)

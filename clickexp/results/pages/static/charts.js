@@ -215,9 +215,12 @@ function against() {
 
 function forest(name, groups) {
   const found = groups.map((group) => difference(group, name));
+  const ends = found.map(({ value, half }, at) => [at, [value - (half ?? 0), value + (half ?? 0)]]);
+  const { far, range } = outliers(new Map([["baseline", [0, 0]], ...ends]));
+  const texts = groups.map((group, at) => label(group) + (far.has(at) ? BEYOND : ""));
   const room = $("forest").clientWidth / LETTER;
-  const isAbove = Math.max(0, ...groups.map((group) => label(group).length)) > 0.35 * room; // names, which would leave no room beside
-  const names = groups.map((group) => broken(escaped(label(group)), 0.8 * room));
+  const isAbove = Math.max(0, ...texts.map((text) => text.length)) > 0.35 * room; // names, which would leave no room beside
+  const names = texts.map((text) => broken(escaped(text), 0.8 * room));
   const color = (group) => (isShown(group) ? look(group).color : css("--muted"));
   const trace = {
     x: found.map(({ value }) => value), y: groups.map((_, at) => -at), mode: "markers",
@@ -228,7 +231,7 @@ function forest(name, groups) {
   const way = ["left\u00a0is\u00a0better", "", "right\u00a0is\u00a0better"][metric(name).direction + 1];
   const format = layout(`Difference in ${metric(name).short} to ${state.baseline ? alone(state.baseline) : ""}${way ? ` (${way})` : ""}`, "", {
     yaxis: { tickvals: groups.map((_, at) => -at), ticktext: isAbove ? names.map(() => "") : names, range: [0.6 - groups.length, 0.6], zeroline: false, fixedrange: true },
-    xaxis: { exponentformat: "power", zeroline: true, zerolinecolor: css("--text"), zerolinewidth: 1.5 }, uirevision: name,
+    xaxis: { exponentformat: "power", zeroline: true, zerolinecolor: css("--text"), zerolinewidth: 1.5, ...(range ? { range } : {}) }, uirevision: name,
   });
   const lines = Math.max(1, ...names.map((name) => name.split("<br>").length));
   format.annotations = isAbove ? names.map((text, at) => ({ text, xref: "paper", x: 0, y: -at, xanchor: "left", yanchor: "bottom", yshift: 6, align: "left", showarrow: false })) : [];

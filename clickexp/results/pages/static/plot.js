@@ -76,15 +76,9 @@ function fit(place, traces, format) {
   format.margin.b = 60 + legend;
 }
 
-// fits the axis to most of the curves where a few lie far off, as the figures do, and marks their names
-function withoutOutliers(traces, format) {
-  const curves = traces.filter((trace) => !trace.fill && !trace.yaxis);
-  const names = [...new Set(curves.map((trace) => trace.legendgroup))].filter(known);
-  const ends = new Map(names.map((name) => {
-    const values = curves.filter((trace) => trace.legendgroup === name).flatMap((trace) => trace.y).filter(known);
-    return [name, [Math.min(...values), Math.max(...values)]];
-  }));
-  if (ends.size < 3) return;
+// of the lowest and the highest value by name: names of the few that lie far off, as in the figures, and the range of the others
+function outliers(ends) {
+  const names = [...ends.keys()];
   const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
   const bounds = [...ends.values()];
   const middle = median(bounds.map(([low, high]) => (low + high) / 2));
@@ -92,10 +86,23 @@ function withoutOutliers(traces, format) {
   const reach = 4 * (extents.length ? median(extents) : 0) + 10 * median(bounds.map(([low, high]) => Math.abs((low + high) / 2 - middle)));
   const far = new Set(names.filter((name) => ends.get(name)[0] < middle - reach || ends.get(name)[1] > middle + reach));
   const near = names.filter((name) => !far.has(name)).map((name) => ends.get(name));
-  if (!far.size || !near.length) return;
+  if (names.length < 3 || !far.size || !near.length) return { far: new Set() };
   const [low, high] = [Math.min(...near.map(([value]) => value)), Math.max(...near.map(([, value]) => value))];
-  format.yaxis.range = [low - 0.06 * (high - low), high + 0.06 * (high - low)];
-  for (const trace of traces) if (far.has(trace.legendgroup)) trace.name += " (beyond the axis)";
+  return { far, range: [low - 0.06 * (high - low), high + 0.06 * (high - low)] };
+}
+
+const BEYOND = " (beyond the axis)";
+
+// fits the axis to most of the curves where a few lie far off, and marks their names
+function withoutOutliers(traces, format) {
+  const curves = traces.filter((trace) => !trace.fill && !trace.yaxis);
+  const names = [...new Set(curves.map((trace) => trace.legendgroup))].filter(known);
+  const { far, range } = outliers(new Map(names.map((name) => {
+    const values = curves.filter((trace) => trace.legendgroup === name).flatMap((trace) => trace.y).filter(known);
+    return [name, [Math.min(...values), Math.max(...values)]];
+  })));
+  if (range) format.yaxis.range = range;
+  for (const trace of traces) if (far.has(trace.legendgroup)) trace.name += BEYOND;
 }
 
 // text in lines of so many letters; a longer word stays whole
