@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from flax import nnx
 from places import ROOT
-from scipy.special import logit
+from scipy import stats
+from scipy.special import expit, logit
 
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors.shared import SharedPosterior
@@ -188,6 +189,67 @@ def test_coverage_of_shown_pairs_leaves_the_others_out(bench):
     assert found["coverage of attraction"] == pytest.approx(1 - len(unseen) / 600)
 
 
+def test_intervals_of_small_attraction_are_counted_by_true_and_by_estimated_size(bench):
+    """Of three documents, estimated .01, .04 and .5, the first is .03 in truth, which its interval leaves out."""
+    log = small(bench, "PBM")
+    truth = bench.users.Parameters(log.truth.shared, logit(np.array([0.5, 0.03, 0.04, 0.5])))
+    low, high = np.array([[0.1, 0.005, 0.02, 0.4], [0.9, 0.02, 0.08, 0.6]])
+    estimate = dataclasses.replace(truth, attraction=logit(np.array([0.5, 0.01, 0.04, 0.5])))
+    train = bench.users.Part(np.array([[1, 2, 3]]), np.zeros((1, 3), bool))
+    known = dataclasses.replace(log, truth=truth, train=train)
+    bounds = {"attraction": logit(np.stack([low, high]))}
+    found = bench.figures(known, fitted(bench, estimate, bounds=bounds))
+    assert found["coverage of attraction"] == pytest.approx(2 / 3)
+    assert found["width of attraction, shown"] == pytest.approx((0.015 + 0.06 + 0.2) / 3)
+    assert "coverage, true below 0.02" not in found and found["coverage, true below 0.05"] == 0.5
+    assert found["coverage, estimated below 0.02"] == 0.0
+    assert found["width, estimated below 0.02"] == pytest.approx(0.015)
+    assert found["width, true below 0.05"] == pytest.approx((0.015 + 0.06) / 2)
+
+
+def test_families_of_attraction_have_the_densities_that_they_are_drawn_from(bench):
+    for family in bench.users.FAMILIES:
+        attraction = expit(
+            small(bench, "PBM", queries=1000, impressions=1, family=family).truth.attraction
+        )
+        density = np.exp(bench.users.log_density(family, bench.methods.LOGITS))
+        step = np.diff(bench.methods.LOGITS[:2]).item()
+        below = step * np.cumsum(density)
+        assert below[-1] == pytest.approx(1.0, abs=1e-4)
+        drawn = stats.kstest(
+            logit(attraction), lambda at, below=below: np.interp(at, bench.methods.LOGITS, below)
+        )
+        assert drawn.pvalue > 1e-4
+
+
+def test_exact_posteriors_of_examined_documents_are_beta_distributions(bench):
+    counts = np.array([[[0.0, 30.0, 5.0]], [[0.0, 0.0, 2.0]]])  # skips and clicks in one cell
+    prior = bench.users.log_density("beta", bench.methods.LOGITS)
+    probabilities = bench.methods.posterior_of_rows(counts, np.ones(1), prior)
+    attraction = expit(bench.methods.LOGITS)
+    for row, (a, b) in zip(probabilities, ((1, 3), (1, 33), (3, 8)), strict=True):
+        posterior = stats.beta(a, b)
+        assert row @ attraction == pytest.approx(posterior.mean(), rel=1e-3)
+        assert row @ attraction**2 == pytest.approx(posterior.moment(2), rel=1e-3)
+
+
+def test_counts_of_documents_lie_in_the_cells_of_examination(bench):
+    train = bench.users.Part(np.array([[2, 1, 3]]), np.array([[False, True, False]]))
+    log = dataclasses.replace(small(bench, "UBM"), train=train)
+    skips, clicks = bench.methods.click_counts(log)
+    # the last list position has the cell of a click at the second
+    assert np.argwhere(skips).tolist() == [[0, 2], [2 * 10 + 2, 3]]
+    assert np.argwhere(clicks).tolist() == [[1 * 10, 1]]
+
+
+@pytest.mark.parametrize("user", ["PBM", "UBM"])
+def test_exact_intervals_hold_the_truth_wherever_estimates_are(bench, user):
+    log = small(bench, user, queries=400, impressions=20, family="mixture")
+    found = bench.figures(log, bench.METHODS["exact"](log, 0))
+    assert found["coverage of attraction"] == pytest.approx(0.95, abs=0.012)
+    assert found["coverage, estimated below 0.05"] == pytest.approx(0.95, abs=0.015)
+
+
 @pytest.mark.parametrize("user", [user for user in ALL if user not in ("DCTR", "DRCTR")])
 def test_parameters_are_read_from_models_in_their_places(bench, user):
     """The formulas of the users, with what was read from a model, predict what the model predicts."""
@@ -290,6 +352,7 @@ def test_methods_skip_what_they_cannot_estimate(bench):
         bench.METHODS["em"](log, 0)
         is bench.METHODS["counting"](log, 0)
         is bench.METHODS["click-rate"](log, 0)
+        is bench.METHODS["exact"](log, 0)
         is None
     )
     assert bench.METHODS["click-rate"](small(bench, "PBM", "strong"), 0) is None

@@ -8,8 +8,9 @@ from jaxtyping import Integer
 _Numbers = TypeVar("_Numbers", bound=Any)
 """Unsigned integers of NumPy or JAX."""
 
-_MOST_IN_MEMORY = 1 << 22
-"""Sessions of which a permutation is drawn; that of more takes longer than to compute the places that are needed."""
+_MOST_IN_MEMORY = 1 << 18
+"""Sessions of which a permutation is drawn; that of more takes several times as long as to compute the places that are
+needed, since it leaves the caches."""
 _ROUNDS = 5
 
 
@@ -49,8 +50,11 @@ class ShuffledOrder:
         if self.permutation is not None:
             return self.permutation[places]
         rows = mapped(places.astype(self.keys.dtype), self.keys, self.bits)
-        while len(beyond := np.flatnonzero(rows >= self._count)):
-            rows[beyond] = mapped(rows[beyond], self.keys, self.bits)
+        beyond = np.flatnonzero(rows >= self._count)
+        while len(beyond):
+            again = mapped(rows[beyond], self.keys, self.bits)
+            rows[beyond] = again
+            beyond = beyond[again >= self._count]
         return rows.astype(np.int64)
 
 

@@ -104,7 +104,7 @@ def errors(log: SimulatedLog, seed: int) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=["strong"])
-    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=["normal", "beta"])
     parser.add_argument("--impressions", nargs="+", type=int, default=[40])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     options = parser.parse_args()

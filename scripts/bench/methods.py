@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+import users
 from flax import nnx
-from scipy.special import expit
+from scipy.special import expit, log_expit, logit, softmax
 from users import POSITIONS, Parameters, Part, SimulatedLog
 
 from clickexp import models
@@ -44,6 +45,10 @@ CHAIN = (
     "continuation_click_satisfied",
 )
 BATCH = 8192
+INTERVAL = 1.959963984540054
+"""Standard deviations from the middle to the ends of a 95 % interval of a normal distribution."""
+LOGITS = np.linspace(-16.0, 8.0, 1201)
+"""Where exact posteriors are summed."""
 HERE = Path(__file__).resolve().parent
 
 
@@ -56,6 +61,7 @@ class Fitted:
         parameters: Estimates; with a posterior its means.
         spread: Standard deviations of the logits of rows by role, `attraction` and `satisfaction`, if there are any.
         middle: Logits that intervals of rows are around, by role; those of `parameters` unless they are here.
+        bounds: Logits of the ends of 95 % intervals of rows [2, rows], by role, which need not be symmetric.
         attraction: Logits of rows as an export has them, if they are others than those of `parameters`.
         prior_means: Learned mean of the logits of all rows, by role.
         predictions: P(click | clicks above) of the test sessions [sessions, positions].
@@ -66,10 +72,18 @@ class Fitted:
     parameters: Parameters | None = None
     spread: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     middle: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    bounds: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     attraction: np.ndarray | None = None
     prior_means: Mapping[str, float] = dataclasses.field(default_factory=dict)
     predictions: np.ndarray | None = None
     shared: np.ndarray | None = None
+
+    def interval(self, role: str) -> np.ndarray | None:
+        """Logits of the ends of intervals of rows, [2, rows]; None where there are none."""
+        if role not in self.spread:
+            return self.bounds.get(role)
+        middle = self.middle.get(role, getattr(self.parameters, role))
+        return middle + np.array([[-INTERVAL], [INTERVAL]]) * self.spread[role]
 
 
 Method = Callable[[SimulatedLog, int], Fitted | None]
@@ -124,6 +138,48 @@ def click_rate(log: SimulatedLog, seed: int) -> Fitted | None:
     return Fitted(0.0, Parameters({"examination": rates}, np.full(log.design.pairs + 1, np.nan)))
 
 
+def exact(log: SimulatedLog, seed: int) -> Fitted | None:
+    """Posteriors of attraction by Bayes' rule from all that draws a log: examination and the density of attraction.
+
+    No method knows these. Where a policy orders lists, these tell of attraction, too, and there is no such posterior.
+    """
+    if log.design.user not in ("PBM", "UBM") or log.design.policy != "random":
+        return None
+    probabilities = posterior_of_rows(
+        click_counts(log),
+        log.truth.shared["examination"].ravel(),
+        users.log_density(log.design.family, LOGITS),
+    )
+    cumulative = probabilities.cumsum(axis=1)
+    low, high = (LOGITS[np.argmax(cumulative >= tail, axis=1)] for tail in (0.025, 0.975))
+    means = logit(probabilities @ expit(LOGITS))
+    parameters = Parameters(log.truth.shared, means)
+    return Fitted(0.0, parameters, bounds={"attraction": np.stack([low, high])})
+
+
+def click_counts(log: SimulatedLog) -> np.ndarray:
+    """Skips and clicks of pairs by cell of examination in training, [2, cells, pairs + 1]."""
+    ids, clicks = log.train.ids, log.train.clicks
+    cells, count = np.broadcast_to(np.arange(ids.shape[1]), ids.shape), POSITIONS
+    if log.design.user == "UBM":
+        clicked = np.where(clicks, cells + 1, 0)
+        last = np.maximum.accumulate(np.pad(clicked, ((0, 0), (1, 0)))[:, :-1], axis=1)
+        cells, count = cells * POSITIONS + last, POSITIONS**2
+    counts = np.zeros((2, count, log.design.pairs + 1))
+    np.add.at(counts, (clicks.astype(int), cells, ids), 1.0)
+    return counts
+
+
+def posterior_of_rows(
+    counts: np.ndarray, examination: np.ndarray, log_density: np.ndarray
+) -> np.ndarray:
+    """Probabilities of LOGITS, [pairs + 1, logits]."""
+    skips, clicks = counts
+    skipped = np.log1p(-np.outer(examination, expit(LOGITS)))
+    logs = skips.T @ skipped + clicks.sum(axis=0)[:, None] * log_expit(LOGITS) + log_density
+    return softmax(logs, axis=1)
+
+
 def clax(log: SimulatedLog, seed: int, *, python: Path, batch_size: int) -> Fitted | None:
     """CLAX with adamw(0.003), at most 50 epochs and its early stopping, in its own environment."""
     user = log.design.user
@@ -164,6 +220,7 @@ METHODS: dict[str, Method] = {
         for counts in (1.0, 0.5, 0.1, 0.01, 0.0)
     },
     "counting": counting,
+    "exact": exact,
 }
 
 
@@ -233,12 +290,12 @@ def estimates(
     return Fitted(
         seconds,
         parameters,
-        spread,
-        middle,
-        attraction,
-        prior_means,
-        predicted,
-        bounds,
+        spread=spread,
+        middle=middle,
+        attraction=attraction,
+        prior_means=prior_means,
+        predictions=predicted,
+        shared=bounds,
     )
 
 

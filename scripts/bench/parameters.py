@@ -41,8 +41,8 @@ FULL = dict(
     impressions=(5, 10, 40, 160),
     seeds=(0, 1, 2, 3, 4),
 )
-INTERVAL = 1.959963984540054
-"""Standard deviations from the middle to the ends of a 95 % interval of a normal distribution."""
+SMALL_ATTRACTION = 0.02, 0.05
+"""Below which intervals of attraction are counted apart."""
 
 FORMATS: dict[str, Callable[[float], str]] = {
     "examination": "{:.1%}".format,
@@ -55,7 +55,15 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "prediction": "{:.5f}".format,
     "coverage of attraction": "{:.3f}".format,
     "coverage of attraction, shown": "{:.3f}".format,
+    "width of attraction, shown": "{:.4f}".format,
+    **{
+        f"{name}, {what} below {bound}": form
+        for bound in SMALL_ATTRACTION
+        for what in ("true", "estimated")
+        for name, form in (("coverage", "{:.3f}".format), ("width", "{:.4f}".format))
+    },
     "coverage of satisfaction": "{:.3f}".format,
+    "width of satisfaction, shown": "{:.4f}".format,
     "coverage of shared": "{:.3f}".format,
     "width of shared": "{:.4f}".format,
     "seconds": "{:.1f}".format,
@@ -76,8 +84,10 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
     coverage: Fraction of all pairs whose 95 % interval, as clickexp-export has it, holds the truth: of attraction as
         P(click at rank 1), given the estimated examination there, of satisfaction as it is. Shown: of pairs that the
         training log shows. Shared: of ratios of examination as above, or of continuation.
-    width: Mean difference of the bounds of intervals of shared parameters, where they are not open; 4 standard
+    width: Mean difference of the bounds of intervals, of shared parameters where they are not open; 4 standard
         deviations of errors is honest.
+    true, estimated below: Coverage and width of shown pairs whose true or estimated (exported) attraction is so small.
+        Exact posteriors hold 95 % of those that they estimate to be small, and less of those that are.
     """
     user, truth, found = log.design.user, log.truth, {"seconds": fitted.seconds}
     if fitted.predictions is not None:
@@ -108,33 +118,74 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
 
 def _rows(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
     """Figures of pairs."""
-    user, truth, given = log.design.user, log.truth, fitted.parameters
-    found, shown = {}, np.unique(log.train.ids) - 1
-
-    def covered(role: str, at: Callable[[np.ndarray], np.ndarray], true: np.ndarray) -> None:
-        if role in fitted.spread:
-            mean, width = (
-                fitted.middle.get(role, getattr(given, role)),
-                INTERVAL * fitted.spread[role],
-            )
-            low, high = (at(mean + sign * width)[1:] for sign in (-1, 1))
-            held = (low <= true) & (true <= high)
-            found[f"coverage of {role}"] = float(held.mean())
-            found[f"coverage of {role}, shown"] = float(held[shown].mean())
-
+    truth, given = log.truth, fitted.parameters
+    found = {}
     if np.isfinite(given.attraction).all():
-        at_top = functools.partial(users.top_click_rate, user, given)
-        true = users.top_click_rate(user, truth, truth.attraction)[1:]
-        found["attraction"] = _distance(at_top(given.attraction)[1:], true)
-        if fitted.attraction is not None:
-            found["attraction, exported"] = _distance(at_top(fitted.attraction)[1:], true)
-        covered("attraction", at_top, true)
+        found |= _attraction(log, fitted)
     if truth.satisfaction is not None and given.satisfaction is not None:
-        mean = float(truth.satisfaction[1:].mean())
-        found["satisfaction"] = abs(float(given.satisfaction[1:].mean()) - mean)
-        if "satisfaction" in fitted.prior_means:
-            found["prior satisfaction"] = abs(fitted.prior_means["satisfaction"] - mean)
-        covered("satisfaction", expit, expit(truth.satisfaction[1:]))
+        found |= _satisfaction(log, fitted)
+    return found
+
+
+def _attraction(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
+    user, truth, given = log.design.user, log.truth, fitted.parameters
+    at_top = functools.partial(users.top_click_rate, user, given)
+    true = users.top_click_rate(user, truth, truth.attraction)[1:]
+    estimated = at_top(given.attraction)[1:]
+    found = {"attraction": _distance(estimated, true)}
+    if fitted.attraction is not None:
+        estimated = at_top(fitted.attraction)[1:]
+        found["attraction, exported"] = _distance(estimated, true)
+    if (ends := fitted.interval("attraction")) is None:
+        return found
+    low, high = (at_top(logits)[1:] for logits in ends)
+    found |= _intervals("attraction", log, low, high, true)
+    shown = _shown(log)
+    held, widths = (low <= true) & (true <= high), high - low
+    for what, attraction in {"true": true, "estimated": estimated}.items():
+        found |= _of_small(what, attraction[shown], held[shown], widths[shown])
+    return found
+
+
+def _satisfaction(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
+    logits = log.truth.satisfaction[1:]
+    mean = float(logits.mean())
+    found = {"satisfaction": abs(float(fitted.parameters.satisfaction[1:].mean()) - mean)}
+    if "satisfaction" in fitted.prior_means:
+        found["prior satisfaction"] = abs(fitted.prior_means["satisfaction"] - mean)
+    if (ends := fitted.interval("satisfaction")) is not None:
+        low, high = expit(ends[:, 1:])
+        found |= _intervals("satisfaction", log, low, high, expit(logits))
+    return found
+
+
+def _intervals(
+    role: str, log: SimulatedLog, low: np.ndarray, high: np.ndarray, true: np.ndarray
+) -> dict[str, float]:
+    """Coverage and width of intervals of pairs."""
+    held, shown = (low <= true) & (true <= high), _shown(log)
+    return {
+        f"coverage of {role}": float(held.mean()),
+        f"coverage of {role}, shown": float(held[shown].mean()),
+        f"width of {role}, shown": float((high - low)[shown].mean()),
+    }
+
+
+def _shown(log: SimulatedLog) -> np.ndarray:
+    """Pairs, from 0, that the training log shows."""
+    return np.unique(log.train.ids) - 1
+
+
+def _of_small(
+    what: str, attraction: np.ndarray, held: np.ndarray, widths: np.ndarray
+) -> dict[str, float]:
+    """Coverage and width of intervals of pairs whose attraction is small, as far as there are any."""
+    found = {}
+    for bound in SMALL_ATTRACTION:
+        below = attraction < bound
+        if below.any():
+            found[f"coverage, {what} below {bound}"] = float(held[below].mean())
+            found[f"width, {what} below {bound}"] = float(widths[below].mean())
     return found
 
 

@@ -21,15 +21,21 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from scipy.special import expit, logit
+from scipy import stats
+from scipy.special import betaln, expit, log_expit, logit, logsumexp
 
 POSITIONS = 10
 ATTRACTION = -1.5, 1.2
 """Mean and standard deviation of the logits."""
 
-FAMILIES = "normal", "beta"
-"""Of attraction: logits from ATTRACTION, or probabilities from BETA."""
-BETA = 1.0, 3.0
+FAMILIES = "normal", "beta", "peaked", "mixture"
+"""Of attraction: logits from ATTRACTION, or probabilities from one of BETAS."""
+BETAS: dict[str, tuple[tuple[float, float, float], ...]] = {
+    "beta": ((1.0, 1.0, 3.0),),
+    "peaked": ((1.0, 2.0, 5.0),),
+    "mixture": ((0.8, 1.0, 30.0), (0.2, 5.0, 3.0)),
+}
+"""Mixtures of Beta distributions: (weight, a, b) of each."""
 
 POLICIES = {"random": 0.0, "weak": 1 / 3, "medium": 1.0, "strong": 3.0, "fixed": 10.0}
 """Weight of the standardised attraction logit in a document's score, beside noise of standard deviation 1 that is new
@@ -136,11 +142,7 @@ def simulate(design: Design, seed: int) -> SimulatedLog:
     """A log, the same for the same arguments."""
     rng = np.random.default_rng(seed)
     rows = (design.pairs + 1, POSITIONS) if design.user == "DRCTR" else design.pairs + 1
-    by_family = {
-        "normal": lambda: rng.normal(*ATTRACTION, rows),
-        "beta": lambda: logit(rng.beta(*BETA, rows)),
-    }
-    attraction = by_family[design.family]()
+    attraction = _attraction(design.family, rows, rng)
     satisfaction = None
     if design.user == "DBN":
         own = math.sqrt(1 - design.correlation**2)
@@ -160,6 +162,26 @@ def simulate(design: Design, seed: int) -> SimulatedLog:
         walk(design.user, truth, ids, draw)
         parts.append(Part(ids, clicks))
     return SimulatedLog(design, truth, *parts)
+
+
+def _attraction(family: str, rows: int | tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    """Logits of pairs."""
+    if family == "normal":
+        return rng.normal(*ATTRACTION, rows)
+    weights, a, b = np.array(BETAS[family]).T
+    # one component draws nothing else
+    component = rng.choice(len(a), rows, p=weights) if len(a) > 1 else np.zeros(rows, int)
+    return logit(rng.beta(a[component], b[component]))
+
+
+def log_density(family: str, logits: np.ndarray) -> np.ndarray:
+    """Logarithm of the density of attraction logits."""
+    if family == "normal":
+        return stats.norm.logpdf(logits, *ATTRACTION)
+    weights, a, b = np.array(BETAS[family]).T[..., None]
+    slopes = log_expit(logits) + log_expit(-logits)
+    components = (a - 1) * log_expit(logits) + (b - 1) * log_expit(-logits) - betaln(a, b)
+    return logsumexp(components, axis=0, b=weights) + slopes
 
 
 def lists(
