@@ -96,7 +96,7 @@ class FittedRun:
             *names: Of perplexity, examination, learning and calibration; by default all that the run has.
 
         Returns:
-            A figure of Matplotlib, its panels side by side.
+            A figure of Matplotlib, with up to three panels in a row.
 
         Raises:
             UserError: The run has no such figure.

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
 from typing import Any
 
-_failed: ContextVar[threading.Event | None] = ContextVar("failed", default=None)
-"""Set where the work has failed that a thread belongs to."""
+_failed: ContextVar[tuple[threading.Event, ...]] = ContextVar("failed", default=())
+"""Set where work has failed that a thread belongs to, the outermost first."""
 
 
 @contextlib.contextmanager
 def work() -> Iterator[None]:
     """A block whose threads end where it fails, so that they do not go on beside what the process does next."""
     failed = threading.Event()
-    token = _failed.set(failed)
+    token = _failed.set((*_failed.get(), failed))
     try:
         yield
     except BaseException:
@@ -37,7 +37,6 @@ def start(function: Callable[..., Any], *arguments: Any) -> None:
 
 def end_where_needless() -> None:
     """Ends the thread that calls it where its work has failed, or the process ends, which waits for its threads."""
-    failed = _failed.get()
-    is_failed = failed is not None and failed.is_set()
+    is_failed = any(failed.is_set() for failed in _failed.get())
     if is_failed or not threading.main_thread().is_alive():
         sys.exit()

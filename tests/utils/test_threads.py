@@ -42,7 +42,7 @@ def test_a_process_ends_after_the_program_that_a_thread_compiles():
 
 def test_threads_of_work_that_fails_end_and_others_go_on():
     """As of a job of a sweep, beside which the next one runs in the same process."""
-    ended, others = threading.Event(), threading.Event()
+    ended, others, inner = (threading.Event() for _ in range(3))
 
     def until_needless(event):
         try:
@@ -57,6 +57,8 @@ def test_threads_of_work_that_fails_end_and_others_go_on():
         with pytest.raises(ValueError, match="diverged"), threads.work():
             threads.start(until_needless, ended)
             raise ValueError("diverged")
-        assert ended.wait(60) and not others.wait(0.05)
+        with threads.work():
+            threads.start(until_needless, inner)
+        assert ended.wait(60) and not (others.wait(0.05) or inner.is_set())
         raise KeyboardInterrupt
-    assert others.wait(60)
+    assert others.wait(60) and inner.wait(60)

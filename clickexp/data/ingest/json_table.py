@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -129,8 +130,18 @@ def _schema(frame: pl.DataFrame) -> pa.Schema:
 def _read(lines: bytes) -> pl.DataFrame:
     """Returns the objects of some lines as rows; PolarsError where a line is none."""
     frame = pl.read_ndjson(lines, infer_schema_length=None)
-    lists = pl.col(pl.List(pl.Int128)).cast(pl.List(_LARGE))
-    return frame.with_columns(pl.col(pl.Int128).cast(_LARGE), lists)
+    return frame.cast({name: _type(dtype) for name, dtype in frame.schema.items()})
+
+
+def _type(dtype: pl.DataType) -> pl.DataType:
+    """Returns a type, those inside included, with decimals in place of integers that Arrow does not have."""
+    if isinstance(dtype, pl.List):
+        return pl.List(_type(cast("pl.DataType", dtype.inner)))
+    if isinstance(dtype, pl.Struct):
+        return pl.Struct(
+            {field.name: _type(cast("pl.DataType", field.dtype)) for field in dtype.fields}
+        )
+    return _LARGE if dtype == pl.Int128 else dtype
 
 
 def _shown(line: bytes) -> str:

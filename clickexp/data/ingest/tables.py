@@ -27,8 +27,6 @@ KINDS: Kinds = (ParquetTable, TextTable, JsonTable)
 """The kinds of files that hold tables."""
 _MAY_LACK = {"labels", "label"}
 """Columns that some of the files may not have."""
-
-
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 

@@ -268,7 +268,7 @@ def _doubt(
     if grouping.name == LENGTH:
         remedy = (
             "lengths seem to be those of layouts, such as of devices. Name the column that has them: "
-            f"'+dataset.columns.NAME={{dtype: category, per: session}}' '{setting}=[NAME]'"
+            f"'+dataset.columns.NAME={{dtype: category, per: session}}' {setting}=[NAME]"
         )
     return (
         f"click rates of the same documents at the same rank differ by {grouping.name}: "

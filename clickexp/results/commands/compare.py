@@ -54,8 +54,7 @@ def compare(
         One comparison for each test set.
 
     Raises:
-        UserError: Where there are no runs, or a file in the way is not one that an earlier
-            comparison wrote.
+        UserError: Where there are no runs, or a file in the way is not one that an earlier comparison wrote.
     """
     # here, so that errors in the folders come before the libraries load
     from clickexp.results.pages.comparison import page

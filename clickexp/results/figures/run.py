@@ -234,7 +234,9 @@ def _losses(run: Run, shown: Mapping[str, str], axes: Axes) -> None:
         later += losses[epochs > 1].tolist()
         is_best = epochs == best
         if metric.startswith("val/") and is_best.any():
-            axes.plot(epochs[is_best], losses[is_best], "*", color=COLORS[i], markersize=9, zorder=3)
+            axes.plot(
+                epochs[is_best], losses[is_best], "*", color=COLORS[i], markersize=9, zorder=3
+            )
     kind = "Loss" if len(shown) > 1 else f"{next(iter(shown.values())).capitalize()} loss"
     axes.set(xlabel="Epoch", ylabel=f"{kind}\n(per document)")
     scale_to(later, axes)

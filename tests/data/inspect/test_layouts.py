@@ -1,6 +1,7 @@
 """Whether inspect says that one examination by rank does not fit all pages of a log, and only then."""
 
 import dataclasses
+import shlex
 
 import numpy as np
 import pytest
@@ -80,6 +81,8 @@ def test_logs_of_several_layouts_warn_and_name_the_column():
     )
     (doubt,) = examination_doubts(without).values()
     assert f"differ by {LENGTH}" in doubt and "examination_by=[NAME]" in doubt
+    (doubt,) = examination_doubts(without, setting="debias=ips propensity.examination_by").values()
+    assert shlex.split(doubt)[-2:] == ["debias=ips", "propensity.examination_by=[NAME]"]
     cells = Cells((("device", 2),), 4)
     assert not examination_doubts(dataset, cells)  # within devices, lists have one length
 

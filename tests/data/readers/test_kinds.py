@@ -225,6 +225,15 @@ def test_ids_of_two_kinds_in_json_are_refused_wherever_they_change(tmp_path, mon
         open_impressions(tmp_path)
 
 
+def test_integers_beyond_64_bits_inside_of_objects_hinder_nobody(tmp_path):
+    """Such as traces of requests that no column takes; as ids they are refused with a remedy."""
+    request = {"trace": 10**30, "hops": [{"id": 10**30}]}
+    (tmp_path / "log.jsonl").write_bytes(ndjson([{**row, "request": request} for row in ROWS]))
+    assert sessions(open_impressions(tmp_path)) == expected()
+    with refuses(DataError, "document holds", "as text"):
+        open_impressions(tmp_path, columns={"document": "request.trace"})
+
+
 def test_keys_that_some_lines_lack_are_missing_values(tmp_path, monkeypatch):
     monkeypatch.setattr(SourceTable, "block_bytes", 150)
     rows = [dict(row) for row in ROWS]
