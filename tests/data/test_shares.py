@@ -333,10 +333,6 @@ def test_pages_of_one_file_are_read_by_one_process(tmp_path):
     assert_equal(tmp_path / "one", tmp_path / "several")
 
 
-def differing_types(number):
-    return {**pages(5, number), "mood": [[0.5] * len(c) for c in pages(5, number)["clicks"]]}
-
-
 def test_columns_and_times_of_another_kind_are_refused(tmp_path):
     for name, times in (
         ("units", [1_700_000_000, 1_700_000_000_000]),

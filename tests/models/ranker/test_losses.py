@@ -39,7 +39,6 @@ WEIGHTS = RNG.uniform(0.5, 4, SCORES.shape).astype(np.float32)
 KEY = jax.random.key(3)
 OF_CLICKS = [name for name in LOSSES if name != "pointwise"]
 """Losses to which documents without click add nothing of their own."""
-EPS = 1.0
 
 
 @functools.partial(jax.jit, static_argnums=0)
