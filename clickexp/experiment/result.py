@@ -107,6 +107,7 @@ def refine_shared(parts: Parts, fit: FitReport, found: Future[Queries | None]) -
     shared = improve_examination(model, train, queries, impressions, prior)
     if shared is None and continued is None:
         shared = improve_continuation(model, train, queries, parts.trainer.devices)
+    return_freed_memory()
     return Refined(queries, shared)
 
 

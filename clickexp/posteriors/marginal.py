@@ -61,7 +61,7 @@ from clickexp.utils.blocks import blocks
 from clickexp.utils.memory import return_freed_memory
 
 _MOST_DOCUMENTS = 50_000
-"""Documents that are integrated out; of more, about as many by chance represent all."""
+"""Documents that are integrated out; of more, about as many, spread evenly over the ids, represent all."""
 _GOLDEN = np.uint32(0x9E3779B9)
 """Its multiples modulo 2^32 are spread evenly (Knuth 1973, "The art of computer programming", section 6.4)."""
 _LEAST_DOCUMENTS = 50

@@ -8,7 +8,7 @@ import numpy as np
 
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import SourceLocation
-from clickexp.errors import DataError
+from clickexp.errors import DataError, with_class
 from clickexp.models.ranker.scorer import Scorer
 from clickexp.runs.store import RANKER
 from clickexp.simulation.svmlight import beside
@@ -129,9 +129,7 @@ def _ranker(file: Path, transform: str, rows: int, log: LogWriter) -> np.ndarray
     except DataError:
         raise
     except _NO_RANKER as error:
-        raise location.error(
-            f"is no ranker ({type(error).__name__}: {error})", _WRITE_RANKER
-        ) from error
+        raise location.error(f"is no ranker ({with_class(error)})", _WRITE_RANKER) from error
     if not np.isfinite(scores).all():
         raise location.error("it scores documents by what is no number", _WRITE_RANKER)
     return scores

@@ -177,7 +177,9 @@ class BaseTrainer:
             raise
         learner.restore(model, loop.best)
         pool_layouts(model)
-        return loop.report(train)
+        report = loop.report(train)
+        loop.release()
+        return report
 
     def _validation(
         self, model: Model, val: Data, lists: Data | None, truth: ClickModel | None

@@ -287,6 +287,10 @@ class Loop:
             self.learner.documents(train),
         )
 
+    def release(self) -> None:
+        """Frees the arrays of a training that is over; its learner and what it has compiled refer to each other."""
+        self.best = self.learner.state = None
+
     def _same(self, train: Data, val: Data) -> dict[str, Mapping[str, Any]]:
         """Facts that have to be the same where training continues, besides the structure of its arrays."""
         data = {"training data": fingerprint(train), "validation data": fingerprint(val)}

@@ -29,7 +29,9 @@ def start(function: Callable[..., Any], *arguments: Any) -> None:
     """Starts a thread of the work that is being done."""
 
     def run() -> None:
-        with contextlib.suppress(SystemExit):
+        with contextlib.suppress(
+            SystemExit
+        ):  # a thread's end is no fault, and pytest takes it for one
             function(*arguments)
 
     threading.Thread(target=copy_context().run, args=(run,)).start()
