@@ -87,9 +87,10 @@ class HarvestedPropensities(PropensitySource):
             variance = (groups - 1) / groups * ((others - others.mean(axis=0)) ** 2).sum(axis=0)
             low, high = ratio_bounds(ratios, variance)
         if not np.isfinite(np.delete(ratios, first)).any():
+            of_layout = "" if cells is None else " of the most frequent layout"
             raise ConfigError(
-                "propensity=harvest: no document was shown and clicked at the first position and at another, so that "
-                "the log cannot distinguish examination from relevance; give others, or randomise some sessions"
+                f"propensity=harvest: no document was shown and clicked at the first position{of_layout} and at "
+                "another, so that the log cannot distinguish examination from relevance; give others, or randomise some sessions"
             )
         source = f"harvested, {self.estimator.replace('_', ' ')}"
         return Propensities.relative(ratios, first, low=low, high=high, source=source, cells=cells)

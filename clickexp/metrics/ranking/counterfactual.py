@@ -36,7 +36,7 @@ class SelfNormalizedDCG(DCG):
         cutoffs: See `RankingMetric`.
 
     Raises:
-        ConfigError: Propensities that are not numbers of at least 0, the first above 0.
+        ConfigError: Propensities that are not numbers of at least 0, the first above 0; with `places`, one of them.
     """
 
     divisor = "weight"
@@ -51,10 +51,12 @@ class SelfNormalizedDCG(DCG):
         super().__post_init__()
         if isinstance(self.propensity, Sequence):
             self.propensity = tuple(map(float, self.propensity))
-            first = self.propensity[:1] if self.places is None else self.propensity
-            if not (any(first) and all(value >= 0 for value in self.propensity)):
+            needed, which = self.propensity[:1], "the first"
+            if self.places is not None:  # the first of a layout may be any
+                needed, which = self.propensity, "one of them"
+            if not (any(needed) and all(value >= 0 for value in self.propensity)):
                 raise ConfigError(
-                    f"propensity={list(self.propensity)}: give numbers of at least 0, the first above 0"
+                    f"propensity={list(self.propensity)}: give numbers of at least 0, {which} above 0"
                 )
 
     def statistics(self, **outputs: Any) -> dict[str, Any]:
