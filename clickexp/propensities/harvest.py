@@ -90,7 +90,8 @@ class HarvestedPropensities(PropensitySource):
             of_layout = "" if cells is None else " of the most frequent layout"
             raise ConfigError(
                 f"propensity=harvest: no document was shown and clicked at the first position{of_layout} and at "
-                "another, so that the log cannot distinguish examination from relevance; give others, or randomise some sessions"
+                "another, so that the log cannot distinguish examination from relevance; give others, or randomise "
+                "some sessions"
             )
         source = f"harvested, {self.estimator.replace('_', ' ')}"
         return Propensities.relative(ratios, first, low=low, high=high, source=source, cells=cells)
