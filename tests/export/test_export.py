@@ -982,7 +982,7 @@ def test_ratios_that_the_log_leaves_open_are_said_to_be(pbm, tmp_path, capsys, m
     printed = capsys.readouterr().out
     lines = [line.split() for line in printed.splitlines() if line.startswith("examination ")]
     assert [line[-1] for line in lines[1:]] == ["open"] * (RANKS - 1)
-    assert "open: the log does not determine the number" in printed
+    assert "open: the log does not determine the ratio" in printed
 
 
 def test_tables_are_drawn(pbm):

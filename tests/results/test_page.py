@@ -134,10 +134,10 @@ def test_rows_are_filtered_by_model_override_and_search(page):
     assert len(names(page)) == 1 and page.inner_text("#count").startswith("1 of 4 rows")
     page.select_option("#filter-model", "")
     page.select_option("[data-filter='optimizer.learning_rate']", "")
-    page.fill("#search", "ubm rate=0.1")
+    page.fill("#search", "pbm rate=0.1")
     page.wait_for_function("document.querySelectorAll('#leaderboard tbody tr').length === 1")
     # a band and a curve
-    assert [trace["name"] for trace in traces(page, "ranks")] == ["UBM · 0.1"] * 2
+    assert [trace["name"] for trace in traces(page, "ranks")] == ["PBM · 0.1"] * 2
 
 
 def test_curves_have_bands_and_are_toggled_by_the_legend_and_by_rows(page):
