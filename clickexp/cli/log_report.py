@@ -194,7 +194,7 @@ def figures(
     """Returns what there is to draw of a log."""
     from clickexp.results.figures.log import (  # here, since Matplotlib takes long to load
         curves,
-        rates_by_group,
+        figures_by_group,
         shares,
     )
 
@@ -209,10 +209,8 @@ def figures(
         rates = {
             name: _rates(part.clicks_by_rank, part.shown_by_rank) for name, part in clicked.items()
         }
-        drawn = {"click_rate": [curves(rates, "Click rate")], **drawn}
-        for name, values in groups.items():
-            if panels := rates_by_group(name, values):
-                drawn[f"click_rate_by_{name.replace(' ', '_')}"] = panels
+        by_group = figures_by_group("click_rate_by_", groups)
+        drawn = {"click_rate": [curves(rates, "Click rate")], **drawn, **by_group}
     if contexts:
         of_users = {name: part.lengths for name, part in contexts.items()}
         drawn["context"] = [shares(of_users, "Lists in a search session")]

@@ -267,11 +267,15 @@ def split(
             ranges = dict(zip(parts, starmap(Span, ends), strict=True))
         ranges = _row_ranges(ranges, sessions.count)
         begun = _rows_begun(sessions, in_turn=bool(fractions))
+    _check_apart(ranges)
+    first, second, third = (_begun_in(sessions, name, ranges[name], begun) for name in _PARTS)
+    return first, second, third
+
+
+def _check_apart(ranges: Mapping[str, Span]) -> None:
     for (one, a), (other, b) in combinations(ranges.items(), 2):
         if Span(max(a.start, b.start), min(a.stop, b.stop)):
             raise DataError(f"{one} {a} and {other} {b} overlap. Part them.")
-    first, second, third = (_begun_in(sessions, name, ranges[name], begun) for name in _PARTS)
-    return first, second, third
 
 
 def _row_ranges(ranges: Mapping[str, Span], count: int) -> dict[str, Span]:

@@ -57,13 +57,7 @@ class User:
         batch |= {name: jnp.zeros((1, 2), jnp.int32) for name in by_name}
         columns = columns or {}
         batch |= {name: jnp.asarray(values[:1]) for name, values in columns.items()}
-        try:
-            read = keys_read(
-                lambda batch: model.sample(batch, jax.random.key(0), in_log_order=False).clicks,
-                batch,
-            )
-        except DataError:  # it reads something else, which `check` reports
-            read = set()
+        read = _keys_read(model, batch)
         tables = {
             name: jnp.asarray(lookup.table) for name, lookup in by_name.items() if name in read
         }
@@ -139,6 +133,16 @@ class User:
     ) -> Array:
         batch = {**_batch(ids, tables), **columns}
         return nnx.merge(self._structure, state).sample(batch, key, in_log_order=False).clicks
+
+
+def _keys_read(model: ClickModel, batch: Mapping[str, Array]) -> set[str]:
+    """The keys of a batch by which a model clicks; none where it reads something else, which `check` reports."""
+    try:
+        return keys_read(
+            lambda batch: model.sample(batch, jax.random.key(0), in_log_order=False).clicks, batch
+        )
+    except DataError:
+        return set()
 
 
 def _batch(ids: Array, tables: Mapping[str, Array]) -> dict[str, Array]:

@@ -184,25 +184,9 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
         short: Leave out what a terminal has no room for: counts and click rates.
     """
     positions = _positions(runs)
-    rows = []
-    for run, later in zip(runs, after_next(runs), strict=True):
-        update = run.update
-        points = examination_by_position(run)
-        ratios = {position: point.relative for position, point in points.items()}
-        rows.append(
-            [
-                run.folder.name,
-                f"{run.data.sessions.get('train', 0):,}",
-                number(click_rate(run), missing=""),
-                number(before_update(run), missing=""),
-                number(run.test.get(_LL), missing=""),
-                number(later, missing=""),
-                *(number(ratios.get(position), missing="") for position in positions),
-                "" if update is None else f"{update.new_documents:,}",
-                "" if update is None else f"{update.forgotten:.0%}",
-                "" if update is None else ", ".join(change.parameter for change in update.changes),
-            ]
-        )
+    rows = [
+        _cells(run, later, positions) for run, later in zip(runs, after_next(runs), strict=True)
+    ]
     header = ["Run", _TRAINED, _CLICK_RATE, "ll before", "ll", "ll next"]
     header += [*(f"e({at})" for at in positions), "New", "Forgotten", "Changed"]
     left_out = [name for name in (_TRAINED, _CLICK_RATE, "New", "Forgotten") if short]
@@ -213,6 +197,26 @@ def chain_table(runs: Sequence[Run], short: bool = False) -> Table:
         "and ids that no earlier log has"
     )
     return Table(header, rows, caption, notes=notes).without_empty_columns(*left_out)
+
+
+def _cells(run: Run, later: float | None, positions: Sequence[int]) -> list[str]:
+    """The row of a run in `chain_table`; `later` is its log-likelihood after the next update."""
+    points = examination_by_position(run)
+    ratios = {position: point.relative for position, point in points.items()}
+    cells = [
+        run.folder.name,
+        f"{run.data.sessions.get('train', 0):,}",
+        number(click_rate(run), missing=""),
+        number(before_update(run), missing=""),
+        number(run.test.get(_LL), missing=""),
+        number(later, missing=""),
+        *(number(ratios.get(position), missing="") for position in positions),
+    ]
+    update = run.update
+    if update is None:
+        return [*cells, "", "", ""]
+    changed = ", ".join(change.parameter for change in update.changes)
+    return [*cells, f"{update.new_documents:,}", f"{update.forgotten:.0%}", changed]
 
 
 def chain_layouts(runs: Sequence[Run]) -> Table | None:

@@ -160,19 +160,26 @@ class Comparison:
 
     def describe(self) -> str:
         """Sessions, labelled lists and test sets in a line."""
-        of_runs = [run.per_rank.get("sessions") for run in self.runs]
-        sizes = {int(sessions[0]) for sessions in of_runs if sessions and sessions[0]}
-        # where labels are those of the test sessions, these are the lists
-        lists = {
-            run.data.sessions.get("ranking", 0) for run in self.runs if run.groups.get("ranking")
-        }
-        lists -= {0, *(run.data.sessions.get("test", 0) for run in self.runs)}
-        sized = [_sizes(sizes, "session")] if sizes else []
-        sized += [_sizes(lists, "labelled list")] if lists else []
-        size = f" of {' and '.join(sized)}" if sized else ""
+        size = self._size
         if len(self._test_sets) == 1:
             return f"one test set{size}"
         return f"{len(self._test_sets)} test sets{size}{' each' if size else ''}{self._per}"
+
+    @property
+    def _size(self) -> str:
+        """How many sessions and labelled lists a test set has, such as " of 45,000 sessions"."""
+        of_runs = [run.per_rank.get("sessions") for run in self.runs]
+        sizes = {int(sessions[0]) for sessions in of_runs if sessions and sessions[0]}
+        counted = {"session": sizes, "labelled list": self._labelled_lists}
+        sized = [_sizes(numbers, noun) for noun, numbers in counted.items() if numbers]
+        return f" of {' and '.join(sized)}" if sized else ""
+
+    @property
+    def _labelled_lists(self) -> set[int]:
+        """How many lists have labels, but for those of the test sessions."""
+        ranked = [run for run in self.runs if run.groups.get("ranking")]
+        lists = {run.data.sessions.get("ranking", 0) for run in ranked}
+        return lists - {0, *(run.data.sessions.get("test", 0) for run in self.runs)}
 
     @property
     def _per(self) -> str:

@@ -65,22 +65,33 @@ class JsonTable(TypedTable):
             raise self.source.error("holds one JSON array", remedy)
         try:
             objects = iter([(_read(block), location)])
-        except pl.exceptions.PolarsError as error:
+        except pl.exceptions.PolarsError:
             lines = block.split(b"\n")
             bad = [at for at, text in enumerate(lines) if text.strip() and not _is_object(text)]
             if not bad:
                 raise
-            whats = [f"{_shown(lines[at])!r} is no object" for at in bad]
-            if refuse is not None:
-                refuse(location.error(whats[0], self.remedy, bad[0]))
-                # all others of the block show the columns
-                lines, bad = [text for at, text in enumerate(lines) if at not in {*bad}], []
-            elif self.faults is None:
-                raise location.error(whats[0], self.remedy, bad[0]) from error
-            else:
-                self._count(bad, whats, location, self.faults)
-            objects = self._between(lines, bad, location)
+            objects = self._without(lines, bad, location, refuse)
         yield from objects
+
+    def _without(
+        self,
+        lines: Sequence[bytes],
+        bad: Sequence[int],
+        location: SourceLocation,
+        refuse: Callable[[DataError], None] | None,
+    ) -> Iterator[tuple[pl.DataFrame, SourceLocation]]:
+        """Returns the objects of a block with lines that are none, which are refused or counted."""
+        whats = [f"{_shown(lines[at])!r} is no object" for at in bad]
+        if refuse is not None:
+            refuse(location.error(whats[0], self.remedy, bad[0]))
+            # all others of the block show the columns
+            return self._between(
+                [text for at, text in enumerate(lines) if at not in {*bad}], [], location
+            )
+        if self.faults is None:
+            raise location.error(whats[0], self.remedy, bad[0])
+        self._count(bad, whats, location, self.faults)
+        return self._between(lines, bad, location)
 
     def _count(
         self, bad: Sequence[int], whats: Sequence[str], location: SourceLocation, faults: Faults

@@ -76,6 +76,17 @@ def rates_by_group(name: str, groups: Mapping[str, Mapping[str, Sequence[Any]]])
     return [curves(rates, f"Click rate{note}")]
 
 
+def figures_by_group(
+    begin: str, groups: Mapping[str, Mapping[str, Mapping[str, Sequence[Any]]]]
+) -> dict[str, list[Panel]]:
+    """Returns a figure for each name that tells groups apart, called by `begin` and the name; see `rates_by_group`."""
+    figures = {}
+    for name, counts in groups.items():
+        if panels := rates_by_group(name, counts):
+            figures[f"{begin}{name.replace(' ', '_')}"] = panels
+    return figures
+
+
 def shares(counts: Mapping[str, np.ndarray], label: str) -> Panel:
     """Returns a panel of the share of each whole number, of which counts[name][n] are n."""
 

@@ -14,7 +14,7 @@ from clickexp.results.colors import COLORS
 from clickexp.results.figures.chain import chain_panels
 from clickexp.results.figures.drawing import Panel
 from clickexp.results.figures.fonts import figure_text
-from clickexp.results.figures.log import rates_by_group
+from clickexp.results.figures.log import figures_by_group
 from clickexp.results.figures.panels import (
     Bars,
     barred,
@@ -51,13 +51,10 @@ def run_figures(run: Run) -> dict[str, list[Panel]]:
     groups = run_groups(run)
     figures: dict[str, list[Panel]] = {}
     if run.per_rank.get("ppl"):
-        figures["perplexity"] = [partial(per_rank, groups, "ppl")]
-        if len(groups) > 1:
-            figures["perplexity"].append(partial(_gain, groups))
+        gain = [partial(_gain, groups)] if len(groups) > 1 else []
+        figures["perplexity"] = [partial(per_rank, groups, "ppl"), *gain]
     figures |= _of_examination(run, groups)
-    for name, groups_of_sessions in run.click_rates.items():
-        if panels := rates_by_group(name, groups_of_sessions):
-            figures[f"{CLICK_RATES}{name.replace(' ', '_')}"] = panels
+    figures |= figures_by_group(CLICK_RATES, run.click_rates)
     if any(name in epoch for epoch in run.epochs for name in _LOSSES):
         figures["learning"] = _learning(run)
     if run.update is not None:
