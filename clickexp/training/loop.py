@@ -319,12 +319,14 @@ class Loop:
         rule = {name: getattr(self.stopping, name) for name in ("best", "failures", "lowered")}
         course = {name: getattr(self, name) for name in _COURSE}
         facts = {**same, **course, "stopping": rule, "earlier": self.times()}
-        whole = self.learner.devices.whole((self.learner.state, best), self.learner.like)
+        blocks = self.learner.devices.blocks((self.learner.state, best), self.learner.like)
         try:
             if jax.process_index() == 0:
-                save_training(file, whole, facts)
+                save_training(file, blocks, facts)
         except OSError as error:
             self.logger.warning(f"cannot write {file}: {error}")
+        for _ in blocks:  # processes exchange also what nobody writes
+            pass
         self.saved = time.perf_counter()
 
     def _is_due(self) -> bool:
@@ -340,8 +342,7 @@ class Loop:
             )
         if stored is None:
             return False
-        trained, facts = stored
-        state, best = self.learner.devices.lay(trained)
+        (state, best), facts = stored
         self.learner.resume(state)
         vars(self).update({name: facts[name] for name in (*_COURSE, "earlier")})
         self.best = best if self.best_epoch else None
@@ -362,7 +363,7 @@ class Loop:
             return None
         try:
             check_same(file, same)
-            trained, facts = load_training(file, self.learner.like)
+            trained, facts = load_training(file, self.learner.like, self.learner.devices)
             new = [
                 name for name in self.validation.names if f"val/{name}" not in facts["history"][-1]
             ]

@@ -6,6 +6,7 @@ does what follows the training.
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -311,6 +312,7 @@ def _end() -> None:
     os._exit(1)
 
 
+@functools.cache
 def _leave_time() -> None:
-    """Waits for `_watch`, since JAX may lose a process before that does."""
+    """Waits once for `_watch`, since JAX may lose a process before that does."""
     time.sleep(_GRACE if index() > 0 else _NOTICE)
