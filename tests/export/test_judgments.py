@@ -3,7 +3,6 @@
 import re
 
 import polars as pl
-import pytest
 from refusals import refuses
 
 from clickexp.errors import UserError
