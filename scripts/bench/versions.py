@@ -103,7 +103,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 10**6, 10**7])
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--epochs", action="store_true", help="measure epochs, too")
-    parser.add_argument("--logs", type=Path, default=Path("outputs/bench"), help="keeps the logs")
+    parser.add_argument(
+        "--logs", type=Path, default=Path("outputs/bench"), help="keeps the logs of each checkout"
+    )
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -111,8 +113,8 @@ def main() -> None:
         return
     trees = {"other": options.other.resolve(), "this": HERE}
     sides = [
-        Side(tree, options.rows, options.logs / name, options.epochs)
-        for name, tree in trees.items()
+        Side(tree, options.rows, options.logs / tree.name, options.epochs)
+        for tree in trees.values()
     ]
     names = [(size, kind) for size in options.rows for kind in KINDS]
     for case in range(len(names)):
