@@ -83,7 +83,8 @@ def test_counts_are_compared_where_they_are_known():
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "area, count", [("readers", 120), ("folders", 60), ("lists", 40), ("commands", 60), ("kills", 8)]
+    "area, count",
+    [("readers", 120), ("folders", 60), ("lists", 40), ("commands", 60), ("kills", 8)],
 )
 def test_hard_use_finds_no_fault(area, count, tmp_path):
     """As many cases as two minutes let begin."""
