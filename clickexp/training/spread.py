@@ -142,7 +142,7 @@ class OneDevice:
 
     def evaluated(self, tables: nnx.State) -> nnx.State:
         """Returns the tables as evaluations look rows up."""
-        return tables
+        return packing.with_arrays(tables)
 
     def lay_model(self, state: nnx.State) -> nnx.State:
         """Returns the state of a whole model as evaluations take it."""
@@ -203,15 +203,15 @@ class SeveralDevices(OneDevice):
             match leaf:
                 case Rows():
                     others = jax.tree.map(one, _others(leaf))
-                    return dataclasses.replace(others, **_by_row(in_order(len(like.values)), leaf))
+                    return dataclasses.replace(others, **_by_row(in_order, leaf, like))
                 case Documents():
                     sums = self.placement.whole(leaf.sums, len(like.sums))
                     return Documents(sums, one(leaf.squares))
                 case _:
                     return jax.tree.map(one, leaf)
 
-        def in_order(rows: int) -> Callable[[jax.Array], jax.Array]:
-            return lambda values: jnp.asarray(self.placement.whole(values, rows))
+        def in_order(values: jax.Array, like: jax.Array) -> jax.Array:
+            return jnp.asarray(self.placement.whole(values, len(like)))
 
         def one(leaf: jax.Array) -> jax.Array:
             return leaf.addressable_shards[0].data
@@ -357,10 +357,10 @@ def _has_rows(leaf: Any) -> bool:
     return isinstance(leaf, Rows | Documents)
 
 
-def _by_row(change: Callable[[jax.Array], Any], rows: Rows) -> dict[str, Any]:
+def _by_row(change: Callable[..., Any], *rows: Rows) -> dict[str, Any]:
     """Returns arrays with a row per id, changed."""
-    aside = None if rows.aside is None else change(rows.aside)
-    return {"values": change(rows.values), "aside": aside}
+    arrays = [{"values": each.values, "aside": each.aside} for each in rows]
+    return jax.tree.map(change, *arrays)
 
 
 def _others(rows: Rows) -> Rows:
