@@ -40,6 +40,7 @@ from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.types import Array
 from clickexp.utils.blocks import blocks
 from clickexp.utils.progress import Report, no_report
+from clickexp.utils.sums import add_at
 
 LEAST_DOCUMENTS = 200
 """Documents of the training log below which the learned prior holds for all."""
@@ -298,7 +299,7 @@ def _linked(
     done = 0
     for chunk in train.chunks():
         ids = chunk["query_doc_ids"]
-        np.add.at(first, ids[:, 0], 1.0)
+        add_at(first, ids[:, 0], 1.0)
         # clip: numpy would check all ids first
         linked = query.take(ids, mode="clip")
         # most lists are of queries that earlier ones have linked
@@ -428,8 +429,8 @@ class Recombination(NamedTuple):
             some = shown.some(part)
             precisions, tilts = _clicks(*in_units(values[part], scale))
             weights = 1 / (1 + self.variances(some) * precisions)
-            np.add.at(curvature, some.query, precisions * weights)
-            np.add.at(slope, some.query, (tilts - precisions * self.means(some)) * weights)
+            add_at(curvature, some.query, precisions * weights)
+            add_at(slope, some.query, (tilts - precisions * self.means(some)) * weights)
         shared, doubts = _Sums(curvature, slope, self.per_query).posterior()
         for part in blocks(len(values), _BLOCK):
             some = shown.some(part)
