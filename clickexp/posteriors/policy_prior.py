@@ -39,6 +39,7 @@ from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.types import Array
 from clickexp.utils.blocks import blocks
 from clickexp.utils.progress import Report, no_report
+from clickexp.utils.sums import add_at
 
 LEAST_DOCUMENTS = 200
 """Documents of the training log below which the learned prior holds for all."""
@@ -292,7 +293,7 @@ def _linked(
     done = 0
     for chunk in train.chunks():
         ids = chunk["query_doc_ids"]
-        np.add.at(first, ids[:, 0], 1.0)
+        add_at(first, ids[:, 0], 1.0)
         # clip: numpy would check all ids first
         linked = query.take(ids, mode="clip")
         # most lists are of queries that earlier ones have linked
@@ -462,8 +463,8 @@ class Recombination(NamedTuple):
         for part in blocks(len(rows), _BLOCK):
             some = shown.some(part)
             evidence = self.evidence(*in_units(rows[part], scale), some)
-            np.add.at(curvature, some.query, evidence.curvature)
-            np.add.at(slope, some.query, evidence.slope)
+            add_at(curvature, some.query, evidence.curvature)
+            add_at(slope, some.query, evidence.slope)
         return Priors(self, _Sums(curvature, slope, self.per_query))
 
     def of(self, rows: np.ndarray, scale: float, shown: Shown) -> np.ndarray:

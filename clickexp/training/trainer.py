@@ -246,7 +246,8 @@ class _GradientDescent(Learner):
 
     def restore(self, model: Model, best: ModelState | None) -> None:
         if best is not None:
-            nnx.update(model, *self.devices.whole(best, self.like[1]))
+            whole = self.devices.whole(best, self.like[1])
+            nnx.update(model, *jax.tree.map(jnp.asarray, whole))
 
     def resume(self, state: TrainState) -> None:
         super().resume(state)

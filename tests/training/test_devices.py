@@ -61,6 +61,7 @@ def lines_of(case, *devices):
         pytest.param("adagrad", [2, 8], marks=nightly),
         pytest.param("positions", [2, 8], marks=nightly),
         pytest.param("hash", [2, 8], marks=nightly),
+        pytest.param("quotients", [2, 8], marks=nightly),
         pytest.param("update", [2, 8], marks=nightly),
         pytest.param("deep", [2, 8], marks=nightly),
         pytest.param("deep_cross", [2, 4], marks=nightly),
@@ -83,17 +84,33 @@ def test_several_devices_train_as_one(case, devices):
 
 
 @nightly
-@pytest.mark.parametrize("case", ["ubm", "dbn", "points", "hash"])
+@pytest.mark.parametrize("case", ["ubm", "dbn", "points", "hash", "quotients"])
 def test_twelve_steps_of_several_devices_are_those_of_one(case):
-    """To 1e-6 of numbers, or of the largest of a kind."""
+    """To 1e-6 of numbers, or of the largest of a kind.
+
+    Rows of quotients have 342 documents each, so that their mean log ranks differ by .03 only: standardised, a unit of
+    float32, 1.2e-7, is 4e-6.
+    """
+    most = 5e-6 if case == "quotients" else 1e-6
     for line in lines_of("twelve", case, 2, 4, 8):
-        assert line["loss"] < TWO_UNITS and line["relative"] < 1e-6
+        assert line["loss"] < TWO_UNITS and line["relative"] < most
 
 
 @nightly
-@pytest.mark.parametrize("case", ["em", "em_dbn", "counting", "ubm", "dbn"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("em", "em_dbn", "counting", "ubm", "dbn", "points", "adagrad", "hash", "quotients"),
+        *("deep", "deep_cross"),
+    ],
+)
 def test_several_devices_end_where_one_does(case):
-    """Until the last iteration, or the last epoch after learning rates have fallen."""
+    """Until the last iteration, or the last epoch after learning rates have fallen.
+
+    Neural models are none of these, and are compared for three epochs above. A network amplifies what it starts from:
+    losses of NCM agree to 1e-7 for 16 epochs and are .03 apart after 50. So they are on one device, where a start
+    differs by a unit of float32.
+    """
     found = lines_of("whole", case, 2, 4, 8)
     for line in found:
         assert line["loss"] < 1e-5 and line["numbers"] < 1e-4
