@@ -34,9 +34,10 @@ from clickexp.posteriors.policy_prior import Queries
 from clickexp.runs.run import Run
 from clickexp.runs.store import CHECKPOINT, CONFIG
 from clickexp.training import FitReport
-from clickexp.utils import hosts, threads
+from clickexp.utils import hosts
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
+from clickexp.utils.threads import work
 
 if TYPE_CHECKING:
     from clickexp.updates.chain import Continued
@@ -63,16 +64,8 @@ def run_experiment(
     """
     config = resolve(cfg, overrides)
     with open_loggers(config) as logger:
-        if config.settings.report:
-            threads.start(_load_report)
         parts = build(config, folder, logger)
         return run(parts, sweep)
-
-
-def _load_report() -> None:
-    """Loads what the report needs, while data is read; what fails here fails again where it is needed."""
-    with contextlib.suppress(Exception):
-        importlib.import_module("clickexp.results.pages.write")
 
 
 def follow(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
@@ -86,7 +79,7 @@ def follow(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
         UserError: The configuration or the data is wrong, or is not that of the first process.
     """
     parts = build(resolve(cfg, overrides), Path(), Logger())
-    with threads.work():
+    with work():
         _tested(parts, find_queries(parts))
 
 
@@ -100,7 +93,7 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     Returns:
         The run, finished.
     """
-    with threads.work():
+    with work():
         found = find_queries(parts)
         _begin(parts, sweep)
         tested = _tested(parts, found)
@@ -181,10 +174,12 @@ def _finish(parts: Parts, finished: Run) -> None:
 
 
 def _prepare(parts: Parts, test: CompiledEvaluation, state: nnx.State) -> None:
-    """Compiles the test in a thread, while the model trains; what fails here fails again later."""
+    """Compiles and loads in a thread what training does without; what fails here fails again later."""
     with contextlib.suppress(Exception):
         if parts.trainer.devices == 1:
             test.compile((state,))
+        if parts.config.settings.report:
+            importlib.import_module("clickexp.results.pages.write")
 
 
 def _report(parts: Parts, finished: Run) -> None:

@@ -177,7 +177,7 @@ class OneDevice:
 
     def evaluated(self, tables: nnx.State) -> nnx.State:
         """Returns the tables as evaluations look rows up."""
-        return tables
+        return packing.with_arrays(tables)
 
     def lay_model(self, state: nnx.State) -> nnx.State:
         """Returns the state of a whole model as evaluations take it."""
@@ -400,8 +400,7 @@ def _has_rows(leaf: Any) -> bool:
 
 def _by_row(change: Callable[[jax.Array], Any], rows: Rows) -> dict[str, Any]:
     """Returns arrays with a row per id, changed."""
-    aside = None if rows.aside is None else change(rows.aside)
-    return {"values": change(rows.values), "aside": aside}
+    return jax.tree.map(change, {"values": rows.values, "aside": rows.aside})
 
 
 def _others(rows: Rows) -> Rows:

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def add_at(sums: np.ndarray, places: np.ndarray, values: Any) -> None:
-    """Adds values to sums at places, which may repeat, as `np.add.at` does, in half of its time.
+    """Adds values to sums at places, which may repeat, as `np.add.at` does, in less time.
 
     Other threads go on meanwhile, which `np.add.at` keeps waiting.
 

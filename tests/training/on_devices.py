@@ -273,7 +273,7 @@ class Messages(Logger):
 
 def program(case, devices):
     """Instructions of a step whose result has as many rows as a device."""
-    learner = trainer_of(case, devices, {}).learner(CASES[case](nnx.Rngs(0)))
+    learner = trainer_of(case, devices, {}).learner(CASES[case](nnx.Rngs(0)), LOG)
     learner.start(LOG)
     learner.run_pass(LOG, 1)
     (compiled,) = learner.programs[0].programs.values()
@@ -283,13 +283,13 @@ def program(case, devices):
 
 def lowered(case, devices):
     """Operations of a step as it is lowered for NVIDIA GPUs, and types of those that make as many rows as a device."""
-    learner = trainer_of(case, devices, {}).learner(CASES[case](nnx.Rngs(0)))
+    learner = trainer_of(case, devices, {}).learner(CASES[case](nnx.Rngs(0)), LOG)
     batch = next(learner._feed(LOG))
     step = learner._train.jitted.trace(learner.state, batch.arrays, np.int32(batch.steps))
     text = step.lower(lowering_platforms=("cuda",)).as_text()
     by_rows = rf" : (.*tensor<{rows_of(learner)}x\d+xf32>)$"
     return {
-        "operations": sorted({*re.findall(r"stablehlo\.(\w+)", text)}),
+        "operations": collections.Counter(re.findall(r"stablehlo\.(\w+)", text)),
         "by_rows": re.findall(by_rows, text, re.MULTILINE),
     }
 

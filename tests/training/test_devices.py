@@ -179,25 +179,32 @@ def test_a_checkpoint_of_eight_devices_continues_on_four_and_on_one():
 
 
 @nightly
-@pytest.mark.parametrize("case", ["ubm", "em"])
-def test_a_step_moves_no_rows_but_those_of_documents(case):
-    """Of all instructions, one scatter makes rows of a table, in place; the loop runs for a known number of steps."""
+@pytest.mark.parametrize(("case", "loops"), [("ubm", 1), ("dbn", 3), ("em", 1)])
+def test_a_step_moves_no_rows_but_those_of_documents(case, loops):
+    """Of all instructions, one scatter makes rows, in place; loops run for a known number of steps or ranks."""
     (found,) = lines_of("program", case, 8)
-    assert found.pop("scatter") == 1 and found.pop("loops") == 1
+    assert found.pop("scatter") == 1 and found.pop("loops") == loops
     assert found.keys() <= {"parameter", "get-tuple-element", "fusion", "tuple"}
     assert found.get("fusion", 0) <= 1  # the scatter
 
 
 @nightly
-def test_a_step_over_nvidia_gpus_neither_waits_for_the_host_nor_moves_tables():
-    """As it is lowered: alone the changes by documents, added to the rows of a device, make as many rows."""
-    (found,) = lines_of("lowered", "ubm", 8)
-    assert {"all_gather", "reduce_scatter"} <= {*found["operations"]}
+@pytest.mark.parametrize(("case", "width", "numbers"), [("ubm", 4, 2), ("dbn", 8, 4)])
+def test_a_step_over_nvidia_gpus_neither_waits_for_the_host_nor_moves_tables(case, width, numbers):
+    """As it is lowered: alone the changes by documents, added to the rows of a device, make as many rows.
+
+    The two tables of DBN lie side by side, so that its devices exchange no more often: ids twice, of which the compiler
+    makes one, and changes once.
+    """
+    (found,) = lines_of("lowered", case, 8)
+    operations = found["operations"]
+    assert (operations["all_gather"], operations["reduce_scatter"]) == (3, 1)
     waits = {"custom_call", "case", "if", "sort", "infeed", "outfeed"}
-    assert waits.isdisjoint(found["operations"])
+    assert waits.isdisjoint(operations)
     rows, documents = 128, 96 * 6
-    updates = f"tensor<{documents}x1xi32>, tensor<{documents}x2xf32>"
-    assert found["by_rows"] == [f"(tensor<{rows}x4xf32>, {updates}) -> tensor<{rows}x4xf32>"]
+    updates = f"tensor<{documents}x1xi32>, tensor<{documents}x{numbers}xf32>"
+    table = f"tensor<{rows}x{width}xf32>"
+    assert found["by_rows"] == [f"({table}, {updates}) -> {table}"]
 
 
 def test_models_lie_on_a_device_where_jax_has_no_host(monkeypatch):

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
@@ -95,9 +96,6 @@ def _printed(figure: Figure, suffix: str) -> bytes:
     if suffix == "svg":
         FigureCanvasSVG(figure).print_svg(content, metadata=metadata)
     elif suffix == "pdf":
-        # here, since what it imports takes long, and pages do without
-        from matplotlib.backends.backend_pdf import FigureCanvasPdf
-
         FigureCanvasPdf(figure).print_pdf(content, metadata=metadata)
     else:
         figure.set_dpi(rcParams["savefig.dpi"])

@@ -1,7 +1,7 @@
 """Where the rows of tables lie while a model trains: on one device, or spread over several.
 
 Over D devices, the row of an id lies on device `id % D` at place `id // D`, and each device has its own sessions of
-every batch. In one program around a superbatch, a step sends per table
+every batch. In one program around a superbatch, a step sends per table, or once for tables that lie side by side
 
     ids        of one's own sessions to all devices                          4 bytes per document
     rows       from their owners to the devices that asked for them          4 bytes per column, most often 16
