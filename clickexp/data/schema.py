@@ -294,20 +294,22 @@ class Remedy(str):
     Args:
         text: What to do.
         options: The options, by key.
+        is_safe: Whether other rows are read with the options as without them.
     """
 
-    __slots__ = ("options",)
+    __slots__ = ("is_safe", "options")
     options: Mapping[str, str]
+    is_safe: bool
 
-    def __new__(cls, text: str, options: Mapping[str, str]) -> "Remedy":
+    def __new__(cls, text: str, options: Mapping[str, str], is_safe: bool = False) -> "Remedy":
         """Returns the text with the options."""
         remedy = super().__new__(cls, text)
-        remedy.options = options
+        remedy.options, remedy.is_safe = options, is_safe
         return remedy
 
-    def __getnewargs__(self) -> tuple[str, Mapping[str, str]]:  # pyright: ignore[reportIncompatibleMethodOverride]  # as pickle asks
+    def __getnewargs__(self) -> tuple[str, Mapping[str, str], bool]:  # pyright: ignore[reportIncompatibleMethodOverride]  # as pickle asks
         """Returns the arguments with which another process makes it again."""
-        return str(self), self.options
+        return str(self), self.options, self.is_safe
 
 
 @dataclass(frozen=True)

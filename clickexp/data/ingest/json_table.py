@@ -97,7 +97,7 @@ class JsonTable(TypedTable):
         self, bad: Sequence[int], whats: Sequence[str], location: SourceLocation, faults: Faults
     ) -> None:
         """Counts lines that are no objects."""
-        faults.rows += len(bad)
+        faults.count(location, len(bad))
         faults.add(
             "dropped_lines", location, np.array(bad), whats.__getitem__, self.remedy, "lines"
         )
