@@ -314,11 +314,16 @@ class Remedy(str):
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """Where rows came from: row i of a chunk is `unit` `first + i` of `source`."""
+    """Where rows came from: row i of a chunk is `unit` `first + i` of `source`, whose columns have these names."""
 
     source: str
     first: int = 0
     unit: str = "row"
+    names: Mapping[str, str] = field(default_factory=dict, compare=False, kw_only=True)
+
+    def called(self, column: str) -> str:
+        """Returns what messages call a column."""
+        return self.names.get(column, column)
 
     def of(self, row: int) -> str:
         """Returns where a row is: "SOURCE, row N"."""
@@ -356,7 +361,7 @@ class SourceLocation:
 
             def describe(number: int) -> str:
                 first, *rest = (int(at) for at in places[number])
-                return f"{name} holds {_word(values[(first, *rest)] if rest else values[first])}"
+                return f"{self.called(name)} holds {_word(values[(first, *rest)] if rest else values[first])}"
 
             self.refuse(rows, describe, remedy, kind or f"invalid_{name}")
 

@@ -149,7 +149,9 @@ class Faults:
 
     def at(self, location: SourceLocation) -> "CountedLocation":
         """The same place, where faults are counted instead of raised."""
-        return CountedLocation(location.source, location.first, location.unit, self)
+        return CountedLocation(
+            location.source, location.first, location.unit, self, names=location.names
+        )
 
     def add(
         self,

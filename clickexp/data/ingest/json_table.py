@@ -130,7 +130,7 @@ class JsonTable(TypedTable):
         if "nothing" in (kind, above):
             self.layout[key] = above if kind == "nothing" else kind
         elif kind != above:
-            what = f"{key} holds {kind} from here on, and {above} above"
+            what = f"{self._called(key)} holds {kind} from here on, and {above} above"
             raise location.error(what, "write all values of a key alike", 0)
 
 

@@ -73,7 +73,7 @@ def _of_dropped(dataset: Dataset) -> Iterator[str]:
     all_pages = pages + sum(part.count for part in dataset.distinct_parts.values())
     if pages and pages >= MANY * all_pages:
         yield (
-            f"{pages:,} of {all_pages:,} pages were left out, since one of their rows is faulty or contradicts another. "
+            f"{pages:,} of {all_pages:,} pages were left out, since a row of theirs is faulty or contradicts another. "
             "Pages with many clicks or rows are so more often, and what is left has fewer of these: mend the rows first"
         )
 
