@@ -1,6 +1,7 @@
 """Every log-probability helper: pairs of complements, none computed as log(1 - exp(x))."""
 
 import functools
+import math
 from typing import NamedTuple
 
 import jax
@@ -182,4 +183,4 @@ def log_odds(probability: float) -> float:
     """Returns log(p / (1 - p)); ValueError unless the number lies strictly between 0 and 1."""
     if not 0 < probability < 1:
         raise ValueError(f"log-odds need a probability strictly between 0 and 1, got {probability}")
-    return float(jax.scipy.special.logit(probability))
+    return math.log(probability / (1 - probability))

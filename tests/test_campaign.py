@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 from places import ROOT
@@ -16,6 +17,7 @@ PARTS = {"train": COUNTS, "val": dict.fromkeys(COUNTS, 0), "test": dict.fromkeys
 FAULTS = {
     "trace": lambda: 1 / 0,
     "hang": lambda: time.sleep(60),
+    "loop": lambda: [None for _ in iter(int, 1)],
     "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "silence": lambda: sys.exit(1),
     "code": lambda: sys.exit(7),
@@ -42,13 +44,24 @@ def planted(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "fault, found",
-    [("trace", "trace: ZeroDivisionError"), ("hang", "hangs"), ("crash", "SIGSEGV"), ("silence", "without a message"),
-     ("code", "exit code 7"), ("warning", "RuntimeWarning"), ("part", "a.csv.part"), ("sound", "")],
+    [("trace", "trace: ZeroDivisionError"), ("hang", "hangs"), ("loop", "hangs"), ("crash", "SIGSEGV"),
+     ("silence", "without a message"), ("code", "exit code 7"), ("warning", "RuntimeWarning"),
+     ("part", "a.csv.part"), ("sound", "")],
 )  # fmt: skip
 def test_each_kind_of_fault_is_found(fault, found, tmp_path):
     trial = trials.Trial(None, tmp_path, tmp_path)
-    trial.run("clickexp-data", fault, seconds=2 if fault == "hang" else 60)
+    trial.run("clickexp-data", fault, seconds=2 if found == "hangs" else 60)
     assert found in " ".join(trial.faults) and bool(trial.faults) == bool(found)
+
+
+@pytest.mark.parametrize("runnable", [True, False])
+def test_a_busy_machine_makes_no_process_hang(runnable, monkeypatch):
+    """One that could go on, and is not let, for longer than it may wait."""
+    monkeypatch.setattr(processes, "seconds_used", lambda pid: 0.0)
+    monkeypatch.setattr(processes, "is_runnable", lambda pid: runnable)
+    end = time.monotonic() + 2
+    code = processes.waited(0, lambda: 0 if time.monotonic() > end else None, seconds=0.5)
+    assert code == (0 if runnable else None)
 
 
 def test_wrong_counts_and_missing_files_are_found_and_the_case_can_be_repeated(tmp_path):
@@ -68,12 +81,14 @@ def test_counts_are_compared_where_they_are_known():
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "area, count", [("readers", 60), ("folders", 25), ("lists", 15), ("commands", 25), ("kills", 4)]
+    "area, count",
+    [("readers", 120), ("folders", 60), ("lists", 40), ("commands", 60), ("kills", 8)],
 )
 def test_hard_use_finds_no_fault(area, count, tmp_path):
-    options = ["--seed", "0", "--count", str(count), "--seconds", "60", "--folder", str(tmp_path)]
+    """As many cases as two minutes let begin."""
+    options = ["--seed", "0", "--count", str(count), "--seconds", "120", "--folder", str(tmp_path)]
     command = [sys.executable, "-m", "scripts.campaign", area, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int, Integer
 
 from clickexp.data.kept import Counts, kept
 from clickexp.data.sessions import Sessions
+from clickexp.utils.sums import add_at
 
 
 class ByDocument(NamedTuple):
@@ -54,18 +55,16 @@ def _counted(sessions: Sessions) -> Counts:
     rows = sessions.query_doc_pairs + 1 if ids is None else len(ids)
     shown, clicks = (np.zeros(rows, np.int32) for _ in range(2))
     log_ranks, of_rank = np.zeros(rows), np.log(np.arange(1, sessions.ranks + 1))
-    lengths = np.zeros(sessions.ranks + 1, np.int64)
     for chunk in sessions.chunks():
-        at = chunk["query_doc_ids"]
-        places = at.astype(np.intp) if ids is None else np.searchsorted(ids, at)
-        of_documents = places[chunk.shown]
-        # numbers of another type would take fifteen times as long
-        np.add.at(shown, of_documents, np.int32(1))
-        np.add.at(clicks, places.ravel()[np.flatnonzero(chunk["clicks"])], np.int32(1))
-        np.add.at(log_ranks, of_documents, np.broadcast_to(of_rank, at.shape)[chunk.shown])
-        lengths += np.bincount(chunk["lengths"], minlength=len(lengths))
+        at = chunk["query_doc_ids"].ravel()
+        places = at if ids is None else np.searchsorted(ids, at)
+        of_documents = places[chunk.shown.ravel()]
+        add_at(shown, of_documents, 1)
+        add_at(clicks, places[np.flatnonzero(chunk["clicks"])], 1)
+        of_ranks = np.broadcast_to(of_rank, chunk.shown.shape)[chunk.shown]
+        add_at(log_ranks, of_documents, of_ranks)
     counts = {"shown": shown, "clicks": clicks, "log_ranks": log_ranks.astype(np.float32)}
-    counts["squares"] = np.array(lengths[1:] @ np.cumsum(of_rank**2))
+    counts["squares"] = np.array(sessions.by_length[1:] @ np.cumsum(of_rank**2))
     return counts if ids is None else counts | {"ids": ids}
 
 

@@ -100,6 +100,7 @@ class NamesFile:
             what = f"it has {rows} rows of {', '.join(columns)}"
             raise DamagedError(f"{self._file}: {what}, and {ids} documents to name", REMEDY)
         blocks = [stored.row_group(number).num_rows for number in range(stored.num_row_groups)]
+        self.columns: list[str] = columns
         self._ends, self._block = np.cumsum(blocks), (-1, pl.DataFrame())
 
     def all(self) -> pl.DataFrame:

@@ -93,18 +93,17 @@ def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
     counts = np.ones((2, max(len(shown), dataset.test.positions + 1)))
     counts[:, : len(shown)] += shown - clicked, clicked
     log_probs = np.log(counts / counts.sum(axis=0))
-    sums, documents = np.zeros((2, counts.shape[1]))
     edges = [*ColdStart().edges]
-    by_range = np.zeros((2, len(edges) + 1))
+    # test documents by range of impressions, click and position
+    observed = np.zeros((len(edges) + 1, *log_probs.shape))
     for chunk in test.chunks():
-        positions, clicks = chunk.of_documents("positions"), chunk.of_documents("clicks")
-        observed = log_probs[clicks.astype(np.int8), positions]
-        sums += np.bincount(positions, observed, len(sums))
-        documents += np.bincount(positions, minlength=len(sums))
         place = np.searchsorted(edges, chunk.of_documents(IMPRESSIONS.name), side="right")
-        by_range += [
-            np.bincount(place, weights, len(edges) + 1) for weights in (observed, observed < np.inf)
-        ]
+        place = 2 * place + chunk.of_documents("clicks")
+        place = log_probs.shape[1] * place + chunk.of_documents("positions")
+        observed += np.bincount(place, minlength=observed.size).reshape(observed.shape)
+    sums = (observed * log_probs).sum(axis=(0, 1))
+    documents = observed.sum(axis=(0, 1))
+    of_ranges = (observed * log_probs).sum(axis=(1, 2)) / or_nan(observed.sum(axis=(1, 2)))
     per_rank = (sums / or_nan(documents))[1 : 1 + int(np.flatnonzero(documents).max())]
     perplexity, both = np.exp(-per_rank), ("ppl", "cond_ppl")
     return {
@@ -113,7 +112,5 @@ def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
             **dict.fromkeys(both, float(np.nanmean(perplexity))),
         },
         "per_rank": {"ll": per_rank.tolist(), **dict.fromkeys(both, perplexity.tolist())},
-        "curves": {
-            "cold": {"from": [0, *edges], "ppl": np.exp(-by_range[0] / or_nan(by_range[1]))}
-        },
+        "curves": {"cold": {"from": [0, *edges], "ppl": np.exp(-of_ranges)}},
     }

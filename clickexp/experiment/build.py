@@ -35,7 +35,7 @@ from clickexp.models import Model, Ranker
 from clickexp.parameters.base import check_click_rate
 from clickexp.parameters.layouts import describe_layouts, layouts_of
 from clickexp.propensities import Weighting
-from clickexp.runs.hashing import config_hash, identity
+from clickexp.runs.hashing import flat, hashed, identity
 from clickexp.runs.run import Origin
 from clickexp.runs.sources import sources
 from clickexp.runs.store import CHECKPOINT, OVERRIDES, RESULT, read_document
@@ -151,8 +151,8 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         digest=dataset.train.digest(),
         until=dataset.until,
     )
-    facts = {"configuration": config_hash(config.values), "log": origin.fingerprint}
-    hosts.check_same({"version": __version__, **facts})
+    settings_of_run = flat(hashed(config.values))
+    hosts.check_same({"version": __version__, **settings_of_run, "log": origin.fingerprint})
     if run is not None:
         run.check(dataset, origin)
         dataset = dataset.covering(run.query_doc_pairs, *run.sizes)

@@ -46,6 +46,22 @@ def metric_options(name: str) -> list[str]:
     ]
 
 
+def options_with(key: str) -> list[str]:
+    """The options of a group that have a key, such as launcher=slurm for hydra.launcher.nodes."""
+    group, _, name = key.removeprefix("hydra.").partition(".")
+    files = sorted((CONF / group).glob("*.yaml")) if name else []
+
+    def has(file: Path) -> bool:
+        node = read_object(file)
+        for part in key.split(".") if key.startswith("hydra.") else name.split("."):
+            if not isinstance(node, dict) or part not in node:
+                return False
+            node = node[part]
+        return True
+
+    return [f"{group}={file.stem}" for file in files if has(file)]
+
+
 @functools.cache
 def roles(*folders: Path) -> tuple[str, ...]:
     """The roles that towers play: those for which a defaults list chooses one, as `parameter@ROLE: TOWER`.

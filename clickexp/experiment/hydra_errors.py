@@ -17,13 +17,14 @@ from omegaconf.errors import (
 from yaml import YAMLError
 
 from clickexp.errors import OF_SYSTEM, DataError, FaultyLogError, UserError, lines_of, reason
-from clickexp.experiment.conf import CONF, metric_options, presets
+from clickexp.experiment.conf import CONF, metric_options, options_with, presets
 from clickexp.experiment.overrides import CommandLine, parsed, values_of
 from clickexp.experiment.values import plain, walk
 from clickexp.runs.settings import TOWERS
 from clickexp.utils.exits import again
 from clickexp.utils.signatures import of_dataset
 from clickexp.utils.suggest import did_you_mean
+from clickexp.utils.text import listed
 
 _FORMATS = {
     **dict.fromkeys(("mslr", "mslr-web10k", "mslr-web30k", "yahoo", "istella"), "letor"),
@@ -149,6 +150,8 @@ def _no_such_key(error: Exception) -> str | None:
             f"there is no key {key}: JAX takes the accelerators that it finds (pip install 'clickexp[cuda]'). "
             "JAX_PLATFORMS=cpu before the command leaves them out, trainer.devices=all takes several"
         )
+    if options := options_with(key):
+        return f"there is no key {key} with the options chosen. It belongs to {listed(options, 4)}."
     root = node._get_root()
     places = dict(walk(plain(root, resolve=False)))
     of_part = [name for name in places if name.startswith("hydra.") == key.startswith("hydra.")]

@@ -68,17 +68,8 @@ class Refined(NamedTuple):
 
 def find_queries(parts: Parts) -> Future[Queries | None]:
     """Starts a thread that finds what training and earlier logs have shown of queries, while the model trains."""
-    found = Future()
     earlier = None if parts.continued is None else parts.continued.seen.queries
-
-    def find() -> None:
-        try:
-            found.set_result(lists_shown(parts.model, parts.dataset.train, _go_on, earlier))
-        except BaseException as error:  # whoever asks for the result receives it
-            found.set_exception(error)
-
-    threads.start(find)
-    return found
+    return threads.result_of(lists_shown, parts.model, parts.dataset.train, _go_on, earlier)
 
 
 def _go_on(done: int, total: int, where: str = "", /) -> None:
@@ -154,14 +145,11 @@ def evaluate_run(parts: Parts, fit: FitReport, refined: Refined, evaluation: Eva
         "origin": parts.origin.model_dump(),
         "config_hash": config_hash(parts.config.values),
     }
-    if settings.save_model:
-        save_model(model, parts.folder / MODEL)
-        _save_names(dataset, parts.folder)
-        if fit.documents is not None:
-            Seen.of(fit.documents, refined.queries).save(parts.folder / SEEN)
+    saved = threads.result_of(_save, parts, fit, refined)
     result |= _trust(model, dataset.positions) | _examination(model, dataset)
     result |= {"weighting": parts.weighting.result()} if parts.weighting else {}
     result |= _shared_intervals(parts, refined.shared)
+    saved.result()
     if parts.continued is not None:
         backward = of_last_log(parts, parts.continued.run)
         update = parts.continued.update(model, dataset, parts.origin, backward, parts.folder)
@@ -204,6 +192,16 @@ def _over_draws(parts: Parts) -> _Part:
             f"draws={settings.draws} has no effect: no table of the model has posteriors"
         )
     return {}
+
+
+def _save(parts: Parts, fit: FitReport, refined: Refined) -> None:
+    """Keeps the model and what the log shows of its documents, where the configuration says so."""
+    if not parts.config.settings.save_model:
+        return
+    save_model(parts.model, parts.folder / MODEL)
+    _save_names(parts.dataset, parts.folder)
+    if fit.documents is not None:
+        Seen.of(fit.documents, refined.queries).save(parts.folder / SEEN)
 
 
 def _save_names(dataset: Dataset, folder: Path) -> None:

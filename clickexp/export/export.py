@@ -18,7 +18,7 @@ from clickexp.errors import UserError
 from clickexp.export.examination import examination, learned_examination
 from clickexp.export.files import ALIKE, OPTIONS, ShownLists, Source
 from clickexp.export.fitted import Fitted, configuration, devices_of, fitted
-from clickexp.export.judgments import judgments
+from clickexp.export.judgments import check_names, judgments
 from clickexp.export.ranker import described, onnx_writer, ranker_files, transform_of
 from clickexp.export.ranking import ranked
 from clickexp.export.tables import lists_to_predict, write_documents, write_predictions
@@ -96,19 +96,18 @@ def export(
         fit = fitted(run, dataset, trust)
         files = Export(run, config, devices, fit, folder, report, file_options)
         sessions: Sessions = getattr(files.fit.log, part)
+        if judgment_list:
+            check_names([] if files.names is None else files.names.columns)
         if rank is not None:  # files may be faulty, which is said before what takes longer
             files.write_ranking(rank)
         if predict == "":
             files.write_predictions(ShownLists.of_log(sessions, files.names))
         elif predict is not None:
             files.write_predictions_of(predict)
-        if numpy or to_onnx is not None:
-            ranker = files.ranker(or_by_id=to_onnx is None)
-            if numpy:
-                files.write_numpy(ranker)
-            if to_onnx is not None:
-                write = partial(Path.write_bytes, data=to_onnx(ranker))
-                files.write_whole(Path(str(onnx)), write)
+        if to_onnx is not None:
+            files.write_onnx(Path(str(onnx)), to_onnx)
+        if numpy:
+            files.write_numpy(or_by_id=to_onnx is None)
         files.write_parameters(sessions)
         if judgment_list:
             files.write_judgments()
@@ -189,14 +188,19 @@ class Export:
             text = "".join(f"{score:.9g}\n" for score in scores)
             self.save("scores.txt", partial(Path.write_text, data=text))
 
-    def ranker(self, *, or_by_id: bool) -> Scorer:
-        """Returns what scores documents without JAX."""
-        return described(self.fit.model, self.fit.log, self._transform, or_by_id=or_by_id)
+    def write_onnx(self, file: Path, to_onnx: Callable[[Scorer], bytes]) -> None:
+        """Writes an ONNX model of the ranker."""
+        content = to_onnx(self._ranker(or_by_id=False))
+        self.write_whole(file, partial(Path.write_bytes, data=content))
 
-    def write_numpy(self, ranker: Scorer) -> None:
+    def write_numpy(self, *, or_by_id: bool) -> None:
         """Writes a ranker, and what scores with NumPy alone."""
-        for name, content in ranker_files(ranker).items():
+        for name, content in ranker_files(self._ranker(or_by_id=or_by_id)).items():
             self.save(name, partial(Path.write_bytes, data=content))
+
+    def _ranker(self, *, or_by_id: bool) -> Scorer:
+        """What scores documents without JAX."""
+        return described(self.fit.model, self.fit.log, self._transform, or_by_id=or_by_id)
 
     def write_parameters(self, sessions: Sessions) -> None:
         """Writes examination, averaged over some sessions, shared parameters and documents."""

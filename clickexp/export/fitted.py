@@ -39,7 +39,8 @@ from clickexp.utils.signatures import accepted
 from clickexp.utils.sources import source_path
 
 _NO_INTERVALS = (
-    "Impressions and clicks are counts of this log; intervals of documents need that of the run"
+    "Impressions and clicks are counts of this log. Attraction is that of training alone, without the prior by what "
+    "lists show, which is nearer to the truth where a policy orders lists: it needs the log of the run, as intervals do"
 )
 _MOST_NAMED = 20
 _Made = TypeVar("_Made")

@@ -1,6 +1,6 @@
 """Judgment lists, from the relevance that a model learned, as the Elasticsearch Learning to Rank plug-in reads them."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +8,22 @@ import polars as pl
 
 from clickexp.errors import UserError
 from clickexp.utils.escape import printable
+from clickexp.utils.text import listed
 
 _BEST = 4
 """The grade of the most relevant document."""
+
+
+_NEEDS = (
+    "Judgments need a log whose queries and documents have names (pair_key=query_document), and a model that knows the "
+    "relevance of a document alone."
+)
+
+
+def check_names(names: Collection[str]) -> None:
+    """UserError where a log has no names of queries and documents, of which judgments are."""
+    if missing := [name for name in ("query", "document") if name not in names]:
+        raise UserError(f"--judgments: the log has no names of {listed(missing, 2)}. {_NEEDS}")
 
 
 def judgments(documents: Path) -> str:
@@ -22,16 +35,11 @@ def judgments(documents: Path) -> str:
         documents: The table documents.parquet of an export.
 
     Raises:
-        UserError: It has no relevance, or no names of queries and documents.
+        UserError: It has no relevance.
     """
     table = pl.read_parquet(documents, glob=False)
-    if missing := [
-        name for name in ("query", "document", "relevance") if name not in table.columns
-    ]:
-        raise UserError(
-            f"--judgments: {documents.name} has no {missing[0]}. Judgments need a log whose queries and documents have "
-            "names (pair_key=query_document), and a model that knows the relevance of a document alone."
-        )
+    if "relevance" not in table.columns:
+        raise UserError(f"--judgments: {documents.name} has no relevance. {_NEEDS}")
     shown = table.filter(pl.col("impressions") > 0)
     grades = _grades(shown["relevance"].to_numpy())
     rows = shown.select("query", "document").with_columns(grade=pl.Series(grades))

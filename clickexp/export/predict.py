@@ -47,7 +47,7 @@ def document_outputs(model: Model, batch: Batch) -> dict[str, Array]:
 
 def exported_outputs(models: Exported, batch: Batch) -> dict[str, Array]:
     """Returns `document_outputs` and what posteriors say of a document, each of the model that an export has it of."""
-    outputs = posterior_outputs(models.intervals, batch)
+    outputs = posterior_outputs(models.intervals, batch, models.ends)
     if EFFECTIVE in outputs:
         outputs[EFFECTIVE] = posterior_outputs(models.effective, batch)[EFFECTIVE]
     return {**document_outputs(models.probabilities, batch), **outputs}

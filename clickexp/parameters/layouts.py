@@ -93,7 +93,7 @@ class LayoutParameter(SumParameter):
             log_precision=jnp.asarray(-np.log(pooled.variance), jnp.float32),
             mean=jnp.zeros_like(rows.prior.mean),
         )
-        packed = jnp.asarray(rows.values).at[:, rows.start : rows.start + 2].set(values)
+        packed = jnp.asarray(rows.values).at[:, :2].set(values)
         differences.table.set_value(dataclasses.replace(rows, values=packed, prior=prior))
 
     def of_cells(self, cells: Sequence[int] | np.ndarray) -> Logits:
@@ -120,7 +120,7 @@ class _Observed(NamedTuple):
     def of(cls, rows: Rows, prior: Prior, positions: int) -> "_Observed":
         """Returns what posteriors have beyond their prior."""
         variance, mean = float(jnp.exp(-prior.log_precision)), float(prior.mean[0])
-        numbers = np.asarray(rows.values, np.float64)[:, rows.start : rows.start + 2]
+        numbers = np.asarray(rows.values, np.float64)[:, :2]
         offsets, spreads = (numbers[:, at].reshape(-1, positions) for at in (0, 1))
         ratios = np.exp(-2 * spreads)  # precision of the posterior over that of the prior
         is_seen = ratios > 1 + _LEAST_KNOWN

@@ -72,16 +72,18 @@ class Rows:
     """A whole table.
 
     Attributes:
-        values: [rows, width], from column `start` on. Without a prior, the `dim` parameters. With one, the posteriors,
-            [offsets | spreads], then x where the mean of the prior follows ranks: a mean is an offset from that of the
-            prior, and a spread is the logarithm of the standard deviation over that of the prior, so that rows without
-            data follow the prior. What earlier logs say comes last, [precisions | tilts]; see `site`.
+        values: [rows, width]. Without a prior, the `dim` parameters. With one, the posteriors, [offsets | spreads],
+            then x where the mean of the prior follows ranks: a mean is an offset from that of the prior, and a spread
+            is the logarithm of the standard deviation over that of the prior, so that rows without data follow the
+            prior. What earlier logs say comes last, [precisions | tilts]; see `site`.
         dim: Parameters per row.
         prior: The prior that is learned; None where rows hold numbers and not posteriors.
         log_ranks: [3], intercept and slope of the expectation of x given the logarithm of the rank of one document, and
             the variance around it.
         drawn: Whether rows hold draws from posteriors, offsets without spreads.
-        start: First column; while a model trains, what the optimizer keeps is before it.
+        columns: (first, end) of runs of columns of `values` that hold the row while a model trains, and behind it the
+            share of the prior, since what the optimizer keeps and other tables lie in the same array; None for all.
+        beside: Path of the table that has the array in which these rows lie, too; None where it is their own.
         has_sites: Whether rows hold what earlier logs say.
         aside: [rows, x and sites] while a model trains with these: rows then hold priors of their own in that place,
             [centers | precisions and shares]; see `clickexp.training.sparse.sites`.
@@ -92,7 +94,8 @@ class Rows:
     prior: Prior | None = None
     log_ranks: Leaf = None
     drawn: bool = dataclasses.field(default=False, metadata=_STATIC)
-    start: int = dataclasses.field(default=0, metadata=_STATIC)
+    columns: tuple[tuple[int, int], ...] | None = dataclasses.field(default=None, metadata=_STATIC)
+    beside: tuple | None = dataclasses.field(default=None, metadata=_STATIC)
     has_sites: bool = dataclasses.field(default=False, metadata=_STATIC)
     aside: Leaf = None
 
@@ -124,11 +127,17 @@ class Rows:
         """Returns the variances of the posteriors of the rows `ids`; None where they hold numbers."""
         return self.deviations(self.values[ids]) ** 2 if self.has_posteriors else None
 
+    def own(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids own"]:
+        """Returns the columns of this table in whole rows of the array where it lies."""
+        if self.columns is None:
+            return rows
+        return jnp.concatenate([rows[..., first:end] for first, end in self.columns], axis=-1)
+
     def means(
         self, rows: Float[Array, "*ids width"], log_ranks: Float[Array, "*ids"] | None = None
     ) -> Float[Array, "*ids {self.dim}"]:
         """Returns the parameters in whole rows, or the means of their posteriors; see `take`."""
-        rows = rows[..., self.start :]
+        rows = self.own(rows)
         first = rows[..., : self.dim]
         if self.aside is None:
             x = rows[..., self.numbers] if self.by_rank else None
@@ -171,7 +180,7 @@ class Rows:
     def deviations(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids {self.dim}"]:
         """Returns the standard deviations of the posteriors in whole rows."""
         log_precision = 0.0 if self.prior is None else self.prior.log_precision
-        spreads = rows[..., self.start + self.dim : self.start + 2 * self.dim]
+        spreads = self.own(rows)[..., self.dim : 2 * self.dim]
         return jnp.exp(spreads - log_precision / 2)
 
     def site(self, rows: Float[Array, "*ids width"]) -> tuple[Array, Array] | tuple[float, float]:
@@ -182,7 +191,7 @@ class Rows:
         if not self.has_sites or self.prior is None:
             return 0.0, 0.0
         least = LEAST_SITE * jnp.exp(self.prior.log_precision)  # the prior may have become wide
-        first = self.start + self.numbers + self.by_rank
+        first = self.numbers + self.by_rank
         precisions, tilts = first + self.dim, first + 2 * self.dim
         return jnp.maximum(rows[..., first:precisions], least), rows[..., precisions:tilts]
 

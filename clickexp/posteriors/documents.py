@@ -19,7 +19,9 @@ ROLES = {"attraction": ("attraction", "ctr"), "satisfaction": ("satisfaction",)}
 EFFECTIVE = "effective_impressions"
 
 
-def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
+def posterior_outputs(
+    model: Model, batch: Batch, ends: Float[Array, "ids 2"] | None = None
+) -> dict[str, Array]:
     """Returns logarithms of what is known of each document.
 
     For each column of `ROLES` whose tower has posteriors N(m, v) of logits, in a new search session: the standard
@@ -29,6 +31,7 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
     Args:
         model: A fitted model.
         batch: What its towers read.
+        ends: Of intervals of attraction by id, in place of -1.96 and 1.96.
     """
     outputs = {}
     for column, roles in ROLES.items():
@@ -40,8 +43,11 @@ def posterior_outputs(model: Model, batch: Batch) -> dict[str, Array]:
             continue
         sd = jnp.sqrt(variance)
         outputs[f"{column}_sd"] = jnp.log(sd)
-        outputs[f"{column}_low"] = log_sigmoid_pair(mean - QUANTILE * sd).log
-        outputs[f"{column}_high"] = log_sigmoid_pair(mean + QUANTILE * sd).log
+        low, high = -QUANTILE, QUANTILE
+        if column == "attraction" and ends is not None:
+            low, high = jnp.moveaxis(ends[batch["query_doc_ids"]], -1, 0)
+        outputs[f"{column}_low"] = log_sigmoid_pair(mean + low * sd).log
+        outputs[f"{column}_high"] = log_sigmoid_pair(mean + high * sd).log
         if column == "attraction":
             outputs[EFFECTIVE] = jnp.log(_effective_impressions(tower, new_session(batch)))
     return outputs

@@ -5,17 +5,21 @@ from collections.abc import Iterable
 from typing import NamedTuple, cast
 
 import numpy as np
+from jaxtyping import Float
 
 from clickexp.data import Sessions
+from clickexp.data.by_document import ByDocument
 from clickexp.data.cells import Cells
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
 from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
-from clickexp.posteriors.policy_prior import Queries, lists_shown, with_policy_prior
+from clickexp.posteriors.policy_prior import Queries, UnderPolicy, lists_shown
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
+from clickexp.posteriors.shape import has_shape, shaped
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
+from clickexp.types import Array
 from clickexp.utils.progress import Steps
 
 
@@ -26,11 +30,14 @@ class Exported(NamedTuple):
         effective: For effective impressions: posteriors without the noise of training.
         probabilities: Also with a prior that knows which lists a policy has shown documents in.
         intervals: Also with the errors of shared parameters, and those of documents that no list shows.
+        ends: Of 95% intervals of attraction by id, in standard deviations from the means; None where posteriors are
+            normal.
     """
 
     effective: Model
     probabilities: Model
     intervals: Model
+    ends: Float[Array, "ids 2"] | None = None
 
 
 def exported(
@@ -60,22 +67,31 @@ def exported(
     if queries is None:
         with Steps("lists of queries") as progress:
             queries = lists_shown(model, train, progress)
-    for_probabilities, for_intervals = with_policy_prior(effective, impressions, queries)
-    if effective is not model and (better := for_probabilities()) is not effective:
+    under = UnderPolicy.of(effective, impressions, queries)
+    if under is not None and effective is not model:
         # what clicks say is read where that prior leaves documents, which training has not known
+        better = under.probabilities()
         table = cast(Table, table_of_documents(tower_of(better, ROLES["attraction"])))
         with Steps("posteriors under a policy") as progress:
             better = newton_refined(better, [table], train, progress, devices, longest=math.inf)
-        for_probabilities, for_intervals = with_policy_prior(better, impressions, queries)
-    intervals = for_intervals()
+        under = UnderPolicy.of(better, impressions, queries)
+    if under is None:
+        intervals, known = effective, None
+    elif effective is not model and has_shape(under):
+        clicks = ByDocument.of(train).dense(len(under.rows.values)).clicks
+        intervals, known = shaped(under, clicks)
+    else:
+        intervals, known = under.intervals(), under
     if posterior is not None:
         intervals = with_shared_cells(intervals)
         with Steps("errors of shared parameters") as progress:
             intervals = with_shared_uncertainty(
                 intervals, row_tables(intervals), posterior, train, progress, devices
             )
+    if known is None:
+        return Exported(effective, effective, intervals)
     # last, since the sums of the pass above take as much memory as several tables
-    return Exported(effective, for_probabilities(), intervals)
+    return Exported(effective, known.probabilities(), intervals, known.ends)
 
 
 def open_documents(

@@ -59,6 +59,7 @@ from clickexp.types import Array
 from clickexp.utils import hosts
 from clickexp.utils.blocks import blocks
 from clickexp.utils.memory import return_freed_memory
+from clickexp.utils.sums import add_at
 
 _MOST_DOCUMENTS = 50_000
 """Documents that are integrated out; of more, about as many, spread evenly over the ids, represent all."""
@@ -685,7 +686,7 @@ class _Log(NamedTuple):
             """Documents skipped in some sessions, and derivatives by attraction and a change of examination."""
             # the logarithm of P(click) is a sum, whose terms do not meet
             skipped = np.flatnonzero(chunk.shown & ~chunk["clicks"].astype(bool))
-            ids = chunk["query_doc_ids"].ravel()[skipped].astype(np.intp)
+            ids = chunk["query_doc_ids"].ravel()[skipped]
             cells = self.tower.cells_of(chunk).ravel()[skipped]
             # clip: numpy would check all ids first
             skip = 1 - examination[cells] * attraction.take(ids, mode="clip")
@@ -693,7 +694,7 @@ class _Log(NamedTuple):
 
         makers = (partial(terms, chunk) for chunk in self.train.chunks())
         for ids, values in ahead(makers, 2, "moved", threads=2):
-            np.add.at(crossed, ids, values)
+            add_at(crossed, ids, values)
         for part in blocks(len(crossed), _ROWS):
             by_logits = attraction[part] * (1 - attraction[part])
             change_of_means = -by_logits * posteriors.some(part).deviations ** 2 * crossed[part]

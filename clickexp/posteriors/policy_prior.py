@@ -23,7 +23,6 @@ always do, which lines alone do not follow.
 import dataclasses
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, cast
 
 import jax.numpy as jnp
@@ -40,6 +39,7 @@ from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.types import Array
 from clickexp.utils.blocks import blocks
 from clickexp.utils.progress import Report, no_report
+from clickexp.utils.sums import add_at
 
 LEAST_DOCUMENTS = 200
 """Documents of the training log below which the learned prior holds for all."""
@@ -147,7 +147,7 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
     """
     from scipy.optimize import minimize  # here, since it takes long, and runs do without
 
-    precisions, tilts = _clicks(offsets, variances)
+    precisions, tilts = evidence_of(offsets, variances)
     center = float(log_odds(shown).mean())
     lines = np.concatenate([np.ones((1, len(tilts))), regressors(shown, center)])
     query, scarcity = np.unique(shown.query, return_inverse=True)[1], _scarcity(shown)
@@ -218,18 +218,14 @@ class _Sums(NamedTuple):
         return float(np.sum(self.curvature / scale - (self.slope / scale) ** 2))
 
 
-def _clicks(offsets: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
-    """The likelihood of clicks: p and h. Where p is below 0, as noise or skips may leave it, one that bounds h / p."""
+def evidence_of(offsets: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
+    """Returns what clicks say, p and h of `fit`; where p is below 0, by noise or skips, one that bounds h / p."""
     precisions, tilts = 1 / variances - 1, offsets / variances
     return np.where(precisions > 0, precisions, np.abs(tilts) / _FARTHEST), tilts
 
 
 def recombined(
-    offsets: Numbers,
-    variances: Numbers,
-    means: Numbers,
-    spreads: Numbers,
-    doubts: Numbers | float = 0.0,
+    offsets: Numbers, variances: Numbers, means: Numbers, spreads: Numbers
 ) -> tuple[Numbers, Numbers]:
     """Returns means and variances of the posteriors under other priors, in the units of `fit`.
 
@@ -238,11 +234,10 @@ def recombined(
         variances: Of posteriors.
         means: Of the priors.
         spreads: Variances of the priors.
-        doubts: Variances of the means of the priors.
     """
-    precisions, tilts = _clicks(offsets, variances)
+    precisions, tilts = evidence_of(offsets, variances)
     changed = 1 / (precisions + 1 / spreads)
-    return changed * (tilts + means / spreads), changed + (changed / spreads) ** 2 * doubts
+    return changed * (tilts + means / spreads), changed
 
 
 class Queries(NamedTuple):
@@ -298,7 +293,7 @@ def _linked(
     done = 0
     for chunk in train.chunks():
         ids = chunk["query_doc_ids"]
-        np.add.at(first, ids[:, 0], 1.0)
+        add_at(first, ids[:, 0], 1.0)
         # clip: numpy would check all ids first
         linked = query.take(ids, mode="clip")
         # most lists are of queries that earlier ones have linked
@@ -345,44 +340,73 @@ def lists_shown(
     return None if rows is None else lists_of_queries(train, len(rows.values), report, earlier)
 
 
-def with_policy_prior(
-    model: Model, impressions: Real[np.ndarray, " documents"], queries: Queries | None
-) -> tuple[Callable[[], Model], Callable[[], Model]]:
-    """Returns the model with posteriors of attraction under the prior by what lists show, for probabilities, intervals.
+class UnderPolicy(NamedTuple):
+    """A model, and the prior of its attraction by what lists show.
 
-    Both differ in documents that no list shows: for intervals, these may also be what the policy leaves out.
+    Probabilities and intervals differ in documents that no list shows: for intervals, these may also be what the policy
+    leaves out.
 
-    Args:
+    Attributes:
         model: A fitted model, its posteriors refined.
-        impressions: Training impressions by id.
-        queries: From `lists_shown`.
-
-    Returns:
-        What makes the two models, since each has a table of its own; both return the model itself where its attraction
-        is no whole table of one number per query-document pair with a learned prior by rank, or the log shows few
-        documents.
+        rows: Of attraction.
+        shown: What the log shows of them.
+        prior: By what lists show.
     """
-    rows = learned_rows(tower_of(model, ROLES["attraction"]))
-    if rows is None or queries is None:
-        return lambda: model, lambda: model
-    shown = shown_in(rows, impressions, queries)
-    ids = documents_to_fit(shown)
-    if len(ids) < LEAST_DOCUMENTS:
-        return lambda: model, lambda: model
-    scale = scale_of(rows)
-    prior = fit(*in_units(rows.values[ids], scale), shown.some(ids))
 
-    def under(recombination: Recombination) -> Model:
-        changed = nnx.clone(model)
+    model: Model
+    rows: Rows
+    shown: Shown
+    prior: PolicyPrior
+
+    @property
+    def ends(self) -> None:
+        """None, since posteriors are normal; see `clickexp.posteriors.exported.Exported`."""
+        return None
+
+    @classmethod
+    def of(
+        cls, model: Model, impressions: Real[np.ndarray, " documents"], queries: Queries | None
+    ) -> "UnderPolicy | None":
+        """Fits the prior of a model.
+
+        Args:
+            model: A fitted model, its posteriors refined.
+            impressions: Training impressions by id.
+            queries: From `lists_shown`.
+
+        Returns:
+            None where its attraction is no whole table of one number per query-document pair with a learned prior by
+            rank, or the log shows few documents.
+        """
+        rows = learned_rows(tower_of(model, ROLES["attraction"]))
+        if rows is None or queries is None:
+            return None
+        shown = shown_in(rows, impressions, queries)
+        ids = documents_to_fit(shown)
+        if len(ids) < LEAST_DOCUMENTS:
+            return None
+        return cls(
+            model, rows, shown, fit(*in_units(rows.values[ids], scale_of(rows)), shown.some(ids))
+        )
+
+    def probabilities(self) -> Model:
+        """Returns the model with posteriors for probabilities."""
+        return self.with_values(self.posteriors(Recombination.for_probabilities(self.prior)))
+
+    def intervals(self) -> Model:
+        """Returns the model with posteriors for intervals."""
+        return self.with_values(self.posteriors(Recombination.for_intervals(self.prior)))
+
+    def posteriors(self, recombination: "Recombination") -> np.ndarray:
+        """Returns rows under another prior."""
+        return recombination.of(np.asarray(self.rows.values), scale_of(self.rows), self.shown)
+
+    def with_values(self, values: np.ndarray) -> Model:
+        """Returns the model with other rows; each has a table of its own."""
+        changed = nnx.clone(self.model)
         tower = cast(EmbeddingParameter, tower_of(changed, ROLES["attraction"]))
-        values = recombination.of(np.asarray(rows.values), scale, shown)
-        tower.table.set_value(dataclasses.replace(rows, values=jnp.asarray(values)))
+        tower.table.set_value(dataclasses.replace(self.rows, values=jnp.asarray(values)))
         return changed
-
-    return (
-        partial(under, Recombination.for_probabilities(prior)),
-        partial(under, Recombination.for_intervals(prior)),
-    )
 
 
 class Recombination(NamedTuple):
@@ -414,6 +438,35 @@ class Recombination(NamedTuple):
         """Returns that of a prior; documents that no list shows may be of any query, and what the policy leaves out."""
         return cls(prior.means, prior.variances, prior.per_query, prior.left_out + prior.per_query)
 
+    def evidence(self, offsets: Numbers, variances: Numbers, some: Shown) -> _Sums:
+        """Returns what each document says of what those of its query share.
+
+        Args:
+            offsets: Means of posteriors under the prior that training has learned.
+            variances: Of the same.
+            some: What the log shows of the documents.
+        """
+        precisions, tilts = evidence_of(offsets, variances)
+        weights = 1 / (1 + self.variances(some) * precisions)
+        slopes = (tilts - precisions * self.means(some)) * weights
+        return _Sums(precisions * weights, slopes, self.per_query)
+
+    def priors(self, rows: np.ndarray, scale: float, shown: Shown) -> "Priors":
+        """Returns the priors of documents.
+
+        Args:
+            rows: With posteriors under the prior that training has learned.
+            scale: From `scale_of`.
+            shown: What the log shows of them.
+        """
+        curvature, slope = np.zeros((2, int(shown.query.max()) + 1))
+        for part in blocks(len(rows), _BLOCK):
+            some = shown.some(part)
+            evidence = self.evidence(*in_units(rows[part], scale), some)
+            add_at(curvature, some.query, evidence.curvature)
+            add_at(slope, some.query, evidence.slope)
+        return Priors(self, _Sums(curvature, slope, self.per_query))
+
     def of(self, rows: np.ndarray, scale: float, shown: Shown) -> np.ndarray:
         """Returns the rows of a table under the prior; blocks of them are in double precision.
 
@@ -422,24 +475,44 @@ class Recombination(NamedTuple):
             scale: From `scale_of`.
             shown: What the log shows of them.
         """
-        values = np.array(rows)
-        curvature, slope = np.zeros((2, int(shown.query.max()) + 1))
+        priors, values = self.priors(rows, scale, shown), np.array(rows)
         for part in blocks(len(values), _BLOCK):
-            some = shown.some(part)
-            precisions, tilts = _clicks(*in_units(values[part], scale))
-            weights = 1 / (1 + self.variances(some) * precisions)
-            np.add.at(curvature, some.query, precisions * weights)
-            np.add.at(slope, some.query, (tilts - precisions * self.means(some)) * weights)
-        shared, doubts = _Sums(curvature, slope, self.per_query).posterior()
-        for part in blocks(len(values), _BLOCK):
-            some = shown.some(part)
-            is_shown = some.lists > 0
-            means = self.means(some) + np.where(is_shown, shared[some.query], 0.0)
-            of_means = np.where(is_shown, doubts[some.query], self.unknown)
             clicks = in_units(values[part], scale)
-            offsets, spreads = recombined(*clicks, means, self.variances(some), of_means)
+            offsets, spreads = recombined(*clicks, *priors.of(*clicks, shown.some(part)))
             values[part, 0], values[part, 1] = offsets / scale, np.log(spreads) / 2
         return values
+
+
+class Priors(NamedTuple):
+    """Normal priors of documents, given the clicks of the others of their query.
+
+    Attributes:
+        recombination: What they are without these.
+        of_queries: What the documents of each query say of what they share.
+    """
+
+    recombination: "Recombination"
+    of_queries: _Sums
+
+    def of(self, offsets: Numbers, variances: Numbers, some: Shown) -> tuple[Numbers, Numbers]:
+        """Returns means and variances.
+
+        Args:
+            offsets: Means of posteriors under the prior that training has learned.
+            variances: Of the same.
+            some: What the log shows of the documents.
+        """
+        own, is_shown = self.recombination.evidence(offsets, variances, some), some.lists > 0
+        all_ = self.of_queries
+        others = _Sums(
+            np.maximum(all_.curvature[some.query] - own.curvature, 0.0),
+            all_.slope[some.query] - own.slope,
+            all_.variance,
+        )
+        shared, doubts = others.posterior()
+        means = self.recombination.means(some) + np.where(is_shown, shared, 0.0)
+        unknown = self.recombination.unknown
+        return means, self.recombination.variances(some) + np.where(is_shown, doubts, unknown)
 
 
 def shown_in(rows: Rows, impressions: Real[np.ndarray, " documents"], queries: Queries) -> Shown:

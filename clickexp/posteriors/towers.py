@@ -258,7 +258,7 @@ class _OfLayouts(Tower):
         self.shared.weight[...] = jnp.asarray(weight)
         rows = self.differences.table.get_value()
         offsets = np.float32(of_differences - self._mean)
-        values = jnp.asarray(rows.values).at[differences, rows.start].set(offsets)
+        values = jnp.asarray(rows.values).at[differences, 0].set(offsets)
         self.differences.table.set_value(dataclasses.replace(rows, values=values))
         return np.ones(len(found))
 

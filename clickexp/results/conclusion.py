@@ -9,7 +9,16 @@ from clickexp.results.comparison import Comparison
 from clickexp.results.differences import kept_values
 from clickexp.results.groups import Group
 from clickexp.results.metric_names import headline, short
+from clickexp.runs.run import Run
 from clickexp.utils.tables.numbers import FINE, SIGNIFICANT, p_value, rounded
+from clickexp.utils.text import listed
+
+_FIT = "ll"
+"""The metric that tells how well a model fits users."""
+_CLICK_RATE = "ctr"
+"""The parameter of models that are click rates, which assume nothing of users."""
+_MOST_NAMED = 6
+"""Names of groups in the sentence."""
 
 
 def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
@@ -29,7 +38,7 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
     clauses: dict[Group, list[str]] = {}
     reserve, last = "", None
     for metric in metrics:
-        contenders = _contenders(comparison, metric)
+        contenders = _contenders(comparison, metric, comparison.groups)
         if contenders is None:
             continue
         best, second = contenders
@@ -42,7 +51,41 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
     if not clauses:
         return ""
     sentences = [f"{group.name} is best in {_listed(parts)}" for group, parts in clauses.items()]
-    return f"{'; '.join(sentences)}.{reserve}{'' if tested else _untested(comparison)}"
+    remarks = reserve + _whose_parameters(comparison) + ("" if tested else _untested(comparison))
+    return f"{'; '.join(sentences)}.{remarks}"
+
+
+def _whose_parameters(comparison: Comparison) -> str:
+    """A sentence that says whose parameters to take where models differ in how well they fit users; else empty.
+
+    Intervals of parameters assume that the model is right. Those of a model of other users are as narrow, around
+    parameters that do not exist.
+    """
+    fitted = [group for group in comparison.groups if any(map(_describes_users, group.runs))]
+    contenders = _contenders(comparison, _FIT, fitted)
+    if contenders is None:
+        return ""
+    best, _ = contenders
+    worse = [
+        group.name
+        for group in fitted
+        if group.model != best.model and _fits_worse(comparison, best, group)
+    ]
+    if not worse:
+        return ""
+    named = listed(worse, _MOST_NAMED)
+    return f" Parameters and intervals of {named} assume users other than these: take those of {best.name}."
+
+
+def _describes_users(run: Run) -> bool:
+    """Whether a run reports parameters of users, such as examination or continuation."""
+    return bool(run.propensity) or any(one.parameter != _CLICK_RATE for one in run.shared)
+
+
+def _fits_worse(comparison: Comparison, best: Group, group: Group) -> bool:
+    """Whether a group has a lower likelihood of clicks, significantly so where that is tested."""
+    *_, p = comparison.difference(best, group, _FIT)
+    return _mean(group, _FIT) < _mean(best, _FIT) and not p >= SIGNIFICANT
 
 
 def _untested(comparison: Comparison) -> str:
@@ -75,10 +118,12 @@ def _reserve(comparison: Comparison, metric: str, best: Group, second: Group, ot
     return f" {second.name} is not significantly worse in {short(metric)} ({_p_text(p)})."
 
 
-def _contenders(comparison: Comparison, metric: str) -> tuple[Group, Group] | None:
+def _contenders(
+    comparison: Comparison, metric: str, groups: Iterable[Group]
+) -> tuple[Group, Group] | None:
     """The best group and the second; None where neither way is better, or both are alike, or there is none."""
     direction = comparison.direction(metric)
-    measured = [group for group in comparison.groups if math.isfinite(_mean(group, metric))]
+    measured = [group for group in groups if math.isfinite(_mean(group, metric))]
     if not direction or len(measured) < 2:
         return None
     best, second, *_ = sorted(measured, key=lambda group: -direction * _mean(group, metric))

@@ -28,7 +28,7 @@ from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
 from clickexp.sweeps.callback import all_overrides
 from clickexp.sweeps.job import compose_job, new_record, reason_to_rerun, searched
-from clickexp.sweeps.view import View, describe_overdue, see_log
+from clickexp.sweeps.view import View, describe_end, see_log
 from clickexp.utils import hosts
 from clickexp.utils.signatures import accepted, check_arguments, located
 
@@ -205,8 +205,9 @@ class Queue:
     def _fail_all(self, jobs: Sequence[_Planned], ended: Job, pruned: bool) -> None:
         """Ends a job without a result, and behind it those that were to have it."""
         record, log = jobs[0].record, jobs[0].folder / LOG
-        if ended.overdue:
-            record.status, record.error = "failed", describe_overdue(ended.folder, ended.seconds)
+        if ended.ended_for:
+            record.status = "failed"
+            record.error = describe_end(ended.ended_for, ended.folder, ended.seconds)
         reason = record.error or ended.end
         for job in jobs:
             if pruned:

@@ -14,6 +14,7 @@ from optuna.trial import Trial, TrialState
 from clickexp.errors import ConfigError
 from clickexp.experiment.values import plain, without_hydra
 from clickexp.runs.objective import higher_is_better
+from clickexp.runs.sources import Sources, sources
 from clickexp.runs.store import CHECKPOINT, PRUNED, Record, read_epochs
 from clickexp.sweeps.checks import check_jobs
 from clickexp.sweeps.launcher import LAUNCHER, JobError, Queue, check_pool
@@ -66,7 +67,10 @@ def _search(
     jobs = [[*fixed, *overrides(point)] for point in ends(space)]
     check_jobs(context, config, jobs, data=not any(name.startswith("dataset") for name in space))
     common = plain(without_hydra(context.config_loader.load_sweep_config(config, fixed)))
-    study = open_study(settings.study, parts, folder, space, metric, common, _direction(common))
+    contents = _contents(context, config, fixed, space)
+    study = open_study(
+        settings.study, parts, folder, space, metric, common, contents, _direction(common)
+    )
     trials = _Trials(study, space, fixed, config, settings)
     try:
         if trials.to_come:
@@ -79,6 +83,29 @@ def _search(
         report_best(study, fixed, metric, folder)
     trials.check()
     return study.best_value if study.get_trials(states=(TrialState.COMPLETE,)) else None
+
+
+def _contents(
+    context: HydraContext, config: DictConfig, fixed: Sequence[str], space: Space
+) -> Sources:
+    """Returns the content of what trials name: all of them by its key, some by their choice, too."""
+
+    def of(*words: str) -> Sources:
+        composed = context.config_loader.load_sweep_config(config, [*fixed, *words])
+        return sources(plain(without_hydra(composed)))
+
+    contents = of()
+    for name, distribution in space.items():
+        for choice in getattr(distribution, "choices", ()):
+            if choice.replace(".", "").isdigit():  # it names nothing, and composing takes long
+                continue
+            word = f"{name}={choice}"
+            contents |= {
+                word if key == name else f"{key} of {word}": content
+                for key, content in of(word).items()
+                if content != contents.get(key)
+            }
+    return contents
 
 
 def _settings(config: DictConfig) -> SearchSettings:

@@ -22,7 +22,7 @@ from sqlalchemy.pool import NullPool
 from clickexp.errors import ConfigError, UserError
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.settings import LAUNCHING
-from clickexp.runs.sources import changed, sources
+from clickexp.runs.sources import Sources, changed
 from clickexp.runs.store import BEST
 from clickexp.sweeps.space import Space, overrides
 from clickexp.sweeps.view import print_plain
@@ -133,6 +133,7 @@ def open_study(
     space: Space,
     metric: str,
     common: Mapping[str, Any],
+    contents: Sources,
     direction: Direction,
 ) -> optuna.Study:
     """Creates a study, or opens it as an earlier call has left it.
@@ -144,6 +145,7 @@ def open_study(
         space: The space of its trials.
         metric: What it optimises.
         common: The configuration that all trials have in common.
+        contents: Those of what its trials name.
         direction: minimize or maximize.
 
     Raises:
@@ -171,7 +173,6 @@ def open_study(
         raise ConfigError(
             f"search.study={name} has another {', '.join(differ)}; give this search another name"
         )
-    contents = sources(common)
     if keys := changed(study.user_attrs.get(_SOURCES, {} if study.trials else contents), contents):
         raise ConfigError(
             f"search.study={name}: what {', '.join(keys)} names has changed since its trials ran; give this search "

@@ -125,8 +125,8 @@ def see_log(log: Path) -> str:
     return f". Its log: {display_path(log)}" if log.exists() else ""
 
 
-def describe_overdue(folder: Path, seconds: float) -> str:
-    """Returns why a job was ended that took too long, and what is lost of it."""
+def describe_end(reason: str, folder: Path, seconds: float) -> str:
+    """Returns why a job was ended, when, and what is lost of it."""
     epoch = last_epoch(folder).get("epoch")
     after = f"after epoch {epoch}" if epoch else "before its first epoch had ended"
     kept = (folder / CHECKPOINT).exists()
@@ -135,7 +135,7 @@ def describe_overdue(folder: Path, seconds: float) -> str:
         if kept
         else "without a checkpoint all of it is lost"
     )
-    return f"longer than hydra.launcher.job_minutes: ended {after}, in {seconds:.0f} s; {lost}"
+    return f"{reason}: ended {after}, in {seconds:.0f} s; {lost}"
 
 
 def last_epoch(folder: Path) -> dict[str, Any]:

@@ -123,8 +123,12 @@ class BaseTrainer:
                 f"trainer.devices={ALL}"
             )
 
-    def learner(self, model: Model) -> Learner:
+    def learner(self, model: Model, train: Data | None = None) -> Learner:
         """The passes over the model.
+
+        Args:
+            model: The model.
+            train: The training sessions; None where only a later call has them.
 
         Raises:
             ConfigError: The model cannot be fitted in this way.
@@ -157,9 +161,9 @@ class BaseTrainer:
             ConfigError: The model cannot be fitted in this way.
         """
         warn_of_faults()
-        learner = self.learner(model)
         required = ("clicks",) if isinstance(model, ClickModel) else ()
         train = checked(train, model, model.compute_loss, *required)
+        learner = self.learner(model, train)
         validation = self._validation(model, val, val_lists, truth)
         file, earlier = (
             Path(place) if place else None for place in (self.checkpoint, self.continue_from)

@@ -1,9 +1,10 @@
 """Models and interrupted trainings on disk: NumPy archives with one array per variable, named by its path."""
 
 import contextlib
+import itertools
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from clickexp.data.arrays import load_arrays
 from clickexp.errors import UserError
 from clickexp.models.base import Model
 from clickexp.parameters.table import NEVER_SHOWN, Rows, Table, path_name
+from clickexp.training.spread import Block, OneDevice, by_row
 from clickexp.utils.documents import parse_json
 from clickexp.utils.files import undamaged, whole
 from clickexp.utils.text import listed
@@ -159,38 +161,43 @@ def _name(path: tuple) -> str:
     return "/".join(field for field in fields if field not in ("value", "values"))
 
 
-def save_training(file: Path, state: Any, facts: Mapping[str, Any]) -> None:
-    """Writes a training, whole or not at all: one array after the other, so that none is held twice on the host.
+def save_training(file: Path, blocks: Iterable[Block], facts: Mapping[str, Any]) -> None:
+    """Writes a training, whole or not at all: block by block, so that the host holds no more of it.
 
     Args:
         file: Where to.
-        state: Its arrays.
+        blocks: Its arrays, each in the order of its rows.
         facts: What JSON holds of it.
     """
     with whole(file) as part, zipfile.ZipFile(part, "w") as archive:
         _write(archive, _FACTS, np.array(json.dumps(facts, default=float)))
-        for path, leaf in jax.tree.leaves_with_path(state):
-            _write(archive, _path_name(path), _on_host(leaf))
+        for name, of_array in itertools.groupby(blocks, lambda block: _path_name(block.path)):
+            _write_blocks(archive, name, of_array)
 
 
-def load_training(file: Path, like: Any) -> tuple[Any, dict[str, Any]]:
-    """Reads a training.
+def load_training(file: Path, like: Any, devices: OneDevice) -> tuple[Any, dict[str, Any]]:
+    """Reads a training: one array after the other, so that the host holds no other whole.
 
     Args:
         file: What `save_training` wrote.
-        like: The structure, shapes and types of its arrays.
+        like: The structure, shapes and types of its arrays on one device.
+        devices: What lies where.
 
     Returns:
-        The arrays, in the structure of `like`, and the facts.
+        The arrays where they lie, in the structure of `like`, and the facts.
 
     Raises:
         ValueError: The file is damaged or does not fit.
     """
     leaves, structure = jax.tree.flatten_with_path(like)
+    places = jax.tree.leaves(by_row(like))
     with _opened(file) as (stored, facts):
         if set(stored) != {_FACTS, *(_path_name(path) for path, _ in leaves)}:
             raise ValueError("it is of another model or optimizer")
-        arrays = [_on_device(stored[_path_name(path)], leaf) for path, leaf in leaves]
+        arrays = [
+            devices.placed(_checked(stored[_path_name(path)], leaf), place)
+            for (path, leaf), place in zip(leaves, places, strict=True)
+        ]
     return jax.tree.unflatten(structure, arrays), facts
 
 
@@ -240,29 +247,28 @@ def _short(value: Any) -> str:
 
 
 def _write(archive: zipfile.ZipFile, name: str, values: np.ndarray) -> None:
+    _write_blocks(archive, name, iter([Block((), values.shape, values)]))
+
+
+def _write_blocks(archive: zipfile.ZipFile, name: str, blocks: Iterator[Block]) -> None:
+    """Writes an array, whose header needs the first of its blocks."""
+    first = next(blocks)
+    stated = np.lib.format.header_data_from_array_1_0(first.values)
+    stated |= {"shape": first.shape, "fortran_order": False}
     with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
-        np.lib.format.write_array(stream, values, allow_pickle=False)
+        np.lib.format.write_array_header_1_0(stream, stated)
+        for block in itertools.chain([first], blocks):
+            stream.write(np.ascontiguousarray(block.values).data)
 
 
 def _path_name(path: tuple) -> str:
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
-def _is_key(leaf: jax.Array | jax.ShapeDtypeStruct) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _on_host(leaf: jax.Array) -> np.ndarray:
-    leaf = jax.random.key_data(leaf) if _is_key(leaf) else leaf
-    if all(device.platform == "cpu" for device in leaf.devices()):
-        # np.asarray leaves a view behind, for which a donated array is copied
-        return np.from_dlpack(leaf)  # pyright: ignore[reportArgumentType]  # JAX types its keywords otherwise
-    return np.asarray(leaf)
-
-
-def _on_device(values: np.ndarray, like: jax.Array | jax.ShapeDtypeStruct) -> jax.Array:
-    array = jnp.array(values)
-    array = jax.random.wrap_key_data(array) if _is_key(like) else array
+def _checked(values: np.ndarray, like: jax.Array | jax.ShapeDtypeStruct) -> Any:
+    """An array as it is in a training."""
+    is_key = jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
+    array = jax.random.wrap_key_data(jnp.array(values)) if is_key else values
     if (array.shape, array.dtype) != (like.shape, like.dtype):
         raise ValueError(f"it holds {array.dtype}{array.shape} for {like.dtype}{like.shape}")
     return array

@@ -165,7 +165,8 @@ _MANY_FEATURES = 100_000
 _LARGE_FEATURE = 1e15
 """Features beyond it have squares whose sums float32 may not hold."""
 _NO_SESSIONS = "there are no {} sessions; batches must come again each time they are iterated"
-
+_RISE = 0.01
+"""Share of the validation loss by which the last epoch may be worse than the best one without a warning."""
 _COURSE = ("best_epoch", "per_rank", "history")
 """Attributes of a loop that checkpoints keep besides arrays and times."""
 
@@ -233,6 +234,8 @@ class Loop:
             if self._epoch(train, epoch):
                 return
             self._save(same)
+        if self.stopping.keeps_last:
+            self._warn_of_rise()
 
     def _epoch(self, train: Data, epoch: int) -> bool:
         """One pass and its validation; whether training should stop."""
@@ -256,10 +259,21 @@ class Loop:
         self.logger.epoch(record)
         if loss is not None and not math.isfinite(loss):
             raise DivergedError(f"the training loss is {loss} in epoch {epoch}. {_remedy(train)}")
-        if improved:
+        if improved or self.stopping.keeps_last:
             self.best = self.snapshot(self.learner.state, self.best)
             self.best_epoch, self.per_rank = epoch, per_rank
         return self._ends(epoch)
+
+    def _warn_of_rise(self) -> None:
+        """Warns where an earlier epoch has predicted validation sessions better than the last one, which is kept."""
+        losses = [record["val/loss"] for record in self.history]
+        best = min(range(len(losses)), key=losses.__getitem__, default=0)
+        if losses and losses[-1] > (1 + _RISE) * losses[best]:
+            self.logger.warning(
+                f"validation loss rises from {losses[best]:.4f} after epoch {best + 1} to {losses[-1]:.4f} at the end, "
+                "whose model is kept: parameters fit chance. Fewer epochs or iterations, stronger priors, or "
+                "early_stopping help"
+            )
 
     def _ends(self, epoch: int) -> bool:
         """Whether training should stop after a pass; learning rates that can fall do so instead."""
@@ -305,12 +319,14 @@ class Loop:
         rule = {name: getattr(self.stopping, name) for name in ("best", "failures", "lowered")}
         course = {name: getattr(self, name) for name in _COURSE}
         facts = {**same, **course, "stopping": rule, "earlier": self.times()}
-        whole = self.learner.devices.whole((self.learner.state, best), self.learner.like)
+        blocks = self.learner.devices.blocks((self.learner.state, best), self.learner.like)
         try:
             if jax.process_index() == 0:
-                save_training(file, whole, facts)
+                save_training(file, blocks, facts)
         except OSError as error:
             self.logger.warning(f"cannot write {file}: {error}")
+        for _ in blocks:  # processes exchange also what nobody writes
+            pass
         self.saved = time.perf_counter()
 
     def _is_due(self) -> bool:
@@ -326,8 +342,7 @@ class Loop:
             )
         if stored is None:
             return False
-        trained, facts = stored
-        state, best = self.learner.devices.lay(trained)
+        (state, best), facts = stored
         self.learner.resume(state)
         vars(self).update({name: facts[name] for name in (*_COURSE, "earlier")})
         self.best = best if self.best_epoch else None
@@ -348,7 +363,7 @@ class Loop:
             return None
         try:
             check_same(file, same)
-            trained, facts = load_training(file, self.learner.like)
+            trained, facts = load_training(file, self.learner.like, self.learner.devices)
             new = [
                 name for name in self.validation.names if f"val/{name}" not in facts["history"][-1]
             ]

@@ -4,10 +4,11 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec
 
@@ -68,6 +69,20 @@ def _spread(*devices: Any) -> Spread:
     return Spread(devices)
 
 
+class Block(NamedTuple):
+    """Some rows of an array of a training, or all of it.
+
+    Attributes:
+        path: Of the array.
+        shape: Of the whole array.
+        values: On the host.
+    """
+
+    path: tuple
+    shape: tuple[int, ...]
+    values: np.ndarray
+
+
 class OneDevice:
     """A training on one device: its state is as models have it.
 
@@ -86,6 +101,26 @@ class OneDevice:
     def lay(self, tree: Any) -> Any:
         """Returns arrays where they lie while a model trains."""
         return tree
+
+    def placed(self, values: Any, place: PartitionSpec) -> jax.Array:
+        """Returns an array of the host where it lies while a model trains.
+
+        Args:
+            values: The array.
+            place: As `by_row` returns it.
+        """
+        return jnp.array(values)
+
+    def blocks(self, tree: Any, like: Any) -> Iterator[Block]:
+        """Yields arrays on the host, as one device has them; all processes have to take all blocks.
+
+        Args:
+            tree: What `lay` has returned, or a step has made of it.
+            like: The shapes of the arrays before.
+        """
+        for path, leaf in jax.tree.leaves_with_path(tree):
+            values = on_host(leaf)
+            yield Block(path, values.shape, values)
 
     def whole(self, tree: Any, like: Any) -> Any:
         """Returns arrays as one device has them.
@@ -142,7 +177,7 @@ class OneDevice:
 
     def evaluated(self, tables: nnx.State) -> nnx.State:
         """Returns the tables as evaluations look rows up."""
-        return tables
+        return packing.with_arrays(tables)
 
     def lay_model(self, state: nnx.State) -> nnx.State:
         """Returns the state of a whole model as evaluations take it."""
@@ -181,42 +216,33 @@ class SeveralDevices(OneDevice):
         return self._laid(state, lambda values: values)
 
     def _laid(self, tree: Any, lay_rows: Callable[[Any], jax.Array]) -> Any:
-        def laid(leaf: Any) -> Any:
-            match leaf:
-                case Rows():
-                    others = jax.tree.map(on_each, _others(leaf))
-                    return dataclasses.replace(others, **_by_row(lay_rows, leaf))
-                case Documents():
-                    return Documents(lay_rows(leaf.sums), on_each(leaf.squares))
-                case _:
-                    return on_each(leaf)
+        def laid(place: PartitionSpec, leaf: Any) -> jax.Array:
+            return lay_rows(leaf) if place == _BY_ROW else self.feeding.everywhere(leaf)
 
-        def on_each(leaf: Any) -> jax.Array:
-            return self.feeding.everywhere(leaf)
+        return jax.tree.map(laid, by_row(tree), tree)
 
-        return jax.tree.map(laid, tree, is_leaf=_has_rows)
+    def placed(self, values: Any, place: PartitionSpec) -> jax.Array:
+        """Returns rows over the devices, and all else on each; see `OneDevice.placed`."""
+        return self.placement.laid(values) if place == _BY_ROW else self.feeding.everywhere(values)
+
+    def blocks(self, tree: Any, like: Any) -> Iterator[Block]:
+        """Yields rows in the order of ids, some at a time, and all else whole; see `OneDevice.blocks`."""
+        leaves, places = jax.tree.leaves_with_path(tree), jax.tree.leaves(by_row(tree))
+        for (path, leaf), place, whole in zip(leaves, places, jax.tree.leaves(like), strict=True):
+            if place == _BY_ROW:
+                for rows in self.placement.blocks(leaf, len(whole)):
+                    yield Block(path, whole.shape, rows)
+            else:
+                values = on_host(_of_one(leaf))
+                yield Block(path, values.shape, values)
 
     def whole(self, tree: Any, like: Any) -> Any:
-        """Returns rows in the order of ids, on one device."""
+        """Returns rows in the order of ids on the host, and all else on one device."""
 
-        def gathered(leaf: Any, like: Any) -> Any:
-            match leaf:
-                case Rows():
-                    others = jax.tree.map(one, _others(leaf))
-                    return dataclasses.replace(others, **_by_row(in_order(len(like.values)), leaf))
-                case Documents():
-                    sums = self.placement.whole(leaf.sums, len(like.sums))
-                    return Documents(sums, one(leaf.squares))
-                case _:
-                    return jax.tree.map(one, leaf)
+        def gathered(place: PartitionSpec, leaf: jax.Array, like: Any) -> Any:
+            return self.placement.whole(leaf, len(like)) if place == _BY_ROW else _of_one(leaf)
 
-        def in_order(rows: int) -> Callable[[jax.Array], jax.Array]:
-            return lambda values: jnp.asarray(self.placement.whole(values, rows))
-
-        def one(leaf: jax.Array) -> jax.Array:
-            return leaf.addressable_shards[0].data
-
-        return jax.tree.map(gathered, tree, like, is_leaf=_has_rows)
+        return jax.tree.map(gathered, by_row(tree), tree, like)
 
     def check(self, batch: Superbatch) -> None:
         """ConfigError where devices cannot have equally many sessions of a batch."""
@@ -349,6 +375,21 @@ def _has_own_rule(leaf: Any) -> bool:
     return isinstance(leaf, nnx.Variable) and not isinstance(leaf, nnx.RngState)
 
 
+def _of_one(leaf: jax.Array) -> jax.Array:
+    """An array that each device has, of one of them."""
+    return leaf.addressable_shards[0].data
+
+
+def on_host(leaf: jax.Array) -> np.ndarray:
+    """Returns an array on the host, or the numbers of a key."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    if all(device.platform == "cpu" for device in leaf.devices()):
+        # np.asarray leaves a view behind, for which a donated array is copied
+        return np.from_dlpack(leaf)  # pyright: ignore[reportArgumentType]  # JAX types its keywords otherwise
+    return np.asarray(leaf)
+
+
 def _over_first_axis(sums: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), sums)
 
@@ -359,8 +400,7 @@ def _has_rows(leaf: Any) -> bool:
 
 def _by_row(change: Callable[[jax.Array], Any], rows: Rows) -> dict[str, Any]:
     """Returns arrays with a row per id, changed."""
-    aside = None if rows.aside is None else change(rows.aside)
-    return {"values": change(rows.values), "aside": aside}
+    return jax.tree.map(change, {"values": rows.values, "aside": rows.aside})
 
 
 def _others(rows: Rows) -> Rows:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,16 @@ from clickexp.training.sparse import learned_priors, packing
 from clickexp.training.sparse import rows as tbl
 from clickexp.training.sparse.huge_pages import use_huge_pages
 from clickexp.training.sparse.learned_priors import Documents
-from clickexp.training.sparse.lookups import ids_read, tables_read_at, with_rows
+from clickexp.training.sparse.lookups import (
+    ids_read,
+    read_together,
+    tables_read_at,
+    with_rows,
+)
 from clickexp.training.sparse.packing import Path
 from clickexp.training.sparse.placement import ONE_DEVICE, Whole
 from clickexp.types import Batch, Count, Flag, Leaf, Scalar
+from clickexp.utils.batches import missing_key
 
 
 @jax.tree_util.register_dataclass
@@ -58,7 +64,11 @@ class TrainState:
 
 
 def split_model(
-    model: Model, optimizer: Optimizer, seed: int = 0, shared: SharedPrior | None = None
+    model: Model,
+    optimizer: Optimizer,
+    seed: int = 0,
+    shared: SharedPrior | None = None,
+    batch: Mapping[str, Any] | None = None,
 ) -> tuple[nnx.GraphDef, TrainState]:
     """A model as its structure and the state that trains; the state shares no buffer with the model.
 
@@ -67,6 +77,7 @@ def split_model(
         optimizer: What updates it.
         seed: Of draws from posteriors.
         shared: Prior of shared parameters that earlier logs give.
+        batch: Shapes of a batch: tables that its loss reads at the same ids lie side by side. None leaves all apart.
     """
     dense, rates = nnx.Param, {}
     if optimizer.rows:
@@ -76,7 +87,8 @@ def split_model(
         nnx.update(model, packing.points(nnx.state(model, Table)))
     graphdef, params, tables, other = nnx.split(model, dense, Table, ...)
     if optimizer.rows:
-        tables = packing.pack(tables, optimizer.rows)
+        together = _read_together(graphdef, params, tables, other, batch)
+        tables = packing.pack(tables, optimizer.rows, together)
         for table in jax.tree.leaves(tables):
             use_huge_pages(table)
     params, other = jax.tree.map(jnp.copy, (params, other))
@@ -96,6 +108,30 @@ def split_model(
         None if shared is None else shared.pull(params),
     )
     return graphdef, state
+
+
+def _read_together(
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
+    tables: nnx.State,
+    other: nnx.State,
+    batch: Mapping[str, Any] | None,
+) -> list[list[Path]]:
+    """Groups of tables that the loss of a batch reads at the same ids; none without a batch, or of one table."""
+    groups: list[list[Path]] = []
+    if batch is None or len(nnx.to_flat_state(tables)) == 1:
+        return groups
+
+    def read(tables: nnx.State, params: nnx.State, other: nnx.State, batch: Batch) -> None:
+        groups.extend(
+            read_together(tables, lambda tables: _loss(graphdef, tables, params, other, batch))
+        )
+
+    try:
+        jax.eval_shape(read, tables, params, other, batch)
+    except KeyError as error:
+        raise missing_key(error, batch) from error
+    return groups
 
 
 def learning_rates(state: TrainState) -> list[float]:
@@ -192,11 +228,7 @@ class TrainStep:
     def _loss(
         self, taken: nnx.State, params: nnx.State, other: nnx.State, batch: Batch
     ) -> tuple[Scalar, nnx.State]:
-        """Summed over documents, so that every document weighs the same in every batch."""
-        model = nnx.merge(self.graphdef, params, taken, other, copy=True)
-        loss = jnp.sum(model.compute_loss(batch, aggregate=False))
-        _, _, _, other = nnx.split(model, nnx.Param, Table, ...)
-        return loss, other
+        return _loss(self.graphdef, taken, params, other, batch)
 
     def _ids(self, state: TrainState, batch: Batch, active: Flag) -> tuple[tbl.Taken, tbl.Axes]:
         """The ids that the loss reads, and the axes of sessions in them."""
@@ -263,6 +295,16 @@ class TrainStep:
             state, tables=tables, params=params, other=other, optimizer=optimizer, step=step
         )
         return changed, jnp.where(active, loss, 0.0)
+
+
+def _loss(
+    graphdef: nnx.GraphDef, taken: nnx.State, params: nnx.State, other: nnx.State, batch: Batch
+) -> tuple[Scalar, nnx.State]:
+    """Summed over documents, so that every document weighs the same in every batch."""
+    model = nnx.merge(graphdef, params, taken, other, copy=True)
+    loss = jnp.sum(model.compute_loss(batch, aggregate=False))
+    _, _, _, other = nnx.split(model, nnx.Param, Table, ...)
+    return loss, other
 
 
 def _with_keys(other: nnx.State, before: nnx.State) -> nnx.State:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 from flax.training import early_stopping as flax_stopping
@@ -26,7 +26,10 @@ class EarlyStopping:
         patience: Epochs without improvement after which training continues.
         min_delta: Smaller changes are no improvement.
         mode: "min", "max", or "auto", the way that the metric states (`higher_is_better`).
+        keeps_last: Whether the model is that of the last epoch, and not that of the best.
     """
+
+    keeps_last: ClassVar[bool] = False
 
     metric: str = "loss"
     patience: NonNegativeInt = 1
@@ -67,7 +70,7 @@ class EarlyStopping:
         self.failures, self.lowered = 0, True
 
     def update(self, values: dict[str, float]) -> bool:
-        """Whether this epoch is to be kept: the best so far, or after a fall of learning rates as good as the best."""
+        """Whether this epoch is the best so far, or after a fall of learning rates as good as the best."""
         if self.mode == "auto":
             self.mode = self.directed({}).mode
         value = values[self.metric] if self.mode == "min" else -values[self.metric]
@@ -84,11 +87,14 @@ class EarlyStopping:
 
 
 class KeepLast(EarlyStopping):
-    """Trains all epochs and keeps the last: the rule of a trainer without early stopping."""
+    """Trains all epochs and keeps the last, the best or not: the rule of a trainer without early stopping."""
 
-    def update(self, values: dict[str, float]) -> bool:
-        """Whether this epoch is to be kept: each is, and none counts as a failure."""
-        return True
+    keeps_last = True
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether there were too many epochs without improvement: never."""
+        return False
 
 
 Stopping = EarlyStopping | flax_stopping.EarlyStopping | None

@@ -12,6 +12,7 @@ import optax
 from flax import nnx
 
 from clickexp.data import Sessions, Superbatch
+from clickexp.data.batches import batch_like
 from clickexp.data.feed import Compiled, Data, feed, feed_like, resident_on, session_count
 from clickexp.data.loader import resident_bytes
 from clickexp.evaluation.evaluator import ModelState
@@ -88,9 +89,9 @@ class Trainer(BaseTrainer):
         """Without early stopping, the rule that keeps the best epoch by its loss and never stops."""
         return early_stopping_of(self.early_stopping) or EarlyStopping(patience=self.epochs)
 
-    def learner(self, model: Model) -> Learner:
+    def learner(self, model: Model, train: Data | None = None) -> Learner:
         """Gradient descent; see `Learner`."""
-        return _GradientDescent(self, model)
+        return _GradientDescent(self, model, train)
 
 
 class _GradientDescent(Learner):
@@ -98,13 +99,14 @@ class _GradientDescent(Learner):
 
     state: TrainState
 
-    def __init__(self, trainer: Trainer, model: Model):
+    def __init__(self, trainer: Trainer, model: Model, train: Data | None):
         self._trainer = trainer
         self.passes = trainer.epochs
         optimizer = optimizer_of(trainer.optimizer)
         devices = training_on(trainer.devices)
         model.train()
-        graphdef, state = split_model(model, optimizer, trainer.seed, trainer.earlier.shared)
+        batch = batch_like(train) if isinstance(train, Sessions) else None
+        graphdef, state = split_model(model, optimizer, trainer.seed, trainer.earlier.shared, batch)
         model.eval()
         devices.check_model(state.params, state.other)
         super().__init__(state, devices)
@@ -116,8 +118,8 @@ class _GradientDescent(Learner):
         )
         self._step = step = TrainStep(graphdef, optimizer, self.devices.placement)
         kinds, mapped = [by_row, by_session, on_each], self.devices.mapped
-        train = mapped(step, kinds, (0, on_each, on_each))
-        self._train = Compiled(train, donate_argnums=0)
+        steps = mapped(step, kinds, (0, on_each, on_each))
+        self._train = Compiled(steps, donate_argnums=0)
         self._count = Compiled(mapped(step.count, [by_row, *kinds], 0), donate_argnums=0)
         self._shares = Compiled(learned_priors.shares, donate_argnums=0)
         self.programs = [self._train, self._count, self._shares]
@@ -156,7 +158,7 @@ class _GradientDescent(Learner):
         self._train.program(state, feed_like(selected, self._batch_size(data), steps), np.int32(0))
         if self._refit_priors:
             self._refit_priors.program(state.tables)
-        return state.params, state.tables, state.other
+        return state.params, self.devices.evaluated(state.tables), state.other
 
     def start(self, data: Data) -> None:
         """Shares the prior of each row among its training documents, which one pass over the data counts."""
@@ -246,7 +248,8 @@ class _GradientDescent(Learner):
 
     def restore(self, model: Model, best: ModelState | None) -> None:
         if best is not None:
-            nnx.update(model, *self.devices.whole(best, self.like[1]))
+            whole = self.devices.whole(best, self.like[1])
+            nnx.update(model, *jax.tree.map(jnp.asarray, whole))
 
     def resume(self, state: TrainState) -> None:
         super().resume(state)

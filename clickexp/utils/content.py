@@ -24,10 +24,15 @@ _MARKS = (
 
 
 def content_of(file: Path) -> str:
-    """Returns a hash that two files share only where they hold the same.
+    """Returns a hash that files share that hold the same, and others hardly ever.
 
-    Of a file of more than a MiB, it is made of the size, the time of its last change, and the bytes at head, middle and
-    tail; the copy of such a file has another hash, unless it keeps the time. Names and folders do not matter.
+    Of a file of up to a MiB, it is that of all bytes. Of a larger one, it is made of the size, the time of its last
+    change in nanoseconds, and the bytes at head, middle and tail. So two larger files share it that have the same size
+    and time and differ elsewhere alone, as where a program changes bytes in place and sets the time back. The copy of
+    a larger file has another hash, unless it keeps the time.
+
+    Names, folders and inodes do not matter: a log that is moved, or copied with its time to another machine, is the
+    same log.
 
     Of a file elsewhere, it is made of the size, and the tag or time of its last change that the server reports, or of
     all bytes where it reports none.

@@ -6,6 +6,7 @@ does what follows the training.
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from typing import Any
 
 from clickexp.errors import ConfigError, UserError
 from clickexp.utils.exits import INTERRUPTED, STOPPED, complain
+from clickexp.utils.text import listed
 
 ADDRESS, COUNT, INDEX = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 """Environment variables: HOST:PORT of the first process, the number of processes, and that of this one, from 0."""
@@ -38,6 +40,7 @@ _alone = threading.Event()
 """Set once the processes have left each other."""
 _released = threading.Event()
 """Set once the first process has finished."""
+_MOST_FACTS = 5
 
 
 def count() -> int:
@@ -182,14 +185,14 @@ def broadcast(value: Any) -> Any:
     return json.loads(broadcast_one_to_all(np.resize(text, length)).tobytes())
 
 
-def check_same(facts: dict[str, str]) -> None:
-    """UserError where facts, by name, are others than those of the first process."""
-    first = broadcast(facts)
-    differ = [name for name, value in facts.items() if first[name] != value]
+def check_same(facts: dict[str, Any]) -> None:
+    """UserError where facts, by name, which JSON holds, are others than those of the first process."""
+    own, first = json.loads(json.dumps(facts)), broadcast(facts)
+    differ = [name for name in {**own, **first} if own.get(name) != first.get(name)]
     if differ:
         raise UserError(
-            f"process {index()} has another {' and another '.join(differ)} than the first: start all with one command, "
-            "on one log"
+            f"process {index()} differs from the first in {listed(differ, _MOST_FACTS)}: start all with one "
+            "command, on one log"
         )
 
 
@@ -309,6 +312,7 @@ def _end() -> None:
     os._exit(1)
 
 
+@functools.cache
 def _leave_time() -> None:
-    """Waits for `_watch`, since JAX may lose a process before that does."""
+    """Waits once for `_watch`, since JAX may lose a process before that does."""
     time.sleep(_GRACE if index() > 0 else _NOTICE)

@@ -4,8 +4,11 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
-from typing import Any
+from typing import Any, TypeVar
+
+_Result = TypeVar("_Result")
 
 _failed: ContextVar[tuple[threading.Event, ...]] = ContextVar("failed", default=())
 """Set where work has failed that a thread belongs to, the outermost first."""
@@ -35,6 +38,20 @@ def start(function: Callable[..., Any], *arguments: Any) -> None:
             function(*arguments)
 
     threading.Thread(target=copy_context().run, args=(run,)).start()
+
+
+def result_of(function: Callable[..., _Result], *arguments: Any) -> Future[_Result]:
+    """Starts a thread of the work that is being done, for its result; whoever asks for that receives its error."""
+    found = Future[_Result]()
+
+    def find() -> None:
+        try:
+            found.set_result(function(*arguments))
+        except BaseException as error:
+            found.set_exception(error)
+
+    start(find)
+    return found
 
 
 def end_where_needless() -> None:

@@ -272,12 +272,17 @@ def estimates(
     found = {role: moments(tower) for role, tower in towers.items()}
     parameters = estimated(user, {role: mean for role, (mean, _) in found.items()}, pairs)
     spread = {role: deviation for role, (_, deviation) in found.items() if deviation is not None}
-    middle = {}
+    middle, bounds_of_rows = {}, {}
     impressions = np.bincount(log.train.ids.ravel(), minlength=pairs + 1)
     better = exported(model, train, impressions, known, queries)
     for role in ("attraction", "satisfaction"):
         if role in spread:
             middle[role], spread[role] = moments(getattr(better.intervals, role))
+    attraction = middle.get("attraction")
+    if better.ends is not None:
+        # intervals of a prior with a shape are not symmetric
+        ends = np.asarray(better.ends, np.float64).T
+        bounds_of_rows["attraction"] = attraction + ends * spread.pop("attraction")
     tables = [
         role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned
     ]
@@ -285,12 +290,12 @@ def estimates(
     prior_means = {role: float(found[role][0][0]) for role in tables}
     bounds = None if known is None else shared_bounds(user, model, known)
     predicted = predictions(model, log.test)
-    attraction = moments(better.probabilities.attraction)[0] if "attraction" in spread else None
     return Fitted(
         seconds,
         parameters,
         spread=spread,
         middle=middle,
+        bounds=bounds_of_rows,
         attraction=attraction,
         prior_means=prior_means,
         predictions=predicted,

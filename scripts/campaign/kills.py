@@ -4,12 +4,13 @@ import dataclasses
 import json
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import psutil
 
-from scripts.campaign.processes import faults_of_text, started, tree
+from scripts.campaign.processes import faults_of_text, started, tree, waited
 from scripts.campaign.trials import Trial, area
 
 _SETTINGS = (
@@ -81,12 +82,12 @@ def _disturb(trial: Trial, name: str, number: signal.Signals, moment: float) -> 
         if number == signal.SIGSTOP:
             time.sleep(1)
             process.send_signal(signal.SIGCONT)
-        code = _waited(process, _LIMIT if number == signal.SIGSTOP else _GRACE)
+        limit = _LIMIT if number == signal.SIGSTOP else _GRACE
+        code = waited(process.pid, process.poll, limit)
         codes = (0, *_ENDS.get(number, ()))
         trial.check(code in codes, f"exit code {code} after {number.name}, not one of {codes}")
-        left = psutil.wait_procs(family, timeout=_GRACE)[1]
-        alive = [each for each in left if each.status() != psutil.STATUS_ZOMBIE]
-        trial.check(not alive, f"goes on after its end: {[each.cmdline() for each in alive]}")
+        alive = [each for each in family if waited(each.pid, partial(_end, each), _GRACE) is None]
+        trial.check(not alive, f"goes on after its end: {alive}")
     trial.faults += faults_of_text((trial.folder / "output.txt").read_text())
     # a run that has its result is finished, and is refused if repeated
     return code == 0 or (name == "run" and (trial.folder / "out/result.json").exists())
@@ -94,18 +95,18 @@ def _disturb(trial: Trial, name: str, number: signal.Signals, moment: float) -> 
 
 def _finish(trial: Trial, name: str) -> None:
     with started(_words(name), trial.folder) as process:
-        code = _waited(process, _LIMIT)
+        code = waited(process.pid, process.poll, _LIMIT)
     text = (trial.folder / "output.txt").read_text()
     trial.check(code == 0, f"ends with {code} when repeated: {text[-500:]}")
     trial.faults += faults_of_text(text)
 
 
-def _waited(process: psutil.Popen, seconds: float) -> int | None:
-    """Returns the exit code; None if it does not end in time."""
-    until = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < until:
-        time.sleep(0.02)
-    return process.poll()
+def _end(process: psutil.Process) -> int | None:
+    """Returns a number where a process has ended, which may be that of another's child; else None."""
+    try:
+        return 0 if process.status() == psutil.STATUS_ZOMBIE else None
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def _words(name: str) -> tuple[str, ...]:
@@ -119,7 +120,7 @@ def _reference(base: Path, name: str) -> Reference:
         folder.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         with started(_words(name), folder) as process:
-            if _waited(process, _LIMIT) != 0:
+            if waited(process.pid, process.poll, _LIMIT) != 0:
                 raise RuntimeError(f"no result: {(folder / 'output.txt').read_text()}")
         seconds = time.monotonic() - began
         content = {"seconds": seconds, "results": results_in(folder / "out")}

@@ -11,13 +11,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 
 LIMIT = 90.0
-"""Seconds of wall time after which a command hangs."""
+"""Seconds of processor time, or of waiting, after which a command hangs."""
+_LOOK = 0.02
+"""Seconds between two looks at a process."""
+_IDLE = 0.05
+"""Share of processor time up to which a process waits: its threads may look for something now and then."""
 _MEMORY = 8 << 30
 MODULES = {
     "clickexp": "clickexp.cli.main",
@@ -63,7 +68,7 @@ def call(command: Sequence[str], folder: Path, seconds: float) -> Outcome:
     Args:
         command: One of the four, and its arguments.
         folder: Where it runs.
-        seconds: It hangs if it takes longer.
+        seconds: It hangs if it takes longer; see `waited`.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_IMPORTED)
@@ -73,8 +78,7 @@ def call(command: Sequence[str], folder: Path, seconds: float) -> Outcome:
             target=_work, args=(MODULES[command[0]], list(command), folder, streams)
         )
         process.start()
-        process.join(seconds)
-        code = process.exitcode
+        code = waited(process.pid, lambda: process.exitcode, seconds)
         if code is None:
             end_tree(process.pid)
             process.join()
@@ -128,6 +132,50 @@ def started(words: Sequence[str], folder: Path) -> Iterator[psutil.Popen]:
         finally:
             end_tree(process.pid)
             process.wait()
+
+
+def waited(
+    pid: int | None, exit_code: Callable[[], int | None], seconds: float = LIMIT
+) -> int | None:
+    """Waits for a process to end.
+
+    Time in which a busy machine keeps it from the processor does not count.
+
+    Args:
+        pid: Of the process.
+        exit_code: Returns None as long as it runs.
+        seconds: Of the processor, or of waiting for something else, that it may take with all that it has started.
+
+    Returns:
+        The exit code; None if it hangs.
+    """
+    idle, used, looked = 0.0, 0.0, time.monotonic()
+    while (code := exit_code()) is None and max(used, idle) <= seconds:
+        time.sleep(_LOOK)
+        before, used = used, seconds_used(pid)
+        since, looked = time.monotonic() - looked, time.monotonic()
+        if used - before <= _IDLE * since and not is_runnable(pid):
+            idle += min(since, 1.0)  # this process may have been kept from the processor, too
+    return code
+
+
+def seconds_used(pid: int | None) -> float:
+    """Returns the processor time of a process and of all that it has started."""
+    total = 0.0
+    for process in tree(pid):
+        with contextlib.suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])
+    return total
+
+
+def is_runnable(pid: int | None) -> bool:
+    """Returns whether a thread of a process, or of one that it has started, could go on, or waits for a disk."""
+    for process in tree(pid):
+        for file in Path(f"/proc/{process.pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):
+                if file.read_text().rpartition(")")[2].split()[0] in "RD":
+                    return True
+    return False
 
 
 def tree(pid: int | None) -> list[psutil.Process]:

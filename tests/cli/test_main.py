@@ -346,6 +346,8 @@ WRONG = {
     "model=dbn,pbm": ["model=dbn,pbm", "add -m"],
     "dataset.path=my/a,b": ["dataset.path=my/a,b", "quote it: 'dataset.path=\"my/a,b\"'"],
     "context=both": ["+context=both"],
+    "trainer.iterations=3": ["no key trainer.iterations", "belongs to trainer=em"],
+    "-m hydra.launcher.workers=2 seed=1,2": ["belongs to launcher=accelerators"],
     "device=gpu": ["no key device", "JAX_PLATFORMS=cpu", "trainer.devices=all"],
 }
 """Words of a command, and what the message about them names: the key, and the remedy."""

@@ -60,5 +60,5 @@ def test_constants_are_those_of_other_pages(scale):
         assert f"{constants[rate]:g}" in benchmarks
     assert f"{constants['document_bytes']:g} bytes per document" in design
     assert f"{constants['two_cores']:g} M sessions per second" in design
-    packed = 4 * Layout(2, 3, 0, True).width
+    packed = 4 * Layout(2, 3, 0, 1).width
     assert constants["row_bytes"] == packed + 12 + 12

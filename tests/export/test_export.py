@@ -37,6 +37,7 @@ from clickexp.evaluation import scores as scores_module
 from clickexp.experiment.build import build_model
 from clickexp.experiment.instantiate import constructor
 from clickexp.experiment.run import run_experiment
+from clickexp.experiment.values import default_value
 from clickexp.export import drawn, files
 from clickexp.export import fitted as module
 from clickexp.export.export import export
@@ -973,6 +974,13 @@ def test_export_reads_the_log_that_runs_here_have_packed(pbm, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     fitted(run)
     assert [*(tmp_path / "outputs/cache").iterdir()]
+
+
+def test_an_export_shares_what_is_compiled_with_runs_made_here(pbm, monkeypatch):
+    folders = []
+    monkeypatch.setattr(module, "share_compilations", folders.append)
+    fitted(pbm[0])
+    assert folders == [Path(default_value("cache_dir"))]
 
 
 def test_ratios_that_the_log_leaves_open_are_said_to_be(pbm, tmp_path, capsys, monkeypatch):

@@ -3,11 +3,10 @@
 import re
 
 import polars as pl
-import pytest
 from refusals import refuses
 
 from clickexp.errors import UserError
-from clickexp.export.judgments import judgments
+from clickexp.export.judgments import check_names, judgments
 
 HEADER = re.compile(r"#\sqid:(\d+?):\s+?(.*)")
 JUDGMENT = re.compile(r"^(\d)\s+qid:(\d+)\s+#\s+(\S+).*")
@@ -37,8 +36,9 @@ def test_grades_are_shares_of_the_largest_relevance_that_training_has_shown(tmp_
     assert found == expected  # .1 / .8 is half a grade, which is even
 
 
-@pytest.mark.parametrize("missing", ["query", "document", "relevance"])
-def test_what_has_no_names_or_relevance_is_refused(missing, tmp_path):
-    columns = {"query": ["q"], "document": ["d"], "relevance": [0.5], "impressions": [1]}
-    with refuses(UserError, "--judgments", f"no {missing}"):
-        written(tmp_path, **{name: values for name, values in columns.items() if name != missing})
+def test_what_has_no_names_or_relevance_is_refused(tmp_path):
+    with refuses(UserError, "--judgments", "no relevance"):
+        written(tmp_path, query=["q"], document=["d"], impressions=[1])
+    check_names(["query", "document"])
+    with refuses(UserError, "--judgments", "no names of query", "pair_key=query_document"):
+        check_names(["document"])

@@ -77,7 +77,8 @@ def test_documents_keep_their_attraction_where_the_log_is_written_in_another_ord
     lists, clicks = rows()
     capsys.readouterr()
     export(folder, tmp_path / "out", dataset=again)
-    assert "not the log that" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "not the log that" in said and "Attraction is that of training alone" in said
     assert attraction(tmp_path / "out") == pytest.approx(expected)
     table = pl.read_parquet(tmp_path / "out/documents.parquet").sort("document")
     train = slice(0, round(0.8 * SESSIONS))

@@ -16,11 +16,11 @@ from clickexp.posteriors.policy_prior import (
     PolicyPrior,
     Recombination,
     Shown,
+    UnderPolicy,
     fit,
     lists_of_queries,
     lists_shown,
     recombined,
-    with_policy_prior,
 )
 from clickexp.posteriors.shared import shared_posterior
 from clickexp.training import Trainer
@@ -311,20 +311,19 @@ def test_what_has_no_such_prior_stays_as_it_is():
     impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=PAIRS + 1)
 
     def under(model, impressions):
-        makes = with_policy_prior(model, impressions, lists_shown(model, log))
-        return tuple(make() for make in makes)
+        return UnderPolicy.of(model, impressions, lists_shown(model, log))
 
     for settings in dict(posterior="normal"), dict(posterior="none"), dict(embedding_features=2):
         config = EmbeddingParameterConfig(**settings)
         model = PositionBasedModel(RANKS, PAIRS, attraction=config, rngs=nnx.Rngs(0))
-        assert under(model, impressions) == (model, model)
+        assert under(model, impressions) is None
     model = PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
     few = (np.arange(PAIRS + 1) < LEAST_DOCUMENTS - 1).astype(int)
-    assert under(model, few) == (model, model)
+    assert under(model, few) is None
     before = np.asarray(model.attraction.table.get_value().values)
     impressions[: PAIRS // 2] = 0
-    changed = under(model, impressions)
-    assert model not in changed
+    known = under(model, impressions)
+    changed = known.probabilities(), known.intervals()
     np.testing.assert_array_equal(model.attraction.table.get_value().values, before)
     probable, sure = (
         np.asarray(each.attraction.table.get_value().values)[:, :2] for each in changed

@@ -47,6 +47,19 @@ def dataset_of(sessions):
     )
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("estimator", ["pivot", "all_pairs"])
+@pytest.mark.parametrize("queries", [60, 400])
+def test_intervals_of_harvested_ratios_hold_as_often_as_the_docs_say(estimator, queries):
+    """Of 420 ratios, whose errors within a log depend on each other."""
+    held = []
+    for seed in range(60):
+        found = HarvestedPropensities(estimator)(dataset_of(swapped(8_000, queries, seed)))
+        low, high = (np.array(bounds[1:], float) for bounds in (found.low, found.high))
+        held += [*((low <= EXAMINATION[1:]) & (EXAMINATION[1:] <= high))]
+    assert 0.92 < np.mean(held) < 0.97
+
+
 def test_harvesting_recovers_examination_of_swaps_within_three_standard_errors():
     log = dataset_of(swapped())
     for estimator in ("pivot", "chain", "all_pairs"):

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import partial
 
 import polars as pl
@@ -28,6 +29,7 @@ from clickexp.results.comparison import comparisons
 from clickexp.results.figures.comparison import figures
 from clickexp.results.figures.drawing import drawing
 from clickexp.results.leaderboard import tables
+from clickexp.runs.run import Run
 from clickexp.utils.escape import slug
 from clickexp.utils.files import whole
 from clickexp.utils.tables.numbers import standing
@@ -480,6 +482,26 @@ def test_the_command_prints_the_conclusion_the_leaderboard_and_where_it_wrote(
     assert lines[-1] == str(tmp_path / "out/comparison.html")
     header = (tmp_path / "out/tables/ll_per_rank.md").read_text().splitlines()[0]
     assert header == "| Model | 1 | 2 |"
+
+
+def test_a_comparison_of_two_hundred_runs_reads_each_once(tmp_path, monkeypatch, drawn):
+    """Forty configurations of five seeds. Tests are against thirty of them; the page has no curve twice."""
+    for number in range(40):
+        for seed in range(5):
+            ll = -0.3 - 0.001 * number - 0.0001 * (seed * 7 % 5)
+            folder = tmp_path / f"runs/{number}-{seed}"
+            write_run(folder, "UBM", seed, {"ll": ll, "ppl": 1.5}, settings=[("rate", number)])
+    opened = Counter()
+    read = Run.read.__func__
+    monkeypatch.setattr(
+        Run, "read", classmethod(lambda cls, at: (opened.update([at]), read(cls, at))[1])
+    )
+    (comparison,) = compare([tmp_path / "runs"], tmp_path / "out")
+    assert len(comparison.groups) == 40 and [*opened.values()] == [1] * 200
+    table = (tmp_path / "out/tables/leaderboard.md").read_text().splitlines()
+    assert sum(line.startswith("| UBM") for line in table) == 40 and "| UBM, rate=0 |" in table[2]
+    assert comparison.tests["ll"].p.shape == (30, 40)
+    assert (tmp_path / "out/comparison.html").stat().st_size < 200 * 10_000
 
 
 def test_a_metric_that_is_asked_for_has_its_table_by_rank(tmp_path):

@@ -155,6 +155,11 @@ def test_layouts_have_curves_of_their_own_and_no_mean(tmp_path, unrendered):
     assert axes.get_ylabel().split() == "Examination relative to rank 1 of device phone".split()
 
 
+def test_examination_without_ratios_promises_none(tmp_path, unrendered):
+    text = report(tmp_path / "run", per_rank={"examination": [1.0, 0.7]}).read_text()
+    assert "mean over the test sessions." in text and "relative to rank 1" not in text
+
+
 def test_click_rates_of_few_lists_are_not_drawn(tmp_path, unrendered):
     """Those of a handful of lists are chance."""
     often, seldom = {"shown": [200, 150], "clicks": [50, 30]}, {"shown": [4], "clicks": [3]}

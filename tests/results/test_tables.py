@@ -142,6 +142,41 @@ def test_a_single_run_has_no_conclusion_and_two_are_not_tested(tmp_path):
     assert "Nothing is tested: 1 of 3 runs have values per query" in text
 
 
+EXAMINATION = [{"position": 1, "relative": 1.0}, {"position": 2, "relative": 0.7}]
+"""What a model says of its users."""
+
+
+def test_parameters_are_to_be_taken_from_the_model_that_fits_users_best(tmp_path):
+    """Not named are models whose likelihood may be lower by chance, other settings of the best, and click rates."""
+    rng = np.random.default_rng(0)
+    models = {"UBM": -0.30, "CM": -0.301, "PBM": -0.4, "DBN": -0.5, "RCTR": -0.6}
+    for model, level in models.items():
+        for seed, ll in enumerate(level + rng.normal(0, 0.01, 5)):
+            rates = {"shared": [{"parameter": "ctr", "position": 1, "value": 0.5}]}
+            of_users = rates if model == "RCTR" else {"propensity": EXAMINATION}
+            write_run(tmp_path / f"{model}{seed}", model, seed, {"ll": ll}, **of_users)
+    for seed in range(5):
+        write_run(
+            tmp_path / f"flat{seed}", "UBM", seed, {"ll": -0.6}, settings=[("rate", 1)],
+            propensity=EXAMINATION,
+        )  # fmt: skip
+    text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
+    assert text.endswith(
+        " Parameters and intervals of PBM, DBN assume users other than these: take those of UBM."
+    ), text
+
+
+def test_untested_runs_say_whose_parameters_to_take_by_their_likelihood(tmp_path):
+    write_run(tmp_path / "a", "UBM", 1, {"ll": -0.3}, propensity=EXAMINATION)
+    shared = [{"parameter": "continuation", "value": 0.8, "low": 0.7, "high": 0.9}]
+    write_run(tmp_path / "b", "DBN", 1, {"ll": -0.4}, shared=shared)
+    write_run(tmp_path / "c", "Ranker", 1, {"ndcg@10": 0.4}, propensity=EXAMINATION)
+    text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
+    assert (
+        "Parameters and intervals of DBN assume users other than these: take those of UBM." in text
+    )
+
+
 def test_a_table_that_is_too_wide_says_how_many_of_its_columns_are_shown():
     table = Table(["Name", *map(str, range(12))], [["row", *["0.1234"] * 12]])
     shown = fitting(table, Console(width=40))

@@ -329,6 +329,19 @@ def test_a_study_does_not_go_on_with_another_log(run):
     assert len(run(parabola, *words, "search.trials=3").log) == 1
 
 
+def test_a_study_does_not_go_on_where_a_log_that_some_trials_have_is_another(run):
+    logs = [run.folder.parent / name for name in ("a.csv", "b.csv")]
+    for log in logs:
+        log.write_text("clicks\n1\n")
+    paths = f"dataset.path={logs[0]},{logs[1]}"
+    run(parabola, INTERVAL, paths, "search=random", "search.trials=1")
+    assert len(run(parabola, INTERVAL, paths, "search=random", "search.trials=2").log) == 1
+    logs[1].write_text("clicks\n0\n")
+    parts = "search.study=s", f"what dataset.path={logs[1]} names has changed", "another name"
+    with refuses(ConfigError, *parts):
+        run(parabola, INTERVAL, paths, "search=random", "search.trials=3")
+
+
 @pytest.mark.parametrize(
     "overrides, parts",
     [

@@ -22,9 +22,9 @@ from clickexp.runs.store import (
     unfinished,
     values,
 )
-from clickexp.sweeps.backends.base import LOG
+from clickexp.sweeps.backends.base import LOG, OVERDUE
 from clickexp.sweeps.table import collect
-from clickexp.sweeps.view import View, describe_overdue, last_epoch
+from clickexp.sweeps.view import View, describe_end, last_epoch
 
 LOSSES = {
     ("pbm", 1): 0.5,
@@ -369,7 +369,7 @@ def test_what_is_lost_of_a_job_that_took_too_long(tmp_path, epochs, after):
     (tmp_path / "metrics.jsonl").write_text(
         "".join(f'{{"epoch": {n}}}\n' for n in range(1, epochs + 1))
     )
-    text = describe_overdue(tmp_path, 61.2)
+    text = describe_end(OVERDUE, tmp_path, 61.2)
     assert (
         after in text
         and "61 s" in text
@@ -377,4 +377,4 @@ def test_what_is_lost_of_a_job_that_took_too_long(tmp_path, epochs, after):
         and "hydra.launcher.job_minutes" in text
     )
     (tmp_path / CHECKPOINT).touch()
-    assert "the same command continues from its checkpoint" in describe_overdue(tmp_path, 61.2)
+    assert "the same command continues from its checkpoint" in describe_end(OVERDUE, tmp_path, 61.2)

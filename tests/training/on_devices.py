@@ -40,6 +40,7 @@ from clickexp.parameters import (
     DeepParameterConfig,
     EmbeddingParameterConfig,
     HashEmbedding,
+    QREmbedding,
     TableVectorsConfig,
 )
 from clickexp.posteriors import information
@@ -58,6 +59,7 @@ from clickexp.training import (
 from clickexp.training.checkpoint import read_parameters, save_model
 from clickexp.training.earlier import EarlierLogs, SharedPrior
 from clickexp.training.em import estimation
+from clickexp.training.sparse import placement
 from clickexp.updates.growth import Sizes, take_over
 from clickexp.utils import hosts
 
@@ -65,6 +67,7 @@ PAIRS, RANKS, QUERIES = 1001, 6, 50
 EPOCHS, STOPPING = 3, Last()
 POINTS = EmbeddingParameterConfig(posterior="none")
 HASHED = EmbeddingParameterConfig(embedding_fn=HashEmbedding, compression_ratio=2)
+QUOTIENTS = EmbeddingParameterConfig(embedding_fn=QREmbedding, compression_ratio=10)
 VECTORS = TableVectorsConfig("query_doc_ids", PAIRS, dim=4)
 OF_QUERIES = TableVectorsConfig("query_numbers", QUERIES, dim=4)
 COLUMNS = {
@@ -86,6 +89,7 @@ CASES = {
         **PLACES, examination=EmbeddingParameterConfig(use_feature="positions"), rngs=rngs
     ),
     "hash": lambda rngs: models.PositionBasedModel(**PLACES, attraction=HASHED, rngs=rngs),
+    "quotients": lambda rngs: models.PositionBasedModel(**PLACES, attraction=QUOTIENTS, rngs=rngs),
     "deep": lambda rngs: models.PositionBasedModel(
         **PLACES, attraction=DeepParameterConfig(features=4), rngs=rngs
     ),
@@ -110,6 +114,9 @@ CASES["counting"] = lambda rngs: models.DependentClickModel(**PLACES, rngs=rngs)
 ESTIMATING = {"em": EMTrainer, "em_dbn": EMTrainer, "counting": CountingTrainer}
 """Trainers of cases; those of rows lay all roles of more rows than there are positions over devices."""
 estimation._FEW_ROWS = 100
+placement._EXCHANGED = (
+    300  # so that a table is gathered in several blocks, of which the last two overlap
+)
 PLAIN = Optimizer(optax.sgd(0.1), natural_gradient().rows)
 """Adam divides by the size of a gradient: its last digits show where it is near 0, or 0 as of a ranker's baseline."""
 OPTIMIZERS = {
@@ -266,7 +273,7 @@ class Messages(Logger):
 
 def program(case, devices):
     """Instructions of a step whose result has as many rows as a device."""
-    learner = trainer_of(case, devices, {}).learner(CASES[case](nnx.Rngs(0)))
+    learner = trainer_of(case, devices, {}).learner(CASES[case](nnx.Rngs(0)), LOG)
     learner.start(LOG)
     learner.run_pass(LOG, 1)
     (compiled,) = learner.programs[0].programs.values()
@@ -276,13 +283,13 @@ def program(case, devices):
 
 def lowered(case, devices):
     """Operations of a step as it is lowered for NVIDIA GPUs, and types of those that make as many rows as a device."""
-    learner = trainer_of(case, devices, {}).learner(CASES[case](nnx.Rngs(0)))
+    learner = trainer_of(case, devices, {}).learner(CASES[case](nnx.Rngs(0)), LOG)
     batch = next(learner._feed(LOG))
     step = learner._train.jitted.trace(learner.state, batch.arrays, np.int32(batch.steps))
     text = step.lower(lowering_platforms=("cuda",)).as_text()
     by_rows = rf" : (.*tensor<{rows_of(learner)}x\d+xf32>)$"
     return {
-        "operations": sorted({*re.findall(r"stablehlo\.(\w+)", text)}),
+        "operations": collections.Counter(re.findall(r"stablehlo\.(\w+)", text)),
         "by_rows": re.findall(by_rows, text, re.MULTILINE),
     }
 

@@ -34,6 +34,7 @@ from clickexp.training.checkpoint import (
     save_model,
     save_training,
 )
+from clickexp.training.spread import training_on
 
 RANKS, PAIRS = 4, 12
 LOG = ragged_log(8, RANKS, PAIRS)
@@ -278,12 +279,22 @@ def test_a_damaged_model_is_an_error_in_one_line(tmp_path):
 
 # Trainings
 
+ALONE = training_on(1)
+
+
+def save(file, state, facts):
+    save_training(file, ALONE.blocks(state, state), facts)
+
+
+def load(file, state):
+    return load_training(file, state, ALONE)
+
 
 def test_what_is_written_is_still_updated_in_place(tmp_path):
     step = jax.jit(lambda table: table + 1, donate_argnums=0)
     table = step(jnp.zeros(1000))
     address = table.unsafe_buffer_pointer()
-    save_training(tmp_path / "c.npz", table, {})
+    save(tmp_path / "c.npz", table, {})
     assert step(table).unsafe_buffer_pointer() == address
 
 
@@ -294,8 +305,8 @@ def state():
 
 def test_a_training_comes_back_and_a_damaged_file_is_distinguished(state, tmp_path):
     file = tmp_path / "c.npz"
-    save_training(file, state, {"epoch": 3})
-    found, facts = load_training(file, state)
+    save(file, state, {"epoch": 3})
+    found, facts = load(file, state)
     assert facts == {"epoch": 3} and jax.random.key_data(found["key"]).tolist() == [0, 1]
     check_equal([found["table"], found["flag"]], [state["table"], state["flag"]])
     whole = file.read_bytes()
@@ -309,7 +320,23 @@ def test_a_training_comes_back_and_a_damaged_file_is_distinguished(state, tmp_pa
     ):
         file.write_bytes(content)
         with refuses(ValueError, reason):
-            load_training(file, state)
+            load(file, state)
+
+
+def test_a_full_disk_leaves_the_file_before_and_the_rest_of_the_blocks(tmp_path):
+    """Other processes exchange them, and wait for this one."""
+    file, state = tmp_path / "c.npz", {"first": jnp.arange(100_000.0), "second": jnp.array(3.0)}
+    save(file, {"first": jnp.zeros(3)}, {})
+    before, blocks = file.read_bytes(), ALONE.blocks(state, state)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before), limits[1]))
+    try:
+        with refuses(OSError, "File too large"):
+            save_training(file, blocks, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert file.read_bytes() == before
+    assert [float(block.values) for block in blocks] == [3.0]
 
 
 class Touch:
@@ -323,32 +350,32 @@ class Touch:
 
 
 def test_a_pickle_in_a_checkpoint_is_not_read(state, tmp_path):
-    save_training(tmp_path / "c.npz", state, {})
+    save(tmp_path / "c.npz", state, {})
     with np.load(tmp_path / "c.npz") as stored:
         objects = np.full(1, Touch(tmp_path / "marker"), object)
         arrays = {name: objects if "table" in name else stored[name] for name in stored}
     with open(tmp_path / "c.npz", "wb") as file:
         np.savez(file, **arrays)
     with refuses(ValueError, "allow_pickle=False"):
-        load_training(tmp_path / "c.npz", state)
+        load(tmp_path / "c.npz", state)
     assert not (tmp_path / "marker").exists()
 
 
 def test_arrays_of_another_training_are_refused(state, tmp_path):
-    save_training(tmp_path / "c.npz", state, {})
+    save(tmp_path / "c.npz", state, {})
     for like, *reasons in (
         ({"table": state["table"]}, "another model or optimizer"),
         (state | {"table": jnp.zeros(999)}, "float32(1000,)", "float32(999,)"),
         (state | {"table": jnp.zeros(1000, jnp.int32)}, "float32(1000,)", "int32(1000,)"),
     ):
         with refuses(ValueError, *reasons):
-            load_training(tmp_path / "c.npz", like)
+            load(tmp_path / "c.npz", like)
 
 
 def test_differences_are_named_as_far_as_a_line_has_room(tmp_path):
     """Four of them; values of at most 60 characters."""
     file = tmp_path / "c.npz"
-    save_training(file, {}, {"settings": {"first": "x" * 60} | {f"{n}": n for n in range(6)}})
+    save(file, {}, {"settings": {"first": "x" * 60} | {f"{n}": n for n in range(6)}})
     check_same(file, {"settings": {"first": "x" * 60} | {f"{n}": n for n in range(6)}})
     check_same(file, {})
     values = {"first": "y" * 61} | {f"{n}": n for n in range(6)}

@@ -18,6 +18,7 @@ from places import ROOT
 from small_logs import leaves, packed, ragged_log, superbatch
 
 from clickexp.data import feed as dispatch
+from clickexp.data.batches import batch_like
 from clickexp.data.records import width_of
 from clickexp.evaluation import evaluator as evaluation
 from clickexp.evaluation.evaluator import Evaluator, Program
@@ -379,7 +380,7 @@ def test_a_step_for_nvidia_gpus_neither_waits_for_the_host_nor_copies_tables(mod
     sizes = {"query_doc_pairs": PAIRS, "positions": RANKS, "click_rate": 0.1}
     built = model(**accepted(model, sizes), rngs=nnx.Rngs(0))
     built.train()
-    graphdef, state = split_model(built, natural_gradient())
+    graphdef, state = split_model(built, natural_gradient(), batch=batch_like(log(BATCH)))
     arrays = {"records": jax.ShapeDtypeStruct((STEPS, BATCH, width_of(RANKS)), np.int32)}
     step = jax.jit(TrainStep(graphdef, natural_gradient()), donate_argnums=0)
     traced = step.trace(state, arrays, np.int32(STEPS))
@@ -396,8 +397,10 @@ def test_a_step_for_nvidia_gpus_neither_waits_for_the_host_nor_copies_tables(mod
     # what has a number for each row of a table is the table itself
     large = {operation for operation, kind in results(text) if f"<{PAIRS + 1}x" in kind}
     assert large <= {"while"}
-    scattered = re.findall(
-        rf"\(tensor<{PAIRS + 1}x4xf32>, tensor<\d+x1xi32>, tensor<(\w+)>\) ->", text
-    )
+    # tables that are read at the same ids are gathered together, and changed together
     tables = len(nnx.to_flat_state(state.tables))
-    assert scattered == [f"{BATCH * RANKS}x2xf32"] * tables
+    row, documents = f"{PAIRS + 1}x{4 * tables}xf32", BATCH * RANKS
+    scattered = re.findall(rf"\(tensor<{row}>, tensor<\d+x1xi32>, tensor<(\w+)>\) ->", text)
+    assert scattered == [f"{documents}x{2 * tables}xf32"]
+    gathered = re.findall(rf"\(tensor<{row}>, tensor<\d+x1xi32>\) -> tensor<(\w+)>", text)
+    assert gathered == [f"{documents}x{4 * tables}xf32"]

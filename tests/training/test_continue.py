@@ -19,7 +19,12 @@ from small_logs import packed, ragged_log, shown, state_of
 from clickexp.errors import ConfigError
 from clickexp.experiment import run as experiment
 from clickexp.loggers.base import Logger
-from clickexp.models import DocumentCTRModel, MixtureModel, PositionBasedModel
+from clickexp.models import (
+    DocumentCTRModel,
+    DynamicBayesianNetwork,
+    MixtureModel,
+    PositionBasedModel,
+)
 from clickexp.parameters import (
     DeepParameterConfig,
     EmbeddingParameterConfig,
@@ -64,6 +69,10 @@ def position_based():
     return PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
 
 
+def two_tables():
+    return DynamicBayesianNetwork(PAIRS, rngs=nnx.Rngs(0))
+
+
 def compressed_posteriors():
     one, other = (
         EmbeddingParameterConfig(posterior=posterior, embedding_fn=store, compression_ratio=2)
@@ -103,6 +112,7 @@ CASES = {
     "posteriors, falling rates": (position_based, natural_gradient(0.5, 0.5, 0.1), TRAIN, VAL),
     "sum of compressed posteriors, Adagrad": (compressed_posteriors, lazy_adagrad(0.2), TRAIN, VAL),
     "mixture of posteriors, Adam": (mixture_of_posteriors, lazy_adam(0.1), TRAIN, VAL),
+    "two tables in one array": (two_tables, natural_gradient(), TRAIN, VAL),
 }
 NATURAL = "posteriors, falling rates"
 SETTINGS = {

@@ -61,6 +61,7 @@ def lines_of(case, *devices):
         pytest.param("adagrad", [2, 8], marks=nightly),
         pytest.param("positions", [2, 8], marks=nightly),
         pytest.param("hash", [2, 8], marks=nightly),
+        pytest.param("quotients", [2, 8], marks=nightly),
         pytest.param("update", [2, 8], marks=nightly),
         pytest.param("deep", [2, 8], marks=nightly),
         pytest.param("deep_cross", [2, 4], marks=nightly),
@@ -83,17 +84,33 @@ def test_several_devices_train_as_one(case, devices):
 
 
 @nightly
-@pytest.mark.parametrize("case", ["ubm", "dbn", "points", "hash"])
+@pytest.mark.parametrize("case", ["ubm", "dbn", "points", "hash", "quotients"])
 def test_twelve_steps_of_several_devices_are_those_of_one(case):
-    """To 1e-6 of numbers, or of the largest of a kind."""
+    """To 1e-6 of numbers, or of the largest of a kind.
+
+    Rows of quotients have 342 documents each, so that their mean log ranks differ by .03 only: standardised, a unit of
+    float32, 1.2e-7, is 4e-6.
+    """
+    most = 5e-6 if case == "quotients" else 1e-6
     for line in lines_of("twelve", case, 2, 4, 8):
-        assert line["loss"] < TWO_UNITS and line["relative"] < 1e-6
+        assert line["loss"] < TWO_UNITS and line["relative"] < most
 
 
 @nightly
-@pytest.mark.parametrize("case", ["em", "em_dbn", "counting", "ubm", "dbn"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("em", "em_dbn", "counting", "ubm", "dbn", "points", "adagrad", "hash", "quotients"),
+        *("deep", "deep_cross"),
+    ],
+)
 def test_several_devices_end_where_one_does(case):
-    """Until the last iteration, or the last epoch after learning rates have fallen."""
+    """Until the last iteration, or the last epoch after learning rates have fallen.
+
+    Neural models are none of these, and are compared for three epochs above. A network amplifies what it starts from:
+    losses of NCM agree to 1e-7 for 16 epochs and are .03 apart after 50. So they are on one device, where a start
+    differs by a unit of float32.
+    """
     found = lines_of("whole", case, 2, 4, 8)
     for line in found:
         assert line["loss"] < 1e-5 and line["numbers"] < 1e-4
@@ -162,25 +179,32 @@ def test_a_checkpoint_of_eight_devices_continues_on_four_and_on_one():
 
 
 @nightly
-@pytest.mark.parametrize("case", ["ubm", "em"])
-def test_a_step_moves_no_rows_but_those_of_documents(case):
-    """Of all instructions, one scatter makes rows of a table, in place; the loop runs for a known number of steps."""
+@pytest.mark.parametrize(("case", "loops"), [("ubm", 1), ("dbn", 3), ("em", 1)])
+def test_a_step_moves_no_rows_but_those_of_documents(case, loops):
+    """Of all instructions, one scatter makes rows, in place; loops run for a known number of steps or ranks."""
     (found,) = lines_of("program", case, 8)
-    assert found.pop("scatter") == 1 and found.pop("loops") == 1
+    assert found.pop("scatter") == 1 and found.pop("loops") == loops
     assert found.keys() <= {"parameter", "get-tuple-element", "fusion", "tuple"}
     assert found.get("fusion", 0) <= 1  # the scatter
 
 
 @nightly
-def test_a_step_over_nvidia_gpus_neither_waits_for_the_host_nor_moves_tables():
-    """As it is lowered: alone the changes by documents, added to the rows of a device, make as many rows."""
-    (found,) = lines_of("lowered", "ubm", 8)
-    assert {"all_gather", "reduce_scatter"} <= {*found["operations"]}
+@pytest.mark.parametrize(("case", "width", "numbers"), [("ubm", 4, 2), ("dbn", 8, 4)])
+def test_a_step_over_nvidia_gpus_neither_waits_for_the_host_nor_moves_tables(case, width, numbers):
+    """As it is lowered: alone the changes by documents, added to the rows of a device, make as many rows.
+
+    The two tables of DBN lie side by side, so that its devices exchange no more often: ids twice, of which the compiler
+    makes one, and changes once.
+    """
+    (found,) = lines_of("lowered", case, 8)
+    operations = found["operations"]
+    assert (operations["all_gather"], operations["reduce_scatter"]) == (3, 1)
     waits = {"custom_call", "case", "if", "sort", "infeed", "outfeed"}
-    assert waits.isdisjoint(found["operations"])
+    assert waits.isdisjoint(operations)
     rows, documents = 128, 96 * 6
-    updates = f"tensor<{documents}x1xi32>, tensor<{documents}x2xf32>"
-    assert found["by_rows"] == [f"(tensor<{rows}x4xf32>, {updates}) -> tensor<{rows}x4xf32>"]
+    updates = f"tensor<{documents}x1xi32>, tensor<{documents}x{numbers}xf32>"
+    table = f"tensor<{rows}x{width}xf32>"
+    assert found["by_rows"] == [f"({table}, {updates}) -> {table}"]
 
 
 def test_models_lie_on_a_device_where_jax_has_no_host(monkeypatch):

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -52,7 +53,10 @@ def trained(case, file, processes, devices):
         pytest.param("counting", marks=nightly),
         pytest.param("dbn", marks=nightly),
         pytest.param("deep", marks=nightly),
+        pytest.param("deep_cross", marks=nightly),
         pytest.param("hash", marks=nightly),
+        pytest.param("ncm", marks=nightly),
+        pytest.param("cacm", marks=nightly),
         pytest.param("positions", marks=nightly),
         pytest.param("resident", marks=nightly),
         pytest.param("update", marks=nightly),
@@ -103,6 +107,17 @@ def test_pods_of_the_guide_are_processes_of_one_run(monkeypatch):
     assert os.environ[hosts.ADDRESS].startswith(f"{name}-0.{pods['subdomain']}:")
     assert service["metadata"]["name"] == pods["subdomain"]
     assert service["spec"]["selector"] == {"job-name": name}
+
+
+def test_a_process_leaves_others_time_once(monkeypatch):
+    """Where it ends with an error: before the error is printed, and not again when the process ends."""
+    waits = []
+    monkeypatch.setattr(hosts, "time", SimpleNamespace(sleep=waits.append))
+    hosts._leave_time.cache_clear()
+    hosts._leave_time()
+    hosts._leave_time()
+    hosts._leave_time.cache_clear()
+    assert waits == [hosts._NOTICE]
 
 
 @pytest.mark.parametrize("trainer", [Trainer, EMTrainer, CountingTrainer])

@@ -10,6 +10,7 @@ import numpy as np
 
 from clickexp.data.cells import Cells
 from clickexp.data.dataset import Dataset
+from clickexp.data.encoding import FEATURES
 from clickexp.data.id_table import mixed
 from clickexp.data.ingest.faults import MANY, SHARE
 from clickexp.data.inspect.copies import Copies, copies, list_keys
@@ -19,12 +20,15 @@ from clickexp.data.inspect.summary import shows_twice
 from clickexp.data.schema import LARGEST_GRADE
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
+from clickexp.utils.blocks import blocks
 from clickexp.utils.text import counted
 
 _ENOUGH = 100_000
 """Lists that are looked at, about; of more, those whose first documents are a share of all."""
 _SEARCH_ENGINES = 0.05
 """Share of lists that show a document twice in a sound log: 3% in one of the TREC Session Track."""
+_VECTORS = 1024
+"""Documents, or lists, whose features are looked at together."""
 _ENOUGH_CLICKS = 20
 """Clicks that judgements do not happen to agree with."""
 _FAR = 5
@@ -42,7 +46,8 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     """Yields a message for each doubt, with counts and the remedy.
 
     It reads the log once, in chunks, and keeps 8 bytes per list. Of large logs it looks at a share of the lists: for a
-    million lists of ten that takes 0.04 to 0.06 s of one core, where reading parquet takes 0.5 to 1.8 s.
+    million lists of ten that takes 0.04 to 0.06 s of one core, where reading parquet takes 0.5 to 1.8 s. But it looks
+    at all labels, of which one may be absurd.
 
     Args:
         dataset: The log.
@@ -50,6 +55,7 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     parts = dataset.distinct_parts
     yield from _of_dropped(dataset)
     yield from _of_click_rate(dataset.train)
+    yield from _same_features(dataset.train)
     share = max(round(sum(part.count for part in parts.values()) / _ENOUGH), 1)
     counts = {name: _Part(part, share) for name, part in parts.items()}
     sample = f" (counted in a sample, of one list in {share})" if share > 1 else ""
@@ -58,6 +64,7 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     yield from islice(filter(None, messages), 1)
     for message in _of_lists(counts, simulated=dataset.truth is not None):
         yield message + sample
+    yield from _absurd_labels(parts)
 
 
 def _of_dropped(dataset: Dataset) -> Iterator[str]:
@@ -92,6 +99,34 @@ def _of_click_rate(train: Sessions) -> Iterator[str]:
         )
     else:
         yield from _few_lists(train)
+
+
+def _same_features(train: Sessions) -> Iterator[str]:
+    """Doubts features that are those of every document; it reads as many as are."""
+    first, documents = None, 0
+    for vectors in _feature_vectors(train):
+        vectors = vectors[~np.isnan(vectors).any(axis=1)]  # of documents without any
+        if not len(vectors):
+            continue
+        first = vectors[0] if first is None else first
+        if (vectors != first).any():
+            return
+        documents += len(vectors)
+    if first is not None and documents > 1:
+        yield (
+            f"the features of all documents are the same, {counted(len(first), 'number')} each, so that models of "
+            "features cannot tell documents apart. Check which columns, or which file, the features come from"
+        )
+
+
+def _feature_vectors(train: Sessions) -> Iterator[np.ndarray]:
+    """Yields feature vectors of documents, a few at a time; none of a log without features."""
+    if train.features is not None:
+        values = train.features.values[1:]
+        yield from (values[block] for block in blocks(len(values), _VECTORS))
+    elif FEATURES in train.feature_lengths:
+        for block in blocks(train.count, _VECTORS):
+            yield train.chunk(block.start, block.stop).of_documents(FEATURES)
 
 
 def _few_lists(train: Sessions) -> Iterator[str]:
@@ -154,16 +189,12 @@ class _Part:
         labels: The smallest and the largest label of documents that were clicked, and of the others.
         partly_judged: Lists of which some documents have labels and others have none.
         unjudged: Documents without a label in these.
-        absurd: Documents with a label beyond grades.
-        judged: Documents with a label.
-        largest: The two largest labels, and how many documents have them.
     """
 
     def __init__(self, sessions: Sessions, share: int):
         keys = [np.zeros(0, np.uint64)]
         self.repeated = self.shared = self.disordered = self.clicks = 0
-        self.partly_judged = self.unjudged = self.absurd = self.judged = 0
-        self.largest: Counter[float] = Counter()
+        self.partly_judged = self.unjudged = 0
         self.labels = {True: (np.inf, -np.inf), False: (np.inf, -np.inf)}
         for chunk in _sampled(sessions, share):
             keys.append(list_keys(chunk))
@@ -182,14 +213,41 @@ class _Part:
         self.partly_judged += int(np.count_nonzero(lacking.any(axis=1)))
         self.unjudged += int(np.count_nonzero(lacking))
         self.clicks += int(np.count_nonzero(chunk["clicks"] & has_label))
-        self.absurd += int(np.count_nonzero(chunk.shown & (chunk["labels"] > LARGEST_GRADE)))
-        labels, counts = np.unique(chunk["labels"][chunk.shown & has_label], return_counts=True)
-        self.judged += int(counts.sum())
-        self.largest.update(dict(zip(labels[-2:].tolist(), counts[-2:].tolist(), strict=True)))
-        self.largest = Counter({label: self.largest[label] for label in sorted(self.largest)[-2:]})
         for clicked, (least, most) in self.labels.items():
             labels = chunk["labels"][chunk.shown & has_label & (chunk["clicks"] == clicked)]
             self.labels[clicked] = (labels.min(initial=least), labels.max(initial=most))
+
+
+class _Grades:
+    """The largest labels of all documents of a part.
+
+    Args:
+        sessions: The lists.
+
+    Attributes:
+        judged: Documents with a label.
+        absurd: Documents with a label beyond grades.
+        largest: The two largest labels, and how many documents have them.
+    """
+
+    def __init__(self, sessions: Sessions):
+        self.judged = self.absurd = 0
+        self.largest: Counter[float] = Counter()
+        for chunk in sessions.chunks():
+            if "labels" in chunk:
+                labels = chunk.of_documents("labels")
+                self._add(labels[~np.isnan(labels)])
+
+    def _add(self, labels: np.ndarray) -> None:
+        self.judged += len(labels)
+        self.absurd += int(np.count_nonzero(labels > LARGEST_GRADE))
+        for _ in range(2):
+            if not len(labels):
+                break
+            largest = labels.max()
+            self.largest[float(largest)] += int(np.count_nonzero(labels == largest))
+            labels = labels[labels < largest]
+        self.largest = Counter({label: self.largest[label] for label in sorted(self.largest)[-2:]})
 
     def too_large(self) -> str:
         """Says which labels are no grades, and how many documents have them; nothing where all may be."""
@@ -219,7 +277,6 @@ def _of_lists(parts: Mapping[str, _Part], simulated: bool) -> Iterator[str]:
     yield from _shared_positions(parts.values())
     if not simulated:  # simulated users may click what is relevant, and nothing else
         yield from _labels_of_clicks(parts)
-    yield from _absurd_labels(parts)
     yield from _missing_labels(parts)
 
 
@@ -292,9 +349,10 @@ def _labels_of_clicks(parts: Mapping[str, _Part]) -> Iterator[str]:
         )
 
 
-def _absurd_labels(parts: Mapping[str, _Part]) -> Iterator[str]:
+def _absurd_labels(parts: Mapping[str, Sessions]) -> Iterator[str]:
     """Doubts whether labels are grades, whose gain 2^label - 1 leaves others something to gain."""
-    absurd = {name: words for name, part in parts.items() if (words := part.too_large())}
+    found = {name: _Grades(sessions).too_large() for name, sessions in parts.items()}
+    absurd = {name: words for name, words in found.items() if words}
     if absurd:
         named = "; ".join(f"of the documents of {name}, {words}" for name, words in absurd.items())
         yield (

@@ -53,9 +53,7 @@ def groupings(sessions: Sessions) -> list[Grouping]:
     Args:
         sessions: The training sessions, whose values and lengths make the groups.
     """
-    lengths = np.bincount(
-        np.concatenate([chunk["lengths"] for chunk in sessions.chunks()]), minlength=2
-    )
+    lengths = sessions.by_length
     by_length = _by_length(lengths) if np.count_nonzero(lengths) > 1 else None
     declared = [name for name, column in sessions.schema.items() if _may_group(name, column)]
     by_value = [_by_value(sessions, name) for name in declared if name in sessions.columns]

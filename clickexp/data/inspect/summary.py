@@ -78,13 +78,12 @@ def _summary(
     """Marks the training documents in `seen`, or compares with what is marked there."""
     ranks, (shown, clicks) = sessions.ranks, sessions.by_position
     marked = seen if is_train else np.zeros_like(seen)
-    lengths, clicked = np.zeros((2, ranks + 1), np.int64)
+    lengths, clicked = sessions.by_length, np.zeros(ranks + 1, np.int64)
     queries, unseen_shown, repeated = IdTable(), 0, 0
     for chunk in sessions.chunks():
         rows = number(chunk.of_documents("query_doc_ids"))
         marked[rows] = True
         unseen_shown += int(np.count_nonzero(~seen[rows]))
-        lengths += np.bincount(chunk["lengths"], minlength=ranks + 1)
         clicked += np.bincount(np.count_nonzero(chunk["clicks"], axis=1), minlength=ranks + 1)
         repeated += int(np.count_nonzero(shows_twice(chunk)))
         if "query_ids" in chunk:

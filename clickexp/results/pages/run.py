@@ -33,11 +33,12 @@ _CAPTIONS = {
     "updates": "Over the updates from a fit from scratch: test log-likelihood on the log of each, before and after the "
     "update and after the next one, click rate of the test sessions, and examination relative to position 1 with 95% "
     "intervals; of layouts, that of the first three.",
-    "learning": "Losses by epoch, on the scale of all but the first. The model is that of the best epoch, which the "
-    "star marks.",
+    "learning": "Losses by epoch, on the scale of all but the first. The model is that of the epoch that the star "
+    "marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
     "are click rates. Above, the number of documents in each bin; bins of fewer than 10 are left out below.",
 }
+_WITHOUT_RATIOS = "How likely users look at each rank, mean over the test sessions."
 _OF_LAYOUTS = (
     "How likely users look at each rank of each layout, relative to rank 1 of one of them, as propensities are used: "
     "clicks determine examination up to a factor. Bars are 95% intervals."
@@ -162,7 +163,10 @@ def _details(summary: str, table: Table) -> str:
 
 def _captions(run: Run) -> dict[str, str]:
     """Text below each figure."""
-    of_layouts = any(point.layout for point in propensities(run))
+    points = propensities(run)
+    if not points:
+        return {**_CAPTIONS, "examination": _WITHOUT_RATIOS}
+    of_layouts = any(point.layout for point in points)
     return _CAPTIONS | ({"examination": _OF_LAYOUTS} if of_layouts else {})
 
 

@@ -11,6 +11,8 @@ from typing import Any
 LOG = "job.log"
 CANCELLED = "cancelled"
 """How a job ended that the pool has stopped."""
+OVERDUE = "longer than hydra.launcher.job_minutes"
+"""Why a job was ended."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,14 +39,14 @@ class Outcome:
         returncode: Its exit code, negative for a signal.
         end: How it ended, for a reader.
         seconds: Wall time.
-        overdue: Whether it was ended because it took longer than a job may.
+        ended_for: Why it was ended; empty where it ended by itself.
     """
 
     slot: str
     returncode: int
     end: str
     seconds: float
-    overdue: bool = False
+    ended_for: str = ""
 
 
 @dataclasses.dataclass
@@ -60,7 +62,7 @@ class Job:
         returncode: Exit code, negative for a signal; None until it has ended, or if none is known.
         end: How it ended, for a reader.
         seconds: Wall time.
-        overdue: Whether it was ended because it took longer than a job may.
+        ended_for: Why the pool has ended it; empty where it ended by itself, or all were stopped.
     """
 
     key: Any
@@ -71,7 +73,7 @@ class Job:
     returncode: int | None = None
     end: str = ""
     seconds: float = 0.0
-    overdue: bool = False
+    ended_for: str = ""
 
     @property
     def log(self) -> Path:
@@ -139,7 +141,7 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
         return job
 
     def wait(self, timeout: float | None = None) -> list[Job]:
-        """Waits for jobs to end, and ends those that take too long.
+        """Waits for jobs to end, and ends those that take too long or hang.
 
         Args:
             timeout: Seconds.
@@ -148,28 +150,27 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
             Those that have ended since: at least one, unless none runs or the time is up.
         """
         until = float("inf") if timeout is None else time.monotonic() + timeout
-        ended, late = self._look()
-        while self.running and not (ended or late):
+        ended, hanging = self._look()
+        while self.running and not (ended or hanging):
             left = until - time.monotonic()
             if left <= 0:
                 break
             time.sleep(min(self.seconds_between_looks, left))
-            ended, late = self._look()
+            ended, hanging = self._look()
         for job in ended:
             self._leave(job, self.outcome(job.handle))
-        for job in late:
-            job.overdue = True
-        return ended + (self.stop(late) if late else [])
+        return ended + (self.stop(hanging) if hanging else [])
 
     def _look(self) -> tuple[list[Job], list[Job]]:
-        """Returns the jobs that have ended, and others that take too long."""
-        ended, late = [], []
+        """Returns the jobs that have ended, and others that are to be ended."""
+        ended, hanging = [], []
         for job in self.running:
             if self.has_ended(job.handle):
                 ended.append(job)
-            elif self._is_late(job):
-                late.append(job)
-        return ended, late
+            elif reason := self._reason_to_end(job):
+                job.ended_for = reason
+                hanging.append(job)
+        return ended, hanging
 
     def stop(self, jobs: Sequence[Job] | None = None) -> list[Job]:
         """Ends these jobs, or all, and returns them."""
@@ -182,10 +183,11 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
                 self._leave(job, CANCELLED)
         return stopped
 
-    def _is_late(self, job: Job) -> bool:
-        return (
-            self.job_minutes is not None and time.monotonic() - job.started > 60 * self.job_minutes
-        )
+    def _reason_to_end(self, job: Job) -> str:
+        """Returns why a running job is to be ended; empty where it may go on."""
+        if self.job_minutes is None or time.monotonic() - job.started <= 60 * self.job_minutes:
+            return ""
+        return OVERDUE
 
     def _leave(self, job: Job, outcome: Outcome | str) -> None:
         """Frees the slot of a job that has ended, and notes how."""
@@ -195,7 +197,8 @@ class BasePool(contextlib.AbstractContextManager, abc.ABC):
             job.end, job.seconds = outcome, time.monotonic() - job.started
         else:
             job.slot, job.returncode = Slot(outcome.slot), outcome.returncode
-            job.end, job.seconds, job.overdue = outcome.end, outcome.seconds, outcome.overdue
+            job.end, job.seconds = outcome.end, outcome.seconds
+            job.ended_for = outcome.ended_for
 
     @abc.abstractmethod
     def _submit(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> Any:

@@ -9,13 +9,46 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from clickexp.sweeps.backends.base import IMPORTED, LOG, BasePool, Job, Outcome, Slot
 from clickexp.sweeps.backends.worker import GRACE, HELD, work
 
+SILENCE = 600.0
+"""Seconds without a sign of life after which a process is ended: it has been stopped, or hangs."""
+_LOOK = 1.0
+"""Seconds that count between two looks, at most: this process may have been stopped itself, as by SLURM."""
 _FORKS = sys.platform == "linux"  # elsewhere the libraries of the system do not survive a fork
+
+
+class _Worker:
+    """The process of a job, and its signs of life.
+
+    Attributes:
+        process: The process.
+        silence: Seconds without a sign.
+    """
+
+    def __init__(self, process: BaseProcess, signs: Connection) -> None:
+        self.process, self._signs = process, signs
+        self.silence, self._looked = 0.0, time.monotonic()
+
+    def look(self) -> None:
+        """Takes signs of life, and counts the seconds without one."""
+        now = time.monotonic()
+        self.silence += min(now - self._looked, _LOOK)
+        self._looked = now
+        with contextlib.suppress(EOFError):  # the process ends
+            while self._signs.poll():
+                self._signs.recv_bytes()
+                self.silence = 0.0
+
+    def close(self) -> None:
+        """Frees what the system has for a process that has ended."""
+        self._signs.close()
+        self.process.close()
 
 
 class Pool(BasePool):
@@ -29,7 +62,7 @@ class Pool(BasePool):
     Args:
         slots: The places for jobs.
         path: Folders where jobs look for modules, by default those of this process.
-        job_minutes: See `BasePool`; also a process that has been stopped, and answers no request, is ended.
+        job_minutes: See `BasePool`. A process that shows no sign of life for SILENCE seconds is ended without it.
         imported: Modules that are imported once for all jobs.
     """
 
@@ -53,40 +86,48 @@ class Pool(BasePool):
             with _blocked(HELD):
                 forkserver.ensure_running()  # imports while jobs are prepared
 
-    def _submit(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> BaseProcess:
+    def _submit(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> _Worker:
         call = pickle.dumps((function, arguments))
         job.folder.mkdir(parents=True, exist_ok=True)
         log = job.folder.absolute() / LOG
         log.touch()
         environment = {**os.environ, **job.slot.environment}
-        arguments = str(log), environment, job.slot.cores, self._path, call
+        signs, sent = self._processes.Pipe(duplex=False)
+        arguments = str(log), environment, job.slot.cores, self._path, call, sent
         process = self._processes.Process(target=work, args=arguments)
-        with _blocked(HELD):
+        with sent, _blocked(HELD):
             process.start()
-        return process
+        return _Worker(process, signs)
 
-    def has_ended(self, handle: BaseProcess) -> bool:
+    def has_ended(self, handle: _Worker) -> bool:
         """Returns whether the process is over."""
-        return handle.exitcode is not None
+        return handle.process.exitcode is not None
 
-    def outcome(self, handle: BaseProcess) -> Outcome | str:
+    def _reason_to_end(self, job: Job) -> str:
+        job.handle.look()
+        if job.handle.silence > SILENCE:
+            return f"no sign of life of its process for {SILENCE / 60:g} minutes"
+        return super()._reason_to_end(job)
+
+    def outcome(self, handle: _Worker) -> Outcome | str:
         """Returns nothing: `_leave` notes how the process ended."""
         return ""
 
-    def cancel(self, handles: Sequence[BaseProcess]) -> None:
+    def cancel(self, handles: Sequence[_Worker]) -> None:
         """Asks processes to end, and waits up to GRACE seconds; then, or if interrupted, they are killed."""
-        for process in handles:
-            _signal(process, signal.SIGTERM)
+        for worker in handles:
+            _signal(worker.process, signal.SIGTERM)
         until = time.monotonic() + GRACE
         while time.monotonic() < until and not all(map(self.has_ended, handles)):
             time.sleep(self.seconds_between_looks)
 
     def _leave(self, job: Job, outcome: Outcome | str) -> None:
         """Ends what is left of the job's process group."""
-        _signal(job.handle, signal.SIGKILL)
-        job.handle.join()
-        job.returncode = job.handle.exitcode
-        super()._leave(job, _end(job.handle.exitcode))
+        process = job.handle.process
+        _signal(process, signal.SIGKILL)
+        process.join()
+        job.returncode = process.exitcode
+        super()._leave(job, _end(process.exitcode))
         job.handle.close()
 
 

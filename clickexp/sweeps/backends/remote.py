@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clickexp.sweeps.backends.base import IMPORTED, BasePool, Job, Outcome, Slot
+from clickexp.sweeps.backends.base import IMPORTED, OVERDUE, BasePool, Job, Outcome, Slot
 from clickexp.sweeps.backends.pool import Pool, module_path
 from clickexp.sweeps.backends.slots import this_slot
 
@@ -49,7 +49,7 @@ class Call:
         with Pool([slot], self.path, self.job_minutes, self.imported) as pool:
             pool.submit(None, self.folder, self.function, self.arguments)
             (job,) = pool.wait()
-        return Outcome(job.slot.name, job.returncode or 0, job.end, job.seconds, job.overdue)
+        return Outcome(job.slot.name, job.returncode or 0, job.end, job.seconds, job.ended_for)
 
 
 class RemotePool(BasePool):
@@ -84,16 +84,17 @@ class RemotePool(BasePool):
         self._calls = [(job, call) for job, call in self._calls if job not in stopped]
         return super().stop(jobs)
 
-    def _is_late(self, job: Job) -> bool:
-        """Whether nothing has been printed for longer than a job may take: its worker hangs, too.
+    def _reason_to_end(self, job: Job) -> str:
+        """Returns a reason where nothing has been printed for longer than a job may take: its worker hangs, too.
 
         A job in a queue has not touched its log since it was sent.
         """
         if self._call_minutes is None or not job.log.exists():
-            return False
+            return ""
         printed, age = job.log.stat().st_mtime, time.monotonic() - job.started
         silence = time.time() - printed
-        return silence < age and silence > 60 * self._call_minutes + _GRACE
+        hangs = 60 * self._call_minutes + _GRACE < silence < age
+        return OVERDUE if hangs else ""
 
     def _submit(self, job: Job, function: Callable, arguments: tuple[Any, ...]) -> None:
         folder = job.folder.absolute()

@@ -42,7 +42,7 @@ class _Requeued:
     def __call__(self) -> Outcome:
         """Makes the call, in each task of the job, and returns how its process ended."""
         outcome = dataclasses.replace(self.call, environment=_task(os.environ))()
-        if outcome.returncode in _STOPPED and not outcome.overdue:
+        if outcome.returncode in _STOPPED and not outcome.ended_for:
             # SLURM is about to requeue or end the job, which has no outcome yet
             time.sleep(_SECONDS_TO_KILL)
         return outcome

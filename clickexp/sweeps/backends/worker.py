@@ -1,5 +1,6 @@
 """The process of a job: it takes its place among devices and cores, then makes its call."""
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -8,9 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
 
 GRACE = 5.0
 """Seconds that a process has to tidy up after a request to stop."""
+
+_SECONDS_BETWEEN_SIGNS = 1.0
 
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 """Signals that are blocked where a job's process comes from, until it has its own handlers."""
@@ -22,6 +26,7 @@ def work(
     cores: Sequence[int] | None,
     path: Sequence[str],
     call: bytes,
+    signs: Connection,
 ) -> None:
     """Makes a call in a separate session of processes.
 
@@ -31,6 +36,7 @@ def work(
         cores: The CPU cores that it may use; None for all.
         path: Folders where it looks for modules.
         call: A function and its arguments, pickled.
+        signs: Takes signs of life as long as the call takes.
     """
     os.setsid()
     for file, mode, numbers in (
@@ -49,6 +55,7 @@ def work(
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # SLURM warns; the parent does what is needed
     alone = threading.Event()
     threading.Thread(target=_end_with_parent, args=(alone,), daemon=True).start()
+    threading.Thread(target=_show_life, args=(signs,), daemon=True).start()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
         function, arguments = pickle.loads(call)  # noqa: S301  # from the parent
@@ -63,6 +70,14 @@ def work(
 def _interrupt(*_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
     raise KeyboardInterrupt
+
+
+def _show_life(signs: Connection) -> None:
+    """Sends signs of life, which end where the process is stopped, or where no thread has its turn any more."""
+    with contextlib.suppress(OSError):  # the parent has died
+        while True:
+            signs.send_bytes(b".")
+            time.sleep(_SECONDS_BETWEEN_SIGNS)
 
 
 def _end_with_parent(alone: threading.Event) -> None:

@@ -72,7 +72,7 @@ class EstimatingTrainer(BaseTrainer):
         """
         raise NotImplementedError
 
-    def learner(self, model: Model) -> Learner:
+    def learner(self, model: Model, train: Data | None = None) -> Learner:
         """Counting; see `Learner`."""
         simplified = getattr(model, "fix_continuation", False)
         expect = self.expectation(type(model), fix_continuation=simplified)

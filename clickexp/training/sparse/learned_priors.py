@@ -13,7 +13,17 @@ from clickexp.data import Sessions
 from clickexp.data.by_document import ByDocument
 from clickexp.parameters.table import NEVER_SHOWN, Prior, Rows, Table, powers
 from clickexp.training.sparse import sites
-from clickexp.training.sparse.packing import Path, Taken, WholeTable, flat, has_prior, learns_prior
+from clickexp.training.sparse.packing import (
+    Path,
+    Taken,
+    WholeTable,
+    arrays,
+    changed,
+    flat,
+    has_prior,
+    learns_prior,
+    put,
+)
 from clickexp.training.sparse.placement import ONE_DEVICE, Whole
 from clickexp.training.sparse.rows import Axes, changed_by
 from clickexp.types import Array, Count, Leaf, Scalar
@@ -57,10 +67,12 @@ class Documents:
 def no_documents(tables: nnx.State) -> dict[Path, Documents]:
     """Documents before the pass, of the tables with a prior."""
     with_priors = {path: table for path, table in nnx.to_flat_state(tables) if has_prior(table)}
-    rows = {path: table.get_value() for path, table in with_priors.items()}
+    by_table = arrays(tables)
     return {
-        path: Documents(jnp.zeros((len(of_table.values), 1 + of_table.by_rank)), jnp.zeros(()))
-        for path, of_table in rows.items()
+        path: Documents(
+            jnp.zeros((len(by_table[path]), 1 + table.get_value().by_rank)), jnp.zeros(())
+        )
+        for path, table in with_priors.items()
     }
 
 
@@ -123,10 +135,10 @@ def shares(
         earlier: Those of earlier logs, which count for x.
     """
 
-    def shared(path: Path, table: Table) -> nnx.Variable[Rows]:
+    def shared(path: Path, table: Table) -> Rows:
         rows = table.get_value()
         if path not in documents:
-            return table
+            return rows
         log_ranks, of_table = rows.log_ranks, documents[path]
         counts = of_table.sums[:, 0]
         share = jnp.where(counts > 0, 1 / jnp.maximum(counts, 1.0), 0.0)
@@ -138,14 +150,12 @@ def shares(
             x, log_ranks = _standardised(means, total, of_table.squares)
             rows = _with_x(rows, jnp.where(total > 0, x, _trained_x(rows)))
         if rows.has_sites:
-            columns = sites.own_rows(rows, share[:, None])
-            values = jax.lax.dynamic_update_slice(rows.values, columns, (0, rows.start))
+            values = put(rows.values, rows.columns, sites.own_rows(rows, share[:, None]))
         else:
-            last = rows.values.shape[1] - 1
-            values = jax.lax.dynamic_update_slice(rows.values, share[:, None], (0, last))
-        return table.copy(dataclasses.replace(rows, values=values, log_ranks=log_ranks))
+            values = put(rows.values, rows.columns, share[:, None], rows.width)
+        return dataclasses.replace(rows, values=values, log_ranks=log_ranks)
 
-    return nnx.map_state(shared, tables)
+    return changed(shared, tables)
 
 
 def _trained_x(rows: Rows) -> Float[Array, " rows"]:
@@ -161,10 +171,10 @@ def _with_x(rows: Rows, x: Float[Array, " rows"]) -> Rows:
     # without an array of powers, which would be half as large as the table
     both = zip((before, before * before - 1), (x, x * x - 1), strict=True)
     line, bend = (jnp.where(jnp.isfinite(before), old - new, 0.0)[:, None] for old, new in both)
-    offsets = values[:, rows.start : rows.start + rows.dim]
+    offsets = rows.own(values)[:, : rows.dim]
     offsets = offsets + line * rows.prior.slopes[0] + bend * rows.prior.slopes[1]
-    values = jax.lax.dynamic_update_slice(values, offsets, (0, rows.start))
-    values = jax.lax.dynamic_update_slice(values, x[:, None], (0, rows.start + rows.numbers))
+    values = put(values, rows.columns, offsets)
+    values = put(values, rows.columns, x[:, None], rows.numbers)
     return dataclasses.replace(rows, values=values)
 
 
@@ -179,13 +189,13 @@ def refit_priors(tables: nnx.State, placement: Whole = ONE_DEVICE) -> nnx.State:
     offset, since steps see only the rows of this log. Rows that only earlier logs show become prior times site.
     """
 
-    def refitted(path: Path, table: Table) -> nnx.Variable[Rows]:
+    def refitted(path: Path, table: Table) -> Rows:
         rows = table.get_value()
         if rows.prior is None or not learns_prior(table):
-            return table
-        return table.copy(_refitted(rows, rows.prior, placement))
+            return rows
+        return _refitted(rows, rows.prior, placement)
 
-    return nnx.map_state(refitted, tables)
+    return changed(refitted, tables)
 
 
 def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
@@ -204,7 +214,8 @@ def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
             return jax.lax.dynamic_slice(whole, (start, 0), (size, whole.shape[1]))
 
         aside = None if rows.aside is None else part(rows.aside)
-        block = dataclasses.replace(rows, values=part(values), aside=aside)
+        own = rows.own(part(values))
+        block = dataclasses.replace(rows, values=own, columns=None, aside=aside)
         return start, block, jnp.arange(size) >= index * size - start
 
     def regressors(block: Rows) -> Float[Array, "rows regressors"]:
@@ -219,7 +230,7 @@ def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
         shown = jnp.where(_are_shown(block) & new, regressors(block).T, 0.0)
         both = [regressors(block), _offsets(block)]
         if rows.has_sites:
-            both.append(_offsets(block) ** 2 + rows.deviations(block.values) ** 2)
+            both.append(_offsets(block) ** 2 + block.deviations(block.values) ** 2)
         return sums + jnp.matmul(shown, jnp.concatenate(both, axis=1), precision="highest")
 
     number_of = 1 + 2 * rows.by_rank
@@ -241,14 +252,13 @@ def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
     def change(index: Count, values: WholeTable) -> WholeTable:
         start, block, new = block_at(values, index)
         if rows.has_sites:
-            before = block.values[:, rows.start :]
-            changed = sites.under(block, prior)
-            changed = jnp.where(new[:, None], changed, before[:, : changed.shape[1]])
+            columns = sites.under(block, prior)
+            columns = jnp.where(new[:, None], columns, block.values[:, : columns.shape[1]])
         else:
             moved = new & (_are_shown(block) | ~_are_prior(block))
             of_prior = jnp.matmul(regressors(block), changes, precision="highest")
-            changed = _offsets(block) - jnp.where(moved[:, None], of_prior, 0.0)
-        return jax.lax.dynamic_update_slice(values, changed, (start, rows.start))
+            columns = _offsets(block) - jnp.where(moved[:, None], of_prior, 0.0)
+        return put(values, rows.columns, columns, row=start)
 
     values = jax.lax.fori_loop(0, blocks, change, rows.values)
     return dataclasses.replace(rows, values=values, prior=prior)
@@ -259,26 +269,26 @@ def _are_shown(rows: Rows) -> Flags:
     if rows.has_sites:
         _, share = sites.own_precision_and_share(rows, rows.values)
         return jnp.logical_or(share[:, 0] > 0, ~_are_prior(rows))
-    return rows.values[:, -1] > 0
+    return jnp.greater(rows.own(rows.values)[:, rows.width], 0)
 
 
 def _are_prior(rows: Rows) -> Flags:
     """Whether no earlier training has changed rows, and no step of this one those without sites."""
     if rows.has_sites:
         return jnp.all(rows.aside[:, rows.by_rank :] == 0, axis=1)
-    return jnp.all(rows.values[:, rows.start : rows.start + rows.numbers] == 0, axis=1)
+    return jnp.all(rows.own(rows.values)[:, : rows.numbers] == 0, axis=1)
 
 
 def _x(rows: Rows) -> Float[Array, " rows"]:
     """Returns x of packed rows."""
-    return rows.aside[:, 0] if rows.has_sites else rows.values[:, rows.start + rows.numbers]
+    return rows.aside[:, 0] if rows.has_sites else rows.own(rows.values)[:, rows.numbers]
 
 
 def _offsets(rows: Rows) -> Float[Array, "rows dim"]:
     """Offsets of packed rows from the mean of the learned prior."""
     if rows.has_sites:
         return rows.means(rows.values) - sites.of_learned_prior(rows)
-    return rows.values[:, rows.start : rows.start + rows.dim]
+    return rows.own(rows.values)[:, : rows.dim]
 
 
 def _standardised(

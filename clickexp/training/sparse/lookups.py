@@ -93,6 +93,14 @@ def tables_read_at(
     return {path: len(reads) == 1 and reads[0] is ids for path, reads in by_table}
 
 
+def read_together(tables: nnx.State, loss: Callable[[nnx.State], Any]) -> list[list[Path]]:
+    """Groups of tables that a loss reads at the same arrays of ids."""
+    groups: dict[tuple[int, ...], list[Path]] = {}
+    for path, ids in _ids_by_table(tables, loss):
+        groups.setdefault(tuple(map(id, ids)), []).append(path)
+    return [paths for ids, paths in groups.items() if ids]
+
+
 def _ids_by_table(
     tables: nnx.State, loss: Callable[[nnx.State], Any]
 ) -> list[tuple[Path, list[Array]]]:

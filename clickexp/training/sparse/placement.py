@@ -1,7 +1,7 @@
 """Where the rows of tables lie while a model trains: on one device, or spread over several.
 
 Over D devices, the row of an id lies on device `id % D` at place `id // D`, and each device has its own sessions of
-every batch. In one program around a superbatch, a step sends per table
+every batch. In one program around a superbatch, a step sends per table, or once for tables that lie side by side
 
     ids        of one's own sessions to all devices                          4 bytes per document
     rows       from their owners to the devices that asked for them          4 bytes per column, most often 16
@@ -12,7 +12,7 @@ lookup has among those of all devices, so that the same steps are done whatever 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -34,8 +34,8 @@ Scatter = Callable[..., jax.Array]
 
 AXIS = "devices"
 """Of the mesh: rows of tables, and sessions of batches, are spread over it."""
-_EXCHANGED = 1 << 20
-"""Rows of a table that devices exchange at a time."""
+_EXCHANGED = 1 << 18
+"""Rows of a table that devices exchange at a time, each of which has them for a moment."""
 
 
 class Whole:
@@ -236,19 +236,24 @@ class Spread(Whole):
         return jax.make_array_from_callback(shape, self.sharding(AXIS), part)
 
     def whole(self, values: jax.Array, rows: int) -> np.ndarray:
-        """Returns the rows of a table that is laid over the mesh, in the order of ids.
+        """Returns the rows of a table that is laid over the mesh, in the order of ids; each process has them all."""
+        host, filled = np.empty((rows, values.shape[1]), values.dtype), 0
+        for block in self.blocks(values, rows):
+            host[filled : filled + len(block)] = block
+            filled += len(block)
+        return host
 
-        Devices exchange some rows at a time, so that none has the whole table, and each process returns it.
+    def blocks(self, values: jax.Array, rows: int) -> Iterator[np.ndarray]:
+        """Yields the rows of a table that is laid over the mesh, in the order of ids, some at a time.
+
+        Devices exchange these only, so that none has the whole table. Each process takes part.
         """
-        host = np.empty((rows, values.shape[1]), values.dtype)
         per_device = len(values) // self.devices
         number = min(per_device, ceil_div(_EXCHANGED, self.devices))
         for start in range(0, per_device, number):
             first = min(start, per_device - number)
-            part = np.asarray(self._some(values, first, number))
-            place = host[first * self.devices :][: len(part)]
-            place[:] = part[: len(place)]
-        return host
+            block = np.asarray(self._some(values, first, number))
+            yield block[(start - first) * self.devices : rows - first * self.devices]
 
     def _some_rows(self, values: jax.Array, first: int, number: int) -> jax.Array:
         """Some rows of each device, in the order of ids."""

@@ -1,7 +1,8 @@
 """Table steps whose cost does not grow with the table: rows in, rows out.
 
 While a model trains, each row holds side by side what is learned of its parameters, what the optimizer keeps, and the
-share of the prior that falls on one of the row's training documents. A step gathers the batch's rows and
+share of the prior that falls on one of the row's training documents. Rows of several tables that the loss reads at the
+same ids lie in one array. A step gathers the batch's rows and
 differentiates the loss with respect to them. The changes of posteriors by natural gradients are sums over documents,
 which the step adds to the rows. Other rules need the sum of a row's gradients first: the step adds these into an
 accumulator in the row, zero between steps, reads the sums back, and scatters whole new rows. XLA does all of it in
@@ -15,27 +16,29 @@ evidence lower bound, loss(z) + KL(posterior | prior), of which every step has a
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Integer
 
 from clickexp import types
-from clickexp.parameters.table import Prior, Table, powers
+from clickexp.parameters.table import Prior, Rows, Table, powers
 from clickexp.training.sparse import noise, sites
 from clickexp.training.sparse.packing import (
     Layout,
     Path,
     Taken,
     WholeTable,
+    arrays,
     flat,
     flat_rows,
+    groups,
     has_prior,
     in_shapes,
-    layout_of,
     learns_prior,
     map_values,
     prior_precision,
@@ -49,6 +52,8 @@ from clickexp.utils.rounding import ceil_div
 Ids = Integer[Array, "*ids"]
 FlatIds = Integer[Array, " rows"]
 Packed = Float[Array, "rows width"]
+Flags = Bool[Array, "rows 1"]
+Rule = Callable[[RowVectors, Slots, RowVectors], Updated]
 Axes = dict[Path, list[int | None]]
 """For each table the axis of sessions in each of its `Taken` ids."""
 
@@ -64,7 +69,7 @@ def shown_ids(
 
     Those of masked documents, and all ids of a batch that is not active, point past the table's end.
     """
-    values = {path: table.get_value().values for path, table in nnx.to_flat_state(tables)}
+    values = arrays(tables)
 
     def shown(path: Path, read: Ids) -> Ids:
         places, end = placement.places(read, values[path]), placement.end(values[path])
@@ -110,27 +115,29 @@ class Draws(NamedTuple):
 
 @dataclasses.dataclass
 class Lookup:
-    """Rows of one table that a batch reads, all its takes one after the other.
+    """Rows of one array that a batch reads, all its takes one after the other.
 
     Attributes:
         changed: [rows], the ids of rows that this device changes; behind the end where another one does.
+        real: Which of these are not behind the end.
         packed: Whole rows.
         numbers: Of the lookups among those of all devices, [rows].
         lookups: How many these have.
-        draws: From their posteriors; None where there are none.
+        draws: From their posteriors, by table that has some.
     """
 
     changed: FlatIds
+    real: Flags
     packed: Packed
     numbers: noise.Numbers
     lookups: int
-    draws: Draws | None = None
+    draws: dict[Path, Draws]
 
 
 def gather(
     tables: nnx.State, ids: Taken, axes: Axes, key: Array, placement: Whole = ONE_DEVICE
 ) -> dict[Path, Lookup]:
-    """The rows that a batch reads, by table.
+    """The rows that a batch reads, by the table that has their array.
 
     Args:
         tables: The tables.
@@ -139,21 +146,31 @@ def gather(
         key: Fixes the noise, [words] uint32; none twice.
         placement: Where rows lie.
     """
-    by_table = {}
-    for index, (path, table) in enumerate(nnx.to_flat_state(tables)):
+    index_of = {path: index for index, (path, _) in enumerate(nnx.to_flat_state(tables))}
+    by_table, by_array = arrays(tables), {}
+    for path, members in groups(tables).items():
         if path in ids:
-            rows, draws = table.get_value(), None
-            packed = placement.take(rows.values, flat(ids[path]), rows.values.shape[1])
+            values = by_table[path]
+            packed = placement.take(values, flat(ids[path]), values.shape[1])
             numbers = placement.numbers(ids[path], axes[path])
-            if rows.prior is not None:
-                sd = jnp.maximum(rows.deviations(packed), noise.TINY)
-                normal = noise.normal(numbers, rows.dim, key, index)
-                rounding = noise.uniform(numbers, rows.numbers, key, ~index)
-                draws = Draws(sd, noise.draw(rows.means(packed), sd, normal), rounding)
-            changed = changed_by(placement, ids[path], axes[path], rows.values)
+            draws = {
+                member: _draws(table.get_value(), packed, numbers, key, index_of[member])
+                for member, table in members
+                if table.get_value().prior is not None
+            }
+            changed = changed_by(placement, ids[path], axes[path], values)
             lookups = placement.lookups(ids[path], axes[path])
-            by_table[path] = Lookup(changed, packed, numbers, lookups, draws)
-    return by_table
+            real = (changed < placement.end(values))[:, None]
+            by_array[path] = Lookup(changed, real, packed, numbers, lookups, draws)
+    return by_array
+
+
+def _draws(rows: Rows, packed: Packed, numbers: noise.Numbers, key: Array, index: int) -> Draws:
+    """Draws from the posteriors of a table."""
+    sd = jnp.maximum(rows.deviations(packed), noise.TINY)
+    normal = noise.normal(numbers, rows.dim, key, index)
+    rounding = noise.uniform(numbers, rows.numbers, key, ~index)
+    return Draws(sd, noise.draw(rows.means(packed), sd, normal), rounding)
 
 
 def changed_by(
@@ -169,9 +186,11 @@ def drawn(tables: nnx.State, ids: Taken, lookups: dict[Path, Lookup]) -> Taken:
     by_table = {}
     for path, table in nnx.to_flat_state(tables):
         if path in ids:
-            rows, lookup, taken = table.get_value(), lookups[path], ids[path]
-            values = rows.means(lookup.packed) if lookup.draws is None else lookup.draws.values
-            by_table[path] = in_shapes(values, taken)
+            rows = table.get_value()
+            lookup = lookups[rows.beside or path]
+            draws = lookup.draws.get(path)
+            values = rows.means(lookup.packed) if draws is None else draws.values
+            by_table[path] = in_shapes(values, ids[path])
     return by_table
 
 
@@ -202,64 +221,78 @@ def step_rows(
     """
     prior_grads = jax.tree.map(jnp.zeros_like, priors(tables))
 
-    def after_step(path: Path, table: Table) -> WholeTable:
-        rows = table.get_value()
-        if path not in lookups:  # the loss reads no row of it
-            return rows.values
-        lookup, layout = lookups[path], layout_of(table, optimizer)
-        packed = lookup.packed
+    def of_documents(path: Path, table: Table, lookup: Lookup) -> RowVectors:
+        """What each document adds to its row of a table: a change, or a gradient where a rule needs the sum."""
+        rows, draws = table.get_value(), lookup.draws.get(path)
         parts = zip(grads[path], axes[path], strict=True)
         grad = flat_rows([placement.summed_once(part, axis) for part, axis in parts])
-        row = packed[:, layout.learned.start :]
-        share, offset = packed[:, -1:], row[:, : rows.dim]
-        if lookup.draws is None or rows.prior is None:
-            grad = grad + share * prior_precision(table) * offset if has_prior(table) else grad
-            point = functools.partial(optimizer.update, step=step)
-            return _by_sums(placement, rows.values, layout, lookup, grad, point)
-        (sd, drawn, rounding), precision = lookup.draws, jnp.exp(rows.prior.log_precision)
-        real = (lookup.changed < placement.end(rows.values))[:, None]
+        row = rows.own(lookup.packed)
+        share, offset = row[:, -1:], row[:, : rows.dim]
+        if draws is None or rows.prior is None:
+            return grad + share * prior_precision(table) * offset if has_prior(table) else grad
+        sd, precision = draws.sd, jnp.exp(rows.prior.log_precision)
         if rows.has_sites:
             # `refit_priors` learns all of the prior, since steps see no rows that only earlier logs have
-            precision, share = sites.own_precision_and_share(rows, packed)
+            precision, share = sites.own_precision_and_share(rows, lookup.packed)
         else:
             learned = 1.0 if learns_prior(table) else 0.0
             of_precision = learned * share * (precision * (sd * sd + offset * offset) - 1) / 2
-            of_slopes = None
-            if rows.by_rank:
-                x = row[:, rows.numbers]
-                of_x = jnp.where(real & jnp.isfinite(x)[:, None], powers(x), 0.0)
-                of_slopes = jnp.stack([jnp.sum(grad * power[:, None], axis=0) for power in of_x.T])
             prior_grads[path] = Prior(
-                jnp.sum(jnp.where(real, of_precision, 0.0)),
+                jnp.sum(jnp.where(lookup.real, of_precision, 0.0)),
                 jnp.zeros(rows.dim),  # see `learned_priors.refit_priors`
-                of_slopes,
+                _of_slopes(row[:, rows.numbers], grad, lookup.real) if rows.by_rank else None,
             )
         mean_grad = grad + share * precision * offset
-        log_sd_grad = grad * (drawn - rows.means(packed)) + share * (precision * sd * sd - 1)
-        if optimizer.adds_to_posteriors:
-            # one over the documents that a batch has of the row on average
-            fraction = share * steps_per_pass
-            documents = jnp.where((fraction > 0) & (fraction < 1), 1 / fraction, 1.0)
-            of_loss = _curvature(placement, lookup, jnp.where(real, grad, 0.0))
-            curvature = documents * (of_loss + share * precision)
-            changes = optimizer.posterior_changes(sd, mean_grad, log_sd_grad, curvature)
-            changes = noise.rounded(
-                row[:, : rows.numbers], jnp.concatenate(changes, axis=1), rounding
-            )
-            return placement.scattered(jax.lax.scatter_add, rows.values, lookup.changed, changes)
-        half = rows.prior.log_precision / 2  # of the deviation of the prior, in logarithms
+        log_sd_grad = grad * (draws.values - rows.means(lookup.packed))
+        log_sd_grad += share * (precision * sd * sd - 1)
+        if not optimizer.adds_to_posteriors:
+            return jnp.concatenate([mean_grad, log_sd_grad], axis=1)
+        # one over the documents that a batch has of the row on average
+        fraction = share * steps_per_pass
+        documents = jnp.where((fraction > 0) & (fraction < 1), 1 / fraction, 1.0)
+        of_loss = _curvature(placement, lookup, jnp.where(lookup.real, grad, 0.0))
+        curvature = documents * (of_loss + share * precision)
+        changes = optimizer.posterior_changes(sd, mean_grad, log_sd_grad, curvature)
+        before = row[:, : rows.numbers]
+        return noise.rounded(before, jnp.concatenate(changes, axis=1), draws.rounding)
 
-        def rule(row: RowVectors, state: Slots, grad: RowVectors) -> Updated:
-            offsets, spreads = jnp.split(row, 2, axis=1)
-            posterior = jnp.concatenate([offsets, spreads - half], axis=1)
-            posterior, state = optimizer.update_posterior(posterior, state, grad, step)
-            offsets, log_sd = jnp.split(posterior, 2, axis=1)
-            return jnp.concatenate([offsets, log_sd + half], axis=1), state
+    members = groups(tables)
 
-        both = jnp.concatenate([mean_grad, log_sd_grad], axis=1)
-        return _by_sums(placement, rows.values, layout, lookup, both, rule)
+    def after_step(path: Path, table: Table) -> WholeTable | None:
+        values = table.get_value().values
+        if path not in lookups:  # it lies beside another, or the loss reads no row of it
+            return values
+        lookup, layouts = lookups[path], [Layout.of(each, optimizer) for _, each in members[path]]
+        added = [of_documents(*member, lookup) for member in members[path]]
+        if not layouts[0].vectors:
+            columns = jnp.concatenate(added, axis=1)
+            return placement.scattered(jax.lax.scatter_add, values, lookup.changed, columns)
+        rules = [_rule(each.get_value(), optimizer, step) for _, each in members[path]]
+        return _by_sums(placement, values, layouts, lookup, added, rules)
 
     return map_values(after_step, tables), placement.summed(prior_grads)
+
+
+def _of_slopes(x: Float[Array, " rows"], grad: RowVectors, real: Flags) -> Float[Array, "2 dim"]:
+    """The gradient with respect to the slopes of a prior."""
+    of_x = jnp.where(real & jnp.isfinite(x)[:, None], powers(x), 0.0)
+    return jnp.stack([jnp.sum(grad * power[:, None], axis=0) for power in of_x.T])
+
+
+def _rule(rows: Rows, optimizer: RowOptimizer, step: Count) -> Rule:
+    """The rule of the rows of a table, for the sums of their gradients."""
+    if rows.prior is None:
+        return functools.partial(optimizer.update, step=step)
+    half = rows.prior.log_precision / 2  # of the deviation of the prior, in logarithms
+
+    def rule(row: RowVectors, state: Slots, grad: RowVectors) -> Updated:
+        offsets, spreads = jnp.split(row, 2, axis=1)
+        posterior = jnp.concatenate([offsets, spreads - half], axis=1)
+        posterior, state = optimizer.update_posterior(posterior, state, grad, step)
+        offsets, log_sd = jnp.split(posterior, 2, axis=1)
+        return jnp.concatenate([offsets, log_sd + half], axis=1), state
+
+    return rule
 
 
 _SAMPLE = 1024
@@ -280,18 +313,24 @@ def _curvature(placement: Whole, lookup: Lookup, grad: RowVectors) -> Scalar:
 
 def _by_sums(
     placement: Whole,
-    packed: WholeTable,
-    layout: Layout,
+    values: WholeTable,
+    layouts: Sequence[Layout],
     lookup: Lookup,
-    grad: RowVectors,
-    rule: Callable[..., Updated],
+    grads: Sequence[RowVectors],
+    rules: Sequence[Rule],
 ) -> WholeTable:
-    """The table after its rows have changed by a rule for the sums of their gradients."""
-    ids, rows = lookup.changed, lookup.packed
-    packed = placement.scattered(jax.lax.scatter_add, packed, ids, grad)
-    total = placement.take(packed, ids, layout.numbers)
-    row, state = rule(
-        rows[:, layout.learned], [rows[:, columns] for columns in layout.state], total
-    )
-    columns = jnp.concatenate([jnp.zeros_like(row), *state, row], axis=1)
-    return placement.scattered(jax.lax.scatter, packed, ids, columns)
+    """An array after rows of its tables have changed by rules for the sums of their gradients."""
+    ids, layout = lookup.changed, Layout.beside(layouts)
+    values = placement.scattered(jax.lax.scatter_add, values, ids, jnp.concatenate(grads, axis=1))
+    total = placement.take(values, ids, layout.numbers)
+    state = [lookup.packed[:, columns] for columns in layout.state]
+    vectors = lookup.packed[:, layout.learned], *state, total
+    ends = np.cumsum([each.numbers for each in layouts])[:-1]
+    by_table = zip(*(jnp.split(vector, ends, axis=1) for vector in vectors), strict=True)
+    after = [
+        rule(row, state, grad) for rule, (row, *state, grad) in zip(rules, by_table, strict=True)
+    ]
+    rows, states = zip(*after, strict=True)
+    vectors = [part for slot in (*zip(*states, strict=True), rows) for part in slot]
+    columns = jnp.concatenate([jnp.zeros_like(total), *vectors], axis=1)
+    return placement.scattered(jax.lax.scatter, values, ids, columns)

@@ -30,7 +30,7 @@ def set_aside(rows: Rows) -> Rows:
 def together(rows: Rows) -> Float[Array, "rows width"]:
     """Returns the values of a table whose x and sites are aside, as `Rows` has them."""
     offsets = rows.means(rows.values) - of_learned_prior(rows)
-    spreads = rows.values[:, rows.start + rows.dim : rows.start + rows.numbers]
+    spreads = rows.own(rows.values)[:, rows.dim : rows.numbers]
     return jnp.concatenate([offsets, spreads, rows.aside], axis=1)
 
 
@@ -63,7 +63,7 @@ def under(rows: Rows, prior: Prior) -> Columns:
     _, share = own_precision_and_share(rows, rows.values)
     other = dataclasses.replace(rows, prior=prior)
     center, total = _own_priors(other)
-    spreads = rows.values[:, rows.start + rows.dim : rows.start + rows.numbers]
+    spreads = rows.own(rows.values)[:, rows.dim : rows.numbers]
     spreads += (prior.log_precision - _log_precision(rows)) / 2
     is_shown = share > 0
     offsets = jnp.where(is_shown, rows.means(rows.values) - center, 0.0)
@@ -102,7 +102,7 @@ def _in_one(precision: Numbers, share: Share) -> Numbers:
 
 def own_precision_and_share(rows: Rows, packed: Columns) -> tuple[Numbers, Share]:
     """Returns the precisions of the own priors of packed rows, and the shares of these of one document."""
-    start = rows.start + rows.numbers + rows.dim
-    bits = jax.lax.bitcast_convert_type(packed[:, start : start + rows.dim], jnp.uint32)
+    start = rows.numbers + rows.dim
+    bits = jax.lax.bitcast_convert_type(rows.own(packed)[:, start : start + rows.dim], jnp.uint32)
     precision = jax.lax.bitcast_convert_type(bits & _UPPER, jnp.float32)
     return precision, jax.lax.bitcast_convert_type(bits[:, :1] << _BITS, jnp.float32)

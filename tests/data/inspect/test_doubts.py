@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from clickexp.data import Dataset, Sessions
+from clickexp.data import Column, Dataset, Sessions
 from clickexp.data.dataset import split
+from clickexp.data.features import Features
 from clickexp.data.inspect import doubts as module
 from clickexp.data.inspect.copies import COMPARED, list_keys
 from clickexp.data.inspect.doubts import doubts
@@ -311,6 +312,46 @@ def test_a_label_far_above_all_others_is_doubted_where_few_documents_have_it(man
     assert all(
         f"train, {many} have the label 20, and all others at most 4." in one for one in found
     )
+
+
+def test_one_absurd_label_is_found_in_a_log_of_which_a_share_is_looked_at(monkeypatch):
+    monkeypatch.setattr(module, "_ENOUGH", 100)
+
+    def labels_of(clicks, rng):
+        labels = rng.integers(0, 5, clicks.shape).astype(np.float32)
+        labels[rng.random(clicks.shape) < 0.2] = np.nan
+        labels[777, 1] = 20
+        return labels
+
+    found = " ".join(doubts(labelled(labels_of)))
+    assert "train, 1 have the label 20, and all others at most 4. Beside" in found
+    assert not found.endswith(")")  # it is not counted in a sample
+
+
+@pytest.mark.parametrize("layout", ["by id", "in lists"])
+@pytest.mark.parametrize("differs", [None, 3, 9_000])
+def test_features_that_are_those_of_every_document_are_doubted(layout, differs):
+    """Documents without features, whose vectors are nan, do not count; one other document is enough."""
+    columns = random_log(queries=2000)
+    values = np.full((10_001, 2), [0.5, 3.0], np.float32)
+    if differs is not None:
+        values[differs, 1] = 2
+        columns["query_doc_ids"][-1, 0] = differs
+    if layout == "in lists":
+        column = Column("query_doc_features", np.float32, shape=(2,))
+        columns["extra"] = {column: values[columns["query_doc_ids"]]}
+    dataset = dataset_of(columns)
+    if layout == "by id":
+        values[[0, 5, 6]] = np.nan
+        train = dataset.train.with_features(Features(values))
+        dataset = dataclasses.replace(dataset, train=train)
+    found = [doubt for doubt in doubts(dataset) if "features" in doubt]
+    is_in_training = layout == "by id" or (dataset.train.column("query_doc_ids") == differs).any()
+    if differs is not None and is_in_training:
+        assert not found
+    else:
+        (doubt,) = found
+        assert "all documents are the same, 2 numbers each" in doubt and "Check" in doubt
 
 
 def test_a_run_reports_doubts_before_training(monkeypatch):

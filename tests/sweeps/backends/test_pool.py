@@ -11,6 +11,7 @@ import pytest
 from processes import Process, gone, read, wait_until
 
 from clickexp.sweeps.backends import pool as pool_module
+from clickexp.sweeps.backends.base import OVERDUE
 from clickexp.sweeps.backends.pool import Pool, Slot
 from clickexp.sweeps.backends.remote import RemotePool
 from clickexp.sweeps.backends.slots import accelerator_slots, cpu_slots, device_slots
@@ -138,6 +139,7 @@ time.sleep(60)
 PARENT = """
 import runpy, sys, time
 from pathlib import Path
+from clickexp.sweeps.backends.base import OVERDUE
 from clickexp.sweeps.backends.pool import Pool, Slot
 
 folder = Path(sys.argv[1])
@@ -189,15 +191,42 @@ time.sleep(60)
         slow = submit(pool, "slow", tmp_path / "slow", code)
         quick = submit(pool, "quick", tmp_path / "quick", "import time; time.sleep(0.2)")
         pids = numbers(slow.log)
-        assert pool.wait(30) == [quick] and not quick.overdue and pool.running == [slow]
+        assert pool.wait(30) == [quick] and not quick.ended_for and pool.running == [slow]
         pool.job_minutes = 0.5 / 60
-        assert pool.wait(30) == [slow] and slow.overdue
+        assert pool.wait(30) == [slow] and slow.ended_for == OVERDUE
         assert slow.returncode == (-signal.SIGKILL if stops else 128 + signal.SIGTERM)
         assert all(map(gone, pids)) and len(pool.free) == 2
         pool.job_minutes = None
         submit(pool, "next", tmp_path / "next", "pass")
         (after,) = pool.wait(30)
-    assert after.returncode == 0 and not after.overdue
+    assert after.returncode == 0 and not after.ended_for
+
+
+def test_a_job_that_shows_no_sign_of_life_is_ended(tmp_path, monkeypatch):
+    """Without a limit of time. Time in which the pool itself did not look does not count."""
+    monkeypatch.setattr(pool_module, "GRACE", 0.3)
+    monkeypatch.setattr(pool_module, "SILENCE", 2.5)
+    stopped = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+    with Pool(TWO[:1]) as pool:
+        job = submit(pool, "stopped", tmp_path, stopped)
+        assert pool.wait(30) == [job]
+        assert job.ended_for.startswith("no sign of life") and job.returncode == -signal.SIGKILL
+        worker = submit(pool, "stopped again", tmp_path, stopped).handle
+        worker.look()
+        before, clock = worker.silence, time.monotonic
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda: clock() + 1000)
+            worker.look()
+        assert worker.silence <= before + 1
+
+
+def test_a_job_shows_signs_of_life_while_it_works(tmp_path):
+    with Pool(TWO[:1]) as pool:
+        job = submit(pool, "works", tmp_path, "import time; time.sleep(60)")
+        for _ in range(3):
+            wait_until(lambda: job.handle._signs.poll(1))
+            job.handle.look()
+            assert job.handle.silence == 0
 
 
 def test_a_scheduler_hands_the_limit_to_where_the_job_runs(tmp_path):
@@ -224,7 +253,9 @@ def test_a_scheduler_hands_the_limit_to_where_the_job_runs(tmp_path):
     assert pool.wait(0.3) == [] and sent[0].job_minutes == 0.001
     assert len(looks) <= 3  # it sleeps between looks
     sent.append(sent[0]())
-    assert pool.wait() == [job] and job.overdue and job.returncode == 128 + signal.SIGTERM
+    assert (
+        pool.wait() == [job] and job.ended_for == OVERDUE and job.returncode == 128 + signal.SIGTERM
+    )
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity")

@@ -1,0 +1,500 @@
+"""Posteriors of attraction under a prior with a learned shape, on nodes.
+
+The prior of `clickexp.posteriors.policy_prior` is normal, N(M, V) for a document, given what lists show and the clicks
+of other documents of its query. Of documents whose attraction is not normal in its logit, it is
+
+    p(z) proportional to N(z; M, V) exp(h((z - M) / sqrt(V))),
+
+with a smooth h, alike for all (Efron 2016, "Empirical Bayes deconvolution estimates"). The heights of its bumps are the
+most likely ones with a normal prior, and so is their width, of two. What a policy tells of a document stays in M and V.
+
+Clicks are no normal factor, either: where nobody has clicked, a document may attract hardly, or not at all. Of a user
+who clicks on what he examines and what attracts him, k clicks and some skips have the logarithm
+
+    k log s(z) + n log(1 - e s(z)).
+
+It has the mean slope and the mean curvature over m -+ sd that the normal posterior N(m, sd^2) tells. With equal
+examination, n is the number of skips, and e is examination there.
+"""
+
+from typing import NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Integer, Real
+from scipy.special import expit
+
+from clickexp.models import ClickModel, Model
+from clickexp.numerics import mean_log_sigmoid_pair, mean_slope
+from clickexp.parameters import EmbeddingParameter, Rows
+from clickexp.posteriors.documents import ROLES, tower_of
+from clickexp.posteriors.policy_prior import (
+    Numbers,
+    Priors,
+    Recombination,
+    UnderPolicy,
+    documents_to_fit,
+    evidence_of,
+    in_units,
+    recombined,
+    scale_of,
+)
+from clickexp.types import Array
+from clickexp.utils.blocks import blocks
+from clickexp.utils.rounding import ceil_div
+from clickexp.utils.statistics.means import QUANTILE
+
+_MOST_DOCUMENTS = 20_000
+"""That the shape is learned of; of more, about as many, spread evenly."""
+_REACH, _SPACING = 6.0, 0.25
+_NODES = np.arange(-_REACH, _REACH + _SPACING / 2, _SPACING, dtype=np.float32)
+"""In standard deviations of the normal posterior from its mean."""
+_FINE = 0.0025
+"""Of residuals where h is tabulated."""
+_TABLE = np.arange(-8.0, 8.0 + _FINE / 2, _FINE)
+_SMOOTHNESS = (1.2, 10.0), (1.2, 1.0), (0.6, 1.0)
+"""Widths of bumps, in standard deviations of the prior, and precisions of their heights around 0."""
+_FARTHEST_BUMP = 4.0
+_PER_WIDTH = 1.2
+"""Width of bumps over the distance of their centers."""
+_STEPS, _LEAST_GAIN = 30, 1e-2
+"""Of a search at most; gain of the last."""
+_SHORTEST = 1 / 16
+"""Part of a step that a search still tries."""
+_HALVINGS = 12
+"""Of the interval of examination; the last is 1 / 4096 long."""
+_NEWTON = 4
+"""Steps to a mean probability."""
+_TAILS = 0.025, 0.975
+"""Where intervals end."""
+_BLOCK = 1 << 13
+"""Documents whose nodes are computed at a time: as many as a cache holds."""
+_LEARNED = 1 << 8
+"""The same, where the bumps at nodes are needed, too."""
+
+Nodes = Float[np.ndarray, "documents nodes"]
+
+
+class Likelihood(NamedTuple):
+    """What clicks say of logits z: clicks log s(z) + skips log(1 - examination s(z)).
+
+    Attributes:
+        clicks: Their numbers.
+        skips: The same, as far as users have the same examination.
+        examination: Of skips.
+    """
+
+    clicks: Numbers
+    skips: Numbers
+    examination: Numbers
+
+    @classmethod
+    def matching(
+        cls,
+        clicks: Numbers,
+        means: Numbers,
+        deviations: Numbers,
+        slopes: Numbers,
+        curvatures: Numbers,
+    ) -> "Likelihood":
+        """Returns the one with given clicks whose mean slope and curvature over two points are given.
+
+        Args:
+            clicks: Of documents.
+            means: The middle of the two points.
+            deviations: Half of their distance.
+            slopes: Of the log-likelihood, in the mean over both.
+            curvatures: The same, with the opposite sign.
+        """
+        attraction = expit(np.stack([means - deviations, means + deviations]))
+        of_skips = clicks * np.mean(1 - attraction, axis=0) - slopes
+        by_logit = attraction * (1 - attraction)
+        left = curvatures - clicks * by_logit.mean(axis=0)
+
+        def per_skip(examination: Numbers) -> tuple[Numbers, Numbers]:
+            """Slope, with the opposite sign, and curvature of a skip."""
+            skip = 1 - examination * attraction
+            slope = examination * by_logit / skip
+            curvature = slope * ((1 - attraction) / skip - attraction)
+            return slope.mean(axis=0), curvature.mean(axis=0)
+
+        low, high = np.zeros(len(means)), np.ones(len(means))
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            slope, curvature = per_skip(middle)
+            is_above = of_skips * curvature > left * slope
+            low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
+        examination = (low + high) / 2
+        skips = np.maximum(of_skips, 0.0) / per_skip(examination)[0]
+        return cls(clicks, skips, examination)
+
+    def at(self, logits: Nodes) -> Nodes:
+        """Returns the logarithms at nodes of each document."""
+        attraction = 1 / (1 + np.exp(-logits))
+        skipped = np.log1p(-self.examination[:, None] * attraction)
+        return self.clicks[:, None] * np.log(attraction) + self.skips[:, None] * skipped
+
+
+class Known(NamedTuple):
+    """What is known of the logits of documents.
+
+    Attributes:
+        likelihood: Of their clicks.
+        prior_means: Of normal priors.
+        prior_deviations: The same.
+        means: Of normal posteriors, around which nodes lie.
+        deviations: The same.
+    """
+
+    likelihood: Likelihood
+    prior_means: Numbers
+    prior_deviations: Numbers
+    means: Numbers
+    deviations: Numbers
+
+    def single(self) -> "Known":
+        """Returns it in single precision, which is enough at nodes."""
+        likelihood, *others = self
+        rounded = Likelihood(*(each.astype(np.float32) for each in likelihood))
+        return Known(rounded, *(each.astype(np.float32) for each in others))
+
+    def nodes(self) -> tuple[Nodes, Nodes, Nodes]:
+        """Returns logits at nodes, residuals from the prior there, and logarithms of posteriors without a shape."""
+        logits = self.means[:, None] + self.deviations[:, None] * _NODES
+        residuals = (logits - self.prior_means[:, None]) / self.prior_deviations[:, None]
+        return logits, residuals, self.likelihood.at(logits) - residuals**2 / 2
+
+    @property
+    def open_share(self) -> float:
+        """How much of the variance of logits the means of priors leave open."""
+        within = np.mean(self.prior_deviations**2)
+        return float(within / (within + self.prior_means.var()))
+
+
+class Summary(NamedTuple):
+    """Of posteriors of logits.
+
+    Attributes:
+        means: Of logits.
+        deviations: Of logits.
+        ends: Of 95% intervals, as deviations from the means.
+        probability: Mean probabilities.
+    """
+
+    means: Numbers
+    deviations: Numbers
+    ends: Float[np.ndarray, "2 documents"]
+    probability: Numbers
+
+
+class Shape(NamedTuple):
+    """The factor exp(h) of priors.
+
+    Attributes:
+        table: h at `_TABLE`.
+    """
+
+    table: Float[np.ndarray, " residuals"]
+
+    def summary(self, known: Known) -> Summary:
+        """Returns the posteriors of documents, in single precision."""
+        logits, residuals, logs = known.single().nodes()
+        logs += self.table.take(_places(residuals))
+        logs -= logs.max(axis=1, keepdims=True)
+        weights = np.exp(logs, out=logs)
+        weights /= weights.sum(axis=1, keepdims=True)
+        means = np.sum(weights * _NODES, axis=1)
+        deviations = np.sqrt(np.sum(weights * _NODES**2, axis=1) - means**2)
+        cumulative = np.cumsum(weights, axis=1) - weights / 2
+        ends = np.stack([(_quantile(cumulative, tail) - means) / deviations for tail in _TAILS])
+        probability = np.sum(weights / (1 + np.exp(-logits)), axis=1)
+        in_logits = known.means + known.deviations * means
+        return Summary(in_logits, known.deviations * deviations, ends, probability)
+
+
+def _places(residuals: Nodes) -> Integer[np.ndarray, "documents nodes"]:
+    """Returns where the table has residuals."""
+    places = (residuals - np.float32(_TABLE[0])) * np.float32(1 / _FINE)
+    return np.clip(places, 0, len(_TABLE) - 1).astype(np.int32)
+
+
+def _quantile(cumulative: Nodes, tail: float) -> Numbers:
+    """Returns a quantile, in the units of nodes, by lines between these."""
+    after = np.clip(np.sum(cumulative < tail, axis=1), 1, len(_NODES) - 1)
+    rows = np.arange(len(after))
+    low, high = cumulative[rows, after - 1], cumulative[rows, after]
+    share = np.clip((tail - low) / np.maximum(high - low, 1e-30), 0, 1)
+    return _NODES[after - 1] + share * _SPACING
+
+
+def learned(known: Known) -> Shape:
+    """Returns the most likely shape of some widths and precisions, the heights integrated out."""
+    documents = _Documents.of(known)
+    share = known.open_share
+    fits = [_Fit.of(documents, width, precision / share**2) for width, precision in _SMOOTHNESS]
+    return max(fits, key=lambda fit: fit.evidence).shape
+
+
+class Shaped(NamedTuple):
+    """Posteriors under a prior with a learned shape.
+
+    Attributes:
+        under: The model, and its normal prior.
+        offsets: Of rows whose normal posteriors have the mean probabilities.
+        spreads: Of the same.
+        ends: Of 95% intervals by id, in standard deviations from the means.
+    """
+
+    under: UnderPolicy
+    offsets: Float[np.ndarray, " ids"]
+    spreads: Float[np.ndarray, " ids"]
+    ends: Float[np.ndarray, "ids 2"]
+
+    def probabilities(self) -> Model:
+        """Returns the model with posteriors for probabilities."""
+        values = self.under.posteriors(Recombination.for_probabilities(self.under.prior))
+        is_shown = self.under.shown.lists > 0
+        values[is_shown, 0] = self.offsets[is_shown]
+        values[is_shown, 1] = self.spreads[is_shown]
+        return self.under.with_values(values)
+
+
+def has_shape(under: UnderPolicy) -> bool:
+    """Whether a model knows the clicks of documents, and users click on what they examine and what attracts them."""
+    model = under.model
+    clicks_alike = isinstance(model, ClickModel) and (
+        type(model).log_examination is ClickModel.log_examination
+    )
+    return clicks_alike and not under.rows.has_sites
+
+
+def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> tuple[Model, Shaped]:
+    """Returns posteriors under the most likely shape; documents that no list shows keep their normal ones.
+
+    Args:
+        under: The model, and its normal prior.
+        clicks: In training, by id.
+
+    Returns:
+        The model for intervals, and what else is needed: its table takes much memory.
+    """
+    recombination = Recombination.for_intervals(under.prior)
+    values = under.posteriors(recombination)
+    offsets, ends = values[:, 0].copy(), np.empty((len(values), 2), np.float32)
+    ends[:] = -QUANTILE, QUANTILE
+    logits = _Logits.of(under, recombination, clicks)
+    ids = documents_to_fit(under.shown)
+    shape = learned(logits.known(ids[:: ceil_div(len(ids), _MOST_DOCUMENTS)]))
+    shown = np.flatnonzero(under.shown.lists > 0)
+    # even parts, since a small last one would be compiled for
+    for ids in np.array_split(shown, ceil_div(len(shown), _BLOCK)):
+        summary = shape.summary(logits.known(ids))
+        values[ids, 0] = logits.offsets(ids, summary.means)
+        values[ids, 1] = np.log(summary.deviations * logits.scale)
+        moved = _with_probability(summary.means, summary.deviations, summary.probability)
+        offsets[ids] = logits.offsets(ids, np.asarray(moved))
+        ends[ids] = summary.ends.T
+    return under.with_values(values), Shaped(under, offsets, values[:, 1].copy(), ends)
+
+
+@jax.jit
+def _with_probability(
+    means: Float[Array, " documents"],
+    deviations: Float[Array, " documents"],
+    probability: Float[Array, " documents"],
+) -> Float[Array, " documents"]:
+    """Returns means of normal logits with these deviations and mean probabilities, by Newton steps from some means."""
+    wanted, variances = jnp.log(probability), deviations**2
+    for _ in range(_NEWTON):
+        log = mean_log_sigmoid_pair(means, variances).log
+        means = means + (wanted - log) * jnp.exp(log) / mean_slope(means, variances)
+    return means
+
+
+class _Logits(NamedTuple):
+    """Logits of the documents of a table.
+
+    Attributes:
+        under: The model, and its normal prior.
+        priors: Normal priors, in units of `clickexp.posteriors.policy_prior.fit`.
+        clicks: In training, by id.
+        scale: Of logits, in these units.
+        locations: Logits of rows without offset, by id, less the baseline.
+        baseline: Of all logits.
+    """
+
+    under: UnderPolicy
+    priors: Priors
+    clicks: Real[np.ndarray, " ids"]
+    scale: float
+    locations: Float[np.ndarray, " ids"]
+    baseline: float
+
+    @classmethod
+    def of(
+        cls, under: UnderPolicy, recombination: Recombination, clicks: Real[np.ndarray, " ids"]
+    ) -> "_Logits":
+        """Returns those of a model."""
+        scale = scale_of(under.rows)
+        priors = recombination.priors(np.asarray(under.rows.values), scale, under.shown)
+        tower = cast(EmbeddingParameter, tower_of(under.model, ROLES["attraction"]))
+        baseline = 0.0 if tower.baseline is None else float(tower.baseline[...])
+        return cls(under, priors, clicks, scale, np.asarray(_locations(under.rows)), baseline)
+
+    def known(self, ids: Integer[np.ndarray, " documents"]) -> Known:
+        """Returns what is known of documents."""
+        offsets, variances = in_units(np.asarray(self.under.rows.values)[ids], self.scale)
+        means, spreads = self.priors.of(offsets, variances, self.under.shown.some(ids))
+        precisions, tilts = evidence_of(offsets, variances)
+        middles, changed = recombined(offsets, variances, means, spreads)
+        location, deviations = self._location(ids), np.sqrt(changed) / self.scale
+        logits = location + middles / self.scale
+        slopes, curvatures = tilts - precisions * middles, precisions * self.scale**2
+        likelihood = Likelihood.matching(
+            self.clicks[ids].astype(np.float64), logits, deviations, slopes * self.scale, curvatures
+        )
+        prior = location + means / self.scale, np.sqrt(spreads) / self.scale
+        return Known(likelihood, *prior, logits, deviations)
+
+    def offsets(self, ids: Integer[np.ndarray, " documents"], logits: Numbers) -> Numbers:
+        """Returns what a table has of logits."""
+        return logits - self._location(ids)
+
+    def _location(self, ids: Integer[np.ndarray, " documents"]) -> Numbers:
+        """Returns the logits of rows without offset."""
+        return self.locations[ids].astype(np.float64) + self.baseline
+
+
+@jax.jit
+def _locations(rows: Rows) -> Float[Array, " ids"]:
+    return (rows.means(rows.values) - rows.values[:, : rows.dim])[:, 0]
+
+
+class _Documents(NamedTuple):
+    """Logarithms of posteriors and priors without a shape at nodes, and where the table has these.
+
+    Attributes:
+        logs: Of posteriors of documents.
+        places: Of their nodes.
+        prior: Of the prior.
+        prior_places: Of its nodes.
+    """
+
+    logs: Nodes
+    places: Integer[np.ndarray, "documents nodes"]
+    prior: Float[np.ndarray, "1 nodes"]
+    prior_places: Integer[np.ndarray, "1 nodes"]
+
+    @classmethod
+    def of(cls, known: Known) -> "_Documents":
+        """Returns those of documents, whose residuals have one prior."""
+        _, residuals, logs = known.nodes()
+        prior = np.arange(-_REACH, _REACH, _SPACING / 2)[None]
+        return cls(logs, _places(residuals), -(prior**2) / 2, _places(prior))
+
+
+class _Fit(NamedTuple):
+    """Heights at the largest posterior.
+
+    Attributes:
+        shape: Of the prior.
+        evidence: Logarithm of the probability of clicks, the heights integrated out (Laplace).
+    """
+
+    shape: Shape
+    evidence: float
+
+    @classmethod
+    def of(cls, documents: _Documents, width: float, precision: float) -> "_Fit":
+        """Returns the heights that Newton steps find.
+
+        Args:
+            documents: With their clicks.
+            width: Of bumps.
+            precision: Of heights, around 0.
+        """
+        bumps = _bumps(width)
+        heights = np.zeros(bumps.shape[1])
+        here = _Evidence.at(documents, bumps, heights, precision)
+        for _ in range(_STEPS):
+            step, length = np.linalg.solve(here.curvature(precision), here.gradient), 1.0
+            there = _Evidence.at(documents, bumps, heights + step, precision)
+            while there.value < here.value and length > _SHORTEST:
+                length /= 2
+                there = _Evidence.at(documents, bumps, heights + length * step, precision)
+            gain = there.value - here.value
+            if not gain >= 0:
+                break
+            heights, here = heights + length * step, there
+            if gain < _LEAST_GAIN:
+                break
+        _, spread = np.linalg.slogdet(here.curvature(precision) / precision)
+        return cls(Shape((bumps @ heights).astype(np.float32)), here.value - spread / 2)
+
+
+def _bumps(width: float) -> Float[np.ndarray, "residuals bumps"]:
+    """Returns bumps at the residuals of the table."""
+    number = round(_FARTHEST_BUMP / width * _PER_WIDTH)
+    centers = np.arange(-number, number + 1) * width / _PER_WIDTH
+    return np.exp(-(((_TABLE[:, None] - centers) / width) ** 2) / 2).astype(np.float32)
+
+
+class _Evidence(NamedTuple):
+    """The logarithm of the posterior of heights, and its derivatives.
+
+    Attributes:
+        value: The logarithm.
+        gradient: By heights.
+        information: The opposite of the second derivatives of the log-likelihood.
+    """
+
+    value: float
+    gradient: Float[np.ndarray, " bumps"]
+    information: Float[np.ndarray, "bumps bumps"]
+
+    @classmethod
+    def at(
+        cls,
+        documents: _Documents,
+        bumps: Float[np.ndarray, "residuals bumps"],
+        heights: Float[np.ndarray, " bumps"],
+        precision: float,
+    ) -> "_Evidence":
+        """Returns it at some heights."""
+        logs, places, prior, prior_places = documents
+        table = bumps @ heights.astype(np.float32)
+        count = len(logs)
+        value, gradient, information = _moments(prior, prior_places, table, bumps)
+        value, gradient, information = -count * value, -count * gradient, count * information
+        for part in blocks(count, _LEARNED):
+            of_part = _moments(logs[part], places[part], table, bumps)
+            value, gradient = value + of_part[0], gradient + of_part[1]
+            information = information - of_part[2]
+        value -= precision * heights @ heights / 2
+        return cls(float(value), gradient - precision * heights, information)
+
+    def curvature(self, precision: float) -> Float[np.ndarray, "bumps bumps"]:
+        """Returns that of the posterior, where the log-likelihood bends down."""
+        values, axes = np.linalg.eigh(self.information)
+        return (axes * np.maximum(values, 0.0)) @ axes.T + precision * np.eye(len(values))
+
+
+def _moments(
+    logs: Nodes,
+    places: Integer[np.ndarray, "documents nodes"],
+    table: Float[np.ndarray, " residuals"],
+    bumps: Float[np.ndarray, "residuals bumps"],
+) -> tuple[float, Float[np.ndarray, " bumps"], Float[np.ndarray, "bumps bumps"]]:
+    """Returns sums over documents of the logarithms of integrals, and of means and covariances of bumps."""
+    terms = logs + table[places]
+    largest = terms.max(axis=1, keepdims=True)
+    weights = np.exp(terms - largest)
+    totals = weights.sum(axis=1, keepdims=True)
+    weights = (weights / totals).astype(np.float32)
+    at_nodes = bumps[places]
+    means = np.matmul(weights[:, None], at_nodes)[:, 0].astype(np.float64)
+    flat = at_nodes.reshape(-1, at_nodes.shape[-1])
+    squares = flat.T @ (weights.reshape(-1, 1) * flat)
+    value = float(np.sum(largest + np.log(totals)))
+    return value, means.sum(axis=0), squares - means.T @ means

@@ -1,0 +1,208 @@
+"""Posteriors under a prior with a learned shape against Bayes' rule on a grid in float64, with the true density."""
+
+import numpy as np
+import polars as pl
+import pytest
+from flax import nnx
+from scipy.special import betaln, expit, log_expit, logit, softmax
+
+from clickexp.data import Dataset, Sessions
+from clickexp.export.tables import write_documents
+from clickexp.models import PositionBasedModel, TrustBiasModel
+from clickexp.posteriors.exported import exported
+from clickexp.posteriors.policy_prior import UnderPolicy, lists_shown
+from clickexp.posteriors.shape import Known, Likelihood, Shape, has_shape, learned
+
+GRID = np.linspace(-16.0, 10.0, 1301)
+EXAMINATION = np.arange(1, 6) ** -0.7
+
+
+def clicks_of(rng, logits, impressions):
+    """Clicks and skips of documents in each position, [positions, documents]."""
+    shown = rng.multinomial(impressions, np.full(5, 0.2), len(logits)).T
+    clicks = rng.binomial(shown, EXAMINATION[:, None] * expit(logits))
+    return clicks, shown - clicks
+
+
+def log_likelihood(clicks, skips, grid=GRID):
+    """Of logits, [documents, grid], without a constant."""
+    skipped = np.log1p(-np.outer(EXAMINATION, expit(grid)))
+    return np.outer(clicks.sum(axis=0), log_expit(grid)) + skips.T @ skipped
+
+
+def moments(probabilities):
+    means = probabilities @ GRID
+    return means, np.sqrt(probabilities @ GRID**2 - means**2)
+
+
+def quantiles(probabilities):
+    cumulative = probabilities.cumsum(axis=1) - probabilities / 2
+    return np.stack([
+        [np.interp(tail, row, GRID) for row in cumulative] for tail in (0.025, 0.975)
+    ])  # fmt: skip
+
+
+def known_of(clicks, skips, mean, deviation):
+    """What is known under a normal prior whose posteriors are the best normal ones by two points, as training's are."""
+    total, shown = clicks.sum(axis=0), clicks + skips
+
+    def derivatives(z):
+        attraction = expit(z)
+        click = EXAMINATION[:, None] * attraction
+        odds = np.sum(skips * click / (1 - click), axis=0)
+        bent = np.sum(skips * click / (1 - click) ** 2, axis=0) * (1 - attraction) ** 2
+        return (total - odds) * (1 - attraction), attraction * (1 - attraction) * (
+            total - odds
+        ) + bent
+
+    means, deviations = np.full(shown.shape[1], 1.0) * mean, np.full(shown.shape[1], deviation)
+    for _ in range(60):
+        slopes, curvatures = np.mean([derivatives(means + s * deviations) for s in (-1, 1)], axis=0)
+        precisions = np.maximum(curvatures + deviation**-2, 0.25 * deviation**-2)
+        means = means + 0.5 * (slopes - (means - mean) / deviation**2) / precisions
+        deviations = precisions**-0.5
+    likelihood = Likelihood.matching(total.astype(float), means, deviations, slopes, curvatures)
+    priors = np.full(len(means), 1.0) * mean, np.full(len(means), deviation)
+    return Known(likelihood, *priors, means, deviations)
+
+
+def beta(a, b):
+    """Logarithm of the density of logits."""
+    return a * log_expit(GRID) + b * log_expit(-GRID) - betaln(a, b)
+
+
+def mixture():
+    return np.logaddexp(np.log(0.8) + beta(1, 30), np.log(0.2) + beta(5, 3))
+
+
+def logits_of(rng, family, documents):
+    if family == "normal":
+        return rng.normal(-1.5, 1.2, documents)
+    if family == "beta":
+        return logit(rng.beta(1, 3, documents))
+    small = rng.random(documents) < 0.8
+    return logit(np.where(small, rng.beta(1, 30, documents), rng.beta(5, 3, documents)))
+
+
+NORMAL = Shape(np.zeros(6401, np.float32))
+DENSITIES = {"beta": beta(1, 3), "normal": -((GRID + 1.5) ** 2) / 2 / 1.44, "mixture": mixture()}
+
+
+def test_a_likelihood_of_equal_examination_is_found_again():
+    rng = np.random.default_rng(0)
+    shown = rng.integers(2, 60, 200)
+    clicks = rng.binomial(shown, 0.3).astype(float)
+    means, deviations = rng.normal(-1, 1, 200), rng.uniform(0.2, 1.0, 200)
+    examination = rng.uniform(0.1, 0.95, 200)
+
+    def derivatives(z, h=1e-4):
+        def log(z):
+            skipped = np.log1p(-examination * expit(z))
+            return clicks * log_expit(z) + (shown - clicks) * skipped
+
+        return (log(z + h) - log(z - h)) / 2 / h, (2 * log(z) - log(z + h) - log(z - h)) / h**2
+
+    pairs = [derivatives(means + sign * deviations) for sign in (-1, 1)]
+    slopes, curvatures = np.mean(pairs, axis=0)
+    found = Likelihood.matching(clicks, means, deviations, slopes, curvatures)
+    some = shown > clicks
+    np.testing.assert_allclose(found.examination[some], examination[some], atol=1e-3)
+    np.testing.assert_allclose(found.skips[some], (shown - clicks)[some], rtol=0.02)
+
+
+@pytest.mark.parametrize("impressions", [3, 300])
+def test_posteriors_without_a_shape_are_those_of_the_normal_prior(impressions):
+    """Nearly: documents in five positions have one examination, and one number of skips.
+
+    With 300 impressions, two ends of the intervals of very attractive documents are .1 and .15 deviations off.
+    """
+    rng = np.random.default_rng(1)
+    clicks, skips = clicks_of(rng, rng.normal(-1.5, 1.2, 200), impressions)
+    exact = softmax(log_likelihood(clicks, skips) + DENSITIES["normal"], axis=1)
+    means, deviations = moments(exact)
+    known = known_of(clicks, skips, -1.5, 1.2)
+    found = NORMAL.summary(known)
+    np.testing.assert_allclose(found.means, means, atol=0.01)
+    np.testing.assert_allclose(found.deviations, deviations, rtol=0.05)
+    ends = found.means + found.ends * found.deviations
+    distances = np.abs(ends - quantiles(exact)) / deviations
+    assert np.quantile(distances, 0.99) < 0.08
+    assert distances.max() < 0.2
+    np.testing.assert_allclose(found.probability, exact @ expit(GRID), atol=1e-3)
+
+
+@pytest.mark.parametrize("family", DENSITIES)
+def test_a_learned_shape_is_nearly_that_of_the_density(family):
+    """Intervals hold the truth as often as those of Bayes' rule with the density, and are as wide; means are those.
+
+    A normal prior has intervals 1.29 times as wide of the mixture, and means six times as far away.
+    """
+    rng = np.random.default_rng(2)
+    logits = logits_of(rng, family, 4000)
+    clicks, skips = clicks_of(rng, logits, 30)
+    exact = softmax(log_likelihood(clicks, skips) + DENSITIES[family], axis=1)
+    known = known_of(clicks, skips, logits.mean(), logits.std())
+    found = learned(known).summary(known)
+    low, high = expit(found.means + found.ends * found.deviations)
+    held = (low < expit(logits)) & (expit(logits) < high)
+    assert 0.93 < held.mean() < 0.97
+    assert held[found.means < np.log(0.05 / 0.95)].mean() > 0.9
+    widths = np.diff(expit(quantiles(exact)), axis=0)[0]
+    assert np.mean(high - low) == pytest.approx(widths.mean(), rel=0.06)
+    means = exact @ expit(GRID)
+    assert np.abs(found.probability - means).mean() < 0.005
+    if family != "normal":
+        normal = NORMAL.summary(known).probability
+        assert np.abs(found.probability - means).mean() < 0.5 * np.abs(normal - means).mean()
+
+
+def test_a_policy_that_tells_nearly_all_leaves_no_shape():
+    """Heights are .16; they would be 2.3 with the precision of lists in random order."""
+    rng = np.random.default_rng(3)
+    prior_means = rng.normal(-1.5, 1.2, 2000)
+    clicks, skips = clicks_of(rng, prior_means + rng.exponential(0.4, 2000) - 0.4, 30)
+    known = known_of(clicks, skips, prior_means, 0.4)
+    assert known.open_share < 0.15
+    assert np.abs(learned(known).table).max() < 0.3
+
+
+def small_log(rng, documents=240, sessions=400):
+    ids = np.stack([rng.choice(documents, 3, replace=False) + 1 for _ in range(sessions)])
+    clicks = rng.random(ids.shape) < 0.3 * np.arange(1, 4) ** -0.7
+    return Sessions.from_arrays(
+        query_doc_ids=ids.astype(np.int32), clicks=clicks, query_doc_pairs=documents
+    )
+
+
+def test_exports_have_means_and_ends_of_the_posteriors(tmp_path):
+    log = small_log(np.random.default_rng(4))
+    impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=241)
+    model = PositionBasedModel(positions=3, query_doc_pairs=240, rngs=nnx.Rngs(0))
+    known = exported(model, log, impressions, None)
+    assert known.ends is not None
+    file = tmp_path / "documents.parquet"
+    write_documents(model, Dataset("d", log, log, log, 240, 3), None, None, file)
+    table = pl.read_parquet(file)
+    ids = table["query_doc_id"].to_numpy()
+    rows = known.intervals.attraction.table.get_value()
+    means, deviations = (
+        np.asarray(each, np.float64)[ids, 0]
+        for each in (rows.means(rows.values), rows.deviations(rows.values))
+    )
+    means += float(known.intervals.attraction.baseline[...])
+    ends = np.asarray(known.ends, np.float64)[ids].T
+    np.testing.assert_allclose(table["attraction_sd"], deviations, rtol=1e-5)
+    for column, end in zip(("attraction_low", "attraction_high"), ends, strict=True):
+        np.testing.assert_allclose(table[column], expit(means + end * deviations), rtol=1e-4)
+    assert (ends[0] < -1).all() and (ends[1] > 1).all() and (ends[0] + ends[1] != 0).any()
+    assert table["attraction"].is_between(table["attraction_low"], table["attraction_high"]).all()
+    np.testing.assert_allclose(table["relevance"], table["attraction"], rtol=1e-6)
+
+
+def test_clicks_of_users_who_trust_ranks_have_no_such_likelihood():
+    log = small_log(np.random.default_rng(5))
+    impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=241)
+    for kind, has in {TrustBiasModel: False, PositionBasedModel: True}.items():
+        model = kind(positions=3, query_doc_pairs=240, rngs=nnx.Rngs(0))
+        under = UnderPolicy.of(model, impressions, lists_shown(model, log))
+        assert under is not None and has_shape(under) == has
