@@ -33,7 +33,7 @@ from clickexp.data.log_format import LogFormat, prepare
 from clickexp.data.names import read_names
 from clickexp.data.prepared import open_prepared, verify_log
 from clickexp.data.shares.prepare import sharing
-from clickexp.errors import ConfigError, DataError, reason
+from clickexp.errors import ConfigError, DataError, FaultyLogError, reason
 from clickexp.experiment.formats import FORMATS
 from clickexp.runs.store import IDS
 from clickexp.sweeps.preparing import Workers
@@ -192,6 +192,7 @@ def inspect_log(
         report.notes(dataset.notes),
         *(f"warning: {doubt}" for doubt in warnings),
         links.describe(),
+        report.separation(train, links),
         f"next: {shlex.join(following)}" if is_fitted else None,
         f"figures: {drawn}",
     )
@@ -275,9 +276,9 @@ def _wrapped(text: str, first: str = "", rest: str = "") -> str:
     )
 
 
-def _show(*blocks: Any) -> None:
+def _show(*blocks: Any, to_error: bool = False) -> None:
     """Prints tables and paragraphs with empty lines between; off a terminal a paragraph is one line."""
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, stderr=to_error)
     for number, block in enumerate(filter(None, blocks)):
         if number:
             console.print()
@@ -354,7 +355,11 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
         format, options, why = _detected(path, options)
     opener = _opener(format)
     _check(opener, options, _names(opener), opener.format)
-    dataset, layouts = _read_with_layouts(opener, path, options)
+    try:
+        dataset, layouts = _read_with_layouts(opener, path, options)
+    except FaultyLogError:
+        _show(why, to_error=True)
+        raise
     following = _next(format, path, options)
     return _Opened(dataset, why, _split(dataset, options), following, layouts)
 
@@ -381,7 +386,7 @@ def _layout_columns(format: str, path: Path, options: Mapping[str, Any]) -> Decl
     return layout_columns(
         path,
         format,
-        _named(options),
+        [name for name in _named(options).values() if name is not None],
         session,
         options.get("files"),
         _text_form(options),
@@ -404,15 +409,14 @@ def _detected(path: Path, options: Mapping[str, Any]) -> tuple[str, dict[str, An
     return format, together, f"{why}. To say so, or otherwise: {command}"
 
 
-def _named(options: Mapping[str, Any]) -> list[str]:
-    """Columns of a log that options name."""
-    named = [
-        key.partition(".")[2] if value.startswith("{") else value
-        for key, value in flat_options(options)
-        if key.startswith("columns.")
-    ]
+def _named(options: Mapping[str, Any]) -> dict[str, str | None]:
+    """Names of columns of a log that options state, by key; None of those that they leave out."""
+    named = {
+        key: name.get("name", key) if isinstance(name, Mapping) else name
+        for key, name in (options.get("columns") or {}).items()
+    }
     features = options.get("features")
-    return [*named, *features] if isinstance(features, list) else named
+    return named | {name: name for name in features} if isinstance(features, list) else named
 
 
 def _text_form(options: Mapping[str, Any]) -> TextForm:

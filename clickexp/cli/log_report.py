@@ -15,7 +15,7 @@ from clickexp.data.inspect.identifiability import Identifiability
 from clickexp.data.inspect.summary import Summary
 from clickexp.data.prepared import Log
 from clickexp.data.sessions import Sessions
-from clickexp.data.time_ranges import TimeRange, shown
+from clickexp.data.time_ranges import TimeRange, in_utc
 from clickexp.utils.documents import plain
 from clickexp.utils.tables.terminal import MOST_ROWS, console_table, note_on_ranks
 from clickexp.utils.text import byte_size
@@ -90,8 +90,25 @@ def context(summaries: Mapping[str, ContextSummary]) -> Table | None:
 
 def times(spans: Mapping[str, TimeRange]) -> Table | None:
     """Returns the first and the last time of each part; None of a log without dates."""
-    rows = [[name, shown(span.start), shown(span.stop)] for name, span in spans.items()]
-    return console_table(["times", "first", "last"], rows) if rows else None
+    rows = [[name, in_utc(span.start), in_utc(span.stop)] for name, span in spans.items()]
+    return console_table(["times (UTC)", "first", "last"], rows) if rows else None
+
+
+def separation(train: Summary, links: Identifiability) -> str:
+    """Returns how well a log separates examination from attraction: impressions per pair, and movement."""
+    moving = (
+        "not known, since hardly a document is shown twice"
+        if math.isnan(links.movement)
+        else f"{links.movement:.0%} of the variance of log positions is within documents (random order: 100%)"
+    )
+    return (
+        f"impressions per pair: {_per_pair(train):.1f} in the mean of training; movement: {moving}"
+    )
+
+
+def _per_pair(part: Summary) -> float:
+    """Impressions per query-document pair."""
+    return part.documents_shown / max(part.pairs, 1)
 
 
 def click_rates(train: Summary) -> Table:
@@ -182,6 +199,7 @@ def as_json(
         "examination": {
             "identified": links.identified,
             "groups": [list(map(int, group)) for group in links.groups],
+            "impressions_per_pair": _per_pair(summaries["train"]),
             "movement": None if math.isnan(links.movement) else links.movement,
             "weakest_link": None if links.weakest is None else links.weakest._asdict(),
         },

@@ -294,29 +294,36 @@ class Remedy(str):
     Args:
         text: What to do.
         options: The options, by key.
+        is_safe: Whether other rows are read with the options as without them.
     """
 
-    __slots__ = ("options",)
+    __slots__ = ("is_safe", "options")
     options: Mapping[str, str]
+    is_safe: bool
 
-    def __new__(cls, text: str, options: Mapping[str, str]) -> "Remedy":
+    def __new__(cls, text: str, options: Mapping[str, str], is_safe: bool = False) -> "Remedy":
         """Returns the text with the options."""
         remedy = super().__new__(cls, text)
-        remedy.options = options
+        remedy.options, remedy.is_safe = options, is_safe
         return remedy
 
-    def __getnewargs__(self) -> tuple[str, Mapping[str, str]]:  # pyright: ignore[reportIncompatibleMethodOverride]  # as pickle asks
+    def __getnewargs__(self) -> tuple[str, Mapping[str, str], bool]:  # pyright: ignore[reportIncompatibleMethodOverride]  # as pickle asks
         """Returns the arguments with which another process makes it again."""
-        return str(self), self.options
+        return str(self), self.options, self.is_safe
 
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """Where rows came from: row i of a chunk is `unit` `first + i` of `source`."""
+    """Where rows came from: row i of a chunk is `unit` `first + i` of `source`, whose columns have these names."""
 
     source: str
     first: int = 0
     unit: str = "row"
+    names: Mapping[str, str] = field(default_factory=dict, compare=False, kw_only=True)
+
+    def called(self, column: str) -> str:
+        """Returns what messages call a column."""
+        return self.names.get(column, column)
 
     def of(self, row: int) -> str:
         """Returns where a row is: "SOURCE, row N"."""
@@ -354,7 +361,7 @@ class SourceLocation:
 
             def describe(number: int) -> str:
                 first, *rest = (int(at) for at in places[number])
-                return f"{name} holds {_word(values[(first, *rest)] if rest else values[first])}"
+                return f"{self.called(name)} holds {_word(values[(first, *rest)] if rest else values[first])}"
 
             self.refuse(rows, describe, remedy, kind or f"invalid_{name}")
 

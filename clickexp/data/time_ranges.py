@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,7 +110,10 @@ def shown(microseconds: float) -> str:
     """A time as splits take it: a date where it is midnight; "null" without an end."""
     if not np.isfinite(microseconds):
         return "null"
+    return in_utc(microseconds).removesuffix(" 00:00:00")
+
+
+def in_utc(microseconds: float) -> str:
+    """A date and time."""
     moment = datetime.fromtimestamp(microseconds / _MICROSECONDS, UTC).replace(tzinfo=None)
-    if moment.time() == time():
-        return moment.date().isoformat()
     return moment.isoformat(sep=" ", timespec="seconds")

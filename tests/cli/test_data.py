@@ -215,7 +215,9 @@ def test_letor_is_prepared_with_the_transform_of_its_features(tmp_path, capsys):
 def test_what_inspect_prints_is_drawn_and_there_as_json(tiangong, tmp_path, capsys):
     words = [tiangong, "pair_key=document", "--output", tmp_path / "drawn"]
     main(["inspect", *map(str, words)])
-    assert capsys.readouterr().out.splitlines()[-1] == f"figures: {tmp_path / 'drawn/figures'}"
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1] == f"figures: {tmp_path / 'drawn/figures'}"
+    assert "impressions per pair: " in printed and "; movement: " in printed
     names = sorted(file.name for file in (tmp_path / "drawn/figures").iterdir())
     assert names == [
         f"{drawn}.{kind}"
@@ -231,6 +233,8 @@ def test_what_inspect_prints_is_drawn_and_there_as_json(tiangong, tmp_path, caps
     ]
     assert train["sessions_by_clicks"] == [sum(sum(r[2]) == n for r in rows) for n in range(6)]
     assert train["sessions_by_documents"] == [sum(len(r[1]) == n for r in rows) for n in range(6)]
+    shown = sum(len(row[1]) for row in rows)
+    assert content["examination"]["impressions_per_pair"] == shown / train["pairs"]
     assert content["examination"]["identified"] and content["examination"]["groups"] == [
         [1, 2, 3, 4, 5]
     ]
@@ -289,6 +293,16 @@ def test_inspect_reports_the_context_of_search_sessions(tmp_path, capsys):
         there = [at for at, user in enumerate(users) if start <= begun[user] < stop]
         assert content[part] == context_of([users[at] for at in there], [rows[at] for at in there])
     assert all(content["train"].values()) and len(set(users)) < np.count_nonzero(np.diff(users))
+
+
+def test_times_have_their_hour_at_midnight_and_a_zone(tmp_path, capsys):
+    days = [f"2025-03-{day:02} 00:00:00" for day in range(1, 11)]
+    lists = {"query_doc_ids": [[1, 2]] * 10, "clicks": [[0, 1]] * 10, "time": days}
+    pl.DataFrame(lists).write_parquet(tmp_path / "log.parquet")
+    words = [tmp_path / "log.parquet", "columns.time=time", "--output", tmp_path / "drawn"]
+    main(["inspect", *map(str, words)])
+    printed = capsys.readouterr().out
+    assert "times (UTC)" in printed and "2025-03-01 00:00:00   2025-03-08 00:00:00" in printed
 
 
 def test_inspect_goes_on_where_nothing_can_be_written(tiangong, tmp_path, capsys):
@@ -450,7 +464,8 @@ def test_a_messy_log_is_understood_by_the_commands_that_errors_name(tmp_path, ca
         main(["inspect", str(log)])
     error = capsys.readouterr().err
     assert "2 kinds of faults" in error
-    assert "line 21: document holds ''" in error and "line 31: query holds ''" in error
+    assert "layout: a row per document shown" in error and "product as document" in error
+    assert "line 21: product holds ''" in error and "line 31: query holds ''" in error
     command, *words = next_command(error)
     assert command == "clickexp-data" and words == ["inspect", str(log), "invalid=drop"]
     main([*words, "--output", str(tmp_path / "drawn")])

@@ -1,5 +1,6 @@
 """Faults of a log: counted by kind while it is read, so that one message names all of them."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
@@ -12,6 +13,7 @@ from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import Remedy, SourceLocation
 from clickexp.errors import FaultyLogError
 from clickexp.utils.bounds import OneOf
+from clickexp.utils.text import counted
 
 Invalid = Annotated[str, OneOf("error", "drop")]
 """The treatment of rows with faults: they are an error when all have been read, or they are left out and counted."""
@@ -20,6 +22,10 @@ _NOTHING_LEFT = "No list is without a fault, so that dropping them leaves nothin
 _MOST = (
     "Most rows are faulty, and the others are another log: mend them, filter the log before, or leave out a column "
     "that holds something else, as by columns.label=null."
+)
+_MOST_OF_FILE = (
+    "Nearly all rows of a file are faulty, and without them the file is left out: mend it, choose the other files by "
+    "files=PATTERN, or leave out a column that holds something else, as by columns.label=null."
 )
 _BY_CLICKS = (
     "Where clicks are faulty, that leaves out lists by what was clicked, and biases what is left."
@@ -32,6 +38,17 @@ _MAY_LACK = {"label": "label", "labels": "labels", "times": "time", "seen": "see
 """The keys of columns without which a log is read, too."""
 _SHOWN = 3
 """Rows of a kind that are named."""
+_NEARLY_ALL = 0.9
+"""Share of the rows of a file without which the file is as good as left out."""
+_OF_FILE = 100
+"""Rows of a file below which it is too small for such a share to say anything."""
+MANY = 0.05
+"""Share of rows or pages that is much to be left out."""
+SHARE = "share_of_rows_with_faults"
+"""The note of a log that is read without so many rows or more."""
+
+
+_ROWS = "rows"
 
 
 class _Example(NamedTuple):
@@ -48,8 +65,12 @@ class _Kind:
 
     remedy: str
     unit: str
-    count: int = 0
+    rows: Counter[str] = field(default_factory=Counter)  # by file
     examples: list[_Example] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return self.rows.total()
 
     def add(
         self, location: SourceLocation, rows: np.ndarray, describe: Callable[[int], str]
@@ -62,11 +83,11 @@ class _Kind:
             key=lambda at: (sources.index(at.location.source), at.location.first + at.row)
         )
         del self.examples[_SHOWN:]
-        self.count += len(rows)
+        self.rows[location.source] += len(rows)
 
     def join(self, later: "_Kind", source: str | None, before: int) -> None:
         """Adds later rows; those of one source lie behind so many."""
-        self.count += later.count
+        self.rows += later.rows
         for example in later.examples[: _SHOWN - len(self.examples)]:
             above = before if example.location.source == source else 0
             self.examples.append(example._replace(row=example.row + above))
@@ -107,13 +128,14 @@ class Faults:
         continues: A text of which a share may begin in the middle; its lines count from there.
 
     Attributes:
-        rows: Rows that were read, which the reader counts.
+        rows: Rows that were read by file, which the reader counts.
         times: Compares the times of all rows.
         first_rank: Compares their ranks.
     """
 
     def __init__(self, first_rank: int = 1, continues: str | None = None) -> None:
-        self.rows, self.times, self.first_rank = 0, TimeCheck(), FirstRankCheck(first_rank)
+        self.rows: Counter[str] = Counter()
+        self.times, self.first_rank = TimeCheck(), FirstRankCheck(first_rank)
         self._continues = continues
         self._kinds: dict[tuple[str, str], _Kind] = {}
 
@@ -121,9 +143,15 @@ class Faults:
         """Returns whether any were counted."""
         return bool(self._kinds)
 
+    def count(self, location: SourceLocation, rows: int) -> None:
+        """Counts rows that were read of a file."""
+        self.rows[location.source] += rows
+
     def at(self, location: SourceLocation) -> "CountedLocation":
         """The same place, where faults are counted instead of raised."""
-        return CountedLocation(location.source, location.first, location.unit, self)
+        return CountedLocation(
+            location.source, location.first, location.unit, self, names=location.names
+        )
 
     def add(
         self,
@@ -132,7 +160,7 @@ class Faults:
         rows: np.ndarray,
         describe: Callable[[int], str],
         remedy: str,
-        unit: str = "rows",
+        unit: str = _ROWS,
     ) -> None:
         """Counts rows with a fault.
 
@@ -157,7 +185,7 @@ class Faults:
         """
         for key, kind in later._kinds.items():
             known = self._kinds.setdefault(key, _Kind(kind.remedy, kind.unit))
-            known.join(kind, later._continues, self.rows)
+            known.join(kind, later._continues, self.rows.total())
         self.rows += later.rows
         self.times.join(later.times)
         self.first_rank.join(later.first_rank)
@@ -182,13 +210,18 @@ class Faults:
             raise self._error(options, left > 0, is_droppable)
         for (kind, _), rows in self._kinds.items():
             log.note(kind, rows.count)
+        faulty = sum(kind.count for kind in self._kinds.values() if kind.unit == _ROWS)
+        share = faulty / max(self.rows.total(), 1)
+        if share >= MANY:
+            log.notes[SHARE] = f"{share:.0%}"
 
     def _needed(self) -> dict[str, str]:
-        """Options that leave no faults of a kind that more than half of the rows have, where there are any."""
+        """Options that leave no faults of a kind that most rows have, or that are safe, where there are any."""
         options = {}
         for (name, remedy), kind in self._kinds.items():
             what, _, column = name.partition("_")
-            if 2 * kind.count <= self.rows:
+            is_safe = isinstance(remedy, Remedy) and remedy.is_safe
+            if not (is_safe or self._is_most(kind)):
                 continue
             if isinstance(remedy, Remedy):
                 options |= remedy.options
@@ -199,16 +232,43 @@ class Faults:
         return options
 
     def _are_most(self) -> bool:
-        """Whether more than half of the rows have some kind of fault, so that the log is another one without them."""
-        return 2 * max(kind.count for kind in self._kinds.values()) > self.rows
+        """Whether most rows have some kind of fault, so that the log is another one without them."""
+        return any(map(self._is_most, self._kinds.values()))
+
+    def _is_most(self, kind: _Kind) -> bool:
+        """Whether half of the rows have a kind of fault, or nearly all of a file."""
+        return self._is_half(kind) or bool(self._files_of(kind))
+
+    def _is_half(self, kind: _Kind) -> bool:
+        return 2 * kind.count >= self.rows.total()
+
+    def _files_of(self, kind: _Kind) -> list[str]:
+        """Files of which nearly all rows have a kind of fault; none where there is one file."""
+        if len(self.rows) == 1:
+            return []
+        return [
+            file
+            for file, faulty in kind.rows.items()
+            if faulty >= _NEARLY_ALL * max(self.rows[file], _OF_FILE)
+        ]
+
+    def _of_files(self, kind: _Kind) -> str:
+        """Of which file nearly all rows have a kind of fault: ", 500 of the 500 rows of FILE"."""
+        files = self._files_of(kind)
+        if not files:
+            return ""
+        file = files[0]
+        more = f", and so of {counted(len(files) - 1, 'other file')}" if len(files) > 1 else ""
+        return f", {kind.rows[file]:,} of the {self.rows[file]:,} {kind.unit} of {file}{more}"
 
     def _error(self, options: dict[str, str], is_some_left: bool, is_droppable: bool) -> Exception:
         lines = []
         for kind in self._kinds.values():
             location, row, _ = kind.examples[0]
             remedy = f"{kind.remedy[0].upper()}{kind.remedy[1:]}"
-            lines.append(f"{location.of(row)}: {kind.what()}{kind.counted()}. {remedy}.")
-        end = _MOST if is_some_left else _NOTHING_LEFT
+            counts = f"{kind.counted()}{self._of_files(kind)}"
+            lines.append(f"{location.of(row)}: {kind.what()}{counts}. {remedy}.")
+        end = self._end() if is_some_left else _NOTHING_LEFT
         if is_droppable:
             options = {"invalid": "drop"}
             end = "invalid=drop leaves out what is faulty, and counts it."
@@ -220,6 +280,10 @@ class Faults:
             stated = " ".join(f"{key}={value}" for key, value in options.items())
             end = f"To go on without most of them: {stated}. What is faulty then is said next."
         return FaultyLogError(lines, end, options)
+
+    def _end(self) -> str:
+        """What to do where faults are too many to be left out."""
+        return _MOST if any(map(self._is_half, self._kinds.values())) else _MOST_OF_FILE
 
     def _of_clicks(self) -> bool:
         """Whether clicks hold what is none."""

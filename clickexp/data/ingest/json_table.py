@@ -97,7 +97,7 @@ class JsonTable(TypedTable):
         self, bad: Sequence[int], whats: Sequence[str], location: SourceLocation, faults: Faults
     ) -> None:
         """Counts lines that are no objects."""
-        faults.rows += len(bad)
+        faults.count(location, len(bad))
         faults.add(
             "dropped_lines", location, np.array(bad), whats.__getitem__, self.remedy, "lines"
         )
@@ -130,7 +130,7 @@ class JsonTable(TypedTable):
         if "nothing" in (kind, above):
             self.layout[key] = above if kind == "nothing" else kind
         elif kind != above:
-            what = f"{key} holds {kind} from here on, and {above} above"
+            what = f"{self._called(key)} holds {kind} from here on, and {above} above"
             raise location.error(what, "write all values of a key alike", 0)
 
 

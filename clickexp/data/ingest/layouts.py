@@ -30,7 +30,10 @@ _QUERIES = (
 _DOCUMENTS = ("document", "doc", "url", "item", "product", "sku", "asin", "result", "article")
 _RANKS = ("rank", "position", "pos", "slot", "place")
 _CLICKS = ("click", "clicks", "clicked", "isclick", "isclicked", "wasclicked", "hasclick")
-_TIMES = ("time", "timestamp", "ts", "datetime", "date", "eventtime", "createdat")
+_TIMES = (
+    *("time", "timestamp", "ts", "datetime", "date", "eventtime", "createdat", "when", "day", "dt"),
+    *("eventtimestamp", "eventdate", "searchtime", "querytime", "clicktime", "loggedat", "zeit"),
+)
 _SHOWN = ("impressions", "impression", "views", "shown", "displays", "exposures")
 ROWS = {
     "counts": "a row per query, document and rank, with how often it was shown and clicked",
@@ -156,11 +159,22 @@ class Layout(NamedTuple):
     columns: dict[str, str]
     options: dict[str, str]
 
-    def describe(self, present: Iterable[str]) -> str:
-        """A line for the reader of a report; `present` are columns of the table, of which others may be read."""
-        taken = [key if key == name else f"{name} as {key}" for key, name in self.columns.items()]
-        read = {*self.columns.values(), *_READ[self.format]}
-        unread = [name for name in present if name not in read]
+    def describe(self, present: Iterable[str], named: Mapping[str, str | None]) -> str:
+        """A line for the reader of a report.
+
+        Args:
+            present: Columns of the table.
+            named: Names of columns that options state, by key; None leaves one out.
+        """
+        besides = {key: key for key in _READ[self.format] if key in {*present}}
+        columns = {**besides, **self.columns, **named}
+        columns = {key: columns[key] for key in {**self.columns, **besides, **named}}
+        taken = [
+            key if key == name else f"{name} as {key}"
+            for key, name in columns.items()
+            if name is not None
+        ]
+        unread = [name for name in present if name not in columns.values()]
         time = None if self.format == "counts" else _likely_name(unread, _TIMES)
         hints = {time: f"{time} (columns.time={time} reads it)"}
         rest = (

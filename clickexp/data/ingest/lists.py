@@ -172,10 +172,11 @@ class Lists:
         above = np.flatnonzero((np.diff(positions) < 0) & (np.diff(self.rows) == 0))
         rows, first = np.unique(self.rows[above], return_index=True)
         above = above[first]
+        called = location.called("positions")
         remedy = "sort the documents of each list by position, and what each of them has"
         location.refuse(
             rows,
-            lambda i: f"positions has {positions[above[i] + 1]} after {positions[above[i]]}",
+            lambda i: f"{called} has {positions[above[i] + 1]} after {positions[above[i]]}",
             remedy,
             "descending_positions",
         )
@@ -371,8 +372,10 @@ def list_lengths(
     (first, lengths), *others = sizes.items()
     for name, other_lengths in others:
         rows = np.flatnonzero((other_lengths != lengths) & ~refused)
+        called, called_first = location.called(name), location.called(first)
         what = [
-            f"{name} has length {other_lengths[row]}, {first} has {lengths[row]}" for row in rows
+            f"{called} has length {other_lengths[row]}, {called_first} has {lengths[row]}"
+            for row in rows
         ]
         remedy = "the lists of a row have one length: mend or drop the row"
         location.refuse(rows, what.__getitem__, remedy, "differing_lengths")

@@ -18,7 +18,7 @@ from clickexp.data.ingest.columns import (
 from clickexp.data.ingest.faults import Faults
 from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns
 from clickexp.data.ingest.lists import list_lengths
-from clickexp.data.schema import SourceLocation
+from clickexp.data.schema import Remedy, SourceLocation
 from clickexp.errors import DataError
 from clickexp.utils.suggest import nearest
 
@@ -175,13 +175,13 @@ class SourceTable(ABC):
         self._ids_as_text = ids_as_text
         self.file, self.fields, self.source = file, fields, SourceLocation(str(file))
         self.text, self._names = text or TextForm(), names
+        self.columns: dict[str, Leaf] = {}
         with self._reading():
             self._schema, self.size = self._open()
         stored = self._schema.names
         self._folders = {
             name: value for name, value in (folders or {}).items() if name not in stored
         }
-        self.columns: dict[str, Leaf] = {}
         self._add_all(names, required)
         self._folded = self._keys_of_folded()
         self.layout = {key: self._checked(key, leaf.type) for key, leaf in self.columns.items()}
@@ -245,8 +245,13 @@ class SourceTable(ABC):
 
     def at(self, first: int, unit: str = "row") -> SourceLocation:
         """Where the rows from the first one on are."""
-        location = SourceLocation(str(self.file), first, unit)
+        names = {key: self._called(key) for key in self.columns}
+        location = SourceLocation(str(self.file), first, unit, names=names)
         return location if self.faults is None else self.faults.at(location)
+
+    def _called(self, key: str) -> str:
+        """The name of a column in the file; its key where the file lacks it."""
+        return self.columns[key].name or option_key(key)
 
     def kinds(self) -> dict[str, Kind]:
         """The kind of each column by its name; DataError where the file cannot be read."""
@@ -368,7 +373,7 @@ class TypedTable(SourceTable):
 
     def _checked(self, key: str, kind: pa.DataType) -> str:
         field = self.fields[key]
-        what = f"{key} has type {kind}"
+        what = f"{self._called(key)} holds {_words(kind)}"
         if field.per_document and not is_any(kind, _LISTS):
             cast = _LISTS_OF_TEXT if is_any(kind, _TEXT) else ""
             raise self.source.error(what, f"it must hold one list per row; {field.rule}{cast}")
@@ -376,7 +381,8 @@ class TypedTable(SourceTable):
         if pa.types.is_null(values):
             return "nothing"
         if not _is_read(values, field.kinds, is_parsed=key not in _IDS):
-            raise self.source.error(what, field.rule)
+            options = field.rule.options if isinstance(field.rule, Remedy) else {}
+            raise DataError(str(self.source.error(what, field.rule)), options)
         if pa.types.is_integer(values) and self._is_written_as_text(key):
             return "text"
         # as 64-bit keys, 2^64 - 1 would be -1
@@ -397,6 +403,20 @@ class TypedTable(SourceTable):
             to_float = pl.element().cast(pl.Float64)
             return values.list.eval(to_float) if is_list else values.cast(pl.Float64)
         return values
+
+
+def _words(kind: pa.DataType) -> str:
+    """Returns what a column of a type holds, for a message."""
+    if is_any(kind, _LISTS):
+        return f"lists of {_words(kind.value_type)}"
+    words = {
+        "text": _TEXT,
+        "integers": (pa.types.is_integer,),
+        "fractions": _FRACTIONS,
+        "true and false": (pa.types.is_boolean,),
+        "structs": (pa.types.is_struct,),
+    }
+    return next((word for word, tests in words.items() if is_any(kind, tests)), f"type {kind}")
 
 
 def _content(values: pa.DataType) -> str:

@@ -178,7 +178,7 @@ def batches_of(
                 times.check(batch.columns["times"], batch.location, batch.lengths, form)
             read_rows = len(next(iter(batch.columns.values())))
             if faults is not None:
-                faults.rows += read_rows
+                faults.count(batch.location, read_rows)
             yield batch
             rows += read_rows
             progress(read + batch.done, total, *_where(table, number, len(tables), rows))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from clickexp.data.schema import SourceLocation
+from clickexp.data.schema import Remedy, SourceLocation
 from clickexp.data.time_ranges import EDGES
 from clickexp.errors import DataError
 
@@ -219,7 +219,8 @@ class _Alike:
         here, first = self._words[kind], self._words[self._kind]
         remedy = f"times here are {here}, those of {self._first} {first}: write all of them alike"
         if {here, first} == {*_FORMS[2:4]}:
-            return f"{remedy}, or say of which zone those without are, as time_zone=UTC"
+            zone = "say of which zone those without are: time_zone=UTC, or such as Europe/Berlin"
+            return Remedy(f"{remedy}, or {zone}", {"time_zone": "UTC"}, is_safe=True)
         return f"{remedy}, as SQL in docs/howto/messy-log.md does"
 
 

@@ -12,6 +12,7 @@ from clickexp.data.cells import Cells
 from clickexp.data.dataset import Dataset
 from clickexp.data.encoding import FEATURES
 from clickexp.data.id_table import mixed
+from clickexp.data.ingest.faults import MANY, SHARE
 from clickexp.data.inspect.copies import Copies, copies, list_keys
 from clickexp.data.inspect.layouts import EXAMINATION_BY, layout_doubts
 from clickexp.data.inspect.order import shuffled_sessions
@@ -52,6 +53,7 @@ def doubts(dataset: Dataset) -> Iterator[str]:
         dataset: The log.
     """
     parts = dataset.distinct_parts
+    yield from _of_dropped(dataset)
     yield from _of_click_rate(dataset.train)
     yield from _same_features(dataset.train)
     share = max(round(sum(part.count for part in parts.values()) / _ENOUGH), 1)
@@ -63,6 +65,24 @@ def doubts(dataset: Dataset) -> Iterator[str]:
     for message in _of_lists(counts, simulated=dataset.truth is not None):
         yield message + sample
     yield from _absurd_labels(parts)
+
+
+def _of_dropped(dataset: Dataset) -> Iterator[str]:
+    """Doubts logs of which much was left out."""
+    if (share := dataset.notes.get(SHARE)) is not None:
+        yield (
+            f"{share} of the rows have faults and were left out, as the notes count them by kind. What is left is "
+            "another log where they have something in common, such as a file, a device or a click: compare them first"
+        )
+    pages = dataset.notes.get("dropped_pages", 0)
+    if not isinstance(pages, int):
+        return
+    all_pages = pages + sum(part.count for part in dataset.distinct_parts.values())
+    if pages and pages >= MANY * all_pages:
+        yield (
+            f"{pages:,} of {all_pages:,} pages were left out, since a row of theirs is faulty or contradicts another. "
+            "Pages with many clicks or rows are so more often, and what is left has fewer of these: mend the rows first"
+        )
 
 
 def _of_click_rate(train: Sessions) -> Iterator[str]:

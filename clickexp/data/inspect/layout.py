@@ -67,7 +67,7 @@ def _check_convertible(path: Path, line: str) -> None:
 def detect(
     path: Path,
     formats: Iterable[str],
-    named: Iterable[str] = (),
+    named: Mapping[str, str | None] | None = None,
     files: str | None = None,
     text: TextForm | None = None,
 ) -> Detected:
@@ -76,7 +76,7 @@ def detect(
     Args:
         path: File or folder.
         formats: Those that there are.
-        named: Columns of the log that options name.
+        named: Names of columns of the log that options state, by key; None leaves one out.
         files: Pattern of the files in a folder.
         text: How text is written.
 
@@ -105,7 +105,7 @@ def detect(
     return Detected(
         layout.format,
         layout.options,
-        layout.describe([name for name in kinds if name not in {*named}]),
+        layout.describe(kinds, named or {}),
     )
 
 

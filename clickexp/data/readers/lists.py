@@ -33,7 +33,7 @@ from clickexp.data.ingest.source_table import Batch, SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, open_tables, pieces_of_tables
 from clickexp.data.log_format import log_format
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import COLUMNS, Column, check_ids
+from clickexp.data.schema import COLUMNS, Column, Remedy, check_ids
 from clickexp.utils.bounds import FirstRank, Ids, PositiveInt
 
 _KEYS = (
@@ -52,6 +52,11 @@ _KEYS = (
 REQUIRED = ("query_doc_ids", "clicks")
 _ID_COLUMNS = {"query_doc_ids": ("document", "others"), "query_ids": ("query", "text")}
 """What the ids of a column name, and what they may not be where nobody numbers them."""
+_IDS_TO_PREDICT = {
+    "query_doc_ids": "in the place of names write the ids of the log of the run, which had no names",
+    "query_ids": "leave others out: columns.query_id=null",
+}
+"""What to do about text in lists to predict by a run that has ids and no names."""
 
 
 @log_format("lists", has_features=True, pieces=pieces_of_tables)
@@ -98,9 +103,11 @@ def open_lists(
         log.notes[NORMALIZED] = normalize
     feature_columns = FeatureColumns(vectors, extra, _KEYS, by_row=False)
     rule = rank_rule("positions", first_rank)
+    has_query = (columns or {}).get("query_id") is not None
+    pair_key_of_others = "query_document" if has_query else "document"
     fields: dict[str, Readable] = {
         **COLUMNS,
-        **_id_fields(pair_key, normalize),
+        **_id_fields(pair_key, normalize, log, pair_key_of_others),
         **extra,
         "clicks": forms.clicks(),
         "labels": forms.labels(),
@@ -132,16 +139,21 @@ def open_lists(
     return ReadLog({PART: part}, faults, invalid, tables_of_ids, query_doc_pairs)
 
 
-def _id_fields(pair_key: str | None, normalize: Normalize) -> dict[str, Readable]:
-    """How ids are read: of any kind where there is a `pair_key`, which numbers them."""
+def _id_fields(
+    pair_key: str | None, normalize: Normalize, log: LogWriter, of_others: str
+) -> dict[str, Readable]:
+    """How ids are read: of any kind where there is a `pair_key`, which numbers them; else `of_others` does others."""
     fields: dict[str, Readable] = {}
     for name, (what, other) in _ID_COLUMNS.items():
         column = COLUMNS[name]
         if pair_key:
             fields[name] = id_field(what, normalize, column.per_document)
-        else:
-            rule = f"{column.rule}; pair_key=document or query_document numbers {other}"
-            fields[name] = replace(column, rule=rule)
+            continue
+        rule = f"{column.rule}; pair_key=document or query_document numbers {other}"
+        rule = Remedy(rule, {"pair_key": of_others})
+        if log.may_lack:
+            rule = f"{column.rule}; {_IDS_TO_PREDICT[name]}"
+        fields[name] = replace(column, rule=rule)
     return fields
 
 

@@ -73,7 +73,7 @@ def open_tiangong_st(
             continue
         location = faults.at(SourceLocation(str(file), 1, "line"))
         read = _parsed(file, name == "ranking", location)
-        faults.rows += len(read.lengths)
+        faults.count(location, len(read.lengths))
         sound, rows = read.sound(location, log, "dropped_lines")
         lists = ids.number(sound.head(positions, log))
         columns = ["lengths", *lists.documents, *lists.sessions]

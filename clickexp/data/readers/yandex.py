@@ -217,7 +217,7 @@ def _sound(
     log: LogWriter,
 ) -> np.ndarray:
     """Which lines are of sessions without a fault; counts the faulty lines."""
-    faults.rows += len(lines)
+    faults.count(location, len(lines))
     rows = np.flatnonzero(~lines.str.contains(_LINE).to_numpy())
     faults.add(
         "faulty_lines",
@@ -324,7 +324,7 @@ def _read_labels(file: Path, faults: Faults) -> pl.DataFrame:
     location.refuse(
         rows, lambda i: _wrong_label(words[int(rows[i])].to_list()), _LABEL_REMEDY, _FAULTY_LABELS
     )
-    faults.rows += len(lines)
+    faults.count(location, len(lines))
     numbers = words.filter(good).explode().cast(pl.Int64).to_numpy().reshape(-1, 4)
     return pl.DataFrame({"query": numbers[:, 0], "document": numbers[:, 2], "label": numbers[:, 3]})
 

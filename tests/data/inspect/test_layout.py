@@ -114,10 +114,21 @@ def test_a_column_that_may_hold_times_comes_with_the_option_that_reads_it(tmp_pa
     file = table(tmp_path, "session,query,document,rank,click,Event_Time,price", "1,1,1,1,1,1,1")
     found = detect(file, FORMATS)
     assert found.reason.endswith("not read: Event_Time (columns.time=Event_Time reads it), price")
-    named = detect(file, FORMATS, ["Event_Time"])
+    named = detect(file, FORMATS, {"time": "Event_Time"})
+    assert "Event_Time as time; not read" in named.reason
     assert named.reason.endswith("not read: price")
     counts = table(tmp_path, "query,document,rank,impressions,clicks,date", "1,1,1,1,1,1")
     assert detect(counts, FORMATS).reason.endswith("not read: date")
+
+
+def test_all_columns_that_are_read_are_named(tmp_path):
+    """Those of the options, and those that are read where they are there."""
+    header = "query,query_doc_ids,clicks,positions,labels,when,note"
+    file = table(tmp_path, header, "jax,3 5,0 1,1 2,0 1,2025-03-01,x")
+    reason = detect(file, FORMATS, {"time": "when", "search_session": None}).reason
+    taken = "query_doc_ids, clicks, query as query_id, positions, labels, when as time"
+    assert reason.endswith(f"by the names of columns: {taken}; not read: note")
+    assert "not read: when (columns.time=when reads it), note" in detect(file, FORMATS).reason
 
 
 def test_rows_of_bandits_say_what_a_page_may_be(tmp_path):

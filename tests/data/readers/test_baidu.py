@@ -179,7 +179,7 @@ def test_folders_and_columns_that_do_not_fit(tmp_path):
         (pa.list_(pa.list_(pa.string())), [["1"]]),
     ):
         write(tmp_path / "uva" / "part-0_split-0.parquet", [[values, [1], [0]]], kind=kind)
-        with refuses(DataError, "query_doc_features has type"):
+        with refuses(DataError, "query_doc_features holds lists of"):
             open_baidu_ultr_uva(tmp_path / "uva")
 
 

@@ -193,7 +193,7 @@ def test_a_time_that_is_not_finite_is_named(word, tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     lines[31] = f"s10,q,d30,1,0,u,{word}"
     (tmp_path / "b.csv").write_text("\n".join([lines[0], *(f"other {line}" for line in lines[1:])]))
-    with refuses(DataError, "b.csv, line 32", "times holds", word):
+    with refuses(DataError, "b.csv, line 32", "time holds", word):
         open_impressions(tmp_path, columns={"time": "time"})
 
 

@@ -276,7 +276,7 @@ def test_folders_state_columns(kind, tmp_path):
     assert sessions(dataset) == expected()[:15]
     days = np.repeat(np.array(["2025-11-01T10", "2025-11-02T10"], "datetime64[us]"), [8, 7])
     assert (times == days.astype(np.int64)).all()
-    with refuses(DataError, "PARTITION", "times holds null"):
+    with refuses(DataError, "PARTITION", "date holds null"):
         open_lists(tmp_path, **KEYED, columns={"time": "date"})
 
 

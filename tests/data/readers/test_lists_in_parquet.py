@@ -233,7 +233,7 @@ def test_bad_rows_are_named_and_nothing_is_left(tmp_path, cache, case, monkeypat
 BAD_COLUMNS = {
     "NaN click": (dict(clicks=[0.0, float("nan")]), {}, "row 0", "clicks holds nan"),
     "text clicks": (dict(clicks=["0", "2"]), {}, "row 0", "clicks holds 2", "true or false"),
-    "no list": (dict(query_doc_ids=1), {}, "query_doc_ids has type int64", "one list per row"),
+    "no list": (dict(query_doc_ids=1), {}, "query_doc_ids holds integers", "one list per row"),
     "float ids": (
         dict(query_doc_ids=[1.0, 2.5]),
         {},
@@ -241,7 +241,7 @@ BAD_COLUMNS = {
         "query_doc_ids holds 2.5",
         "Ids",
     ),
-    "float query": (dict(query_id=1.5), {}, "row 0", "query_ids holds 1.5", "64-bit integers"),
+    "float query": (dict(query_id=1.5), {}, "row 0", "query_id holds 1.5", "64-bit integers"),
     "infinite label": (dict(labels=[1.0, float("inf")]), {}, "row 0", "labels holds inf"),
     "long labels": (
         dict(labels=[1, 2, 3]),
@@ -258,7 +258,7 @@ BAD_COLUMNS = {
         "1 after 3",
         "Sort the documents",
     ),
-    "text query": (dict(query_id="shoes"), {}, "query_ids has type string"),
+    "text query": (dict(query_id="shoes"), {}, "query_id holds text"),
     "misnamed": (dict(), {"clicks": "click"}, "no column 'click' for clicks", "['query_doc_ids'"),
     "nearest": (dict(), {"query_doc_ids": "query_docs_id"}, "perhaps to 'query_doc_ids'"),
     "asked for": (dict(), {"labels": "grades"}, "no column 'grades' for labels"),
@@ -372,7 +372,7 @@ def test_times_that_are_none_are_refused(tmp_path):
         times = pl.Series(["2014-03-01", word, "2014-03-02"])
         table = pl.DataFrame(random_rows(3)).with_columns(search_session=pl.lit(1), when=times)
         table.write_parquet(tmp_path / f"{number}.parquet")
-        with refuses(DataError, f"{number}.parquet, row 1", "times holds"):
+        with refuses(DataError, f"{number}.parquet, row 1", "when holds"):
             open_lists(path=tmp_path / f"{number}.parquet", columns={"time": "when"})
 
 
@@ -385,7 +385,7 @@ def test_times_of_two_kinds_are_refused_across_files_and_batches(first, tmp_path
     second = next(kind for kind in KINDS if kind != first)
     lists = pl.DataFrame(random_rows(2)).with_columns(search_session=pl.lit(1))
     for kinds, *parts in (
-        (KINDS, "b.parquet, row 0", "times holds"),
+        (KINDS, "b.parquet, row 0", "time holds"),
         (VALUES, "b.parquet: ", "times"),
     ):
         for name, kind in {"a": first, "b": second}.items():
@@ -397,7 +397,7 @@ def test_times_of_two_kinds_are_refused_across_files_and_batches(first, tmp_path
     monkeypatch.setattr(SourceTable, "batch_rows", 2)
     both = pl.concat([lists.with_columns(time=pl.Series(KINDS[kind])) for kind in (first, second)])
     both.write_parquet(tmp_path / "both.parquet")
-    with refuses(DataError, "both.parquet, row 2", "times holds"):
+    with refuses(DataError, "both.parquet, row 2", "time holds"):
         open_lists(path=tmp_path / "both.parquet", columns={"time": "time"})
 
 
@@ -406,7 +406,7 @@ def test_lists_without_a_search_session_are_refused_with_the_way_out(tmp_path):
         search_session=pl.Series([4, None, *range(10)])
     )
     table.write_parquet(tmp_path / "log.parquet")
-    with refuses(DataError, "row 1", "session_ids holds null", "columns.search_session=null"):
+    with refuses(DataError, "row 1", "search_session holds null", "columns.search_session=null"):
         open_lists(path=tmp_path / "log.parquet")
     assert (
         "session_ids"

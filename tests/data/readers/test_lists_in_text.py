@@ -120,7 +120,7 @@ def test_files_in_folders_inside_are_found(tmp_path):
 def test_ids_of_other_types_are_refused(tmp_path):
     ids = pa.array([[b"1", b"2"]], pa.list_(pa.binary()))
     pq.write_table(pa.table({"query_doc_ids": ids, "clicks": [[0, 1]]}), tmp_path / "log.parquet")
-    with refuses(DataError, "query_doc_ids has type", "binary", "integers or text"):
+    with refuses(DataError, "query_doc_ids holds lists of type", "binary", "integers or text"):
         open_lists(tmp_path / "log.parquet", pair_key="document")
 
 
@@ -200,7 +200,7 @@ BAD = {
         "Close its bracket",
     ),
     "quote": (['1,"2 3,0 0', '2,3","0"'], {}, "two lines", "close its quote"),
-    "query": (["shoes,2 3,0 0"], {}, "line 2", "query_ids holds 'shoes'", "64-bit integers"),
+    "query": (["shoes,2 3,0 0"], {}, "line 2", "query_id holds 'shoes'", "64-bit integers"),
     "truncated": (["1,2 3,0 0", "1,2"], {}, "cannot be read", "Row #3", "Mend it"),
     "longer": (["1,2,3,0,0"], {}, "Row #2"),
     "no rows": ([], {}, "no sessions"),
@@ -221,7 +221,7 @@ BAD = {
         [",2,0"],
         {"pair_key": "document"},
         "line 2",
-        "query_ids holds ''",
+        "query_id holds ''",
         "integers or text",
     ),
 }

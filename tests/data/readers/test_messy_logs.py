@@ -13,6 +13,7 @@ from clickexp.data import Log, open_impressions, open_lists, prepare
 from clickexp.data.ingest import pages
 from clickexp.data.ingest.source_table import SourceTable
 from clickexp.data.inspect.alike import alike_names
+from clickexp.data.inspect.doubts import doubts
 from clickexp.data.names import read_names
 from clickexp.errors import DataError, FaultyLogError
 
@@ -59,10 +60,10 @@ def kept(rows):
 
 
 def mostly_faulty(rows):
-    """Whether more than half of the rows have one kind of fault: no value of a column, or a rank that is none."""
+    """Whether half of the rows have one kind of fault: no value of a column, or a rank that is none."""
     empty = [sum(row[at] in ("", None) for row in rows) for at in range(5)]
     no_ranks = sum(row[3] is not None and not is_rank(row[3]) for row in rows)
-    return 2 * max(*empty, no_ranks) > len(rows)
+    return 2 * max(*empty, no_ranks) >= len(rows)
 
 
 def is_rank(value):
@@ -161,6 +162,7 @@ def test_one_message_names_all_kinds_with_first_rows_and_remedy(tmp_path):
         "invalid_rank": 1,
         "pages_with_two_values_of_query": 1,
         "pages_with_two_documents_at_a_rank": 1,
+        "share_of_rows_with_faults": "31%",
     }
 
 
@@ -314,8 +316,74 @@ def test_faults_of_most_rows_are_no_rows_to_leave_out(tmp_path):
     assert caught.value.options == {}
     grades = table(rows).with_columns(click=0, grade=pl.lit("good"))
     grades.write_parquet(tmp_path / "log.parquet")
-    with refuses(DataError, "label holds 'good'", "'grades={bad: 0, good: 1}'"):
+    with refuses(DataError, "grade holds 'good'", "'grades={bad: 0, good: 1}'"):
         open_impressions(tmp_path / "log.parquet", columns={"label": "grade"}, invalid="drop")
+
+
+@pytest.fixture
+def large_pieces(small_pieces, monkeypatch):
+    """For logs of many rows."""
+    monkeypatch.setattr(SourceTable, "batch_rows", 500)
+
+
+def lists_of(file, count, **columns):
+    """Writes a file of lists of two documents."""
+    alike = {"query_doc_ids": [[1, 2]], "clicks": [[0, 1]]}
+    rows = {name: values * count for name, values in {**alike, **columns}.items()}
+    pl.DataFrame(rows).write_parquet(file)
+
+
+@pytest.mark.usefixtures("large_pieces")
+@pytest.mark.parametrize("of_second", [100, 900])
+def test_times_without_an_offset_are_read_and_never_dropped(of_second, tmp_path):
+    """Dropped, they would be a whole file, whatever its share of the rows."""
+    lists_of(tmp_path / "a.parquet", 400, time=["2025-03-01T08:00:00+08:00"])
+    lists_of(tmp_path / "b.parquet", of_second, time=["2025-03-01 15:00:00"])
+    for invalid in ("error", "drop"):
+        with refuses(
+            FaultyLogError,
+            f"{tmp_path}/b.parquet, row 0: time holds '2025-03-01 15:00:00'",
+            f"{of_second} of the {of_second} rows of {tmp_path}/b.parquet",
+            "time_zone=UTC",
+        ) as caught:
+            open_lists(tmp_path, columns={"time": "time"}, invalid=invalid)
+        assert caught.value.options == {"time_zone": "UTC"}
+    read = open_lists(tmp_path, columns={"time": "time"}, invalid="drop", time_zone="Europe/Moscow")
+    assert sum(part.count for part in read.parts.values()) == 400 + of_second
+
+
+@pytest.mark.usefixtures("large_pieces")
+def test_a_file_of_faults_is_not_left_out(tmp_path):
+    """A tenth of the log, which is all of the third of ten files."""
+    for number in range(10):
+        query = "" if number == 2 else "q"
+        lists_of(tmp_path / f"{number}.parquet", 100, query_id=[query])
+    with refuses(
+        FaultyLogError, f"100 of the 100 rows of {tmp_path}/2.parquet", "Nearly all rows of a file"
+    ) as caught:
+        open_lists(tmp_path, pair_key="query_document", invalid="drop")
+    assert caught.value.options == {}
+
+
+@pytest.mark.usefixtures("large_pieces")
+@pytest.mark.parametrize(("faulty", "is_doubted"), [(4, False), (10, True)])
+def test_much_that_was_left_out_is_doubted(faulty, is_doubted, tmp_path):
+    lists_of(tmp_path / "a.parquet", 100 - faulty, query_id=["q"])
+    lists_of(tmp_path / "b.parquet", faulty, query_id=[""])
+    dataset = open_lists(tmp_path, pair_key="query_document", invalid="drop")
+    left_out = [doubt for doubt in doubts(dataset) if f"{faulty}% of the rows have faults" in doubt]
+    assert bool(left_out) == is_doubted
+
+
+@pytest.mark.usefixtures("large_pieces")
+@pytest.mark.parametrize(("faulty", "is_doubted"), [(4, False), (10, True)])
+def test_many_pages_that_were_left_out_are_doubted(faulty, is_doubted, tmp_path):
+    rows = [(f"p{page}", "q", f"d{rank}", rank, 0) for page in range(100) for rank in range(1, 5)]
+    rows += [(f"p{page}", "q", "another", 4, 1) for page in range(faulty)]
+    table(rows).write_parquet(tmp_path / "log.parquet")
+    dataset = open_impressions(tmp_path / "log.parquet", invalid="drop")
+    left_out = [doubt for doubt in doubts(dataset) if f"{faulty} of 100 pages" in doubt]
+    assert bool(left_out) == is_doubted
 
 
 def test_lines_behind_one_that_is_cut_show_columns(tmp_path):
