@@ -27,6 +27,10 @@ _TYPES = (
     "float64",
 )
 CATEGORY = "category"
+MUCH_LEFT_OUT = 0.05
+"""Share of rows or pages that is much to be left out."""
+LEFT_OUT = "share_of_rows_with_faults"
+"""The note of a log that is read without so many rows or more."""
 LARGEST_GRADE = 31
 """Of graded labels, whose gain 2^label - 1 is beyond all use above."""
 _KINDS = {"b": "biuf", "i": "iu", "u": "iu", "f": "biuf"}

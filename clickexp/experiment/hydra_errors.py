@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -152,16 +153,20 @@ def _no_such_key(error: Exception) -> str | None:
         )
     if options := options_with(key):
         return f"there is no key {key} with the options chosen. It belongs to {listed(options, 4)}."
+    return f"there is no key {key}.{_keys_instead(key, node)}"
+
+
+def _keys_instead(key: str, node: Any) -> str:
+    """Keys that may be meant, or that there are beside one."""
     root = node._get_root()
     places = dict(walk(plain(root, resolve=False)))
     of_part = [name for name in places if name.startswith("hydra.") == key.startswith("hydra.")]
-    meant = did_you_mean(key, [*of_part, *presets()])
-    if meant:
-        return f"there is no key {key}.{meant}"
+    if meant := did_you_mean(key, [*of_part, *presets()]):
+        return meant
     beside = [name for name in node if not name.startswith("_")]
     if node is root or not beside:
-        return f"there is no key {key}. clickexp --cfg job lists the keys."
-    return f"there is no key {key}. There are {', '.join(beside)}."
+        return " clickexp --cfg job lists the keys."
+    return f" There are {', '.join(beside)}."
 
 
 def _unset(key: str, line: CommandLine) -> str:

@@ -243,10 +243,7 @@ class Loop:
         loss, sessions = self.learner.run_pass(train, epoch)
         if not sessions:
             raise ConfigError(_NO_SESSIONS.format("training"))
-        evaluation = self.validation(self.learner.model_state(), "val", epoch)
-        values, per_rank = evaluation.values(), evaluation.per_rank()
-        if math.isnan(values["loss"]) and not any(per_rank.get("sessions", [True])):
-            raise ConfigError(_NO_SESSIONS.format("validation"))
+        values, per_rank = self._validated(epoch)
         if epoch <= self.learner.warmup_passes + 1:
             self.stopping.reset()
         improved = self.stopping.update(values)
@@ -263,6 +260,14 @@ class Loop:
             self.best = self.snapshot(self.learner.state, self.best)
             self.best_epoch, self.per_rank = epoch, per_rank
         return self._ends(epoch)
+
+    def _validated(self, epoch: int) -> tuple[dict[str, float], Mapping[str, Any]]:
+        """The values of a validation, and those per rank."""
+        evaluation = self.validation(self.learner.model_state(), "val", epoch)
+        values, per_rank = evaluation.values(), evaluation.per_rank()
+        if math.isnan(values["loss"]) and not any(per_rank.get("sessions", [True])):
+            raise ConfigError(_NO_SESSIONS.format("validation"))
+        return values, per_rank
 
     def _warn_of_rise(self) -> None:
         """Warns where an earlier epoch has predicted validation sessions better than the last one, which is kept."""

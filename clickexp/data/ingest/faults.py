@@ -10,7 +10,7 @@ import numpy as np
 from clickexp.data.ingest.first_rank import FirstRankCheck
 from clickexp.data.ingest.times import TimeCheck
 from clickexp.data.log_writer import LogWriter
-from clickexp.data.schema import Remedy, SourceLocation
+from clickexp.data.schema import LEFT_OUT, MUCH_LEFT_OUT, Remedy, SourceLocation
 from clickexp.errors import FaultyLogError
 from clickexp.utils.bounds import OneOf
 from clickexp.utils.text import counted
@@ -42,12 +42,6 @@ _NEARLY_ALL = 0.9
 """Share of the rows of a file without which the file is as good as left out."""
 _OF_FILE = 100
 """Rows of a file below which it is too small for such a share to say anything."""
-MANY = 0.05
-"""Share of rows or pages that is much to be left out."""
-SHARE = "share_of_rows_with_faults"
-"""The note of a log that is read without so many rows or more."""
-
-
 _ROWS = "rows"
 
 
@@ -212,8 +206,8 @@ class Faults:
             log.note(kind, rows.count)
         faulty = sum(kind.count for kind in self._kinds.values() if kind.unit == _ROWS)
         share = faulty / max(self.rows.total(), 1)
-        if share >= MANY:
-            log.notes[SHARE] = f"{share:.0%}"
+        if share >= MUCH_LEFT_OUT:
+            log.notes[LEFT_OUT] = f"{share:.0%}"
 
     def _needed(self) -> dict[str, str]:
         """Options that leave no faults of a kind that most rows have, or that are safe, where there are any."""

@@ -12,12 +12,11 @@ from clickexp.data.cells import Cells
 from clickexp.data.dataset import Dataset
 from clickexp.data.encoding import FEATURES
 from clickexp.data.id_table import mixed
-from clickexp.data.ingest.faults import MANY, SHARE
 from clickexp.data.inspect.copies import Copies, copies, list_keys
 from clickexp.data.inspect.layouts import EXAMINATION_BY, layout_doubts
 from clickexp.data.inspect.order import shuffled_sessions
 from clickexp.data.inspect.summary import shows_twice
-from clickexp.data.schema import LARGEST_GRADE
+from clickexp.data.schema import LARGEST_GRADE, LEFT_OUT, MUCH_LEFT_OUT
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
 from clickexp.utils.blocks import blocks
@@ -69,7 +68,7 @@ def doubts(dataset: Dataset) -> Iterator[str]:
 
 def _of_dropped(dataset: Dataset) -> Iterator[str]:
     """Doubts logs of which much was left out."""
-    if (share := dataset.notes.get(SHARE)) is not None:
+    if (share := dataset.notes.get(LEFT_OUT)) is not None:
         yield (
             f"{share} of the rows have faults and were left out, as the notes count them by kind. What is left is "
             "another log where they have something in common, such as a file, a device or a click: compare them first"
@@ -78,7 +77,7 @@ def _of_dropped(dataset: Dataset) -> Iterator[str]:
     if not isinstance(pages, int):
         return
     all_pages = pages + sum(part.count for part in dataset.distinct_parts.values())
-    if pages and pages >= MANY * all_pages:
+    if pages and pages >= MUCH_LEFT_OUT * all_pages:
         yield (
             f"{pages:,} of {all_pages:,} pages were left out, since a row of theirs is faulty or contradicts another. "
             "Pages with many clicks or rows are so more often, and what is left has fewer of these: mend the rows first"
