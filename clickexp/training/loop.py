@@ -261,7 +261,7 @@ class Loop:
             self.best_epoch, self.per_rank = epoch, per_rank
         return self._ends(epoch)
 
-    def _validated(self, epoch: int) -> tuple[dict[str, float], dict[str, list[float]]]:
+    def _validated(self, epoch: int) -> tuple[dict[str, float], RankVectors]:
         """The values of a validation, and those per rank."""
         evaluation = self.validation(self.learner.model_state(), "val", epoch)
         values, per_rank = evaluation.values(), evaluation.per_rank()
