@@ -26,6 +26,10 @@ from clickexp.utils.sources import is_remote
 
 LOG, FEATURES, NAMES = "log.json", "features.npy", "names.parquet"
 SPLIT = ("train", "val", "test")
+MANY = 0.05
+"""Share of rows or pages that is much to be left out."""
+SHARE = "share_of_rows_with_faults"
+"""The note of a log that is read without so many rows or more."""
 
 
 def _stated(column: Column) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from clickexp.data.description import MANY, SHARE
 from clickexp.data.ingest.first_rank import FirstRankCheck
 from clickexp.data.ingest.times import TimeCheck
 from clickexp.data.log_writer import LogWriter
@@ -42,10 +43,6 @@ _NEARLY_ALL = 0.9
 """Share of the rows of a file without which the file is as good as left out."""
 _OF_FILE = 100
 """Rows of a file below which it is too small for such a share to say anything."""
-MANY = 0.05
-"""Share of rows or pages that is much to be left out."""
-SHARE = "share_of_rows_with_faults"
-"""The note of a log that is read without so many rows or more."""
 
 
 _ROWS = "rows"

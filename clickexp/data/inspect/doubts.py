@@ -10,9 +10,9 @@ import numpy as np
 
 from clickexp.data.cells import Cells
 from clickexp.data.dataset import Dataset
+from clickexp.data.description import MANY, SHARE
 from clickexp.data.encoding import FEATURES
 from clickexp.data.id_table import mixed
-from clickexp.data.ingest.faults import MANY, SHARE
 from clickexp.data.inspect.copies import Copies, copies, list_keys
 from clickexp.data.inspect.layouts import EXAMINATION_BY, layout_doubts
 from clickexp.data.inspect.order import shuffled_sessions
