@@ -26,7 +26,7 @@ from flax import nnx
 from jaxtyping import Bool, Float, Integer
 
 from clickexp import types
-from clickexp.parameters.table import Prior, Rows, Table, powers
+from clickexp.parameters.table import Prior, Rows, Table
 from clickexp.training.sparse import noise, sites
 from clickexp.training.sparse.packing import (
     Layout,
@@ -275,8 +275,10 @@ def step_rows(
 
 def _of_slopes(x: Float[Array, " rows"], grad: RowVectors, real: Flags) -> Float[Array, "2 dim"]:
     """The gradient with respect to the slopes of a prior."""
-    of_x = jnp.where(real & jnp.isfinite(x)[:, None], powers(x), 0.0)
-    return jnp.stack([jnp.sum(grad * power[:, None], axis=0) for power in of_x.T])
+    is_known = real[:, 0] & jnp.isfinite(x)
+    # products with a vector each, in place of sums over an array of both: a seventh of a step on a CPU
+    of_x = (jnp.where(is_known, power, 0.0) for power in (x, x * x - 1))
+    return jnp.stack([jnp.matmul(power, grad, precision="highest") for power in of_x])
 
 
 def _rule(rows: Rows, optimizer: RowOptimizer, step: Count) -> Rule:

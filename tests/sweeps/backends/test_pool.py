@@ -209,7 +209,7 @@ def test_a_job_that_shows_no_sign_of_life_is_ended(tmp_path, monkeypatch):
     stopped = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
     with Pool(TWO[:1]) as pool:
         job = submit(pool, "stopped", tmp_path, stopped)
-        assert pool.wait(30) == [job]
+        assert pool.wait() == [job]
         assert job.ended_for.startswith("no sign of life") and job.returncode == -signal.SIGKILL
         worker = submit(pool, "stopped again", tmp_path, stopped).handle
         worker.look()
