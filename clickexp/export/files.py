@@ -258,7 +258,9 @@ class Reading:
             written(reader.read, path, log, **options)
         opened = Log.open(scratch / "log")
         counts = [
-            f"{name.replace('_', ' ')} {count:,}" for name, count in log.notes.items() if count
+            f"{name.replace('_', ' ')} {count:,}"
+            for name, count in log.notes.items()
+            if isinstance(count, int) and count
         ]
         if counts:
             self._say(", ".join(counts))

@@ -160,7 +160,7 @@ def test_faulty_lists_are_left_out(run, tmp_path, capsys):
 def test_ranks_from_0_are_no_faults_to_leave_out(run, tmp_path):
     rows = rows_of(7).with_columns(pl.col("slot") - 1)
     rows.write_parquet(tmp_path / "rows.parquet")
-    with refuses(FaultyLogError, "rank holds 0", "first_rank=0") as caught:
+    with refuses(FaultyLogError, "slot holds 0", "first_rank=0") as caught:
         export(run, tmp_path / "out", predict=tmp_path / "rows.parquet")
     assert caught.value.options == {"first_rank": "0"}
 
@@ -212,7 +212,7 @@ def test_faults_of_rows_are_named_in_their_file(run, tmp_path):
     rows = rows_of(6, 9)
     bad = rows.with_columns(slot=pl.when(pl.int_range(pl.len()) == 3).then(0).otherwise("slot"))
     bad.write_parquet(tmp_path / "bad.parquet")
-    with refuses(UserError, "bad.parquet, row 3", "rank holds 0"):
+    with refuses(UserError, "bad.parquet, row 3", "slot holds 0"):
         export(run, tmp_path, predict=tmp_path / "bad.parquet")
     rows.with_columns(pl.col("slot") + 90).write_parquet(tmp_path / "far.parquet")
     with refuses(UserError, "far.parquet", "documents at position 9"):

@@ -121,7 +121,7 @@ def test_structs_of_a_list_are_columns_of_lists(tmp_path):
     columns["positions"] = "shown.rank"
     assert sessions(open_lists(tmp_path, columns=columns, **KEYED)) == expected()
     (tmp_path / "log.parquet").write_bytes(parquet(NESTED))
-    with refuses(DataError, "row 1", "positions has 1 after 2"):
+    with refuses(DataError, "row 1", "shown.rank has 1 after 2"):
         open_lists(tmp_path, columns=columns, **KEYED)
     with refuses(DataError, "no column 'shown.id'", "'shown.document'"):
         open_lists(tmp_path, columns={**columns, "query_doc_ids": "shown.id"}, **KEYED)
@@ -230,7 +230,7 @@ def test_integers_beyond_64_bits_inside_of_objects_hinder_nobody(tmp_path):
     request = {"trace": 10**30, "hops": [{"id": 10**30}]}
     (tmp_path / "log.jsonl").write_bytes(ndjson([{**row, "request": request} for row in ROWS]))
     assert sessions(open_impressions(tmp_path)) == expected()
-    with refuses(DataError, "document holds", "as text"):
+    with refuses(DataError, "request.trace holds", "as text"):
         open_impressions(tmp_path, columns={"document": "request.trace"})
 
 
