@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from clickexp.sweeps.backends.base import IMPORTED, LOG, BasePool, Job, Outcome, Slot
-from clickexp.sweeps.backends.worker import GRACE, HELD, work
+from clickexp.sweeps.backends.worker import GRACE, HELD, WHERE, work
 
 SILENCE = 600.0
 """Seconds without a sign of life after which a process is ended: it has been stopped, or hangs."""
@@ -107,7 +107,10 @@ class Pool(BasePool):
         job.handle.look()
         if job.handle.silence > SILENCE:
             return f"no sign of life of its process for {SILENCE / 60:g} minutes"
-        return super()._reason_to_end(job)
+        reason = super()._reason_to_end(job)
+        if reason:
+            os.kill(job.handle.process.pid, WHERE)
+        return reason
 
     def outcome(self, handle: _Worker) -> Outcome | str:
         """Returns nothing: `_leave` notes how the process ended."""

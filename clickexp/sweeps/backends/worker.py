@@ -1,6 +1,7 @@
 """The process of a job: it takes its place among devices and cores, then makes its call."""
 
 import contextlib
+import faulthandler
 import multiprocessing
 import os
 import pickle
@@ -18,6 +19,9 @@ _SECONDS_BETWEEN_SIGNS = 1.0
 
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 """Signals that are blocked where a job's process comes from, until it has its own handlers."""
+
+WHERE = signal.SIGUSR1
+"""Has a job write into its log where each of its threads is."""
 
 
 def work(
@@ -52,6 +56,7 @@ def work(
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)  # before JAX starts its threads
     signal.signal(signal.SIGTERM, _interrupt)
+    faulthandler.register(WHERE)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # SLURM warns; the parent does what is needed
     alone = threading.Event()
     threading.Thread(target=_end_with_parent, args=(alone,), daemon=True).start()

@@ -196,6 +196,7 @@ time.sleep(60)
         assert pool.wait(30) == [slow] and slow.ended_for == OVERDUE
         assert slow.returncode == (-signal.SIGKILL if stops else 128 + signal.SIGTERM)
         assert all(map(gone, pids)) and len(pool.free) == 2
+        assert stops or "most recent call first" in slow.log.read_text()  # where it was
         pool.job_minutes = None
         submit(pool, "next", tmp_path / "next", "pass")
         (after,) = pool.wait(30)
