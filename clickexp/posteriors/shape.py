@@ -129,11 +129,25 @@ class Likelihood(NamedTuple):
         skips = np.maximum(of_skips, 0.0) / per_skip(examination)[0]
         return cls(clicks, skips, examination)
 
-    def at(self, logits: Nodes) -> Nodes:
-        """Returns the logarithms at nodes of each document."""
-        attraction = 1 / (1 + np.exp(-logits))
-        skipped = np.log1p(-self.examination[:, None] * attraction)
-        return self.clicks[:, None] * np.log(attraction) + self.skips[:, None] * skipped
+    def at(self, logits: Numbers, steps: Nodes) -> Nodes:
+        """Returns the logarithms at steps from a logit of each document, less those at the logit.
+
+        With many clicks, single precision does for differences alone.
+        """
+        attraction = expit(logits)
+        if_skipped = attraction * (1 - self.examination) / (1 - self.examination * attraction)
+        # s(z + d) and 1 - e s(z + d) are e^d and what the skipped have gained, over what all have
+        gain = _log_gain(attraction, steps)
+        skipped = _log_gain(if_skipped, steps) - gain
+        return self.clicks[:, None] * (steps - gain) + self.skips[:, None] * skipped
+
+
+def _log_gain(probabilities: Numbers, steps: Nodes) -> Nodes:
+    """Returns log(1 - p + p exp(step)), whose exponentials do not overflow."""
+    falls = np.expm1(-np.abs(steps))
+    is_up = steps > 0
+    of_fall = np.where(is_up, 1 - probabilities[:, None], probabilities[:, None])
+    return np.where(is_up, steps, 0) + np.log1p(of_fall * falls)
 
 
 class Known(NamedTuple):
@@ -161,9 +175,10 @@ class Known(NamedTuple):
 
     def nodes(self) -> tuple[Nodes, Nodes, Nodes]:
         """Returns logits at nodes, residuals from the prior there, and logarithms of posteriors without a shape."""
-        logits = self.means[:, None] + self.deviations[:, None] * _NODES
+        steps = self.deviations[:, None] * _NODES
+        logits = self.means[:, None] + steps
         residuals = (logits - self.prior_means[:, None]) / self.prior_deviations[:, None]
-        return logits, residuals, self.likelihood.at(logits) - residuals**2 / 2
+        return logits, residuals, self.likelihood.at(self.means, steps) - residuals**2 / 2
 
     @property
     def open_share(self) -> float:
@@ -208,7 +223,7 @@ class Shape(NamedTuple):
         deviations = np.sqrt(np.sum(weights * _NODES**2, axis=1) - means**2)
         cumulative = np.cumsum(weights, axis=1) - weights / 2
         ends = np.stack([(_quantile(cumulative, tail) - means) / deviations for tail in _TAILS])
-        probability = np.sum(weights / (1 + np.exp(-logits)), axis=1)
+        probability = np.sum(weights * expit(logits), axis=1)
         in_logits = known.means + known.deviations * means
         return Summary(in_logits, known.deviations * deviations, ends, probability)
 

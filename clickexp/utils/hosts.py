@@ -187,7 +187,8 @@ def broadcast(value: Any) -> Any:
 
 def check_same(facts: dict[str, Any]) -> None:
     """UserError where facts, by name, which JSON holds, are others than those of the first process."""
-    own, first = json.loads(json.dumps(facts)), broadcast(facts)
+    own = {name: json.dumps(value) for name, value in facts.items()}  # of nan, too
+    first = broadcast(own)
     differ = [name for name in {**own, **first} if own.get(name) != first.get(name)]
     if differ:
         raise UserError(

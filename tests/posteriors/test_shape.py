@@ -131,6 +131,42 @@ def test_posteriors_without_a_shape_are_those_of_the_normal_prior(impressions):
     np.testing.assert_allclose(found.probability, exact @ expit(GRID), atol=1e-3)
 
 
+@pytest.mark.parametrize("impressions", [1e3, 1e9])
+def test_posteriors_of_many_clicks_are_as_exact_as_of_few(impressions):
+    """In single precision, the likelihood of a billion sessions is a number whose last digit is 64."""
+    attraction, examination = np.array([0.02, 0.5, 0.9]), 0.7
+    clicks, skips = (impressions * rate for rate in (0.7 * attraction, 1 - 0.7 * attraction))
+    means, click = logit(attraction), examination * attraction
+    odds = skips * click * (1 - attraction) / (1 - click)
+    curvatures = clicks * attraction * (1 - attraction)
+    curvatures += odds * ((1 - attraction) / (1 - click) - attraction)
+    deviations = curvatures**-0.5
+    steps = np.linspace(-7, 7, 4001) * deviations[:, None]
+    logs = clicks[:, None] * log_expit(means[:, None] + steps)
+    logs += skips[:, None] * np.log1p(-examination * expit(means[:, None] + steps))
+    exact = softmax(logs, axis=1)
+    center = np.sum(exact * steps, axis=1)
+    likelihood = Likelihood(clicks, skips, np.full(3, examination))
+    found = NORMAL.summary(Known(likelihood, np.zeros(3), np.full(3, 1e3), means, deviations))
+    spread = np.sqrt(np.sum(exact * (steps - center[:, None]) ** 2, axis=1))
+    np.testing.assert_allclose((found.means - means - center) / spread, 0, atol=0.02)
+    np.testing.assert_allclose(found.deviations, spread, rtol=0.01)
+
+
+def test_a_document_without_clicks_has_a_posterior_under_a_prior_of_any_width():
+    """Nodes lie where single precision holds no exponential of logits; the oracle is a grid in double precision."""
+    grid = np.linspace(-100, 85, 20001)
+    likelihood = Likelihood(np.zeros(1), np.array([5.0]), np.array([0.5]))
+    exact = softmax(5 * np.log1p(-0.5 * expit(grid)) - (grid / 15) ** 2 / 2)
+    mean = exact @ grid
+    deviation = np.sqrt(exact @ (grid - mean) ** 2)
+    around = np.array([-6.0]), np.array([15.0])
+    found = NORMAL.summary(Known(likelihood, np.zeros(1), np.full(1, 15.0), *around))
+    np.testing.assert_allclose(found.means, mean, atol=0.05 * deviation)
+    np.testing.assert_allclose(found.deviations, deviation, rtol=0.05)
+    np.testing.assert_allclose(found.probability, exact @ expit(grid), atol=0.01)
+
+
 @pytest.mark.parametrize("family", DENSITIES)
 def test_a_learned_shape_is_nearly_that_of_the_density(family):
     """Intervals hold the truth as often as those of Bayes' rule with the density, and are as wide; means are those.

@@ -99,3 +99,7 @@ def test_a_process_that_starts_again_after_the_training_waits_with_the_others(ho
             (tmp_path / "finished").touch()
             assert (first.wait(20), again.wait(20)) == (0, 0), pair.lines(1)
     assert not pair.lines(0) and not pair.lines(1)
+
+
+def test_settings_that_are_no_numbers_are_the_same_in_all_processes():
+    hosts.check_same({"seed": 1, "trainer.rate": float("nan")})
