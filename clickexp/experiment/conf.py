@@ -47,7 +47,7 @@ def metric_options(name: str) -> list[str]:
 
 
 def options_with(key: str) -> list[str]:
-    """The options of a group of every configuration that have a key, such as launcher=slurm for hydra.launcher.nodes."""
+    """The options of a group that have a key, such as launcher=slurm for hydra.launcher.nodes; of groups always chosen."""
     group, _, name = key.removeprefix("hydra.").partition(".")
     files = sorted((CONF / group).glob("*.yaml")) if name and group in default_groups() else []
 
