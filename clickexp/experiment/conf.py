@@ -47,7 +47,7 @@ def metric_options(name: str) -> list[str]:
 
 
 def options_with(key: str) -> list[str]:
-    """The options of a group that have a key, such as launcher=slurm for hydra.launcher.nodes; of groups always chosen."""
+    """The options of a group, always chosen, that have a key, such as launcher=slurm for hydra.launcher.nodes."""
     group, _, name = key.removeprefix("hydra.").partition(".")
     files = sorted((CONF / group).glob("*.yaml")) if name and group in default_groups() else []
 
