@@ -152,7 +152,8 @@ def _no_such_key(error: Exception) -> str | None:
             "JAX_PLATFORMS=cpu before the command leaves them out, trainer.devices=all takes several"
         )
     if options := options_with(key):
-        return f"there is no key {key} with the options chosen. It belongs to {listed(options, 4)}."
+        sweeps = ", for sweeps (-m)" if key.startswith("hydra.launcher.") else ""
+        return f"there is no key {key} with the options chosen. It belongs to {listed(options, 4)}{sweeps}."
     return f"there is no key {key}.{_keys_instead(key, node)}"
 
 

@@ -272,7 +272,7 @@ class Faults:
                 options, end = {}, f"{end} {_BY_CLICKS}"
         elif options:
             stated = " ".join(f"{key}={value}" for key, value in options.items())
-            end = f"To go on without most of them: {stated}. What is faulty then is said next."
+            end = f"With {stated}, most of these faults are none, or all. What is faulty then is said next."
         return FaultyLogError(lines, end, options)
 
     def _end(self) -> str:

@@ -304,7 +304,7 @@ def test_faults_of_most_rows_are_no_rows_to_leave_out(tmp_path):
     with refuses(
         FaultyLogError,
         "click holds null (18 rows",
-        "To go on without most of them: null_is_no_click=true",
+        "With null_is_no_click=true, most of these faults are none",
     ) as caught:
         open_impressions(tmp_path / "log.parquet", invalid="drop")
     assert caught.value.options == {"null_is_no_click": "true"}
