@@ -142,8 +142,8 @@ def _devices(environment: Mapping[str, str]) -> tuple[str, int]:
         )
     except subprocess.TimeoutExpired as error:
         raise UserError(
-            f"JAX does not start on this machine in {_LONGEST_START} s: other programs may leave it no time. Try again, "
-            "or say JAX_PLATFORMS=cpu, with which it is not asked for devices"
+            f"JAX does not start on this machine in {_LONGEST_START} s: other programs may leave it no time. Try "
+            "again, or say JAX_PLATFORMS=cpu, with which it is not asked for devices"
         ) from error
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
