@@ -23,7 +23,8 @@ _CAPTIONS = {
     "perplexity": "Perplexity by rank of the test sessions, lower is better, and the share of the perplexity above 1 "
     "that is gained over rank-CTR, which predicts the click rate of each rank.",
     "examination": "How likely users look at each rank, mean over the test sessions, and the same relative to rank 1, "
-    "as propensities are used: clicks determine examination up to a factor. Bars are 95% intervals.",
+    "as propensities are used, with 95% intervals. Clicks determine examination up to a factor alone: its level may be "
+    "off where ratios are not.",
     "propensities": "Propensities by position relative to the first: what the ranker has learned of examination, or "
     "what it divides clicks by.",
     CLICK_RATES: "Click rates by rank of the test sessions, by length of list or a column with few values. One curve "
