@@ -19,9 +19,7 @@ ROLES = {"attraction": ("attraction", "ctr"), "satisfaction": ("satisfaction",)}
 EFFECTIVE = "effective_impressions"
 
 
-def posterior_outputs(
-    model: Model, batch: Batch, ends: Float[Array, "ids 2"] | None = None
-) -> dict[str, Array]:
+def posterior_outputs(model: Model, batch: Batch, ends: Table | None = None) -> dict[str, Array]:
     """Returns logarithms of what is known of each document.
 
     For each column of `ROLES` whose tower has posteriors N(m, v) of logits, in a new search session: the standard
@@ -31,7 +29,7 @@ def posterior_outputs(
     Args:
         model: A fitted model.
         batch: What its towers read.
-        ends: Of intervals of attraction by id, in place of -1.96 and 1.96.
+        ends: Both of intervals of attraction by id, in place of -1.96 and 1.96.
     """
     outputs = {}
     for column, roles in ROLES.items():
@@ -45,7 +43,7 @@ def posterior_outputs(
         outputs[f"{column}_sd"] = jnp.log(sd)
         low, high = -QUANTILE, QUANTILE
         if column == "attraction" and ends is not None:
-            low, high = jnp.moveaxis(ends[batch["query_doc_ids"]], -1, 0)
+            low, high = jnp.moveaxis(ends.take(batch["query_doc_ids"]), -1, 0)
         outputs[f"{column}_low"] = log_sigmoid_pair(mean + low * sd).log
         outputs[f"{column}_high"] = log_sigmoid_pair(mean + high * sd).log
         if column == "attraction":

@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple, cast
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from clickexp.data import Sessions
 from clickexp.data.by_document import ByDocument
 from clickexp.data.cells import Cells
 from clickexp.models import ClickModel, Model
-from clickexp.parameters import EmbeddingParameter, Table
+from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.posteriors.policy_prior import Queries, UnderPolicy, lists_shown
@@ -19,7 +19,6 @@ from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
 from clickexp.posteriors.shape import has_shape, shaped
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
-from clickexp.types import Array
 from clickexp.utils.progress import Steps
 
 
@@ -30,14 +29,14 @@ class Exported(NamedTuple):
         effective: For effective impressions: posteriors without the noise of training.
         probabilities: Also with a prior that knows which lists a policy has shown documents in.
         intervals: Also with the errors of shared parameters, and those of documents that no list shows.
-        ends: Of 95% intervals of attraction by id, in standard deviations from the means; None where posteriors are
-            normal.
+        ends: Both of 95% intervals of attraction by id, in standard deviations from the means: a table, since devices
+            share its rows. None where posteriors are normal.
     """
 
     effective: Model
     probabilities: Model
     intervals: Model
-    ends: Float[Array, "ids 2"] | None = None
+    ends: Table | None = None
 
 
 def exported(
@@ -90,8 +89,9 @@ def exported(
             )
     if known is None:
         return Exported(effective, effective, intervals)
+    ends = None if known.ends is None else Table(Rows(jnp.asarray(known.ends), 2))
     # last, since the sums of the pass above take as much memory as several tables
-    return Exported(effective, known.probabilities(), intervals, known.ends)
+    return Exported(effective, known.probabilities(), intervals, ends)
 
 
 def open_documents(

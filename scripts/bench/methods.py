@@ -80,7 +80,7 @@ class Fitted:
 
     def interval(self, role: str) -> np.ndarray | None:
         """Logits of the ends of intervals of rows, [2, rows]; None where there are none."""
-        if role not in self.spread:
+        if role in self.bounds or role not in self.spread:
             return self.bounds.get(role)
         middle = self.middle.get(role, getattr(self.parameters, role))
         return middle + np.array([[-INTERVAL], [INTERVAL]]) * self.spread[role]
@@ -281,8 +281,8 @@ def estimates(
     attraction = middle.get("attraction")
     if better.ends is not None:
         # intervals of a prior with a shape are not symmetric
-        ends = np.asarray(better.ends, np.float64).T
-        bounds_of_rows["attraction"] = attraction + ends * spread.pop("attraction")
+        ends = np.asarray(better.ends.get_value().values, np.float64).T
+        bounds_of_rows["attraction"] = attraction + ends * spread["attraction"]
     tables = [
         role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned
     ]

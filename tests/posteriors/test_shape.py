@@ -226,7 +226,7 @@ def test_exports_have_means_and_ends_of_the_posteriors(tmp_path):
         for each in (rows.means(rows.values), rows.deviations(rows.values))
     )
     means += float(known.intervals.attraction.baseline[...])
-    ends = np.asarray(known.ends, np.float64)[ids].T
+    ends = np.asarray(known.ends.get_value().values, np.float64)[ids].T
     np.testing.assert_allclose(table["attraction_sd"], deviations, rtol=1e-5)
     for column, end in zip(("attraction_low", "attraction_high"), ends, strict=True):
         np.testing.assert_allclose(table[column], expit(means + end * deviations), rtol=1e-4)

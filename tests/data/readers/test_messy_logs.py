@@ -103,7 +103,9 @@ def test_what_is_left_and_counted_is_what_dictionaries_find(examples, tmp_path_f
         found, counts = kept(rows)
         arguments = (open_impressions.read, "impressions", folder / "log.parquet", folder / "log")
         if not found or mostly_faulty(rows):
-            with pytest.raises(DataError, match="no sessions|leaves nothing|Most rows|most of these faults"):
+            with pytest.raises(
+                DataError, match="no sessions|leaves nothing|Most rows|most of these faults"
+            ):
                 prepare(*arguments, invalid="drop")
             return
         log = prepare(*arguments, invalid="drop")
