@@ -62,8 +62,8 @@ _STEPS, _LEAST_GAIN = 30, 1e-2
 """Of a search at most; gain of the last."""
 _SHORTEST = 1 / 16
 """Part of a step that a search still tries."""
-_HALVINGS = 12
-"""Of the interval of examination; the last is 1 / 4096 long."""
+_HALVINGS = 24
+"""Of the interval of examination; with fewer, the last digits of posteriors would decide between two of its values."""
 _NEWTON = 4
 """Steps to a mean probability."""
 _TAILS = 0.025, 0.975
