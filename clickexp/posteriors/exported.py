@@ -1,5 +1,6 @@
 """The posteriors of documents that an export writes, and documents whose attraction a log leaves open."""
 
+import contextlib
 import math
 from collections.abc import Iterable
 from typing import NamedTuple, cast
@@ -78,7 +79,8 @@ def exported(
         intervals, known = effective, None
     elif effective is not model and has_shape(under):
         clicks = ByDocument.of(train).dense(len(under.rows.values)).clicks
-        intervals, known = shaped(under, clicks)
+        with contextlib.suppress(np.linalg.LinAlgError):  # no shape is found: posteriors stay normal
+            intervals, known = shaped(under, clicks)
     else:
         intervals, known = under.intervals(), under
     if posterior is not None:
