@@ -75,14 +75,14 @@ def exported(
         with Steps("posteriors under a policy") as progress:
             better = newton_refined(better, [table], train, progress, devices, longest=math.inf)
         under = UnderPolicy.of(better, impressions, queries)
-    if under is None:
-        intervals, known = effective, None
-    elif effective is not model and has_shape(under):
+    intervals = effective if under is None else under.intervals()
+    known = under
+    if under is not None and effective is not model and has_shape(under):
         clicks = ByDocument.of(train).dense(len(under.rows.values)).clicks
-        with contextlib.suppress(np.linalg.LinAlgError):  # no shape is found: posteriors stay normal
+        with contextlib.suppress(
+            np.linalg.LinAlgError
+        ):  # no shape is found: posteriors stay normal
             intervals, known = shaped(under, clicks)
-    else:
-        intervals, known = under.intervals(), under
     if posterior is not None:
         intervals = with_shared_cells(intervals)
         with Steps("errors of shared parameters") as progress:
