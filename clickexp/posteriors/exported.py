@@ -1,6 +1,5 @@
 """The posteriors of documents that an export writes, and documents whose attraction a log leaves open."""
 
-import contextlib
 import math
 from collections.abc import Iterable
 from typing import NamedTuple, cast
@@ -79,10 +78,7 @@ def exported(
     known = under
     if under is not None and effective is not model and has_shape(under):
         clicks = ByDocument.of(train).dense(len(under.rows.values)).clicks
-        with contextlib.suppress(
-            np.linalg.LinAlgError
-        ):  # no shape is found: posteriors stay normal
-            intervals, known = shaped(under, clicks)
+        intervals, known = shaped(under, clicks)
     if posterior is not None:
         intervals = with_shared_cells(intervals)
         with Steps("errors of shared parameters") as progress:

@@ -284,8 +284,12 @@ def has_shape(under: UnderPolicy) -> bool:
     return clicks_alike and not under.rows.has_sites
 
 
+@np.errstate(divide="ignore", invalid="ignore", over="ignore")  # of documents that are left out
 def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> tuple[Model, Shaped]:
-    """Returns posteriors under the most likely shape; documents that no list shows keep their normal ones.
+    """Returns posteriors under the most likely shape.
+
+    Documents that no list shows keep their normal ones, and so do those whose logits are so far out, under a prior that
+    a policy leaves very wide, that no likelihood of clicks can be told there.
 
     Args:
         under: The model, and its normal prior.
@@ -305,11 +309,19 @@ def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> tuple[Model,
     # even parts, since a small last one would be compiled for
     for ids in np.array_split(shown, ceil_div(len(shown), _BLOCK)):
         summary = shape.summary(logits.known(ids))
-        values[ids, 0] = logits.offsets(ids, summary.means)
-        values[ids, 1] = np.log(summary.deviations * logits.scale)
         moved = _with_probability(summary.means, summary.deviations, summary.probability)
-        offsets[ids] = logits.offsets(ids, np.asarray(moved))
-        ends[ids] = summary.ends.T
+        found = np.stack(
+            [
+                logits.offsets(ids, summary.means),
+                np.log(summary.deviations * logits.scale),
+                logits.offsets(ids, np.asarray(moved)),
+                *summary.ends,
+            ]
+        )
+        told = np.isfinite(found).all(axis=0)
+        ids = ids[told]
+        values[ids, 0], values[ids, 1], offsets[ids], *ends_of = found[:, told]
+        ends[ids] = np.transpose(ends_of)
     return under.with_values(values), Shaped(under, offsets, values[:, 1].copy(), ends)
 
 
@@ -403,10 +415,11 @@ class _Documents(NamedTuple):
 
     @classmethod
     def of(cls, known: Known) -> "_Documents":
-        """Returns those of documents, whose residuals have one prior."""
+        """Returns those of documents, whose residuals have one prior, as far as clicks are likely at all nodes."""
         _, residuals, logs = known.nodes()
+        told = np.isfinite(logs).all(axis=1)
         prior = np.arange(-_REACH, _REACH, _SPACING / 2)[None]
-        return cls(logs, _places(residuals), -(prior**2) / 2, _places(prior))
+        return cls(logs[told], _places(residuals[told]), -(prior**2) / 2, _places(prior))
 
 
 class _Fit(NamedTuple):

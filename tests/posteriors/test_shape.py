@@ -242,3 +242,27 @@ def test_clicks_of_users_who_trust_ranks_have_no_such_likelihood():
         model = kind(positions=3, query_doc_pairs=240, rngs=nnx.Rngs(0))
         under = UnderPolicy.of(model, impressions, lists_shown(model, log))
         assert under is not None and has_shape(under) == has
+
+
+def test_documents_of_which_no_likelihood_is_told_do_not_teach_a_shape():
+    """Where logits are far out, a click and a skip say nothing, and what they have said is 0 / 0."""
+    rng = np.random.default_rng(6)
+    number = 300
+    clicks = np.append(rng.integers(0, 5, number), 2).astype(float)
+    with np.errstate(invalid="ignore"):
+        far = Likelihood.matching(
+            clicks[-1:], np.array([212.0]), np.array([9.4]), *np.zeros((2, 1))
+        )
+    assert np.isnan(far.skips).all()
+    skips, examination = (
+        np.append(np.full(number, each), far[at]) for at, each in ((1, 9), (2, 0.5))
+    )
+    ones = np.ones(number + 1)
+    middles, widths = np.append(np.full(number, -1.0), 212.0), np.append(np.full(number, 0.7), 9.4)
+    parts = clicks, skips, examination, -ones, ones, middles, widths
+    with_far, without = (
+        learned(Known(Likelihood(*some[:3]), *some[3:]))
+        for some in (parts, [part[:-1] for part in parts])
+    )
+    np.testing.assert_allclose(with_far.table, without.table, atol=1e-6)
+    assert np.isfinite(with_far.table).all() and np.abs(with_far.table).max() > 0
