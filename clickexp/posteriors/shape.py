@@ -68,7 +68,7 @@ _NEWTON = 4
 """Steps to a mean probability."""
 _TAILS = 0.025, 0.975
 """Where intervals end."""
-_BLOCK = 1 << 13
+_BLOCK = 1 << 11
 """Documents whose nodes are computed at a time: as many as a cache holds."""
 _LEARNED = 1 << 8
 """The same, where the bumps at nodes are needed, too."""
