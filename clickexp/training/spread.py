@@ -30,6 +30,8 @@ ALL = "all"
 Kind = Callable[[Any], Any]
 """The kind of an argument of a program: `by_row`, `by_session` or `on_each`, which return where its arrays lie."""
 _MOST_NAMED = 3
+_ADDED = 2
+"""What NumPy calls types that others have added."""
 _EVERYWHERE = PartitionSpec()
 _BY_ROW = PartitionSpec(AXIS)
 
@@ -237,10 +239,13 @@ class SeveralDevices(OneDevice):
                 yield Block(path, values.shape, values)
 
     def whole(self, tree: Any, like: Any) -> Any:
-        """Returns rows in the order of ids on the host, and all else on one device."""
+        """Returns arrays on the host, rows in the order of ids; what lies on a device would draw whole tables there."""
 
         def gathered(place: PartitionSpec, leaf: jax.Array, like: Any) -> Any:
-            return self.placement.whole(leaf, len(like)) if place == _BY_ROW else _of_one(leaf)
+            if place == _BY_ROW:
+                return self.placement.whole(leaf, len(like))
+            values = on_host(_of_one(leaf))
+            return jax.random.wrap_key_data(jnp.array(values)) if _is_key(leaf) else values
 
         return jax.tree.map(gathered, by_row(tree), tree, like)
 
@@ -380,14 +385,24 @@ def _of_one(leaf: jax.Array) -> jax.Array:
     return leaf.addressable_shards[0].data
 
 
+def _is_key(leaf: jax.Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def on_host(leaf: jax.Array) -> np.ndarray:
     """Returns an array on the host, or the numbers of a key."""
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if _is_key(leaf):
         leaf = jax.random.key_data(leaf)
-    if all(device.platform == "cpu" for device in leaf.devices()):
+    is_on_cpu = all(device.platform == "cpu" for device in leaf.devices())
+    if is_on_cpu and not is_added(leaf.dtype):
         # np.asarray leaves a view behind, for which a donated array is copied
         return np.from_dlpack(leaf)  # pyright: ignore[reportArgumentType]  # JAX types its keywords otherwise
     return np.asarray(leaf)
+
+
+def is_added(dtype: np.dtype) -> bool:
+    """Returns whether a library has added a type to those of NumPy, such as bfloat16."""
+    return dtype.isbuiltin == _ADDED
 
 
 def _over_first_axis(sums: Any) -> Any:

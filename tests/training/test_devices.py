@@ -207,6 +207,12 @@ def test_a_step_over_nvidia_gpus_neither_waits_for_the_host_nor_moves_tables(cas
     assert found["by_rows"] == [f"({table}, {updates}) -> {table}"]
 
 
+def test_no_device_has_more_of_a_table_than_its_share_while_a_model_trains():
+    """Not before rows are laid over devices, nor when the model gets its best state."""
+    (found,) = lines_of("held", 4)
+    assert found["rows"] == found["share"]
+
+
 def test_models_lie_on_a_device_where_jax_has_no_host(monkeypatch):
     """As with JAX_PLATFORMS=cuda, which an export of several devices would else end with."""
     several = SimpleNamespace(placement=SimpleNamespace(devices=2), lay_model=lambda state: state)
