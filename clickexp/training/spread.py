@@ -173,13 +173,13 @@ class OneDevice:
         """Returns the sums over devices of what each has added up."""
         return sums
 
-    def in_order(self, tree: Any) -> Any:
-        """Returns rows in the order of ids, in which evaluations look them up."""
+    def by_id(self, tree: Any) -> Any:
+        """Returns rows that say where those of an id are, as evaluations look them up."""
         return tree
 
     def evaluated(self, tables: nnx.State) -> nnx.State:
         """Returns the tables as evaluations look rows up."""
-        return packing.with_arrays(tables)
+        return self.by_id(packing.with_arrays(tables))
 
     def lay_model(self, state: nnx.State) -> nnx.State:
         """Returns the state of a whole model as evaluations take it."""
@@ -201,27 +201,23 @@ class SeveralDevices(OneDevice):
 
     def __init__(self, placement: Spread):
         self.placement, self.feeding = placement, DeviceMesh(placement.mesh)
-        self.in_order = jax.jit(self._in_order)
-        self._learned = jax.jit(packing.learned)
         self._total = jax.jit(_over_first_axis, out_shardings=placement.sharding())
 
     def lay(self, tree: Any) -> Any:
         """Returns rows over the devices, and all else on each."""
-        return self._laid(tree, self.placement.laid)
+        return jax.tree.map(self.placed, tree, by_row(tree))
 
     def lay_model(self, state: nnx.State) -> nnx.State:
-        """Returns rows over the devices in the order of ids, and all else on each."""
-        return self._laid(state, functools.partial(self.placement.laid, in_order=True))
+        """Returns rows over the devices, which say where those of an id are, and all else on each."""
+        return self.by_id(self.lay(state))
 
     def lay_others(self, state: nnx.State) -> nnx.State:
         """Returns the rows as they lie, and all else on each device."""
-        return self._laid(state, lambda values: values)
 
-    def _laid(self, tree: Any, lay_rows: Callable[[Any], jax.Array]) -> Any:
-        def laid(place: PartitionSpec, leaf: Any) -> jax.Array:
-            return lay_rows(leaf) if place == _BY_ROW else self.feeding.everywhere(leaf)
+        def laid(values: Any, place: PartitionSpec) -> jax.Array:
+            return values if place == _BY_ROW else self.feeding.everywhere(values)
 
-        return jax.tree.map(laid, by_row(tree), tree)
+        return jax.tree.map(laid, state, by_row(state))
 
     def placed(self, values: Any, place: PartitionSpec) -> jax.Array:
         """Returns rows over the devices, and all else on each; see `OneDevice.placed`."""
@@ -316,20 +312,15 @@ class SeveralDevices(OneDevice):
         """Returns the sums over devices, on each."""
         return self._total(sums)
 
-    def evaluated(self, tables: nnx.State) -> nnx.State:
-        """Returns the tables as evaluations look rows up."""
-        return self.in_order(self._learned(tables))
+    def by_id(self, tree: Any) -> Any:
+        """Returns rows that say where those of an id are; see `OneDevice.by_id`."""
 
-    def _in_order(self, tree: Any) -> Any:
-        def ordered(leaf: Any) -> Any:
+        def marked(leaf: Any) -> Any:
             if not isinstance(leaf, Rows):
                 return leaf
-            return dataclasses.replace(leaf, **_by_row(self.placement.in_order, leaf))
+            return dataclasses.replace(leaf, devices=self.placement.devices)
 
-        def all_ordered(tree: Any) -> Any:
-            return jax.tree.map(ordered, tree, is_leaf=_has_rows)
-
-        return self.mapped(all_ordered, [by_row], 0)(tree)
+        return jax.tree.map(marked, tree, is_leaf=_has_rows)
 
 
 def training_on(devices: int | str) -> OneDevice:
