@@ -9,7 +9,9 @@ import time
 
 import pytest
 from processes import Process, gone, read, wait_until
+from refusals import refuses
 
+from clickexp.errors import UserError
 from clickexp.sweeps.backends import pool as pool_module
 from clickexp.sweeps.backends.base import OVERDUE
 from clickexp.sweeps.backends.pool import Pool, Slot
@@ -319,6 +321,9 @@ def test_devices_are_those_that_a_process_with_jax_sees(monkeypatch):
     with pytest.raises(
         Exception, match="JAX does not start on this machine: RuntimeError: no driver"
     ):
+        device_slots()
+    monkeypatch.setattr("clickexp.sweeps.backends.slots.SILENCE", 1e-3)
+    with refuses(UserError, "JAX does not start on this machine in", "JAX_PLATFORMS=cpu"):
         device_slots()
 
 
