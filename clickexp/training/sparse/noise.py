@@ -47,7 +47,7 @@ def uniform_pairs(lookups: Numbers, dim: int, key: Array, seed: int) -> RowVecto
 
 
 def _bits(lookups: Numbers, dim: int, key: Array, seed: int) -> UInt32[Array, "rows {dim}"]:
-    """Returns hashes of `dim` indices of each lookup; words that all share come first, which takes one round less each."""
+    """Returns hashes of `dim` indices of each lookup. Words that all share come first: their rounds are done once."""
     indices = lookups[:, None] * np.uint32(dim) + jax.lax.iota(jnp.uint32, dim)
     return murmur3(*key, indices, seed=seed)
 
@@ -56,7 +56,7 @@ def rounded(numbers: RowVectors, changes: RowVectors, uniform: RowVectors) -> Ro
     """Changes that leave numbers of float32, rounded up or down by chance with the right mean.
 
     Those by single documents of frequent rows are smaller than the last digit of the row. Rounded to the nearest
-    number, most would be lost, others doubled. The mean is right to 2^-17 of the last digit, the step of uniform numbers.
+    number, most would be lost, others doubled. The mean is right to 2^-17 of that digit, as the uniform numbers are.
     """
     exponents = jax.lax.bitcast_convert_type(numbers, jnp.uint32) & np.uint32(0x7F800000)
     last_digit = jax.lax.bitcast_convert_type(exponents, jnp.float32) * np.float32(2**-23)
