@@ -201,7 +201,7 @@ def test_a_step_over_nvidia_gpus_neither_waits_for_the_host_nor_moves_tables(cas
     assert (operations["all_gather"], operations["reduce_scatter"]) == (3, 1)
     waits = {"custom_call", "case", "if", "sort", "infeed", "outfeed"}
     assert waits.isdisjoint(operations)
-    rows, documents = 128, 96 * 6
+    rows, documents = 126, 96 * 6
     updates = f"tensor<{documents}x1xi32>, tensor<{documents}x{numbers}xf32>"
     table = f"tensor<{rows}x{width}xf32>"
     assert found["by_rows"] == [f"({table}, {updates}) -> {table}"]
