@@ -183,7 +183,7 @@ class OneDevice:
 
     def lay_model(self, state: nnx.State) -> nnx.State:
         """Returns the state of a whole model as evaluations take it."""
-        return state
+        return self.by_id(self.lay(state))
 
     def lay_others(self, state: nnx.State) -> nnx.State:
         """Returns the state of a model whose rows lie as they should, and all else where it should."""
@@ -206,10 +206,6 @@ class SeveralDevices(OneDevice):
     def lay(self, tree: Any) -> Any:
         """Returns rows over the devices, and all else on each."""
         return jax.tree.map(self.placed, tree, by_row(tree))
-
-    def lay_model(self, state: nnx.State) -> nnx.State:
-        """Returns rows over the devices, which say where those of an id are, and all else on each."""
-        return self.by_id(self.lay(state))
 
     def lay_others(self, state: nnx.State) -> nnx.State:
         """Returns the rows as they lie, and all else on each device."""
