@@ -408,6 +408,8 @@ ERRORS = [
     (["inspect", "none/date=2025-11-01"], ["Check the path."]),
     (["inspect", "HERE"], ["format=", "lists, "]),
     (["inspect", "SOURCE", "positionz=3"], ["positionz: ", "positions, "]),
+    (["inspect", "SOURCE", "columns=foo"], ["columns=foo", "columns.click=NAME"]),
+    (["inspect", "SOURCE", "columns=[a]"], ["columns.click=NAME"]),
 ]
 
 
@@ -532,13 +534,32 @@ def test_inspect_proposes_a_column_of_layouts_that_nobody_named(kind, tmp_path, 
     printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
     declared = "columns.device={dtype: category, per: session}"
     assert next_command(printed)[-2:] == [f"+dataset.{declared}", "examination_by=[device]"]
-    assert f"few values: '{declared}' 'columns.side={{dtype: category, per: session}}'" in printed
+    assert f"as layouts: '{declared}' 'columns.side={{dtype: category, per: session}}'" in printed
     assert "click rate by device" in printed and "click rate by length" not in printed
     assert not any("user=" in line or "price=" in line for line in printed.splitlines())
     settings = {"name": "device", "dtype": "category", "per": "session"}
     read = open_lists(tmp_path / "log.parquet", columns={"device": settings})
     names = [str(value).lower() if kind == "truth" else value for value in LAYOUTS[kind]]
     assert {*read.categories["device"]} == {*names}
+
+
+@pytest.mark.parametrize(
+    "when, is_read",
+    [
+        (lambda row: f"2026-03-0{1 + row // 1000} 10:00+01:00", True),
+        (lambda row: row, False),
+        (lambda row: "soon" if row == 9 else "2026-03-01", False),
+    ],
+    ids=["dates", "numbers", "words"],
+)
+def test_inspect_proposes_a_column_of_dates_that_nobody_named(when, is_read, tmp_path, capsys):
+    """Numbers may be how long a page was open; where a cell is no date, devices are compared as without the column."""
+    log = devices(("desktop", "phone"), ts=[*map(when, range(6000))])
+    log.write_parquet(tmp_path / "log.parquet")
+    printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
+    assert ("dataset.columns.time=ts" in next_command(printed)) == is_read
+    assert ("2026-03-01 09:00:00" in printed) == is_read
+    assert "click rate by device" in printed
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
