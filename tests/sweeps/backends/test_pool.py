@@ -241,6 +241,15 @@ def test_a_job_shows_signs_of_life_while_it_works(tmp_path):
             assert job.handle.silence == 0
 
 
+def test_a_job_that_is_ended_at_once_says_so(tmp_path, monkeypatch):
+    """Signals wait for the handlers of its process; that for where it is would kill it."""
+    monkeypatch.setattr(pool_module, "GRACE", 30)
+    with Pool(TWO[:1], job_minutes=1e-9) as pool:
+        job = submit(pool, "x", tmp_path, "import time; time.sleep(60)")
+        assert pool.wait() == [job] and job.ended_for == OVERDUE
+    assert job.returncode == 128 + signal.SIGTERM and job.end == "exit code 143"
+
+
 def test_a_scheduler_hands_the_limit_to_where_the_job_runs(tmp_path):
     """Time in its queue does not count."""
 
