@@ -51,6 +51,8 @@ from clickexp.utils.signatures import (
 )
 from clickexp.utils.sources import source_path
 from clickexp.utils.suggest import did_you_mean
+from clickexp.utils.tables.table import Table
+from clickexp.utils.tables.terminal import fitting
 from clickexp.utils.text import byte_size
 
 _OF_PAGES = ("lists", "impressions")
@@ -285,6 +287,8 @@ def _show(*blocks: Any, to_error: bool = False) -> None:
         if number:
             console.print()
         text = printable_lines(block) if isinstance(block, str) else block
+        if isinstance(block, Table):
+            text = fitting(block, console)
         console.print(text, soft_wrap=isinstance(block, str) and not console.is_terminal)
 
 

@@ -543,6 +543,19 @@ def test_inspect_proposes_a_column_of_layouts_that_nobody_named(kind, tmp_path, 
     assert {*read.categories["device"]} == {*names}
 
 
+def test_groups_that_the_terminal_has_no_room_for_are_left_out_and_no_number_is_cut(
+    tmp_path, capsys
+):
+    """Six lengths of lists are 82 characters wide."""
+    shown = [3 + row % 6 for row in range(6000)]
+    ids, clicks = [[*range(length)] for length in shown], [[1] + [0] * (n - 1) for n in shown]
+    log = pl.DataFrame({"query_doc_ids": ids, "clicks": clicks})
+    log.write_parquet(tmp_path / "log.parquet")
+    printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
+    assert "click rate by length of list" in printed and "…" not in printed
+    assert "the first 6 of 7 columns" in printed
+
+
 @pytest.mark.parametrize(
     "when, is_read",
     [
