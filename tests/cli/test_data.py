@@ -646,6 +646,9 @@ def test_inspect_takes_no_column_that_differs_within_a_page(tmp_path, capsys):
     damaged.write_csv(tmp_path / "damaged.csv")
     printed = text_of(capsys, "inspect", tmp_path / "damaged.csv", "invalid=drop")
     assert "click rate by device" in printed
+    gaps = rows.with_columns(device=pl.when(rank == 2).then(pl.lit("")).otherwise("device"))
+    gaps.write_csv(tmp_path / "gaps.csv")
+    assert "click rate by device" in text_of(capsys, "inspect", tmp_path / "gaps.csv")
 
 
 def test_dates_with_dots_and_text_features_are_proposed_as_they_are_written(tmp_path, capsys):

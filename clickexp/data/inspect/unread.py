@@ -156,5 +156,6 @@ def _differs(block: pl.DataFrame, name: str) -> bool:
     """Whether a column has two values in one page, empty cells aside."""
     if _PAGE not in block.columns:
         return False
-    pages = block.select(_PAGE, name).drop_nulls().unique()
+    pages = block.select(_PAGE, name).unique().drop_nulls()
+    pages = pages.filter(pl.col(name).cast(pl.String) != "")
     return pages[_PAGE].n_unique() < len(pages)
