@@ -29,7 +29,7 @@ from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.posteriors.exported import row_tables
 from clickexp.posteriors.information import ROOM, prepared
 from clickexp.posteriors.policy_prior import (
-    LEAST_DOCUMENTS,
+    LEAST_FOR_POLICY_PRIOR,
     Numbers,
     Queries,
     Recombination,
@@ -86,7 +86,7 @@ def improve_continuation(
     part = _of_some_queries(train, queries)
     shown = shown_in(rows, ByDocument.of(part).dense(len(rows.values)).shown, queries)
     documents = documents_to_fit(shown)
-    if len(documents) < LEAST_DOCUMENTS:
+    if len(documents) < LEAST_FOR_POLICY_PRIOR:
         return None
     estimate = shared_estimate(model, train, {}, devices)
     if estimate is None:
