@@ -18,6 +18,8 @@ from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
 from clickexp.parameters.context import in_new_session
 from clickexp.parameters.layouts import LayoutParameter, PointCellParameter, with_shared_cells
+from clickexp.posteriors.documents import ROLES, tower_of
+from clickexp.posteriors.policy_prior import learned_rows
 from clickexp.posteriors.shared import MOST_SHARED, SharedPosterior, count_shared
 from clickexp.runs.run import SharedParameter
 from clickexp.types import Array
@@ -27,7 +29,7 @@ _LEAST_SLOPE = 1e-6
 _OPEN = 3.5
 """Deviation of the logarithm of a ratio from which on the log leaves it open."""
 _STRONGLY_ORDERED = 0.5
-"""Movement of documents below which intervals of continuation are too short."""
+"""Movement of documents below which intervals of continuation that training finds are too short."""
 _BY_POSITION = ("examination", "slope")
 
 
@@ -135,9 +137,12 @@ def _shortness(model: Model) -> tuple[float, str]:
             "those of documents that attract least are too short."
         )
     if isinstance(model, DynamicBayesianNetwork) and not model.fix_continuation:
-        return _STRONGLY_ORDERED, (
-            "Intervals of the probability of going on are too short: about four in five hold it."
-        )
+        rows = learned_rows(tower_of(model, ROLES["attraction"]))
+        # elsewhere a run ends with samples of it
+        if rows is None or rows.has_sites:
+            return _STRONGLY_ORDERED, (
+                "Intervals of the probability of going on are too short: about four in five hold it."
+            )
     return 0.0, ""
 
 
