@@ -26,6 +26,8 @@ _FREEDOM = 8.0
 """Degrees of freedom of the t-distribution that logits are proposed from."""
 _WIDER = 1.1
 """Its scale, in standard deviations at the mode."""
+_OF_SLOPES = 25.0
+"""Variance of slopes, over that of logits: a narrow one holds means by rank back where a policy orders lists."""
 _LEAST_SQUARES = 1e-2
 """Sum of squares that variances start from."""
 _JEFFREYS = 0.5
@@ -196,13 +198,14 @@ class _OfClicks(NamedTuple):
 
 
 class NormalPrior:
-    """The prior of logits N(base + slopes lines + u, variance), where u ~ N(0, per_query) is of a query.
+    """The prior of logits N(base + slopes lines + u, variance of a group), where u ~ N(0, per_query) is of a query.
 
     Args:
         base: Of each document.
         lines: What the mean is a line in, for each document.
-        variance: Where draws start; also of slopes.
+        variance: Where draws start.
         query: Labels of queries from 0; None where queries share nothing.
+        group: Labels of groups from 0; None for one group.
     """
 
     def __init__(
@@ -211,40 +214,54 @@ class NormalPrior:
         lines: Float[np.ndarray, "documents slopes"],
         variance: float,
         query: Integer[np.ndarray, " documents"] | None = None,
+        group: Integer[np.ndarray, " documents"] | None = None,
     ):
         self._base, self._lines, self._query = base, lines, query
-        self._of_slopes = np.eye(lines.shape[1]) / variance
-        self._sizes = None if query is None else np.bincount(query)
+        self._of_slopes = np.eye(lines.shape[1]) / (_OF_SLOPES * variance)
+        self._group = np.zeros(len(base), int) if group is None else group
         self._per_query = variance / 8
         self._shared = np.zeros(len(base))
-        self.means, self.variance = base, variance
+        self.means, self.variances = base, np.full(len(base), variance)
 
     def draw(self, logits: Float[np.ndarray, " documents"], rng: np.random.Generator) -> None:
         """Draws the numbers of the prior, given the logits of documents."""
         offsets, lines = logits - self._base, self._lines
-        precision = lines.T @ lines / self.variance + self._of_slopes
-        center = np.linalg.solve(precision, lines.T @ (offsets - self._shared) / self.variance)
+        weighted = lines.T / self.variances
+        precision = weighted @ lines + self._of_slopes
+        center = np.linalg.solve(precision, weighted @ (offsets - self._shared))
         noise = rng.standard_normal(len(center))
-        slopes = center + np.linalg.solve(np.linalg.cholesky(precision).T, noise)
-        line = lines @ slopes
-        if self._query is not None and self._sizes is not None:
-            sums = np.bincount(self._query, offsets - line, len(self._sizes))
-            spread = 1 / (self._sizes / self.variance + 1 / self._per_query)
-            noise = rng.standard_normal(len(sums))
-            of_queries = spread * sums / self.variance + np.sqrt(spread) * noise
-            self._per_query = _variance(of_queries, rng)
-            self._shared = of_queries[self._query]
-        self.variance = _variance(offsets - line - self._shared, rng)
-        self.means = self._base + line + self._shared
+        line = lines @ (center + np.linalg.solve(np.linalg.cholesky(precision).T, noise))
+        if self._query is not None:
+            self._shared = self._of_queries(self._query, offsets - line, rng)
+        squares = np.bincount(self._group, (offsets - line - self._shared) ** 2)
+        variances = _variances(squares, np.bincount(self._group), rng)
+        self.means, self.variances = self._base + line + self._shared, variances[self._group]
+
+    def _of_queries(
+        self,
+        query: Integer[np.ndarray, " documents"],
+        left: Float[np.ndarray, " documents"],
+        rng: np.random.Generator,
+    ) -> Float[np.ndarray, " documents"]:
+        """Draws what the documents of a query share, and its variance."""
+        spread = 1 / (np.bincount(query, 1 / self.variances) + 1 / self._per_query)
+        noise = rng.standard_normal(len(spread))
+        shared = spread * np.bincount(query, left / self.variances) + np.sqrt(spread) * noise
+        (self._per_query,) = _variances(shared[None] @ shared, np.array([len(shared)]), rng)
+        return shared[query]
+
+
+def _variances(
+    squares: Float[np.ndarray, " groups"],
+    counts: Integer[np.ndarray, " groups"],
+    rng: np.random.Generator,
+) -> Float[np.ndarray, " groups"]:
+    """Draws the variances of normal values around 0, given the sums of their squares."""
+    return (squares + _LEAST_SQUARES) / 2 / rng.standard_gamma((counts + 1) / 2)
 
 
 Priors = Mapping[str, tuple[Integer[np.ndarray, " _rows"], NormalPrior]]
 """By role, the rows of documents and their prior."""
-
-
-def _variance(values: Float[np.ndarray, " values"], rng: np.random.Generator) -> float:
-    """Draws the variance of normal values around 0."""
-    return float(values @ values + _LEAST_SQUARES) / 2 / rng.gamma((len(values) + 1) / 2)
 
 
 def draw_logits(
@@ -254,18 +271,18 @@ def draw_logits(
     successes, trials = totals[:, 0], totals.sum(axis=1)
 
     def curvature(values: Logits) -> Logits:
-        return trials * expit(values) * expit(-values) + 1 / prior.variance
+        return trials * expit(values) * expit(-values) + 1 / prior.variances
 
     mode = logits
     for _ in range(_MODE_STEPS):
-        slope = successes - trials * expit(mode) - (mode - prior.means) / prior.variance
+        slope = successes - trials * expit(mode) - (mode - prior.means) / prior.variances
         mode = mode + np.clip(slope / curvature(mode), -_LONGEST_STEP, _LONGEST_STEP)
     scale = _WIDER / np.sqrt(curvature(mode))
 
     def log_ratio(values: Logits) -> Logits:
         """Log density of the posterior, over that of proposals."""
         of_clicks = successes * values + trials * log_expit(-values)
-        of_prior = (values - prior.means) ** 2 / prior.variance / 2
+        of_prior = (values - prior.means) ** 2 / prior.variances / 2
         of_proposal = (_FREEDOM + 1) / 2 * np.log1p(((values - mode) / scale) ** 2 / _FREEDOM)
         return of_clicks - of_prior + of_proposal
 

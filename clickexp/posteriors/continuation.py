@@ -61,6 +61,10 @@ _SWEEPS = 60, 400
 """At least and at most."""
 _FIRST = 2
 """Half as many sweeps come before those that count."""
+_GROUPS = 6
+"""Of documents by rank, each with a variance of its own around the mean of the prior."""
+_OF_WAY = 0.5
+"""What the prior may err by, of what it has moved continuation by: a deviation."""
 _MOST_ALIKE = 0.99
 """Correlation of draws that follow each other."""
 
@@ -92,7 +96,7 @@ def improve_continuation(
     counts = ByDocument.of(part).dense(len(rows.values))
     if np.count_nonzero(counts.shown) < LEAST_DOCUMENTS:
         return None
-    priors = {"attraction": _prior_by_lists(towers["attraction"], counts.shown, queries)}
+    priors = {"attraction": _prior_by_lists(towers["attraction"], counts, queries)}
     if "satisfaction" in towers:
         priors["satisfaction"] = _prior_of_clicked(towers["satisfaction"], counts.clicks)
     draws = _draws(EVENTS[type(model)], part, towers, priors)
@@ -112,7 +116,8 @@ def improve_continuation(
     step = means - np.asarray(ravel_pytree(nnx.state(model, nnx.Param))[0], np.float64)[places]
     _follow(model, train, places, step, devices)
     add_to_shared(model, places, step)
-    return _with_covariance(trained, is_sampled, covariance_of(sampled))
+    covariance = covariance_of(sampled) + np.outer(_OF_WAY * step, _OF_WAY * step)
+    return _with_covariance(trained, is_sampled, covariance)
 
 
 def _with_covariance(
@@ -219,16 +224,19 @@ def _means_of_prior(tower: Parameter) -> Logits:
 
 
 def _prior_by_lists(
-    tower: Parameter, impressions: Integer[np.ndarray, " rows"], queries: Queries
+    tower: Parameter, counts: ByDocument, queries: Queries
 ) -> tuple[_Documents, NormalPrior]:
     """Returns the documents that are shown, and their prior by what lists show."""
-    rows, documents = _rows(tower), np.flatnonzero(impressions)
-    shown = shown_in(rows, impressions, queries).some(documents)
+    rows, documents = _rows(tower), np.flatnonzero(counts.shown)
+    shown = shown_in(rows, counts.shown, queries).some(documents)
     center = float(log_odds(shown).mean())
     lines = np.column_stack([np.ones(len(documents)), *regressors(shown, center)])
     query = np.unique(shown.query, return_inverse=True)[1]
     base = _means_of_prior(tower)[documents]
-    return documents, NormalPrior(base, lines, scale_of(rows) ** -2, query)
+    # a policy tells more of documents that it shows on top
+    log_ranks = counts.log_ranks[documents] / counts.shown[documents]
+    group = np.argsort(np.argsort(log_ranks, kind="stable")) * _GROUPS // len(documents)
+    return documents, NormalPrior(base, lines, scale_of(rows) ** -2, query, group)
 
 
 def _prior_of_clicked(

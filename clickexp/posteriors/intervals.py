@@ -18,8 +18,6 @@ from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
 from clickexp.parameters.context import in_new_session
 from clickexp.parameters.layouts import LayoutParameter, PointCellParameter, with_shared_cells
-from clickexp.posteriors.documents import ROLES, tower_of
-from clickexp.posteriors.policy_prior import learned_rows
 from clickexp.posteriors.shared import MOST_SHARED, SharedPosterior, count_shared
 from clickexp.runs.run import SharedParameter
 from clickexp.types import Array
@@ -29,7 +27,7 @@ _LEAST_SLOPE = 1e-6
 _OPEN = 3.5
 """Deviation of the logarithm of a ratio from which on the log leaves it open."""
 _STRONGLY_ORDERED = 0.5
-"""Movement of documents below which intervals of continuation that training finds are too short."""
+"""Movement of documents below which intervals of continuation hang on the prior of attraction."""
 _BY_POSITION = ("examination", "slope")
 
 
@@ -137,12 +135,10 @@ def _shortness(model: Model) -> tuple[float, str]:
             "those of documents that attract least are too short."
         )
     if isinstance(model, DynamicBayesianNetwork) and not model.fix_continuation:
-        rows = learned_rows(tower_of(model, ROLES["attraction"]))
-        # elsewhere a run ends with samples of it
-        if rows is None or rows.has_sites:
-            return _STRONGLY_ORDERED, (
-                "Intervals of the probability of going on are too short: about four in five hold it."
-            )
+        return _STRONGLY_ORDERED, (
+            "The probability of going on hangs on the shape of attraction: where few documents attract, "
+            "or queries differ, its interval may miss it."
+        )
     return 0.0, ""
 
 

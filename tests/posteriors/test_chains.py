@@ -146,17 +146,19 @@ def test_numbers_of_a_prior_are_found_from_logits():
     rng = np.random.default_rng(0)
     query, lines = np.repeat(np.arange(400), 10), rng.standard_normal((4000, 2))
     of_query = rng.normal(0, 0.5, 400)[query]
-    logits = -1 + lines @ [0.6, -0.3] + of_query + rng.normal(0, 0.8, 4000)
-    prior = NormalPrior(np.full(4000, -1.0), lines, 1.0, query)
+    group = np.arange(4000) % 10 // 5
+    deviations = np.array([0.8, 0.4])[group]
+    logits = -1 + lines @ [0.6, -0.3] + of_query + deviations * rng.standard_normal(4000)
+    prior = NormalPrior(np.full(4000, -1.0), lines, 1.0, query, group)
     variances, means = [], []
     for _ in range(300):
         prior.draw(logits, rng)
-        variances.append(prior.variance)
+        variances.append(prior.variances[[0, 5]])
         means.append(prior.means)
-    assert np.mean(variances[50:]) == pytest.approx(0.64, rel=0.1)
+    assert np.mean(variances[50:], axis=0) == pytest.approx([0.64, 0.16], rel=0.1)
     errors = np.mean(means[50:], axis=0) - (-1 + lines @ [0.6, -0.3] + of_query)
-    # ten documents tell what their query shares: 1 / sqrt(10 / .64 + 1 / .25)
-    assert np.sqrt(np.mean(errors**2)) == pytest.approx(0.226, rel=0.1)
+    # ten documents tell what their query shares: 1 / sqrt(5 / .64 + 5 / .16 + 1 / .25)
+    assert np.sqrt(np.mean(errors**2)) == pytest.approx(0.152, rel=0.1)
 
 
 def test_shared_probabilities_have_beta_posteriors_and_stay_where_nothing_is_counted():
