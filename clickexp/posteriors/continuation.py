@@ -27,7 +27,7 @@ from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.posteriors.exported import row_tables
 from clickexp.posteriors.information import ROOM, prepared
 from clickexp.posteriors.policy_prior import (
-    LEAST_DOCUMENTS,
+    LEAST_FOR_POLICY_PRIOR,
     Queries,
     learned_rows,
     log_odds,
@@ -94,7 +94,7 @@ def improve_continuation(
         return None
     part = _of_some_queries(train, queries)
     counts = ByDocument.of(part).dense(len(rows.values))
-    if np.count_nonzero(counts.shown) < LEAST_DOCUMENTS:
+    if np.count_nonzero(counts.shown) < LEAST_FOR_POLICY_PRIOR:
         return None
     priors = {"attraction": _prior_by_lists(towers["attraction"], counts, queries)}
     if "satisfaction" in towers:

@@ -41,7 +41,7 @@ from clickexp.utils.blocks import blocks
 from clickexp.utils.progress import Report, no_report
 from clickexp.utils.sums import add_at
 
-LEAST_DOCUMENTS = 200
+LEAST_FOR_POLICY_PRIOR = 200
 """Documents of the training log below which the learned prior holds for all."""
 _SAMPLE = 200_000
 """Documents that the prior is fitted to; of more, as many by chance."""
@@ -383,7 +383,7 @@ class UnderPolicy(NamedTuple):
             return None
         shown = shown_in(rows, impressions, queries)
         ids = documents_to_fit(shown)
-        if len(ids) < LEAST_DOCUMENTS:
+        if len(ids) < LEAST_FOR_POLICY_PRIOR:
             return None
         return cls(
             model, rows, shown, fit(*in_units(rows.values[ids], scale_of(rows)), shown.some(ids))
