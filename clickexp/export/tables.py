@@ -134,6 +134,7 @@ def write_documents(
         dataset,
         ids,
         impressions if all_impressions is None else all_impressions,
+        clicks,
         posterior,
         has_intervals=has_intervals,
         queries=queries,
@@ -169,6 +170,7 @@ def _known_of_documents(
     dataset: Dataset,
     ids: np.ndarray,
     impressions: np.ndarray,
+    clicks: np.ndarray,
     posterior: SharedPosterior | None,
     *,
     has_intervals: bool,
@@ -184,7 +186,7 @@ def _known_of_documents(
         return
     models, outputs = model, document_outputs
     if has_intervals:
-        models = exported(model, dataset.train, impressions, posterior, queries, devices)
+        models = exported(model, dataset.train, impressions, clicks, posterior, queries, devices)
         outputs = exported_outputs
     for values in of_documents(models, dataset, ids, outputs, "documents"):
         yield len(next(iter(values.values()))), values

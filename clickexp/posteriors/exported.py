@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from clickexp.data import Sessions
-from clickexp.data.by_document import ByDocument
 from clickexp.data.cells import Cells
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Rows, Table
@@ -43,6 +42,7 @@ def exported(
     model: Model,
     train: Sessions,
     impressions: np.ndarray,
+    clicks: np.ndarray,
     posterior: SharedPosterior | None,
     queries: Queries | None = None,
     devices: int | str = 1,
@@ -55,6 +55,7 @@ def exported(
         model: A fitted model.
         train: Its training sessions.
         impressions: Training impressions by id, those of earlier logs included.
+        clicks: Training clicks by id, of this log.
         posterior: Of its shared parameters, if it is known.
         queries: Of documents, if they are known; see `lists_shown`.
         devices: How many share the passes over the sessions, or `all`.
@@ -67,29 +68,39 @@ def exported(
         with Steps("lists of queries") as progress:
             queries = lists_shown(model, train, progress)
     under = UnderPolicy.of(effective, impressions, queries)
-    if under is not None and effective is not model:
-        # what clicks say is read where that prior leaves documents, which training has not known
-        better = under.probabilities()
-        table = cast(Table, table_of_documents(tower_of(better, ROLES["attraction"])))
-        with Steps("posteriors under a policy") as progress:
-            better = newton_refined(better, [table], train, progress, devices, longest=math.inf)
-        under = UnderPolicy.of(better, impressions, queries)
-    intervals = effective if under is None else under.intervals()
-    known = under
-    if under is not None and effective is not model and has_shape(under):
-        clicks = ByDocument.of(train).dense(len(under.rows.values)).clicks
-        intervals, known = shaped(under, clicks)
-    if posterior is not None:
-        intervals = with_shared_cells(intervals)
-        with Steps("errors of shared parameters") as progress:
-            intervals = with_shared_uncertainty(
-                intervals, row_tables(intervals), posterior, train, progress, devices
-            )
-    if known is None:
-        return Exported(effective, effective, intervals)
-    ends = None if known.ends is None else Table(Rows(jnp.asarray(known.ends), 2))
-    # last, since the sums of the pass above take as much memory as several tables
-    return Exported(effective, known.probabilities(), intervals, ends)
+    is_read = effective is not model
+    if under is not None and is_read:
+        under = _read_again(under, train, devices)
+    known = _known(effective, under, clicks if is_read else None)
+    del under  # whose table of documents is not needed from here on
+    if posterior is None:
+        return known
+    intervals = with_shared_cells(known.intervals)
+    with Steps("errors of shared parameters") as progress:
+        intervals = with_shared_uncertainty(
+            intervals, row_tables(intervals), posterior, train, progress, devices
+        )
+    return known._replace(intervals=intervals)
+
+
+def _read_again(under: UnderPolicy, train: Sessions, devices: int | str) -> UnderPolicy:
+    """Returns what clicks say where a prior leaves documents, which training has not known, and the prior by that."""
+    model = under.probabilities()
+    table = cast(Table, table_of_documents(tower_of(model, ROLES["attraction"])))
+    with Steps("posteriors under a policy") as progress:
+        refined = newton_refined(model, [table], train, progress, devices, longest=math.inf)
+    return under.refitted(refined)
+
+
+def _known(effective: Model, under: UnderPolicy | None, clicks: np.ndarray | None) -> Exported:
+    """Returns posteriors under the prior of a policy, with the shape that clicks teach where these are given."""
+    if under is None:
+        return Exported(effective, effective, effective)
+    if clicks is None or not has_shape(under):
+        return Exported(effective, under.probabilities(), under.intervals())
+    shape = shaped(under, clicks)
+    ends = Table(Rows(jnp.asarray(shape.ends), 2))
+    return Exported(effective, shape.probabilities, shape.intervals, ends)
 
 
 def open_documents(

@@ -17,6 +17,7 @@ It has the mean slope and the mean curvature over m -+ sd that the normal poster
 examination, n is the number of skips, and e is examination there.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import jax
@@ -34,7 +35,6 @@ from clickexp.posteriors.policy_prior import (
     Priors,
     Recombination,
     UnderPolicy,
-    documents_to_fit,
     evidence_of,
     in_units,
     recombined,
@@ -70,6 +70,8 @@ _TAILS = 0.025, 0.975
 """Where intervals end."""
 _BLOCK = 1 << 11
 """Documents whose nodes are computed at a time: as many as a cache holds."""
+_NORMAL = 1 << 16
+"""Documents whose normal posteriors are computed at a time."""
 _LEARNED = 1 << 8
 """The same, where the bumps at nodes are needed, too."""
 
@@ -169,9 +171,15 @@ class Known(NamedTuple):
 
     def single(self) -> "Known":
         """Returns it in single precision, which is enough at nodes."""
+        return self._changed(lambda numbers: numbers.astype(np.float32))
+
+    def some(self, part: slice) -> "Known":
+        """Returns it of some documents."""
+        return self._changed(lambda numbers: numbers[part])
+
+    def _changed(self, change: Callable[[Numbers], Numbers]) -> "Known":
         likelihood, *others = self
-        rounded = Likelihood(*(each.astype(np.float32) for each in likelihood))
-        return Known(rounded, *(each.astype(np.float32) for each in others))
+        return Known(Likelihood(*map(change, likelihood)), *map(change, others))
 
     def nodes(self) -> tuple[Nodes, Nodes, Nodes]:
         """Returns logits at nodes, residuals from the prior there, and logarithms of posteriors without a shape."""
@@ -255,24 +263,14 @@ class Shaped(NamedTuple):
     """Posteriors under a prior with a learned shape.
 
     Attributes:
-        under: The model, and its normal prior.
-        offsets: Of rows whose normal posteriors have the mean probabilities.
-        spreads: Of the same.
+        probabilities: The model whose posteriors have the mean probabilities.
+        intervals: The model whose posteriors have the means and deviations of logits.
         ends: Of 95% intervals by id, in standard deviations from the means.
     """
 
-    under: UnderPolicy
-    offsets: Float[np.ndarray, " ids"]
-    spreads: Float[np.ndarray, " ids"]
+    probabilities: Model
+    intervals: Model
     ends: Float[np.ndarray, "ids 2"]
-
-    def probabilities(self) -> Model:
-        """Returns the model with posteriors for probabilities."""
-        values = self.under.posteriors(Recombination.for_probabilities(self.under.prior))
-        is_shown = self.under.shown.lists > 0
-        values[is_shown, 0] = self.offsets[is_shown]
-        values[is_shown, 1] = self.spreads[is_shown]
-        return self.under.with_values(values)
 
 
 def has_shape(under: UnderPolicy) -> bool:
@@ -284,8 +282,7 @@ def has_shape(under: UnderPolicy) -> bool:
     return clicks_alike and not under.rows.has_sites
 
 
-@np.errstate(divide="ignore", invalid="ignore", over="ignore")  # of documents that are left out
-def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> tuple[Model, Shaped]:
+def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> Shaped:
     """Returns posteriors under the most likely shape.
 
     Documents that no list shows keep their normal ones, and so do those whose logits are so far out, under a prior that
@@ -294,35 +291,60 @@ def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> tuple[Model,
     Args:
         under: The model, and its normal prior.
         clicks: In training, by id.
-
-    Returns:
-        The model for intervals, and what else is needed: its table takes much memory.
     """
-    recombination = Recombination.for_intervals(under.prior)
-    values = under.posteriors(recombination)
-    offsets, ends = values[:, 0].copy(), np.empty((len(values), 2), np.float32)
-    ends[:] = -QUANTILE, QUANTILE
-    logits = _Logits.of(under, recombination, clicks)
-    ids = documents_to_fit(under.shown)
-    shape = learned(logits.known(ids[:: ceil_div(len(ids), _MOST_DOCUMENTS)]))
-    shown = np.flatnonzero(under.shown.lists > 0)
-    # even parts, since a small last one would be compiled for
-    for ids in np.array_split(shown, ceil_div(len(shown), _BLOCK)):
-        summary = shape.summary(logits.known(ids))
-        moved = _with_probability(summary.means, summary.deviations, summary.probability)
-        found = np.stack(
-            [
-                logits.offsets(ids, summary.means),
-                np.log(summary.deviations * logits.scale),
-                logits.offsets(ids, np.asarray(moved)),
-                *summary.ends,
-            ]
-        )
-        told = np.isfinite(found).all(axis=0)
-        ids = ids[told]
-        values[ids, 0], values[ids, 1], offsets[ids], *ends_of = found[:, told]
-        ends[ids] = np.transpose(ends_of)
-    return under.with_values(values), Shaped(under, offsets, values[:, 1].copy(), ends)
+    columns, is_shown = _Columns.of(under, clicks), under.shown.is_shown
+
+    def for_probabilities(rows: np.ndarray, part: slice) -> np.ndarray:
+        changed = _with_posteriors(rows, columns.likely[part], columns.spreads[part])
+        return np.where(is_shown[part, None], changed, rows)
+
+    def for_intervals(rows: np.ndarray, part: slice) -> np.ndarray:
+        return _with_posteriors(rows, columns.offsets[part], columns.spreads[part])
+
+    probabilities, intervals = (
+        under.with_rows(under.rows.recomputed(change))
+        for change in (for_probabilities, for_intervals)
+    )
+    return Shaped(probabilities, intervals, columns.ends)
+
+
+def _with_posteriors(rows: np.ndarray, offsets: Numbers, spreads: Numbers) -> np.ndarray:
+    return np.column_stack([offsets, spreads, rows[:, 2:]])
+
+
+class _Columns(NamedTuple):
+    """Numbers of all documents, which take less memory than tables.
+
+    Attributes:
+        offsets: Of logits.
+        spreads: Logarithms of the deviations of logits.
+        likely: Offsets where posteriors have the mean probabilities.
+        ends: Of 95% intervals, in standard deviations.
+    """
+
+    offsets: Float[np.ndarray, " ids"]
+    spreads: Float[np.ndarray, " ids"]
+    likely: Float[np.ndarray, " ids"]
+    ends: Float[np.ndarray, "ids 2"]
+
+    @classmethod
+    @np.errstate(divide="ignore", invalid="ignore", over="ignore")  # of documents that are left out
+    def of(cls, under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> "_Columns":
+        """Returns those of `shaped`."""
+        logits, documents = _Logits.of(under, clicks), under.documents
+        offsets, spreads = logits.normal()
+        likely, ends = offsets.copy(), np.empty((len(offsets), 2), np.float32)
+        ends[:] = -QUANTILE, QUANTILE
+        shape = learned(logits.known(documents[:: ceil_div(len(documents), _MOST_DOCUMENTS)]))
+        shown = np.flatnonzero(under.shown.is_shown).astype(np.int32)
+        # even parts, since a small last one would be compiled for
+        for ids in np.array_split(shown, ceil_div(len(shown), _BLOCK)):
+            found = logits.found(ids, shape)
+            told = np.isfinite(found).all(axis=0)
+            ids = ids[told]
+            offsets[ids], spreads[ids], likely[ids], *ends_of = found[:, told]
+            ends[ids] = np.transpose(ends_of)
+        return cls(offsets, spreads, likely, ends)
 
 
 @jax.jit
@@ -359,15 +381,35 @@ class _Logits(NamedTuple):
     baseline: float
 
     @classmethod
-    def of(
-        cls, under: UnderPolicy, recombination: Recombination, clicks: Real[np.ndarray, " ids"]
-    ) -> "_Logits":
+    def of(cls, under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> "_Logits":
         """Returns those of a model."""
-        scale = scale_of(under.rows)
+        recombination, scale = Recombination.for_intervals(under.prior), scale_of(under.rows)
         priors = recombination.priors(np.asarray(under.rows.values), scale, under.shown)
         tower = cast(EmbeddingParameter, tower_of(under.model, ROLES["attraction"]))
         baseline = 0.0 if tower.baseline is None else float(tower.baseline[...])
         return cls(under, priors, clicks, scale, np.asarray(_locations(under.rows)), baseline)
+
+    def normal(self) -> Float[np.ndarray, "2 ids"]:
+        """Returns offsets and spreads of all documents under the normal priors."""
+        rows = np.asarray(self.under.rows.values)
+        columns = np.empty((2, len(rows)), np.float32)
+        for part in blocks(len(rows), _NORMAL):
+            some = self.under.shown.some(part)
+            columns[:, part] = self.priors.posteriors(rows[part], self.scale, some)
+        return columns
+
+    def found(self, ids: Integer[np.ndarray, " documents"], shape: Shape) -> np.ndarray:
+        """Returns offsets, spreads, offsets with the mean probabilities, and both ends of intervals of documents."""
+        summary = shape.summary(self.known(ids))
+        likely = _with_probability(summary.means, summary.deviations, summary.probability)
+        return np.stack(
+            [
+                self.offsets(ids, summary.means),
+                np.log(summary.deviations * self.scale),
+                self.offsets(ids, np.asarray(likely)),
+                *summary.ends,
+            ]
+        )
 
     def known(self, ids: Integer[np.ndarray, " documents"]) -> Known:
         """Returns what is known of documents."""
@@ -416,10 +458,14 @@ class _Documents(NamedTuple):
     @classmethod
     def of(cls, known: Known) -> "_Documents":
         """Returns those of documents, whose residuals have one prior, as far as clicks are likely at all nodes."""
-        _, residuals, logs = known.nodes()
-        told = np.isfinite(logs).all(axis=1)
+        logs, places = [], []
+        for part in blocks(len(known.means), _BLOCK):
+            _, residuals, of_part = known.some(part).nodes()
+            told = np.isfinite(of_part).all(axis=1)
+            logs.append(of_part[told])
+            places.append(_places(residuals[told]))
         prior = np.arange(-_REACH, _REACH, _SPACING / 2)[None]
-        return cls(logs[told], _places(residuals[told]), -(prior**2) / 2, _places(prior))
+        return cls(np.concatenate(logs), np.concatenate(places), -(prior**2) / 2, _places(prior))
 
 
 class _Fit(NamedTuple):

@@ -214,7 +214,8 @@ def test_exports_have_means_and_ends_of_the_posteriors(tmp_path):
     log = small_log(np.random.default_rng(4))
     impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=241)
     model = PositionBasedModel(positions=3, query_doc_pairs=240, rngs=nnx.Rngs(0))
-    known = exported(model, log, impressions, None)
+    clicks = np.bincount(log.column("query_doc_ids").ravel(), log.column("clicks").ravel(), 241)
+    known = exported(model, log, impressions, clicks, None)
     assert known.ends is not None
     file = tmp_path / "documents.parquet"
     write_documents(model, Dataset("d", log, log, log, 240, 3), None, None, file)
