@@ -18,6 +18,7 @@ from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
 from clickexp.posteriors.shape import has_shape, shaped
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
+from clickexp.utils.memory import break_cycles
 from clickexp.utils.progress import Steps
 
 
@@ -72,7 +73,8 @@ def exported(
     if under is not None and is_read:
         under = _read_again(under, train, devices)
     known = _known(effective, under, clicks if is_read else None)
-    del under  # whose table of documents is not needed from here on
+    del under  # a table that is not needed from here on
+    break_cycles()
     if posterior is None:
         return known
     intervals = with_shared_cells(known.intervals)
@@ -89,6 +91,7 @@ def _read_again(under: UnderPolicy, train: Sessions, devices: int | str) -> Unde
     table = cast(Table, table_of_documents(tower_of(model, ROLES["attraction"])))
     with Steps("posteriors under a policy") as progress:
         refined = newton_refined(model, [table], train, progress, devices, longest=math.inf)
+    break_cycles()
     return under.refitted(refined)
 
 
