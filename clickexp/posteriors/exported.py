@@ -1,7 +1,7 @@
 """The posteriors of documents that an export writes, and documents whose attraction a log leaves open."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, cast
 
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ def exported(
     impressions: np.ndarray,
     clicks: np.ndarray,
     posterior: SharedPosterior | None,
-    queries: Queries | None = None,
+    read_queries: Callable[[], Queries | None] | None = None,
     devices: int | str = 1,
 ) -> Exported:
     """Returns the model as an export needs it.
@@ -58,17 +58,19 @@ def exported(
         impressions: Training impressions by id, those of earlier logs included.
         clicks: Training clicks by id, of this log.
         posterior: Of its shared parameters, if it is known.
-        queries: Of documents, if they are known; see `lists_shown`.
+        read_queries: Reads those of documents, if they are known; see `lists_shown`. They are freed once they are used.
         devices: How many share the passes over the sessions, or `all`.
     """
     if not row_tables(model):
         return Exported(model, model, model)
     with Steps("posteriors of documents") as progress:
         effective = newton_refined(model, row_tables(model), train, progress, devices)
+    queries = None if read_queries is None else read_queries()
     if queries is None:
         with Steps("lists of queries") as progress:
             queries = lists_shown(model, train, progress)
     under = UnderPolicy.of(effective, impressions, queries)
+    del queries
     is_read = effective is not model
     if under is not None and is_read:
         under = _read_again(under, train, devices)

@@ -131,7 +131,9 @@ def with_shared_uncertainty(
     }
     for path, table in chosen.items():
         rows = table.get_value()
-        kept[path] = np.sort(np.argsort(np.asarray(rows.values)[:, rows.dim], kind="stable")[:most])
+        order = np.argsort(np.asarray(rows.values)[:, rows.dim], kind="stable")
+        kept[path] = np.sort(order[:most].astype(np.int32))
+        del order
     sums = passes.sums(state, used, kept, data, report, cross_only=True)
 
     spreads = {
