@@ -13,9 +13,15 @@ from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
-from clickexp.posteriors.policy_prior import Queries, UnderPolicy, lists_shown
+from clickexp.posteriors.policy_prior import (
+    Queries,
+    UnderPolicy,
+    learned_rows,
+    lists_shown,
+    with_rows,
+)
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
-from clickexp.posteriors.shape import has_shape, shaped
+from clickexp.posteriors.shape import Shaped, has_shape, shaped
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
 from clickexp.utils.memory import break_cycles
@@ -69,14 +75,19 @@ def exported(
     if queries is None:
         with Steps("lists of queries") as progress:
             queries = lists_shown(model, train, progress)
-    under = UnderPolicy.of(effective, impressions, queries)
+    under, shape = UnderPolicy.of(effective, impressions, queries), None
     del queries
-    is_read = effective is not model
-    if under is not None and is_read:
+    if under is not None and effective is not model:
         under = _read_again(under, train, devices)
-    known = _known(effective, under, clicks if is_read else None)
+        shape = shaped(under, clicks) if has_shape(under) else None
+    known = Exported(effective, effective, effective)
+    if under is not None and shape is None:
+        known = Exported(effective, under.probabilities(), under.intervals())
     del under  # a table that is not needed from here on
     break_cycles()
+    if shape is not None:
+        known = _with_shape(effective, shape)
+    del shape
     if posterior is None:
         return known
     intervals = with_shared_cells(known.intervals)
@@ -97,15 +108,18 @@ def _read_again(under: UnderPolicy, train: Sessions, devices: int | str) -> Unde
     return under.refitted(refined)
 
 
-def _known(effective: Model, under: UnderPolicy | None, clicks: np.ndarray | None) -> Exported:
-    """Returns posteriors under the prior of a policy, with the shape that clicks teach where these are given."""
-    if under is None:
-        return Exported(effective, effective, effective)
-    if clicks is None or not has_shape(under):
-        return Exported(effective, under.probabilities(), under.intervals())
-    shape = shaped(under, clicks)
+def _with_shape(effective: Model, shape: Shaped) -> Exported:
+    """Returns models with posteriors under a prior with a shape."""
+    rows = cast(Rows, learned_rows(tower_of(effective, ROLES["attraction"])))
+
+    def changed(columns: np.ndarray) -> Model:
+        def with_columns(before: np.ndarray, part: slice) -> np.ndarray:
+            return np.column_stack([*columns[:, part], before[:, 2:]])
+
+        return with_rows(effective, rows.recomputed(with_columns))
+
     ends = Table(Rows(jnp.asarray(shape.ends), 2))
-    return Exported(effective, shape.probabilities, shape.intervals, ends)
+    return Exported(effective, changed(shape.probabilities), changed(shape.intervals), ends)
 
 
 def open_documents(

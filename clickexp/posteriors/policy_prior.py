@@ -408,6 +408,8 @@ class UnderPolicy(NamedTuple):
         documents = documents_to_fit(shown)
         if len(documents) < LEAST_DOCUMENTS:
             return None
+        # sums by query then have a number per query, and not one up to the largest label
+        shown = shown._replace(query=_numbered(shown.query))
         return cls._fitted(model, rows, shown, documents)
 
     @classmethod
@@ -436,14 +438,7 @@ class UnderPolicy(NamedTuple):
 
     def _recombined(self, recombination: "Recombination") -> Model:
         values = recombination.of(np.asarray(self.rows.values), scale_of(self.rows), self.shown)
-        return self.with_rows(dataclasses.replace(self.rows, values=jnp.asarray(values)))
-
-    def with_rows(self, rows: Rows) -> Model:
-        """Returns the model with other rows; each has a table of its own."""
-        changed = nnx.clone(self.model)
-        tower = cast(EmbeddingParameter, tower_of(changed, ROLES["attraction"]))
-        tower.table.set_value(rows)
-        return changed
+        return with_rows(self.model, dataclasses.replace(self.rows, values=jnp.asarray(values)))
 
 
 class Recombination(NamedTuple):
@@ -588,6 +583,13 @@ def documents_to_fit(shown: ShownByRow) -> Integer[np.ndarray, " documents"]:
     return ids[first[np.argsort(turns[first], kind="stable")[:_SAMPLE]]]
 
 
+def _numbered(labels: Integer[np.ndarray, " rows"]) -> Integer[np.ndarray, " rows"]:
+    """Returns the numbers of labels, from 0, in their order."""
+    is_label = np.zeros(int(labels.max()) + 1, bool)
+    is_label[labels] = True
+    return (np.cumsum(is_label, dtype=np.int32) - 1)[labels]
+
+
 def scale_of(rows: Rows) -> float:
     """Returns 1 over the standard deviation of the prior that training has learned."""
     return math.exp(float(cast(Prior, rows.prior).log_precision) / 2)
@@ -597,6 +599,14 @@ def in_units(values: Array, scale: float) -> tuple[Numbers, Numbers]:
     """Returns offsets and variances of rows in units of `fit`; the scale is that of `scale_of`."""
     numbers = np.asarray(values, np.float64)
     return numbers[:, 0] * scale, np.exp(2 * numbers[:, 1])
+
+
+def with_rows(model: Model, rows: Rows) -> Model:
+    """Returns a model with other rows of attraction; each has a table of its own."""
+    changed = nnx.clone(model)
+    tower = cast(EmbeddingParameter, tower_of(changed, ROLES["attraction"]))
+    tower.table.set_value(rows)
+    return changed
 
 
 def learned_rows(tower: object) -> Rows | None:

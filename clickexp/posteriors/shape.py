@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Float, Integer, Real
 from scipy.special import expit
 
-from clickexp.models import ClickModel, Model
+from clickexp.models import ClickModel
 from clickexp.numerics import mean_log_sigmoid_pair, mean_slope
 from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.posteriors.documents import ROLES, tower_of
@@ -260,16 +260,16 @@ def learned(known: Known) -> Shape:
 
 
 class Shaped(NamedTuple):
-    """Posteriors under a prior with a learned shape.
+    """Posteriors under a prior with a learned shape, as columns of tables, which take less memory.
 
     Attributes:
-        probabilities: The model whose posteriors have the mean probabilities.
-        intervals: The model whose posteriors have the means and deviations of logits.
+        probabilities: Offsets and spreads by id, with which posteriors have the mean probabilities.
+        intervals: The same, with which they have the means and deviations of logits.
         ends: Of 95% intervals by id, in standard deviations from the means.
     """
 
-    probabilities: Model
-    intervals: Model
+    probabilities: Float[np.ndarray, "2 ids"]
+    intervals: Float[np.ndarray, "2 ids"]
     ends: Float[np.ndarray, "ids 2"]
 
 
@@ -282,6 +282,7 @@ def has_shape(under: UnderPolicy) -> bool:
     return clicks_alike and not under.rows.has_sites
 
 
+@np.errstate(divide="ignore", invalid="ignore", over="ignore")  # of documents that are left out
 def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> Shaped:
     """Returns posteriors under the most likely shape.
 
@@ -292,59 +293,23 @@ def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> Shaped:
         under: The model, and its normal prior.
         clicks: In training, by id.
     """
-    columns, is_shown = _Columns.of(under, clicks), under.shown.is_shown
-
-    def for_probabilities(rows: np.ndarray, part: slice) -> np.ndarray:
-        changed = _with_posteriors(rows, columns.likely[part], columns.spreads[part])
-        return np.where(is_shown[part, None], changed, rows)
-
-    def for_intervals(rows: np.ndarray, part: slice) -> np.ndarray:
-        return _with_posteriors(rows, columns.offsets[part], columns.spreads[part])
-
-    probabilities, intervals = (
-        under.with_rows(under.rows.recomputed(change))
-        for change in (for_probabilities, for_intervals)
-    )
-    return Shaped(probabilities, intervals, columns.ends)
-
-
-def _with_posteriors(rows: np.ndarray, offsets: Numbers, spreads: Numbers) -> np.ndarray:
-    return np.column_stack([offsets, spreads, rows[:, 2:]])
-
-
-class _Columns(NamedTuple):
-    """Numbers of all documents, which take less memory than tables.
-
-    Attributes:
-        offsets: Of logits.
-        spreads: Logarithms of the deviations of logits.
-        likely: Offsets where posteriors have the mean probabilities.
-        ends: Of 95% intervals, in standard deviations.
-    """
-
-    offsets: Float[np.ndarray, " ids"]
-    spreads: Float[np.ndarray, " ids"]
-    likely: Float[np.ndarray, " ids"]
-    ends: Float[np.ndarray, "ids 2"]
-
-    @classmethod
-    @np.errstate(divide="ignore", invalid="ignore", over="ignore")  # of documents that are left out
-    def of(cls, under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> "_Columns":
-        """Returns those of `shaped`."""
-        logits, documents = _Logits.of(under, clicks), under.documents
-        offsets, spreads = logits.normal()
-        likely, ends = offsets.copy(), np.empty((len(offsets), 2), np.float32)
-        ends[:] = -QUANTILE, QUANTILE
-        shape = learned(logits.known(documents[:: ceil_div(len(documents), _MOST_DOCUMENTS)]))
-        shown = np.flatnonzero(under.shown.is_shown).astype(np.int32)
-        # even parts, since a small last one would be compiled for
-        for ids in np.array_split(shown, ceil_div(len(shown), _BLOCK)):
-            found = logits.found(ids, shape)
-            told = np.isfinite(found).all(axis=0)
-            ids = ids[told]
-            offsets[ids], spreads[ids], likely[ids], *ends_of = found[:, told]
-            ends[ids] = np.transpose(ends_of)
-        return cls(offsets, spreads, likely, ends)
+    logits, documents, is_shown = _Logits.of(under, clicks), under.documents, under.shown.is_shown
+    intervals = logits.normal()
+    probabilities = np.where(is_shown, intervals, np.asarray(under.rows.values)[:, :2].T)
+    ends = np.empty((len(is_shown), 2), np.float32)
+    ends[:] = -QUANTILE, QUANTILE
+    shape = learned(logits.known(documents[:: ceil_div(len(documents), _MOST_DOCUMENTS)]))
+    shown = np.flatnonzero(is_shown).astype(np.int32)
+    # even parts, since a small last one would be compiled for
+    for ids in np.array_split(shown, ceil_div(len(shown), _BLOCK)):
+        found = logits.found(ids, shape)
+        told = np.isfinite(found).all(axis=0)
+        ids = ids[told]
+        offsets, spreads, likely, *ends_of = found[:, told]
+        intervals[:, ids] = offsets, spreads
+        probabilities[:, ids] = likely, spreads
+        ends[ids] = np.transpose(ends_of)
+    return Shaped(probabilities, intervals, ends)
 
 
 @jax.jit
