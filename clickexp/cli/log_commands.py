@@ -28,7 +28,7 @@ from clickexp.data.inspect.layout import detect
 from clickexp.data.inspect.layouts import LENGTH, click_rates, groupings
 from clickexp.data.inspect.spans import future_in_training, spans
 from clickexp.data.inspect.summary import summaries
-from clickexp.data.inspect.unread import Declarations, layout_columns
+from clickexp.data.inspect.unread import Declarations, layout_columns, unread_time
 from clickexp.data.log_format import LogFormat, prepare
 from clickexp.data.names import read_names
 from clickexp.data.prepared import open_prepared, verify_log
@@ -51,10 +51,14 @@ from clickexp.utils.signatures import (
 )
 from clickexp.utils.sources import source_path
 from clickexp.utils.suggest import did_you_mean
+from clickexp.utils.tables.table import Table
+from clickexp.utils.tables.terminal import fitting
 from clickexp.utils.text import byte_size
 
 _OF_PAGES = ("lists", "impressions")
 """Formats of tables whose pages may have layouts."""
+_TIME = "time"
+"""Key of the column of times."""
 _OWN_FIGURES = ("context", "click_rate", "click_rate_by_*")
 """Figures that inspect draws of some logs only."""
 _WORKERS = ("workers", "launcher")
@@ -153,7 +157,7 @@ def inspect_log(
     warnings = [*doubts(dataset), *alike_names(dataset.names), *unfit.values()]
     if columns := [name for name in unfit if name != LENGTH]:
         declared = {
-            f"columns.{name}": opened.layouts[name] for name in columns if name in opened.layouts
+            f"columns.{name}": opened.unread[name] for name in columns if name in opened.unread
         }
         following += [*_overrides(declared), f"examination_by=[{','.join(columns)}]"]
     if (doubt := future_in_training(dataset, times)) is not None:
@@ -177,7 +181,7 @@ def inspect_log(
     _show(
         f"{path}: {dataset.name}",
         opened.layout,
-        _looked_at(opened.layouts),
+        _looked_at(opened.unread),
         report.counts(counts),
         opened.split,
         report.times(times),
@@ -283,6 +287,8 @@ def _show(*blocks: Any, to_error: bool = False) -> None:
         if number:
             console.print()
         text = printable_lines(block) if isinstance(block, str) else block
+        if isinstance(block, Table):
+            text = fitting(block, console)
         console.print(text, soft_wrap=isinstance(block, str) and not console.is_terminal)
 
 
@@ -327,14 +333,14 @@ class _Opened(NamedTuple):
         layout: A line on how its format was found where nobody named it.
         split: A line on its split.
         following: The words of the command that fits a model to it.
-        layouts: Declarations of columns that nobody named, read to compare the click rates of layouts.
+        unread: Columns that nobody named, read for their dates or to compare the click rates of layouts.
     """
 
     dataset: Dataset
     layout: str
     split: str
     following: list[str]
-    layouts: Declarations
+    unread: dict[str, Any]
 
 
 def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
@@ -356,47 +362,59 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
     opener = _opener(format)
     _check(opener, options, _names(opener), opener.format)
     try:
-        dataset, layouts = _read_with_layouts(opener, path, options)
+        dataset, unread = _read_with_unread(opener, path, options)
     except FaultyLogError:
         _show(why, to_error=True)
         raise
-    following = _next(format, path, options)
-    return _Opened(dataset, why, _split(dataset, options), following, layouts)
+    if not spans(dataset):  # numbers that are no dates may be anything
+        unread.pop(_TIME, None)
+    dates = {key: name for key, name in unread.items() if key == _TIME}
+    following = _next(format, path, _with_columns(options, dates) if dates else options)
+    return _Opened(dataset, why, _split(dataset, options), following, unread)
 
 
-def _read_with_layouts(
+def _read_with_unread(
     opener: LogFormat, path: Path, options: Mapping[str, Any]
-) -> tuple[Dataset, Declarations]:
-    """Reads a log, with columns that may tell layouts apart where it can be read so."""
-    layouts = _layout_columns(opener.format, path, options)
-    columns = {**layouts, **(options.get("columns") or {})}
-    if layouts:
-        with contextlib.suppress(DataError), Steps(f"reading {path.name}") as progress:
-            return opener(path, progress=progress, **{**options, "columns": columns}), layouts
+) -> tuple[Dataset, dict[str, Any]]:
+    """Reads a log with columns that no option names, as far as it can be read so; returns it, and these columns."""
+    times, layouts = _unread(opener.format, path, options)
+    guesses = [times | layouts, layouts] if times else [layouts]
+    for columns in filter(None, guesses):
+        with contextlib.suppress(DataError):
+            return _read(opener, path, _with_columns(options, columns)), {**columns}
+    return _read(opener, path, options), {}
+
+
+def _read(opener: LogFormat, path: Path, options: Mapping[str, Any]) -> Dataset:
     with Steps(f"reading {path.name}") as progress:
-        return opener(path, progress=progress, **options), {}
+        return opener(path, progress=progress, **options)
 
 
-def _layout_columns(format: str, path: Path, options: Mapping[str, Any]) -> Declarations:
-    """Declarations of columns that may tell layouts apart and that no option names."""
+def _with_columns(options: Mapping[str, Any], columns: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same options, with columns that they do not name."""
+    return {**options, "columns": {**columns, **(options.get("columns") or {})}}
+
+
+def _unread(
+    format: str, path: Path, options: Mapping[str, Any]
+) -> tuple[dict[str, Any], Declarations]:
+    """The column of times and declarations of those that may tell layouts apart, where no option names them."""
     if format not in _OF_PAGES:
-        return {}
+        return {}, {}
     columns = options.get("columns") or {}
     session = columns.get("session", "session") if format == "impressions" else None
-    return layout_columns(
-        path,
-        format,
-        [name for name in _named(options).values() if name is not None],
-        session,
-        options.get("files"),
-        _text_form(options),
-    )
+    named = [name for name in _named(options).values() if name is not None]
+    files, text = options.get("files"), _text_form(options)
+    time = None if _TIME in columns else unread_time(path, named, files, text)
+    times = {} if time is None else {_TIME: time}
+    return times, layout_columns(path, format, named, session, files, text)
 
 
-def _looked_at(layouts: Declarations) -> str:
+def _looked_at(unread: Mapping[str, Any]) -> str:
     """A line about columns that nobody named and that were read nevertheless."""
-    options = [f"{key}={value}" for key, value in flat_options({"columns": layouts})]
-    return f"compared as layouts, by few values: {shlex.join(options)}" if layouts else ""
+    options = [f"{key}={value}" for key, value in flat_options({"columns": unread})]
+    what = "read nevertheless, as dates or by few values as layouts"
+    return f"{what}: {shlex.join(options)}" if unread else ""
 
 
 def _detected(path: Path, options: Mapping[str, Any]) -> tuple[str, dict[str, Any], str]:
@@ -411,9 +429,14 @@ def _detected(path: Path, options: Mapping[str, Any]) -> tuple[str, dict[str, An
 
 def _named(options: Mapping[str, Any]) -> dict[str, str | None]:
     """Names of columns of a log that options state, by key; None of those that they leave out."""
+    columns = options.get("columns") or {}
+    if not isinstance(columns, Mapping):
+        raise ConfigError(
+            f"columns={columns}: name each column by its key, as in columns.click=NAME"
+        )
     named = {
         key: name.get("name", key) if isinstance(name, Mapping) else name
-        for key, name in (options.get("columns") or {}).items()
+        for key, name in columns.items()
     }
     features = options.get("features")
     return named | {name: name for name in features} if isinstance(features, list) else named

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from rich.bar import Bar
-from rich.console import RenderableType
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from clickexp.data.dataset import Dataset
 from clickexp.data.inspect.context import ContextSummary
@@ -17,7 +16,8 @@ from clickexp.data.prepared import Log
 from clickexp.data.sessions import Sessions
 from clickexp.data.time_ranges import TimeRange, in_utc
 from clickexp.utils.documents import plain
-from clickexp.utils.tables.terminal import MOST_ROWS, console_table, note_on_ranks
+from clickexp.utils.tables.table import Table
+from clickexp.utils.tables.terminal import MOST_ROWS, console_table, first_ranks, note_on_ranks
 from clickexp.utils.text import byte_size
 
 if TYPE_CHECKING:
@@ -30,10 +30,11 @@ ByGroup = Mapping[str, _Groups]
 """Documents shown and clicks by rank, by what groups sessions and by group."""
 
 _BAR_WIDTH, _MOST_GROUPS = 30, 6
+_ALL_RANKS = "in what --json prints"
 _MANY_GRADES = 12
 
 
-def parts(log: Log) -> Table:
+def parts(log: Log) -> RichTable:
     """Returns sessions, documents shown, clicks and click rate of each part of a prepared log."""
     rows: dict[str, Callable[[Sessions], str]] = {
         "sessions": lambda part: f"{part.count:,}",
@@ -50,7 +51,7 @@ def largest_id(parts: Iterable[Sessions]) -> str:
     return f"query-document ids up to {max(part.query_doc_pairs for part in parts):,}"
 
 
-def counts(summaries: Mapping[str, Summary]) -> Table:
+def counts(summaries: Mapping[str, Summary]) -> RichTable:
     """Returns the counts of each part, and what its pairs have in common with those of training."""
     rows: dict[str, Callable[[Summary], str]] = {
         "sessions": lambda part: _number(part.sessions),
@@ -74,7 +75,7 @@ def counts(summaries: Mapping[str, Summary]) -> Table:
     return _by_part(summaries, rows)
 
 
-def context(summaries: Mapping[str, ContextSummary]) -> Table | None:
+def context(summaries: Mapping[str, ContextSummary]) -> RichTable | None:
     """Returns what came before the lists of each part in their search sessions; None of a log without these."""
     rows: dict[str, Callable[[ContextSummary], str]] = {
         "search sessions": lambda part: f"{part.sessions:,}",
@@ -88,7 +89,7 @@ def context(summaries: Mapping[str, ContextSummary]) -> Table | None:
     return _by_part(summaries, rows) if summaries else None
 
 
-def times(spans: Mapping[str, TimeRange]) -> Table | None:
+def times(spans: Mapping[str, TimeRange]) -> RichTable | None:
     """Returns the first and the last time of each part; None of a log without dates."""
     rows = [[name, in_utc(span.start), in_utc(span.stop)] for name, span in spans.items()]
     return console_table(["times (UTC)", "first", "last"], rows) if rows else None
@@ -111,7 +112,7 @@ def _per_pair(part: Summary) -> float:
     return part.documents_shown / max(part.pairs, 1)
 
 
-def click_rates(train: Summary) -> Table:
+def click_rates(train: Summary) -> RichTable:
     """Returns a line per rank that training shows, with a bar as long as the rate; the first of long lists."""
     rates = _rates(train.clicks_by_rank, train.shown_by_rank)
     counts = zip(train.shown_by_rank, train.clicks_by_rank, rates, strict=True)
@@ -126,7 +127,11 @@ def click_rates(train: Summary) -> Table:
         for rank, (shown, clicks, rate) in enumerate(counts, start=1)
         if shown
     ]
-    return _by_rank(["rank (train)", "shown", "clicks", "click rate", ""], rows)
+    header = ["rank (train)", "shown", "clicks", "click rate", ""]
+    table = console_table(header, rows[:MOST_ROWS], text_columns=0)
+    table.caption = "".join(note_on_ranks(len(rows), _ALL_RANKS)) or None
+    table.caption_justify = "left"
+    return table
 
 
 def click_rates_by_group(groups: ByGroup) -> Iterator[Table]:
@@ -139,15 +144,8 @@ def click_rates_by_group(groups: ByGroup) -> Iterator[Table]:
             for rank, cells in enumerate(zip(*columns, strict=True), start=1)
             if {*cells} != {"-"}
         ]
-        yield _by_rank([f"click rate by {name}", *largest], rows)
-
-
-def _by_rank(header: Sequence[str], rows: Sequence[Sequence[RenderableType]]) -> Table:
-    """Returns a table of the first ranks."""
-    table = console_table(header, rows[:MOST_ROWS], text_columns=0)
-    table.caption = "".join(note_on_ranks(len(rows), "in what --json prints")) or None
-    table.caption_justify = "left"
-    return table
+        header = [f"click rate by {name}", *largest]
+        yield first_ranks(Table(header, rows, align="r" * len(header)), _ALL_RANKS)
 
 
 def _largest(values: _Groups) -> _Groups:
@@ -242,7 +240,7 @@ def _counts(part: Summary) -> dict[str, Any]:
     return plain({**vars(part), "documents_by_label": written})
 
 
-def grades(part: str, labels: Mapping[float, int]) -> Table | str:
+def grades(part: str, labels: Mapping[float, int]) -> RichTable | str:
     """Returns a line per grade of relevance, or their range where there are many."""
     total = sum(labels.values())
     if len(labels) > _MANY_GRADES:
@@ -281,7 +279,7 @@ def _share(count: int | None, total: int) -> str:
     return "-" if count is None or not total else f"{count / total:.2%}"
 
 
-def _by_part(parts: Mapping[str, _Part], rows: Mapping[str, Callable[[_Part], str]]) -> Table:
+def _by_part(parts: Mapping[str, _Part], rows: Mapping[str, Callable[[_Part], str]]) -> RichTable:
     """Returns a column per part, without the rows that say nothing of any."""
     lines = [[name, *map(cell, parts.values())] for name, cell in rows.items()]
     return console_table(["", *parts], [line for line in lines if {*line[1:]} != {"-"}])

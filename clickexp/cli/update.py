@@ -61,7 +61,8 @@ def words_of(run: Path, log: str, overrides: Sequence[str]) -> list[str]:
         and not override.key_or_group.startswith(LAUNCHING)
         and override.get_key_element() not in stated
     ]
-    named = {"dataset.path": log, "prior.run": str(run)}
+    path = log.removeprefix("dataset.path=")  # as clickexp takes it
+    named = {"dataset.path": path, "prior.run": str(run)}
     return [*kept, *(f"{key}={quoted(path)}" for key, path in named.items()), *overrides]
 
 

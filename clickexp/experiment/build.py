@@ -42,6 +42,7 @@ from clickexp.runs.store import CHECKPOINT, OVERRIDES, RESULT, read_document
 from clickexp.training.accelerators import keep_precision
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
+from clickexp.training.spread import computing_on
 from clickexp.utils import hosts
 from clickexp.utils.programs import forget_programs
 from clickexp.utils.signatures import accepted
@@ -156,28 +157,29 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     if run is not None:
         run.check(dataset, origin)
         dataset = dataset.covering(run.query_doc_pairs, *run.sizes)
-    model = build_model(config.new_model, dataset, settings.seed)
-    dataset = model.prepare(dataclasses.replace(dataset, largest=dict(dataset.columns.known)))
-    continued = None if run is None else run.continued(model, origin.until)
-    _check_features(model, config.reads, dataset)
-    if (advice := _unread_columns(model, config.values, dataset)) is not None:
-        logger.warning(advice)
-    check_lists(model, dataset, config.metrics)
-    check_metrics(model, dataset, config.metrics)
-    metrics = {key: group.prepare(dataset) for key, group in config.metrics.items()}
-    validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
-    prior = {} if continued is None else continued.training
-    trainer = config.trainer.copy_with(
-        **prior,
-        groups=validated,
-        logger=logger,
-        settings=identified,
-        checkpoint=folder / CHECKPOINT,
-        continue_from=earlier,
-    )
-    if continued is not None:
-        continued = continued.tested(model, trainer, dataset)
-    return Parts(config, folder, dataset, model, trainer, metrics, logger, origin, continued)
+    with computing_on(config.trainer.devices):
+        model = build_model(config.new_model, dataset, settings.seed)
+        dataset = model.prepare(dataclasses.replace(dataset, largest=dict(dataset.columns.known)))
+        continued = None if run is None else run.continued(model, origin.until)
+        _check_features(model, config.reads, dataset)
+        if (advice := _unread_columns(model, config.values, dataset)) is not None:
+            logger.warning(advice)
+        check_lists(model, dataset, config.metrics)
+        check_metrics(model, dataset, config.metrics)
+        metrics = {key: group.prepare(dataset) for key, group in config.metrics.items()}
+        validated = {key: metrics[key] for key in config.trainer.metric_groups if key != "click"}
+        prior = {} if continued is None else continued.training
+        trainer = config.trainer.copy_with(
+            **prior,
+            groups=validated,
+            logger=logger,
+            settings=identified,
+            checkpoint=folder / CHECKPOINT,
+            continue_from=earlier,
+        )
+        if continued is not None:
+            continued = continued.tested(model, trainer, dataset)
+        return Parts(config, folder, dataset, model, trainer, metrics, logger, origin, continued)
 
 
 def _read(config: Config, run: "EarlierRun | None", logger: Logger) -> Dataset:

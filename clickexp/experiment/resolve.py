@@ -52,7 +52,7 @@ class Config:
         prior: What an earlier run gives.
         reads: The features that towers read, with the key of the first that does: model.attraction.use_feature.
         overrides: Those that it was composed with.
-        without_effect: A line for each override of a tower that the model does not take.
+        without_effect: A line for each override of what the model or the trainer does not take.
     """
 
     values: dict[str, Any]
@@ -83,18 +83,19 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
     _check_added(composition, overrides)
     values = composition.values
     metrics = build_metrics(values["metric"])
+    trainer = build_trainer(values, metrics)
     config = Config(
         values=values,
         settings=Settings(**accepted(Settings, values)),
         loggers=instantiate(values.get("logger") or {}, "logger"),
         metrics=metrics,
-        trainer=build_trainer(values, metrics),
+        trainer=trainer,
         open_dataset=constructor(values["dataset"], "dataset"),
         new_model=model_constructor(values),
         prior=_prior(values["prior"]),
         reads=_features_read(values["model"]),
         overrides=tuple(overrides),
-        without_effect=tuple(_without_effect(composition, overrides)),
+        without_effect=tuple(_without_effect(composition, trainer, overrides)),
     )
     _check_model(config)
     _check_dataset(config)
@@ -221,11 +222,14 @@ def _reported(config: Config) -> dict[str, list[str]]:
     return {"val": val, "test": list(dict.fromkeys([*val, *names_in(config.metrics)]))}
 
 
-def _without_effect(composition: Composition, overrides: Sequence[str]) -> Iterator[str]:
-    """A line for each override of a tower that the model does not take, as in a sweep over several models."""
+def _without_effect(
+    composition: Composition, trainer: BaseTrainer, overrides: Sequence[str]
+) -> Iterator[str]:
+    """A line for each override of what the model or the trainer does not take, as in a sweep over several."""
     towers = {key for key, node in composition.unresolved.items() if is_tower(key, node)}
     taken = [role for role in composition.unresolved if role in composition.roles]
     unread = (composition.unresolved.keys() - composition.values.keys()) & {*CHOSEN}
+    has_optimizer = bool(accepted(type(trainer), {"optimizer": None}))
     for override in parsed(overrides):
         role = (override.package or override.key_or_group).partition(".")[0]
         if role in towers - composition.roles:
@@ -233,3 +237,5 @@ def _without_effect(composition: Composition, overrides: Sequence[str]) -> Itera
             yield f"{override.input_line} has no effect: this model takes no tower of {role} {takes}"
         elif role in unread:
             yield f"{override.input_line} has no effect: this model reads no {role}"
+        elif role == "optimizer" and not has_optimizer:
+            yield f"{override.input_line} has no effect: this trainer takes no optimizer"

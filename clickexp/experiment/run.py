@@ -34,6 +34,7 @@ from clickexp.posteriors.policy_prior import Queries
 from clickexp.runs.run import Run
 from clickexp.runs.store import CHECKPOINT, CONFIG
 from clickexp.training import FitReport
+from clickexp.training.spread import computing_on
 from clickexp.utils import hosts
 from clickexp.utils.files import whole
 from clickexp.utils.paths import display_path
@@ -79,7 +80,7 @@ def follow(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
         UserError: The configuration or the data is wrong, or is not that of the first process.
     """
     parts = build(resolve(cfg, overrides), Path(), Logger())
-    with work():
+    with computing_on(parts.trainer.devices), work():
         _tested(parts, find_queries(parts))
 
 
@@ -93,12 +94,13 @@ def run(parts: Parts, sweep: Path | None = None) -> Run:
     Returns:
         The run, finished.
     """
-    with work():
-        found = find_queries(parts)
-        _begin(parts, sweep)
-        tested = _tested(parts, found)
-    parts.dataset.check_unchanged()
-    finished = evaluate_run(*tested)
+    with computing_on(parts.trainer.devices):
+        with work():
+            found = find_queries(parts)
+            _begin(parts, sweep)
+            tested = _tested(parts, found)
+        parts.dataset.check_unchanged()
+        finished = evaluate_run(*tested)
     _finish(parts, finished)
     hosts.release()
     return finished

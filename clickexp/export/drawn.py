@@ -20,7 +20,7 @@ from clickexp.runs.run import SharedParameter
 from clickexp.runs.store import FIGURES
 from clickexp.utils.files import check_inside
 from clickexp.utils.paths import display_path
-from clickexp.utils.tables.terminal import MOST_ROWS, terminal
+from clickexp.utils.tables.terminal import MOST_ROWS, fitting
 
 
 def export_drawn(
@@ -69,7 +69,8 @@ def _table(file: Path) -> pl.DataFrame | None:
 def _print_shared(rows: Sequence[Mapping[str, Any]]) -> None:
     console, parameters = Console(highlight=False, markup=False), list(map(_parameter, rows))
     table = shared_table(parameters)
-    console.print("", terminal(replace(table, rows=table.rows[:MOST_ROWS])), "", sep="\n")
+    shown = fitting(replace(table, rows=table.rows[:MOST_ROWS]), console)
+    console.print("", shown, "", sep="\n")
     if any(parameter.is_open for parameter in parameters[:MOST_ROWS]):
         console.print(
             f"{OPEN}: the log does not determine the ratio; its value follows the prior\n"

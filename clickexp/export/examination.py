@@ -37,7 +37,7 @@ def examination(
         propensity (examination divided by that of the first rank that the log shows, of one layout for all, since
         clicks determine examination up to a factor; of the trust-bias model, click rates of relevant documents less
         those of irrelevant ones, likewise; none where a model knows no examination and has 1 at all ranks), click_rate
-        (clicks per document at the rank), sessions (those with a document at the rank) and, with a posterior of
+        (clicks per impression), impressions (documents shown at the rank) and, with a posterior of
         examination itself, propensity_sd, the standard deviation of the logarithm of the propensity, and its 95%
         interval, propensity_low and propensity_high, without a value where the log leaves it open; see `propensity`.
     """
@@ -129,7 +129,7 @@ def learned_examination(curve: np.ndarray, sessions: Sessions) -> pl.DataFrame:
         sessions: Those whose clicks are counted.
 
     Returns:
-        The columns rank, propensity, click_rate and sessions, as `examination` has them.
+        The columns rank, propensity, click_rate and impressions, as `examination` has them.
     """
     counts, clicks = sessions.by_position
     both = min(1 + len(curve), len(counts))
@@ -144,10 +144,10 @@ def _by_rank(
     clicks: np.ndarray,
     more: Mapping[str, np.ndarray] | None = None,
 ) -> pl.DataFrame:
-    """Returns a row for each cell with a document: layout, rank, columns, click rate and sessions, more columns."""
-    rates = {"click_rate": clicks / np.where(counts, counts, 1), "sessions": counts}
+    """Returns a row for each cell with a document: layout, rank, columns, click rate and impressions, more columns."""
+    rates = {"click_rate": clicks / np.where(counts, counts, 1), "impressions": counts}
     places = cells.batch(np.arange(len(counts)))
     ranks = {name: cells.values(name, places[name][0]) for name in cells.names}
     ranks["rank"] = places["positions"][0].astype(np.int64)
     table = pl.DataFrame({**ranks, **columns, **rates, **(more or {})}, nan_to_null=True)
-    return table.filter(pl.col("sessions") > 0)
+    return table.filter(pl.col("impressions") > 0)

@@ -45,7 +45,7 @@ def _by_rank(examination: pl.DataFrame, name: str) -> np.ndarray | None:
 
 def _by_layout(examination: pl.DataFrame, layout: Sequence[str]) -> dict[str, Bars]:
     """Returns ranks and propensities with their bounds of each layout, the one with the most impressions first."""
-    shown = pl.col("sessions").sum().over(layout)
+    shown = pl.col("impressions").sum().over(layout)
     rows = examination.sort(shown, descending=True, maintain_order=True).to_dicts()
     low, high = "propensity_low", "propensity_high"
     points = ((row["rank"], row["propensity"], row.get(low), row.get(high)) for row in rows)

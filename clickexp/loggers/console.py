@@ -133,7 +133,7 @@ class ConsoleLogger(Logger):
             values = [
                 f"{name} {number(result.test[name])}" for name in _FIRST if name in result.test
             ]
-            line = f"{self.job}: {', '.join(values[:_MOST])}, {result.train.seconds or 0:.1f} s"
+            line = f"{self.job}: {', '.join(values[:_MOST])}, {result.train.training_seconds or 0:.1f} s"
             self._print(folded(line, self.console))
             return
         for block in _blocks(result, self.console):
@@ -185,6 +185,6 @@ def _blocks(result: Run, console: Console) -> list[RichTable]:
 def _training(train: Training) -> str:
     return (
         f"epochs {train.epochs} (best {train.best_epoch}), {count(train.sessions or 0)} sessions in "
-        f"{train.seconds or 0:.1f} s (compiling {train.compile_seconds or 0:.1f} s), "
+        f"{train.training_seconds or 0:.1f} s (+ {train.compile_seconds or 0:.1f} s compiling), "
         f"{count(train.sessions_per_second or 0)}/s"
     )

@@ -87,6 +87,7 @@ class Rows:
         has_sites: Whether rows hold what earlier logs say.
         aside: [rows, x and sites] while a model trains with these: rows then hold priors of their own in that place,
             [centers | precisions and shares]; see `clickexp.training.sparse.sites`.
+        devices: Over how many devices rows lie: that of an id on device `id % devices`, at place `id // devices`.
     """
 
     values: Leaf
@@ -98,6 +99,7 @@ class Rows:
     beside: tuple | None = dataclasses.field(default=None, metadata=_STATIC)
     has_sites: bool = dataclasses.field(default=False, metadata=_STATIC)
     aside: Leaf = None
+    devices: int = dataclasses.field(default=1, metadata=_STATIC)
 
     def recomputed(self, change: Callable[[np.ndarray, slice], np.ndarray]) -> "Rows":
         """Returns the table with other values, in one copy: large tables take much memory.
@@ -121,11 +123,17 @@ class Rows:
             log_ranks: Logarithms of the ranks that the policy of the training log shows them at, for rows that training
                 has not shown; None where ranks say nothing about documents.
         """
-        return self.means(self.values[ids], log_ranks)
+        return self.means(self.whole(ids), log_ranks)
 
     def variance(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids {self.dim}"] | None:
         """Returns the variances of the posteriors of the rows `ids`; None where they hold numbers."""
-        return self.deviations(self.values[ids]) ** 2 if self.has_posteriors else None
+        return self.deviations(self.whole(ids)) ** 2 if self.has_posteriors else None
+
+    def whole(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids width"]:
+        """Returns the rows `ids` of the array where the table lies, with all columns."""
+        if self.devices > 1:
+            ids = ids % self.devices * (len(self.values) // self.devices) + ids // self.devices
+        return self.values[ids]
 
     def own(self, rows: Float[Array, "*ids width"]) -> Float[Array, "*ids own"]:
         """Returns the columns of this table in whole rows of the array where it lies."""

@@ -1,65 +1,74 @@
-"""Continuation of cascade models at the largest marginal likelihood, under the prior by what lists show.
+"""Continuation of cascade models at the mean of its posterior, under the prior by what lists show.
 
-Where a policy orders lists, the prior that training learns leaves out what the documents of a query share; see
-`clickexp.posteriors.policy_prior`. Users of a query whose documents attract less look like users who leave, so that
-training takes continuation for too small. By Fisher's identity, the gradient of the marginal log-likelihood by
-continuation is the expectation of that of the log-likelihood over the posteriors of rows (Louis 1982, "Finding the
-observed information matrix when using the EM algorithm"). A step takes posteriors under the better prior, and moves
-continuation by the covariance of `clickexp.posteriors.shared` times that gradient. Expectations are of four points of
-each posterior: those of satisfaction, and of attraction that few clicks tell, are wide.
-
-The better prior is a simple one, too. Half of the way that continuation has gone counts as a deviation.
+Training takes the documents of a list for independent given its clicks, and its prior leaves out what those of a query
+share. Users of documents that attract less look like users who leave, so that training takes continuation for too small
+where a policy orders lists. After training, `clickexp.posteriors.chains` samples continuation under the prior of
+`clickexp.posteriors.policy_prior`.
 """
 
 import dataclasses
-import re
+from collections.abc import Mapping
 from typing import cast
 
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float, Integer
+from scipy.special import stdtrit
 
 from clickexp.data import Sessions
 from clickexp.data.by_document import ByDocument
-from clickexp.models import Model
-from clickexp.models.cascade.chain import CascadeFamily
-from clickexp.parameters import Rows, Table
+from clickexp.models import ClickChainModel, DependentClickModel, DynamicBayesianNetwork, Model
+from clickexp.parameters import EmbeddingParameter, GlobalParameter, PositionParameter, Rows, Table
+from clickexp.parameters.base import Parameter
+from clickexp.posteriors.chains import Events, Lists, Logits, NormalPrior, Priors, Readers, sample
 from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.posteriors.exported import row_tables
 from clickexp.posteriors.information import ROOM, prepared
 from clickexp.posteriors.policy_prior import (
-    LEAST_DOCUMENTS,
-    Numbers,
+    LEAST_FOR_POLICY_PRIOR,
     Queries,
-    Recombination,
-    ShownByRow,
-    documents_to_fit,
-    fit,
-    in_units,
     learned_rows,
+    log_odds,
+    regressors,
     scale_of,
     shown_in,
 )
-from clickexp.posteriors.rows import by_path, newton_refined, posterior_precision
+from clickexp.posteriors.rows import by_path
 from clickexp.posteriors.shared import SharedPosterior, add_to_shared, shared_estimate
-from clickexp.training.sparse.packing import Path
 from clickexp.utils import hosts
+from clickexp.utils.statistics.means import QUANTILE
 
-_STEPS = 3
-"""The first is nine tenths of the way."""
-_MOST_SESSIONS = 300_000
-"""Of larger logs, the sessions of some queries represent all."""
-_POINTS = 4
-"""Of each posterior: what two points leave out of expectations moves continuation by up to a third of a deviation."""
-_LONGEST_STEP = 5.0
-"""Of a number, in standard deviations."""
+EVENTS: dict[type[Model], Events] = {
+    DynamicBayesianNetwork: Events(
+        "attraction", "satisfaction", 0.0, "continuation", "continuation"
+    ),
+    ClickChainModel: Events(
+        "attraction",
+        "attraction",
+        "continuation_click_satisfied",
+        "continuation_click_not_satisfied",
+        "continuation_exam_no_click",
+    ),
+    DependentClickModel: Events("attraction", 0.0, 0.0, "continuation", 1.0),
+}
+_MOST_DOCUMENTS = 3_000_000
+"""In lists. Of larger logs, the sessions of some queries represent all."""
+_WORK = 100_000_000
+"""Documents in lists, times sweeps: a few seconds."""
+_SWEEPS = 60, 400
+"""At least and at most."""
+_FIRST = 2
+"""Half as many sweeps come before those that count."""
+_GROUPS = 6
+"""Of documents by rank, each with a variance of its own around the mean of the prior."""
 _OF_WAY = 0.5
-"""What a better prior still errs by, of what it has moved continuation by."""
-_CONTINUATION = re.compile(r"continuation\w*/weight\[")
-"""Names of numbers that move."""
+"""What the prior may err by, of what it has moved continuation by: a deviation."""
+_MOST_ALIKE = 0.99
+"""Correlation of draws that follow each other."""
 
-Step = Float[np.ndarray, " numbers"]
+_Documents = Integer[np.ndarray, " documents"]
 
 
 def improve_continuation(
@@ -68,155 +77,209 @@ def improve_continuation(
     queries: Queries,
     devices: int | str = 1,
 ) -> SharedPosterior | None:
-    """Moves continuation of a fitted model to where the better prior leaves it; means of rows follow to first order.
+    """Moves continuation of a fitted model to the mean of its posterior; means of rows follow to first order.
 
     Args:
-        model: A cascade model whose attraction is a whole table of pairs with a learned prior by rank. Others stay as
-            they are.
+        model: DBN, CCM or DCM, with one number for all documents or one by position for continuation, and tables of
+            posteriors of pairs. That of attraction has a learned prior by rank. Others stay as they are.
         train: Its training sessions.
         queries: From `lists_shown`.
-        devices: How many share the passes, or `all`.
+        devices: How many share the pass after which rows follow, or `all`.
 
     Returns:
         The posterior of shared numbers; None where they stay as they are.
     """
-    rows = learned_rows(tower_of(model, ROLES["attraction"]))
-    if not isinstance(model, CascadeFamily) or rows is None:
+    towers, rows = _towers(model), learned_rows(tower_of(model, ROLES["attraction"]))
+    if towers is None or rows is None:
         return None
     part = _of_some_queries(train, queries)
-    shown = shown_in(rows, ByDocument.of(part).dense(len(rows.values)).shown, queries)
-    documents = documents_to_fit(shown)
-    if len(documents) < LEAST_DOCUMENTS:
+    counts = ByDocument.of(part).dense(len(rows.values))
+    if np.count_nonzero(counts.shown) < LEAST_FOR_POLICY_PRIOR:
         return None
+    priors = {"attraction": _prior_by_lists(towers["attraction"], counts, queries)}
+    if "satisfaction" in towers:
+        priors["satisfaction"] = _prior_of_clicked(towers["satisfaction"], counts.clicks)
+    draws = _draws(EVENTS[type(model)], part, towers, priors)
     estimate = shared_estimate(model, train, {}, devices)
-    if estimate is None:
+    if estimate is None or len(rows.values) * len(draws) > ROOM:
         return None
-    names = estimate.posterior.names
-    posterior = SharedPosterior(names, estimate.share * estimate.posterior.covariance)
-    is_moved = np.array([bool(_CONTINUATION.match(name)) for name in names])
-    if not is_moved.any() or len(shown.x) * (2 * is_moved.sum() + 2) > ROOM:
+    trained = SharedPosterior(
+        estimate.posterior.names, estimate.share * estimate.posterior.covariance
+    )
+    is_sampled = np.isin(trained.names, [*draws])
+    if not is_sampled.any():
         return None
-    covariance = posterior.covariance[np.ix_(is_moved, is_moved)] * train.count / part.count
-    steps = _Steps(model, part, shown, posterior.places(model)[is_moved], covariance, devices)
-    for _ in range(_STEPS):
-        steps.take(documents)
-    steps.apply(model)
-    return _with_error(posterior, is_moved, _OF_WAY * steps.total)
+    sampled = np.column_stack([draws[name] for name in np.array(trained.names)[is_sampled]])
+    # processors of several hosts round differently
+    means = np.array(hosts.broadcast(sampled.mean(axis=0).tolist()))
+    places = trained.places(model)[is_sampled]
+    step = means - np.asarray(ravel_pytree(nnx.state(model, nnx.Param))[0], np.float64)[places]
+    _follow(model, train, places, step, devices)
+    add_to_shared(model, places, step)
+    covariance = covariance_of(sampled) + np.outer(_OF_WAY * step, _OF_WAY * step)
+    return _with_covariance(trained, is_sampled, covariance)
 
 
-def _with_error(
-    posterior: SharedPosterior, is_moved: Bool[np.ndarray, " all"], error: Step
+def _with_covariance(
+    posterior: SharedPosterior,
+    chosen: Bool[np.ndarray, " all"],
+    covariance: Float[np.ndarray, "numbers numbers"],
 ) -> SharedPosterior:
-    """Returns a posterior with one more error, of some numbers together."""
-    errors = np.zeros(len(is_moved))
-    errors[is_moved] = error
-    return SharedPosterior(posterior.names, posterior.covariance + np.outer(errors, errors))
+    """Returns a posterior with another covariance of the chosen numbers, which the others follow as before."""
+    before = posterior.covariance
+    follow = np.linalg.solve(before[np.ix_(chosen, chosen)], before[chosen])
+    change = covariance - before[np.ix_(chosen, chosen)]
+    return SharedPosterior(posterior.names, before + follow.T @ change @ follow)
 
 
-class _Steps:
-    """Steps of continuation, on a copy of a model.
+def _towers(model: Model) -> dict[str, Parameter] | None:
+    """Returns the towers of events by role; None of a model that is not sampled."""
+    roles = [event for event in EVENTS.get(type(model), ()) if isinstance(event, str)]
+    towers = {role: getattr(model, role) for role in roles}
+    return towers if towers and all(map(_is_sampled, towers.values())) else None
 
-    Args:
-        model: As training has left it.
-        train: Its training sessions.
-        shown: What they show of the rows of attraction.
-        places: Of continuation in the vector of all shared numbers.
-        covariance: Of continuation.
-        devices: How many share the passes.
 
-    Attributes:
-        total: Sum of the steps so far.
+def covariance_of(
+    draws: Float[np.ndarray, "sweeps numbers"],
+) -> Float[np.ndarray, "numbers numbers"]:
+    """Returns the covariance of numbers, wider where few of their draws are independent.
+
+    Draws that follow each other are alike. The mean of n independent ones has 1 / n of their variance, and theirs is
+    known as well as n tell it: ends of 95% intervals are those of a t-distribution.
     """
+    away = draws - draws.mean(axis=0)
+    squares = (away**2).sum(axis=0)
+    alike = np.clip((away[1:] * away[:-1]).sum(axis=0) / squares, 0.0, _MOST_ALIKE)
+    independent = len(draws) * (1 - alike) / (1 + alike)
+    wider = stdtrit(np.maximum(independent - 1, 1.0), 0.975) / QUANTILE
+    factors = wider * np.sqrt((1 + 1 / independent) / (len(draws) - 1))
+    return away.T @ away * np.outer(factors, factors)
 
-    def __init__(
-        self,
-        model: Model,
-        train: Sessions,
-        shown: ShownByRow,
-        places: Integer[np.ndarray, " numbers"],
-        covariance: Float[np.ndarray, "numbers numbers"],
-        devices: int | str,
-    ):
-        self._train, self._shown, self._devices = train, shown, devices
-        self._places, self._covariance = places, covariance
-        self._model = newton_refined(model, row_tables(model), train, devices=devices)
-        self._table = cast(Table, table_of_documents(tower_of(self._model, ROLES["attraction"])))
-        # under the prior that training has learned, with which `fit` and recombinations begin
-        self._rows = np.array(self._table.get_value().values)
-        self.total: Step = np.zeros(len(places))
 
-    def take(self, documents: Integer[np.ndarray, " documents"]) -> None:
-        """Fits the prior to some documents, takes posteriors of all under it, and moves continuation."""
-        rows = self._table.get_value()
-        scale = scale_of(rows)
-        prior = fit(*in_units(self._rows[documents], scale), self._shown.some(documents))
-        better = Recombination.for_probabilities(prior).of(self._rows, scale, self._shown)
-        self._table.set_value(dataclasses.replace(rows, values=jnp.asarray(better)))
-        passes, state, data = prepared(self._model, self._train, self._devices, _POINTS)
-        kept = {
-            path: np.arange(len(table.get_value().values))
-            for path, table in nnx.to_flat_state(state[1])
-        }
-        self._sums = passes.sums(state, self._places, kept, data)
-        step = -self._covariance @ np.asarray(self._sums.gradient, np.float64)
-        longest = _LONGEST_STEP * np.sqrt(np.diag(self._covariance))
-        # processors of several hosts round differently
-        step = np.array(hosts.broadcast(np.clip(step, -longest, longest).tolist()))
-        self._follow(step)
-        add_to_shared(self._model, self._places, step)
-        self.total += step
+def _is_sampled(tower: object) -> bool:
+    """Whether a tower has one number for all documents, one by position, or posteriors of pairs of one number."""
+    if isinstance(tower, PositionParameter):
+        return tower.config.use_feature == "positions"
+    if isinstance(tower, GlobalParameter):
+        return True
+    table = table_of_documents(tower)
+    return table is not None and table.get_value().has_posteriors and table.get_value().dim == 1
 
-    def apply(self, model: Model) -> None:
-        """Moves continuation of the model as far, and the means of its rows with it."""
-        add_to_shared(model, self._places, self.total)
-        for path, table in _tables(model).items():
-            table.set_value(self._following(path, table.get_value(), self.total))
 
-    def _follow(self, step: Step) -> None:
-        """Refines rows of the copy after a step, under the prior that training has learned."""
-        for path, table in _tables(self._model).items():
-            refined = self._refined(path, table.get_value(), step)
-            if table is self._table:
-                self._rows = refined
-            else:
-                rows = dataclasses.replace(table.get_value(), values=jnp.asarray(refined))
-                table.set_value(rows)
+def _lists(sessions: Sessions, towers: Mapping[str, Parameter]) -> Lists:
+    """Returns lists and clicks, and the rows of towers at documents."""
+    chunks = [*sessions.chunks()]
+    clicks = np.concatenate([chunk["clicks"].astype(bool) & chunk.shown for chunk in chunks])
+    ids = np.concatenate([chunk["query_doc_ids"] for chunk in chunks])
+    positions = np.concatenate([chunk.positions for chunk in chunks])
+    rows = {EmbeddingParameter: ids, PositionParameter: positions}
+    of_all = np.zeros((1, 1), np.int32)
+    return Lists(
+        {role: rows.get(type(tower), of_all) for role, tower in towers.items()},
+        clicks,
+        np.concatenate([chunk["lengths"] for chunk in chunks]).astype(np.int64),
+    )
 
-    def _refined(self, path: Path, rows: Rows, step: Step) -> np.ndarray:
-        """Returns rows by what clicks say of them where the last pass was, which a step changes to first order."""
-        precision = scale_of(rows) ** 2
-        crossed, own, gradient = self._of_rows(path, step)
-        total = posterior_precision(own, precision)
-        is_read = (own != 0) | (gradient != 0)
-        values = np.array(rows.values)
-        offsets = (own * values[:, 0] - gradient - crossed) / total
-        values[is_read, 0] = offsets[is_read]
-        values[is_read, 1] = np.log(precision / total)[is_read] / 2
-        return values
 
-    def _following(self, path: Path, rows: Rows, step: Step) -> Rows:
-        """Returns rows whose means follow a step, to first order."""
-        crossed, *_ = self._of_rows(path, step)
+def _draws(
+    events: Events, sessions: Sessions, towers: Mapping[str, Parameter], priors: Priors
+) -> dict[str, Float[np.ndarray, " sweeps"]]:
+    """Returns draws of the numbers that documents share and the log says something about, by name."""
+    rng, logits = np.random.default_rng(0), {}
+    for role, tower in towers.items():
+        logits[role] = _logits(tower)
+        if role in priors:
+            rows = _rows(tower)
+            deviations = np.asarray(rows.deviations(rows.values)[:, 0], np.float64)
+            logits[role] += deviations * rng.standard_normal(len(deviations))
+    sizes = {role: len(values) for role, values in logits.items()}
+    readers = Readers(events, _lists(sessions, towers), sizes)
+    sweeps = int(np.clip(_WORK // (sessions.count * sessions.ranks), *_SWEEPS))
+    first = sweeps // _FIRST
+    drawn = sample(readers, logits, priors, first + sweeps, rng)
+    by_name = {
+        f"{role}/weight[{row}]": values[first:]
+        for role, of_role in drawn.items()
+        for row, values in enumerate(of_role.T)
+    }
+    return {name: values for name, values in by_name.items() if np.ptp(values) > 0}
+
+
+def _rows(tower: Parameter) -> Rows:
+    return cast(Table, table_of_documents(tower)).get_value()
+
+
+def _logits(tower: Parameter) -> Logits:
+    """Returns the number of each row, or the mean of its posterior."""
+    if isinstance(tower, GlobalParameter | PositionParameter):
+        return np.asarray(tower.weight[...], np.float64).ravel()
+    rows, baseline = _rows(tower), cast(EmbeddingParameter, tower).baseline
+    means = np.asarray(rows.means(rows.values)[:, 0], np.float64)
+    return means if baseline is None else means + float(baseline[...])
+
+
+def _means_of_prior(tower: Parameter) -> Logits:
+    """Returns the means that rows have before any click, as training has learned them."""
+    return _logits(tower) - np.asarray(_rows(tower).values[:, 0], np.float64)
+
+
+def _prior_by_lists(
+    tower: Parameter, counts: ByDocument, queries: Queries
+) -> tuple[_Documents, NormalPrior]:
+    """Returns the documents that are shown, and their prior by what lists show."""
+    rows, documents = _rows(tower), np.flatnonzero(counts.shown)
+    shown = shown_in(rows, counts.shown, queries).some(documents)
+    center = float(log_odds(shown).mean())
+    lines = np.column_stack([np.ones(len(documents)), *regressors(shown, center)])
+    query = np.unique(shown.query, return_inverse=True)[1]
+    base = _means_of_prior(tower)[documents]
+    # a policy tells more of documents that it shows on top
+    log_ranks = counts.log_ranks[documents] / counts.shown[documents]
+    group = np.argsort(np.argsort(log_ranks, kind="stable")) * _GROUPS // len(documents)
+    return documents, NormalPrior(base, lines, scale_of(rows) ** -2, query, group)
+
+
+def _prior_of_clicked(
+    tower: Parameter, clicks: Integer[np.ndarray, " rows"]
+) -> tuple[_Documents, NormalPrior]:
+    """Returns the documents that are clicked, and their prior, of one mean."""
+    documents = np.flatnonzero(clicks)
+    base = _means_of_prior(tower)[documents]
+    lines = np.ones((len(documents), 1))
+    return documents, NormalPrior(base, lines, scale_of(_rows(tower)) ** -2)
+
+
+def _follow(
+    model: Model,
+    train: Sessions,
+    places: Integer[np.ndarray, " numbers"],
+    step: Float[np.ndarray, " numbers"],
+    devices: int | str,
+) -> None:
+    """Moves the means of rows as their posteriors do with a step of shared numbers, to first order."""
+    passes, state, data = prepared(model, train, devices)
+    tables = by_path(model, row_tables(model))
+    kept = {
+        path: np.arange(len(table.get_value().values) if path in tables else 0)
+        for path, table in nnx.to_flat_state(state[1])
+    }
+    sums = passes.sums(state, places, kept, data, cross_only=True)
+    for path, table in tables.items():
+        rows = table.get_value()
+        crossed = np.asarray(sums.rows[path], np.float64)[:, 0] @ step
         moved = np.asarray(rows.deviations(rows.values)[:, 0], np.float64) ** 2 * crossed
-        return dataclasses.replace(rows, values=rows.values.at[:, 0].add(-jnp.float32(moved)))
-
-    def _of_rows(self, path: Path, step: Step) -> tuple[Numbers, Numbers, Numbers]:
-        """Returns E[L_tz] times a step, E[L_zz] and E[L_z] of rows in the last pass."""
-        sums = np.asarray(self._sums.rows[path], np.float64)[:, 0]
-        return sums[:, : len(step)] @ step, sums[:, -2], sums[:, -1]
-
-
-def _tables(model: Model) -> dict[Path, Table]:
-    return by_path(model, row_tables(model))
+        values = rows.values.at[:, 0].add(-jnp.float32(moved))
+        table.set_value(dataclasses.replace(rows, values=values))
 
 
 def _of_some_queries(train: Sessions, queries: Queries) -> Sessions:
-    """Returns all sessions of some queries by chance, fewer sessions than are read at most."""
-    if train.count <= _MOST_SESSIONS:
+    """Returns all sessions of some queries by chance, fewer documents than are read at most."""
+    most = _MOST_DOCUMENTS // train.ranks
+    if train.count <= most:
         return train
     query = np.concatenate(
         [queries.labels[chunk["query_doc_ids"][:, 0]] for chunk in train.chunks()]
     )
     turns = np.random.default_rng(0).permutation(len(queries.labels))[query]
-    last = np.partition(turns, _MOST_SESSIONS)[_MOST_SESSIONS]
+    last = np.partition(turns, most)[most]
     return train.select(np.flatnonzero(turns < last))

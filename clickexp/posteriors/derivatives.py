@@ -86,8 +86,6 @@ class Passes:
         graphdef: Structure of the model, split into shared parameters, tables and the rest.
         roles: Result of `linear_towers`.
         devices: Those that share the rows of tables, and the sessions.
-        points: Of each posterior N(m, s^2), of which expectations are: 2, m -+ s, which give those of polynomials up to
-            the third degree, or 4, those of the seventh. A batch takes two of the four, by chance.
     """
 
     def __init__(
@@ -95,9 +93,8 @@ class Passes:
         graphdef: nnx.GraphDef,
         roles: tuple[str, ...] = (),
         devices: OneDevice | None = None,
-        points: int = 2,
     ):
-        self.graphdef, self._roles, self._points = graphdef, roles, points
+        self.graphdef, self._roles = graphdef, roles
         self._devices = devices or training_on(1)
         kinds = [by_row, by_session, on_each, on_each]
         add = functools.partial(self._loop, _of_documents if roles else self._sums)
@@ -174,7 +171,7 @@ class Passes:
             batch = {**batch, "mask": batch["mask"] & (index < steps)}
             return add(
                 sums,
-                _Step(self.graphdef, self._roles, placement, arguments[0], batch, self._points),
+                _Step(self.graphdef, self._roles, placement, arguments[0], batch),
                 placement.own_step(first + index.astype(jnp.uint32)),
                 *arguments,
             )
@@ -461,7 +458,6 @@ class _Step:
         placement: Where rows lie.
         deviations: Standard deviations of their posteriors, [lookups, dim].
         shifts: Zeros for the logits of each tower that may be shifted.
-        points: Of each posterior.
     """
 
     def __init__(
@@ -471,10 +467,9 @@ class _Step:
         placement: Whole,
         state: State,
         batch: Batch,
-        points: int,
     ):
         params, tables, other = state
-        self.placement, self.points = placement, points
+        self.placement = placement
         self._tables = {path: table.get_value() for path, table in nnx.to_flat_state(tables)}
         self.theta, self._unravel = ravelled(state)
         self.shifts = {role: jnp.zeros(batch["mask"].shape) for role in roles}
@@ -593,19 +588,7 @@ def _draws(step: "_Step", seed: Count) -> tuple[dict[Path, jax.Array], dict[Path
         }
         for salt in (0, 1)
     )
-    if step.points == 4:
-        first = 2 * len(step.ids)
-        for table, (path, ids) in enumerate(step.ids.items()):
-            drawn[path] *= _distances(ids, seed, first + table)
     return drawn, probes
-
-
-def _distances(ids: _Ids, seed: Count, salt: int) -> Float[jax.Array, "lookups 1"]:
-    """Returns one of the two distances of Gauss-Hermite quadrature with four nodes, by its weight."""
-    near, far = math.sqrt(3 - math.sqrt(6)), math.sqrt(3 + math.sqrt(6))
-    chance_of_far = (3 - math.sqrt(6)) / 6
-    bits = murmur3(ids.astype(jnp.uint32), seed, seed=salt)
-    return jnp.where(bits < np.uint32(chance_of_far * 2**32), far, near)[:, None]
 
 
 def _signs(ids: _Ids, seed: Count, salt: int) -> Float[jax.Array, "lookups 1"]:

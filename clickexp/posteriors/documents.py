@@ -105,7 +105,7 @@ class _PriorRows:
         return self._rows.deviations(self._values(ids)) ** 2
 
     def _values(self, ids: Integer[Array, "*ids"]) -> Float[Array, "*ids width"]:
-        return self._rows.values[ids].at[..., : self._rows.numbers].set(0.0)
+        return jnp.asarray(self._rows.whole(ids)).at[..., : self._rows.numbers].set(0.0)
 
 
 def _without_data(tower: PosteriorParameter) -> PosteriorParameter:

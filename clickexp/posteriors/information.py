@@ -117,16 +117,13 @@ def information(
     return _assembled(state, used, kept, passes.sums(state, used, rows, data, report))
 
 
-def prepared(
-    model: Model, data: Data, devices: int | str = 1, points: int = 2
-) -> tuple[Passes, State, Data]:
+def prepared(model: Model, data: Data, devices: int | str = 1) -> tuple[Passes, State, Data]:
     """Returns passes of a model, its state, and the data with the columns that its loss reads.
 
     Args:
         model: The model.
         data: What is read.
         devices: How many share the rows of tables, and sessions where each has a whole batch of them; or `all`.
-        points: Of each posterior; see `Passes`.
     """
     graphdef, *whole = nnx.split(model)
     data = ColumnSelection(
@@ -137,7 +134,7 @@ def prepared(
     least = BATCH * several.placement.devices
     if not isinstance(data, Sessions) or data.count < least:
         several = training_on(1)
-    passes = _compiled(graphdef, linear_towers(model), several, points)
+    passes = _compiled(graphdef, linear_towers(model), several)
     return passes, (params, tables, other), data
 
 

@@ -27,7 +27,7 @@ _LEAST_SLOPE = 1e-6
 _OPEN = 3.5
 """Deviation of the logarithm of a ratio from which on the log leaves it open."""
 _STRONGLY_ORDERED = 0.5
-"""Movement of documents below which intervals of continuation are too short."""
+"""Movement of documents below which intervals of continuation hang on the prior of attraction."""
 _BY_POSITION = ("examination", "slope")
 
 
@@ -136,7 +136,8 @@ def _shortness(model: Model) -> tuple[float, str]:
         )
     if isinstance(model, DynamicBayesianNetwork) and not model.fix_continuation:
         return _STRONGLY_ORDERED, (
-            "Intervals of the probability of going on are too short: about four in five hold it."
+            "The probability of going on hangs on the shape of attraction: where few documents attract, "
+            "or queries differ, its interval may miss it."
         )
     return 0.0, ""
 

@@ -65,7 +65,7 @@ _MOST_DOCUMENTS = 50_000
 """Documents that are integrated out; of more, about as many, spread evenly over the ids, represent all."""
 _GOLDEN = np.uint32(0x9E3779B9)
 """Its multiples modulo 2^32 are spread evenly (Knuth 1973, "The art of computer programming", section 6.4)."""
-_LEAST_DOCUMENTS = 50
+_LEAST_FOR_SHAPE = 50
 """Documents below which the shape of their prior is not known."""
 _ROWS = 1 << 16
 """Rows that are computed in double precision at a time."""
@@ -734,7 +734,7 @@ def _documents(
     if shown_here is None or rows.has_sites:  # those of earlier logs are among the impressions
         shown_here = ByDocument.of(log.train).dense(number).shown
     chosen = np.flatnonzero(np.isfinite(posteriors.x) & (shown_here > 0))
-    if len(chosen) < _LEAST_DOCUMENTS:
+    if len(chosen) < _LEAST_FOR_SHAPE:
         return None
     sample = _Sample.of(len(chosen))
     chosen = chosen[sample.has(chosen)]

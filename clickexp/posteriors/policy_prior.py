@@ -41,7 +41,7 @@ from clickexp.utils.blocks import blocks
 from clickexp.utils.progress import Report, no_report
 from clickexp.utils.sums import add_at
 
-LEAST_DOCUMENTS = 200
+LEAST_FOR_POLICY_PRIOR = 200
 """Documents of the training log below which the learned prior holds for all."""
 _SAMPLE = 200_000
 """Documents that the prior is fitted to; of more, as many by chance."""
@@ -406,7 +406,7 @@ class UnderPolicy(NamedTuple):
             return None
         shown = shown_in(rows, impressions, queries)
         documents = documents_to_fit(shown)
-        if len(documents) < LEAST_DOCUMENTS:
+        if len(documents) < LEAST_FOR_POLICY_PRIOR:
             return None
         # sums by query then have a number per query, and not one up to the largest label
         shown = shown._replace(query=_numbered(shown.query))

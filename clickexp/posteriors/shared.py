@@ -31,6 +31,8 @@ _LEAST, _FLOOR = 1e-2, 1e-4
 """Information per number, and eigenvalues of it in units of its diagonal, below which a log says nothing."""
 _MOST_EXPLAINED = 0.98
 """Share of the information that rows take off in any direction, at most: it makes deviations seven times as large."""
+_LONGEST_STEP = 4.0
+"""That an estimate is from the parameters of a model, in logits and in any direction."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,6 +207,9 @@ def shared_estimate(
 ) -> Estimate | None:
     """Returns what a log says of shared parameters, one Newton step from those of a model.
 
+    In no direction does it move a number by more than 4. Where clicks are few, curvatures are those of chance, or of
+    probabilities near 1, and a step by such a curvature may go anywhere.
+
     Args:
         model: A model near the optimum for the log, and whatever else training has known.
         data: The sessions of the log.
@@ -219,10 +224,10 @@ def shared_estimate(
         return None
     names, of_log, share = informed
     root = _inverse_root(of_log.complete, of_log.complete - of_log.matrix)
-    covariance = root @ root.T
-    step = -covariance @ of_log.score
+    farthest = _LONGEST_STEP / np.abs(root).max(axis=0)
+    step = root @ np.clip(-root.T @ of_log.score, -farthest, farthest)
     size = len(names)
-    posterior = SharedPosterior(names, covariance[:size, :size])
+    posterior = SharedPosterior(names, (root @ root.T)[:size, :size])
     return Estimate(posterior, step[:size], share, _trained(informed, pull))
 
 

@@ -74,7 +74,7 @@ def _whose_parameters(comparison: Comparison) -> str:
     if not worse:
         return ""
     named = listed(worse, _MOST_NAMED)
-    return f" Parameters and intervals of {named} assume users other than these: take those of {best.name}."
+    return f" Take parameters from {best.name}: clicks speak against {named}, whose intervals do not show it."
 
 
 def _describes_users(run: Run) -> bool:

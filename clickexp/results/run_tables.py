@@ -224,7 +224,7 @@ def shared_table(parameters: Sequence[SharedParameter]) -> Table:
         ]
         for parameter in parameters
     ]
-    numbers = ["position", "last click", "value", "95% interval", "relative to first"]
+    numbers = ["position", "last click", "value", "95% interval", "relative"]
     header = ["parameter", "layout", *numbers, "95% interval"]
     # of models that leave the scale of examination open, only ratios have intervals
     return Table(header, rows, "Shared parameters").without_empty_columns()

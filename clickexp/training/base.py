@@ -29,7 +29,7 @@ from clickexp.models.base import ClickModel, Model
 from clickexp.parameters.layouts import pool_layouts
 from clickexp.training.accelerators import warn_of_faults
 from clickexp.training.loop import Checkpoint, FitReport, Learner, Loop
-from clickexp.training.spread import ALL, EvaluatorOnDevices, placement_on
+from clickexp.training.spread import ALL, EvaluatorOnDevices, computing_on, placement_on
 from clickexp.training.stopping import EarlyStopping, KeepLast, early_stopping_of
 from clickexp.utils import threads
 from clickexp.utils.bounds import BatchSize, PositiveInt, check_numbers
@@ -163,27 +163,30 @@ class BaseTrainer:
         warn_of_faults()
         required = ("clicks",) if isinstance(model, ClickModel) else ()
         train = checked(train, model, model.compute_loss, *required)
-        learner = self.learner(model, train)
-        validation = self._validation(model, val, val_lists, truth)
-        file, earlier = (
-            Path(place) if place else None for place in (self.checkpoint, self.continue_from)
-        )
-        checkpoint = Checkpoint(file, 60.0 * (self.checkpoint_minutes or 0), earlier, self.settings)
-        loop = Loop(learner, validation, self.stopping, self.logger, checkpoint)
-        try:
-            with threads.work():
-                threads.start(_ahead, loop, train, meanwhile)
-                loop.run(train, val)
-        except BaseException as error:
-            # other processes stand elsewhere, unless the error is theirs, too
-            if jax.process_count() == 1 or isinstance(error, DivergedError):
-                learner.restore(model, loop.best)
-            raise
-        learner.restore(model, loop.best)
-        pool_layouts(model)
-        report = loop.report(train)
-        loop.release()
-        return report
+        with computing_on(self.devices):
+            learner = self.learner(model, train)
+            validation = self._validation(model, val, val_lists, truth)
+            file, earlier = (
+                Path(place) if place else None for place in (self.checkpoint, self.continue_from)
+            )
+            checkpoint = Checkpoint(
+                file, 60.0 * (self.checkpoint_minutes or 0), earlier, self.settings
+            )
+            loop = Loop(learner, validation, self.stopping, self.logger, checkpoint)
+            try:
+                with threads.work():
+                    threads.start(_ahead, loop, train, meanwhile)
+                    loop.run(train, val)
+            except BaseException as error:
+                # other processes stand elsewhere, unless the error is theirs, too
+                if jax.process_count() == 1 or isinstance(error, DivergedError):
+                    learner.restore(model, loop.best)
+                raise
+            learner.restore(model, loop.best)
+            pool_layouts(model)
+            report = loop.report(train)
+            loop.release()
+            return report
 
     def _validation(
         self, model: Model, val: Data, lists: Data | None, truth: ClickModel | None

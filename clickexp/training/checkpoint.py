@@ -17,7 +17,7 @@ from clickexp.data.arrays import load_arrays
 from clickexp.errors import UserError
 from clickexp.models.base import Model
 from clickexp.parameters.table import NEVER_SHOWN, Rows, Table, path_name
-from clickexp.training.spread import Block, OneDevice, by_row
+from clickexp.training.spread import Block, OneDevice, by_row, is_added
 from clickexp.utils.documents import parse_json
 from clickexp.utils.files import undamaged, whole
 from clickexp.utils.text import listed
@@ -65,7 +65,7 @@ def load_model(model: Model, file: str | Path) -> Model:
         for name in () if differ else (_name(path) for path, _ in leaves):
             array = stored[name]
             _check_numbers(array, by_rank.get(name), name, file)
-            values.append(jnp.asarray(array))
+            values.append(jnp.asarray(array, named[name].dtype))
     if differ:
         for table, rows in before:
             table.set_value(rows)
@@ -253,12 +253,17 @@ def _write(archive: zipfile.ZipFile, name: str, values: np.ndarray) -> None:
 def _write_blocks(archive: zipfile.ZipFile, name: str, blocks: Iterator[Block]) -> None:
     """Writes an array, whose header needs the first of its blocks."""
     first = next(blocks)
-    stated = np.lib.format.header_data_from_array_1_0(first.values)
+    stated = np.lib.format.header_data_from_array_1_0(_storable(first.values))
     stated |= {"shape": first.shape, "fortran_order": False}
     with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
         np.lib.format.write_array_header_1_0(stream, stated)
         for block in itertools.chain([first], blocks):
-            stream.write(np.ascontiguousarray(block.values).data)
+            stream.write(np.ascontiguousarray(_storable(block.values)).data)
+
+
+def _storable(values: np.ndarray) -> np.ndarray:
+    """Numbers in a type that files have: float32 in place of bfloat16 and the like, all of which it holds."""
+    return values.astype(np.float32) if is_added(values.dtype) else values
 
 
 def _path_name(path: tuple) -> str:
@@ -267,8 +272,11 @@ def _path_name(path: tuple) -> str:
 
 def _checked(values: np.ndarray, like: jax.Array | jax.ShapeDtypeStruct) -> Any:
     """An array as it is in a training."""
-    is_key = jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
-    array = jax.random.wrap_key_data(jnp.array(values)) if is_key else values
+    array: Any = values
+    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+        array = jax.random.wrap_key_data(jnp.array(values))
+    elif is_added(like.dtype):
+        array = values.astype(like.dtype)
     if (array.shape, array.dtype) != (like.shape, like.dtype):
         raise ValueError(f"it holds {array.dtype}{array.shape} for {like.dtype}{like.shape}")
     return array

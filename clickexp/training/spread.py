@@ -30,6 +30,8 @@ ALL = "all"
 Kind = Callable[[Any], Any]
 """The kind of an argument of a program: `by_row`, `by_session` or `on_each`, which return where its arrays lie."""
 _MOST_NAMED = 3
+_ADDED = 2
+"""What NumPy calls types that others have added."""
 _EVERYWHERE = PartitionSpec()
 _BY_ROW = PartitionSpec(AXIS)
 
@@ -171,17 +173,17 @@ class OneDevice:
         """Returns the sums over devices of what each has added up."""
         return sums
 
-    def in_order(self, tree: Any) -> Any:
-        """Returns rows in the order of ids, in which evaluations look them up."""
+    def by_id(self, tree: Any) -> Any:
+        """Returns rows that say where those of an id are, as evaluations look them up."""
         return tree
 
     def evaluated(self, tables: nnx.State) -> nnx.State:
         """Returns the tables as evaluations look rows up."""
-        return packing.with_arrays(tables)
+        return self.by_id(packing.with_arrays(tables))
 
     def lay_model(self, state: nnx.State) -> nnx.State:
         """Returns the state of a whole model as evaluations take it."""
-        return state
+        return self.by_id(self.lay(state))
 
     def lay_others(self, state: nnx.State) -> nnx.State:
         """Returns the state of a model whose rows lie as they should, and all else where it should."""
@@ -199,27 +201,19 @@ class SeveralDevices(OneDevice):
 
     def __init__(self, placement: Spread):
         self.placement, self.feeding = placement, DeviceMesh(placement.mesh)
-        self.in_order = jax.jit(self._in_order)
-        self._learned = jax.jit(packing.learned)
         self._total = jax.jit(_over_first_axis, out_shardings=placement.sharding())
 
     def lay(self, tree: Any) -> Any:
         """Returns rows over the devices, and all else on each."""
-        return self._laid(tree, self.placement.laid)
-
-    def lay_model(self, state: nnx.State) -> nnx.State:
-        """Returns rows over the devices in the order of ids, and all else on each."""
-        return self._laid(state, functools.partial(self.placement.laid, in_order=True))
+        return jax.tree.map(self.placed, tree, by_row(tree))
 
     def lay_others(self, state: nnx.State) -> nnx.State:
         """Returns the rows as they lie, and all else on each device."""
-        return self._laid(state, lambda values: values)
 
-    def _laid(self, tree: Any, lay_rows: Callable[[Any], jax.Array]) -> Any:
-        def laid(place: PartitionSpec, leaf: Any) -> jax.Array:
-            return lay_rows(leaf) if place == _BY_ROW else self.feeding.everywhere(leaf)
+        def laid(values: Any, place: PartitionSpec) -> jax.Array:
+            return values if place == _BY_ROW else self.feeding.everywhere(values)
 
-        return jax.tree.map(laid, by_row(tree), tree)
+        return jax.tree.map(laid, state, by_row(state))
 
     def placed(self, values: Any, place: PartitionSpec) -> jax.Array:
         """Returns rows over the devices, and all else on each; see `OneDevice.placed`."""
@@ -237,10 +231,13 @@ class SeveralDevices(OneDevice):
                 yield Block(path, values.shape, values)
 
     def whole(self, tree: Any, like: Any) -> Any:
-        """Returns rows in the order of ids on the host, and all else on one device."""
+        """Returns arrays on the host, rows in the order of ids; what lies on a device would draw whole tables there."""
 
         def gathered(place: PartitionSpec, leaf: jax.Array, like: Any) -> Any:
-            return self.placement.whole(leaf, len(like)) if place == _BY_ROW else _of_one(leaf)
+            if place == _BY_ROW:
+                return self.placement.whole(leaf, len(like))
+            values = on_host(_of_one(leaf))
+            return jax.random.wrap_key_data(jnp.array(values)) if _is_key(leaf) else values
 
         return jax.tree.map(gathered, by_row(tree), tree, like)
 
@@ -311,20 +308,15 @@ class SeveralDevices(OneDevice):
         """Returns the sums over devices, on each."""
         return self._total(sums)
 
-    def evaluated(self, tables: nnx.State) -> nnx.State:
-        """Returns the tables as evaluations look rows up."""
-        return self.in_order(self._learned(tables))
+    def by_id(self, tree: Any) -> Any:
+        """Returns rows that say where those of an id are; see `OneDevice.by_id`."""
 
-    def _in_order(self, tree: Any) -> Any:
-        def ordered(leaf: Any) -> Any:
+        def marked(leaf: Any) -> Any:
             if not isinstance(leaf, Rows):
                 return leaf
-            return dataclasses.replace(leaf, **_by_row(self.placement.in_order, leaf))
+            return dataclasses.replace(leaf, devices=self.placement.devices)
 
-        def all_ordered(tree: Any) -> Any:
-            return jax.tree.map(ordered, tree, is_leaf=_has_rows)
-
-        return self.mapped(all_ordered, [by_row], 0)(tree)
+        return jax.tree.map(marked, tree, is_leaf=_has_rows)
 
 
 def training_on(devices: int | str) -> OneDevice:
@@ -380,14 +372,24 @@ def _of_one(leaf: jax.Array) -> jax.Array:
     return leaf.addressable_shards[0].data
 
 
+def _is_key(leaf: jax.Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def on_host(leaf: jax.Array) -> np.ndarray:
     """Returns an array on the host, or the numbers of a key."""
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if _is_key(leaf):
         leaf = jax.random.key_data(leaf)
-    if all(device.platform == "cpu" for device in leaf.devices()):
+    is_on_cpu = all(device.platform == "cpu" for device in leaf.devices())
+    if is_on_cpu and not is_added(leaf.dtype):
         # np.asarray leaves a view behind, for which a donated array is copied
         return np.from_dlpack(leaf)  # pyright: ignore[reportArgumentType]  # JAX types its keywords otherwise
     return np.asarray(leaf)
+
+
+def is_added(dtype: np.dtype) -> bool:
+    """Returns whether a library has added a type to those of NumPy, such as bfloat16."""
+    return dtype.isbuiltin == _ADDED
 
 
 def _over_first_axis(sums: Any) -> Any:

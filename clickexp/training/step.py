@@ -179,17 +179,15 @@ class TrainStep:
         """The state after the superbatch, the summed loss, and the number of documents."""
         arrays = ranks_first(with_mask(arrays))
 
-        def body(
-            index: Count, carry: tuple[TrainState, Scalar, Count]
-        ) -> tuple[TrainState, Scalar, Count]:
-            state, loss, documents = carry
-            batch, active = at_step(arrays, index, has_ranks_first=True), index < steps
-            state, batch_loss = self._step(state, batch, active)
-            shown = jnp.where(active, jnp.sum(batch["mask"], dtype=jnp.int32), 0)
-            return state, loss + batch_loss, documents + shown
+        def body(index: Count, carry: tuple[TrainState, Scalar]) -> tuple[TrainState, Scalar]:
+            state, loss = carry
+            batch = at_step(arrays, index, has_ranks_first=True)
+            state, batch_loss = self._step(state, batch, index < steps)
+            return state, loss + batch_loss
 
-        start = (state, jnp.zeros(()), jnp.zeros((), jnp.int32))
-        state, loss, documents = jax.lax.fori_loop(0, len(arrays["mask"]), body, start)
+        state, loss = jax.lax.fori_loop(0, len(arrays["mask"]), body, (state, jnp.zeros(())))
+        shown = jnp.sum(arrays["mask"], axis=(1, 2), dtype=jnp.int32)
+        documents = jnp.sum(jnp.where(jnp.arange(len(shown)) < steps, shown, 0))
         return state, loss, self.placement.summed(documents)
 
     def count(

@@ -39,9 +39,7 @@ CONSTANTS = {
     "fed": Constant(10.4, "M sessions/s of PBM's epoch on an H100, fed by one thread (`gpu.py`)"),
     "gpu": Constant(106.4, "the same where sessions are resident; several GPUs: a model"),
     "row_bytes": Constant(40, "of a row in training: 16 packed, 12 in the model, 12 of the best"),
-    "first_bytes": Constant(
-        30, "of a row on the first of 8 devices, before rows are laid over all"
-    ),
+    "shared_bytes": Constant(28, "of a row that devices share: as one, but for the model"),
     "document_bytes": Constant(28, "that devices send each other per document and table"),
     "link": Constant(450, "GB/s between the GPUs of a machine: a data sheet"),
     "network": Constant(50, "GB/s between machines: a data sheet, of 400 Gbit/s"),
@@ -188,7 +186,7 @@ def training_table(logs: Sequence[Paper]) -> str:
     rows = []
     for log in logs:
         fits = log.table < log.gpu_memory
-        shared = log.rows * log.first_bytes / 1e9 < log.gpu_memory
+        shared = log.rows * log.shared_bytes / GPUS / 1e9 < log.gpu_memory
         rows.append(
             [
                 power(log.sessions),

@@ -408,6 +408,8 @@ ERRORS = [
     (["inspect", "none/date=2025-11-01"], ["Check the path."]),
     (["inspect", "HERE"], ["format=", "lists, "]),
     (["inspect", "SOURCE", "positionz=3"], ["positionz: ", "positions, "]),
+    (["inspect", "SOURCE", "columns=foo"], ["columns=foo", "columns.click=NAME"]),
+    (["inspect", "SOURCE", "columns=[a]"], ["columns.click=NAME"]),
 ]
 
 
@@ -532,13 +534,45 @@ def test_inspect_proposes_a_column_of_layouts_that_nobody_named(kind, tmp_path, 
     printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
     declared = "columns.device={dtype: category, per: session}"
     assert next_command(printed)[-2:] == [f"+dataset.{declared}", "examination_by=[device]"]
-    assert f"few values: '{declared}' 'columns.side={{dtype: category, per: session}}'" in printed
+    assert f"as layouts: '{declared}' 'columns.side={{dtype: category, per: session}}'" in printed
     assert "click rate by device" in printed and "click rate by length" not in printed
     assert not any("user=" in line or "price=" in line for line in printed.splitlines())
     settings = {"name": "device", "dtype": "category", "per": "session"}
     read = open_lists(tmp_path / "log.parquet", columns={"device": settings})
     names = [str(value).lower() if kind == "truth" else value for value in LAYOUTS[kind]]
     assert {*read.categories["device"]} == {*names}
+
+
+def test_groups_that_the_terminal_has_no_room_for_are_left_out_and_no_number_is_cut(
+    tmp_path, capsys
+):
+    """Six lengths of lists are 82 characters wide."""
+    shown = [3 + row % 6 for row in range(6000)]
+    ids, clicks = [[*range(length)] for length in shown], [[1] + [0] * (n - 1) for n in shown]
+    log = pl.DataFrame({"query_doc_ids": ids, "clicks": clicks})
+    log.write_parquet(tmp_path / "log.parquet")
+    printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
+    assert "click rate by length of list" in printed and "…" not in printed
+    assert "the first 6 of 7 columns" in printed
+
+
+@pytest.mark.parametrize(
+    "when, is_read",
+    [
+        (lambda row: f"2026-03-0{1 + row // 1000} 10:00+01:00", True),
+        (lambda row: row, False),
+        (lambda row: "soon" if row == 9 else "2026-03-01", False),
+    ],
+    ids=["dates", "numbers", "words"],
+)
+def test_inspect_proposes_a_column_of_dates_that_nobody_named(when, is_read, tmp_path, capsys):
+    """Numbers may be how long a page was open; where a cell is no date, devices are compared as without the column."""
+    log = devices(("desktop", "phone"), ts=[*map(when, range(6000))])
+    log.write_parquet(tmp_path / "log.parquet")
+    printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
+    assert ("dataset.columns.time=ts" in next_command(printed)) == is_read
+    assert ("2026-03-01 09:00:00" in printed) == is_read
+    assert "click rate by device" in printed
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
@@ -612,6 +646,9 @@ def test_inspect_takes_no_column_that_differs_within_a_page(tmp_path, capsys):
     damaged.write_csv(tmp_path / "damaged.csv")
     printed = text_of(capsys, "inspect", tmp_path / "damaged.csv", "invalid=drop")
     assert "click rate by device" in printed
+    gaps = rows.with_columns(device=pl.when(rank == 2).then(pl.lit("")).otherwise("device"))
+    gaps.write_csv(tmp_path / "gaps.csv")
+    assert "click rate by device" in text_of(capsys, "inspect", tmp_path / "gaps.csv")
 
 
 def test_dates_with_dots_and_text_features_are_proposed_as_they_are_written(tmp_path, capsys):

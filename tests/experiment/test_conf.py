@@ -148,9 +148,13 @@ def test_a_role_is_overridden_for_every_model_alike(models):
          ["attraction.prior_precision=2", "no tower of attraction", "(it takes none)"]),
         (["model=mixture", "model.components=[gctr,dctr]", "parameter@attraction=hash", "parameter@examination=global"],
          ["parameter@examination=global", "no tower of examination", "(it takes attraction)"]),
+        (["model=pbm", "trainer=em", "optimizer.learning_rate=0.5"],
+         ["optimizer.learning_rate=0.5", "takes no optimizer"]),
+        (["model=dctr", "trainer=counting", "optimizer=adam"], ["optimizer=adam", "takes no optimizer"]),
+        (["model=pbm", "optimizer=adam", "optimizer.learning_rate=0.5"], []),
     ],
 )  # fmt: skip
-def test_a_tower_that_the_model_does_not_take_is_reported(overrides, parts):
+def test_what_model_or_trainer_does_not_take_is_reported(overrides, parts):
     lines = resolved(*overrides).without_effect
     assert len(lines) == bool(parts)
     assert all(part in lines[0] for part in parts)

@@ -92,7 +92,7 @@ def test_examination_that_depends_on_positions_is_averaged_by_position():
     ]
     names = tuple(f"examination/weight[{place}]" for place in cells.values())
     table = examination(model, LOG, SharedPosterior(names, np.diag([0.1, 0.2, 0.3, 0.4])))
-    assert table["rank"].to_list() == [3, 6] and table["sessions"].to_list() == [3, 3]
+    assert table["rank"].to_list() == [3, 6] and table["impressions"].to_list() == [3, 3]
     np.testing.assert_allclose(table["click_rate"], [3 / 3, 1 / 3])
     np.testing.assert_allclose(table["examination"], curve, rtol=1e-5)
     np.testing.assert_allclose(table["propensity"], [1, curve[1] / curve[0]], rtol=1e-5)

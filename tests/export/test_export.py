@@ -132,7 +132,7 @@ def test_examination_of_pbm_is_its_tower(pbm):
     assert table["rank"].to_list() == [1, 2, 3, 4] and np.ptp(examination) > 1e-3
     np.testing.assert_allclose(table["examination"], examination, rtol=1e-6)
     np.testing.assert_allclose(table["propensity"], examination / examination[0], rtol=1e-6)
-    assert table["sessions"].to_list() == SHOWN[TEST].sum(axis=0).tolist()
+    assert table["impressions"].to_list() == SHOWN[TEST].sum(axis=0).tolist()
 
 
 def test_propensities_and_shared_parameters_have_intervals(pbm):
@@ -344,9 +344,9 @@ def test_a_log_that_has_moved(pbm, log, tmp_path):
     for name, read in (("documents.parquet", pl.read_parquet), ("examination.csv", pl.read_csv)):
         other = read(pbm[0] / "export" / name)
         found = read(tmp_path / "out" / name)
-        of_part = ["sessions", "click_rate"]
+        of_part = ["impressions", "click_rate"]
         assert found.drop(of_part, strict=False).equals(other.drop(of_part, strict=False))
-    assert found["sessions"].to_list() == SHOWN[TRAIN].sum(axis=0).tolist()
+    assert found["impressions"].to_list() == SHOWN[TRAIN].sum(axis=0).tolist()
 
 
 def test_examination_of_a_cascade_model_is_its_mean_over_sessions(log, tmp_path):

@@ -41,6 +41,7 @@ RESULT = {
         "sessions": 8_000_000,
         "seconds": 12.34,
         "compile_seconds": 2.1,
+        "training_seconds": 10.24,
         "sessions_per_second": 781_250.0,
     },
 }
@@ -211,7 +212,7 @@ def test_pipe_gets_plain_lines():
         "   1   -0.3000   1.5000   1,200,000",
         "   2   -0.2000   1.2500           3",
         "",
-        "epochs 4 (best 3), 8.00M sessions in 12.3 s (compiling 2.1 s), 781k/s",
+        "epochs 4 (best 3), 8.00M sessions in 10.2 s (+ 2.1 s compiling), 781k/s",
     ]
 
 
@@ -263,7 +264,7 @@ def test_results_are_grouped_with_arrows_beside_references():
         "─────────────────────────    ────────────────────────────",
         "ndcg ↑    0.5000   0.7500    none                       3",
         "",
-        "epochs 4 (best 3), 8.00M sessions in 12.3 s (compiling 2.1 s), 781k/s",
+        "epochs 4 (best 3), 8.00M sessions in 10.2 s (+ 2.1 s compiling), 781k/s",
         "Test perplexity 1.4000, rank-CTR 1.5000, true user 1.3000: "
         "50% of the way from rank-CTR to the true user.",
     ]
@@ -353,7 +354,7 @@ def test_a_job_of_a_sweep_prints_one_line_unless_all_is_asked_for(progress):
     if progress == "auto":
         assert shown == [
             "job 7: cannot write checkpoint.npz",
-            "job 7: UBM · clicks · adam · seed 1 · rate=0.1: ll -0.3000, ppl 1.4000, 12.3 s",
+            "job 7: UBM · clicks · adam · seed 1 · rate=0.1: ll -0.3000, ppl 1.4000, 10.2 s",
         ]
 
 

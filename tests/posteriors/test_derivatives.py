@@ -9,7 +9,6 @@ from layout_logs import layout_log
 from small_logs import packed, ragged_log
 
 from clickexp import models
-from clickexp.data import Sessions
 from clickexp.parameters import (
     DeepParameterConfig,
     EmbeddingParameterConfig,
@@ -132,31 +131,3 @@ def test_other_models_are_differentiated_by_directions():
         models.DynamicBayesianNetwork(query_doc_pairs=PAIRS, rngs=nnx.Rngs(0)),
     ]
     assert not any(map(linear_towers, others))
-
-
-def test_four_points_give_expectations_of_wide_posteriors():
-    """Oracle: the slope of the loss of skips is s(z), integrated by 40 nodes, where s has other means at two points."""
-    rows, width = 2_000, 2.0
-    ids = 1 + np.arange(10 * rows).reshape(-1, RANKS) % rows
-    log = Sessions.from_arrays(
-        query_doc_ids=ids.astype(np.int32), clicks=np.zeros(ids.shape, bool), query_doc_pairs=rows
-    )
-    model = models.DocumentCTRModel(query_doc_pairs=rows, click_rate=0.1, rngs=nnx.Rngs(0))
-    table = next(node for _, node in nnx.iter_graph(model) if isinstance(node, Table))
-    of_prior = table.get_value()
-    deviation = width * np.exp(float(of_prior.prior.log_precision) / 2)
-    values = np.array(of_prior.values)
-    values[:, : of_prior.numbers] = 0.0, np.log(deviation)
-    table.set_value(of_prior.__class__(**{**vars(of_prior), "values": jnp.asarray(values)}))
-    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-    mean, variance = model.ctr.posterior({"query_doc_ids": ids[:1]})
-    assert variance is not None
-    logits = mean[0, 0] + np.sqrt(variance[0, 0]) * nodes
-    wanted = weights @ (1 / (1 + np.exp(-logits))) / weights.sum()
-    errors = {}
-    for points in (2, 4):
-        passes, state, data = prepared(model, log, points=points)
-        kept = {path: np.arange(rows + 1) for path, _ in nnx.to_flat_state(state[1])}
-        (sums,) = passes.sums(state, np.zeros(0, np.int32), kept, data).rows.values()
-        errors[points] = abs(float(np.asarray(sums)[:, 0, -1].sum()) / ids.size - wanted)
-    assert errors[4] < 1e-3 < 8e-3 < errors[2]

@@ -288,7 +288,7 @@ def test_click_rates_are_those_of_positions(cls):
     table = examination(cls(positions=2, query_doc_pairs=3, rngs=nnx.Rngs(0)), sessions)
     assert table["rank"].to_list() == [1, 2]
     assert table["click_rate"].to_list() == [0, 1]
-    assert table["sessions"].to_list() == [2, 3]
+    assert table["impressions"].to_list() == [2, 3]
 
 
 def test_propensities_of_trust_bias_are_ratios_of_slopes():

@@ -107,7 +107,7 @@ def test_the_table_of_an_export_has_a_row_per_layout_and_rank(fits):
         (int(device), rank) for device, rank in TRUTH
     ]
     device = dataset.test.column("device")
-    assert table["sessions"].to_list() == [int((device == int(key)).sum()) for key, _ in TRUTH]
+    assert table["impressions"].to_list() == [int((device == int(key)).sum()) for key, _ in TRUTH]
     assert table.filter(propensity_sd=0)["propensity"].to_list() == [1.0]
     plain = examination(model, dataset.test)
     np.testing.assert_allclose(plain["examination"], table["examination"])

@@ -63,7 +63,7 @@ def test_tables_and_intervals_have_the_words(tmp_path):
     both = found.join(expected, on=["device", "rank"])
     assert len(found) == len(both) == 9
     np.testing.assert_allclose(both["click_rate"], both["clicks"])
-    assert both["sessions"].to_list() == both["len"].to_list()
+    assert both["impressions"].to_list() == both["len"].to_list()
     # number 2 is that of the second device in the log
     names = [f"examination/terms/differences/weight[{2 * 4 + at}]" for at in (1, 2, 3)]
     intervals = shared_intervals(model, SharedPosterior(tuple(names), 0.01 * np.eye(3)))

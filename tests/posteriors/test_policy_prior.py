@@ -13,7 +13,7 @@ from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors import policy_prior
 from clickexp.posteriors.policy_prior import (
-    LEAST_DOCUMENTS,
+    LEAST_FOR_POLICY_PRIOR,
     PolicyPrior,
     Recombination,
     Shown,
@@ -339,7 +339,7 @@ def test_what_has_no_such_prior_stays_as_it_is():
         model = PositionBasedModel(RANKS, PAIRS, attraction=config, rngs=nnx.Rngs(0))
         assert under(model, impressions) is None
     model = PositionBasedModel(RANKS, PAIRS, rngs=nnx.Rngs(0))
-    few = (np.arange(PAIRS + 1) < LEAST_DOCUMENTS - 1).astype(int)
+    few = (np.arange(PAIRS + 1) < LEAST_FOR_POLICY_PRIOR - 1).astype(int)
     assert under(model, few) is None
     before = np.asarray(model.attraction.table.get_value().values)
     impressions[: PAIRS // 2] = 0

@@ -80,6 +80,16 @@ def test_the_page_has_the_result_with_directions_beside_references(tmp_path, unr
     assert ["2", "1.5000", "0.5000", "40", "1.8000", "1.3000", "0.4000"] in rows
 
 
+def test_settings_are_as_options_are_written_and_seconds_as_on_the_terminal(tmp_path, unrendered):
+    changed = [("logger", "jsonl", ["jsonl", "wandb"]), ("report", "false", True)]
+    train = {"epochs": 3, "seconds": 2.5, "training_seconds": 2.0, "compile_seconds": 0.5}
+    text = report(tmp_path / "run", changed, train=train).read_text()
+    assert {("logger", "jsonl", "[jsonl, wandb]"), ("report", "false", "true")} <= {
+        *map(tuple, Rows(text).rows)
+    }
+    assert "3 epochs in 2.0 s (+ 0.5 s compiling)" in text
+
+
 def test_warnings_of_the_run_stand_above_its_result(tmp_path, unrendered):
     text = report(tmp_path / "run", warnings=["a < b in few lists", "short intervals"]).read_text()
     assert "<li>a &lt; b in few lists</li><li>short intervals</li>" in text

@@ -162,7 +162,7 @@ def test_parameters_are_to_be_taken_from_the_model_that_fits_users_best(tmp_path
         )  # fmt: skip
     text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
     assert text.endswith(
-        " Parameters and intervals of PBM, DBN assume users other than these: take those of UBM."
+        " Take parameters from UBM: clicks speak against PBM, DBN, whose intervals do not show it."
     ), text
 
 
@@ -172,9 +172,7 @@ def test_untested_runs_say_whose_parameters_to_take_by_their_likelihood(tmp_path
     write_run(tmp_path / "b", "DBN", 1, {"ll": -0.4}, shared=shared)
     write_run(tmp_path / "c", "Ranker", 1, {"ndcg@10": 0.4}, propensity=EXAMINATION)
     text = conclusion(comparisons(find_runs([tmp_path])[0])[0])
-    assert (
-        "Parameters and intervals of DBN assume users other than these: take those of UBM." in text
-    )
+    assert "Take parameters from UBM: clicks speak against DBN, whose intervals" in text
 
 
 def test_a_table_that_is_too_wide_says_how_many_of_its_columns_are_shown():

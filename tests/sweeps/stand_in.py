@@ -102,7 +102,7 @@ def act(does, checkpoint):
         case "hang":
             checkpoint.write_text(str(checkpoint.parent))
             print(f"hanging {os.getpid()}.", flush=True)
-            time.sleep(60)
+            time.sleep(300)
         case {"dies": device}:
             if os.environ["CUDA_VISIBLE_DEVICES"] == device:
                 Path("dead").write_text(device)

@@ -7,6 +7,7 @@
     python tests/training/on_devices.py intervals CASE DEVICES... # those of a model before training
     python tests/training/on_devices.py program CASE DEVICES # what a step does on each
     python tests/training/on_devices.py lowered CASE DEVICES # the same for NVIDIA GPUs, before XLA
+    python tests/training/on_devices.py held DEVICES # of a model on the host, the rows of a table that a device has
     python tests/training/on_devices.py together CASE FILE # one training by the processes that the environment names
 
 One line of JSON per number of devices: differences of validation likelihood and of numbers of the model, or how often
@@ -60,6 +61,7 @@ from clickexp.training.checkpoint import read_parameters, save_model
 from clickexp.training.earlier import EarlierLogs, SharedPrior
 from clickexp.training.em import estimation
 from clickexp.training.sparse import placement
+from clickexp.training.spread import computing_on
 from clickexp.updates.growth import Sizes, take_over
 from clickexp.utils import hosts
 
@@ -299,6 +301,17 @@ def rows_of(learner):
     return learner.devices.placement.rows_per_device(PAIRS + 1)
 
 
+def held(devices):
+    """Most rows of a table that a device has while a model of the host trains, and those of its share."""
+    from held_rows import most_rows  # here, since it gives the part of the host to another device
+
+    with computing_on(devices):
+        model = CASES["ubm"](nnx.Rngs(0))
+    trainer = trainer_of("ubm", devices, {"epochs": 1})
+    rows = most_rows(lambda: trainer.train(model, LOG, LOG), PAIRS + 1)
+    return {"rows": rows, "share": rows_of(trainer.learner(model, LOG))}
+
+
 def together(case, file):
     """Writes the numbers of a model, trained on all devices of all processes, and its losses."""
     hosts.join("")
@@ -316,6 +329,9 @@ def main(case, *devices):
         return
     if case == "intervals":
         intervals(devices[0], *map(int, devices[1:]))
+        return
+    if case == "held":
+        print(json.dumps(held(int(devices[0]))))
         return
     if case in (of_step := {"program": program, "lowered": lowered}):
         print(json.dumps(of_step[case](devices[0], int(devices[1]))))

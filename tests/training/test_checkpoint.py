@@ -262,6 +262,22 @@ def resealed(file, shape):
     return written.getvalue()
 
 
+def test_numbers_of_half_the_length_come_back_to_the_bit(tmp_path):
+    """NumPy does not know their type, and files hold them as float32."""
+    file, weights = tmp_path / "model.npz", jnp.arange(RANKS + 1).astype(jnp.bfloat16) / 3
+    model, other = pbm("none"), pbm("none")
+    for each in (model, other):
+        each.examination.weight.set_value(jnp.zeros_like(weights))
+    model.examination.weight.set_value(weights)
+    save_model(model, file)
+    load_model(other, file)
+    save(tmp_path / "c.npz", {"half": weights}, {})
+    found, _ = load(tmp_path / "c.npz", {"half": weights})
+    for numbers in (other.examination.weight.get_value(), found["half"]):
+        assert numbers.dtype == weights.dtype
+        check_equal(numbers, weights)
+
+
 def test_a_damaged_model_is_an_error_in_one_line(tmp_path):
     file, model = tmp_path / "model.npz", MODELS["PBM"](0)
     save_model(model, file)

@@ -201,10 +201,16 @@ def test_a_step_over_nvidia_gpus_neither_waits_for_the_host_nor_moves_tables(cas
     assert (operations["all_gather"], operations["reduce_scatter"]) == (3, 1)
     waits = {"custom_call", "case", "if", "sort", "infeed", "outfeed"}
     assert waits.isdisjoint(operations)
-    rows, documents = 128, 96 * 6
+    rows, documents = 126, 96 * 6
     updates = f"tensor<{documents}x1xi32>, tensor<{documents}x{numbers}xf32>"
     table = f"tensor<{rows}x{width}xf32>"
     assert found["by_rows"] == [f"({table}, {updates}) -> {table}"]
+
+
+def test_no_device_has_more_of_a_table_than_its_share_while_a_model_trains():
+    """Not before rows are laid over devices, nor when the model gets its best state."""
+    (found,) = lines_of("held", 4)
+    assert found["rows"] == found["share"]
 
 
 def test_models_lie_on_a_device_where_jax_has_no_host(monkeypatch):

@@ -70,19 +70,17 @@ def test_noise_has_the_moments_of_a_standard_normal_variable():
 
 def test_changes_are_rounded_to_numbers_of_float32_with_the_right_mean():
     """A thousandth of the last digit, which the nearest number loses, is kept on average."""
-    numbers = np.full((400_000, 1), -3.9, np.float32)
+    lookups = jnp.arange(200_000, dtype=jnp.uint32)
+    numbers = np.full((len(lookups), 2), -3.9, np.float32)
     last_digit = float(np.spacing(np.float32(3.9)))
-    uniform = np.asarray(
-        noise.uniform(
-            jnp.arange(len(numbers), dtype=jnp.uint32), numbers.shape[1], jnp.uint32([7, 1]), -1
-        )
-    )
+    uniform = np.asarray(noise.uniform_pairs(lookups, 1, jnp.uint32([7, 1]), -1))
     assert abs(stats.kstest(uniform.ravel(), "uniform", (-0.5, 1)).statistic) < 0.003
+    assert abs(np.corrcoef(uniform.T)[0, 1]) < 0.01
     for digits in (0.001, 0.4, 2.25, -1000.75):
         changes = np.full_like(numbers, digits * last_digit)
         found = np.asarray(noise.rounded(numbers, changes, uniform), np.float64) / last_digit
         np.testing.assert_array_equal(found, np.round(found))
-        assert abs(found.mean() - digits) < 4 * 0.5 / np.sqrt(len(numbers))
+        assert abs(found.mean() - digits) < 4 * 0.5 / np.sqrt(numbers.size)
         assert np.abs(found - digits).max() <= 1
 
 

@@ -344,6 +344,7 @@ def test_the_command_repeats_the_settings_of_the_run(first, tmp_path):
     assert words[-3:] == ["dataset.path=new.parquet", f"prior.run={first.folder}", "seed=3"]
     assert "dataset.pair_key=query_document" in words and "model=pbm" in words
     assert sum(word.startswith("dataset.path=") for word in words) == 1
+    assert words_of(first.folder, "dataset.path=new.parquet", ["seed=3"]) == words
     with refuses(ConfigError, "folder of a run"):
         words_of(tmp_path, "new.parquet", [])
 

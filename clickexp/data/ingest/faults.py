@@ -123,12 +123,14 @@ class Faults:
 
     Attributes:
         rows: Rows that were read by file, which the reader counts.
+        faulty_rows: Rows with a fault of any kind.
         times: Compares the times of all rows.
         first_rank: Compares their ranks.
     """
 
     def __init__(self, first_rank: int = 1, continues: str | None = None) -> None:
         self.rows: Counter[str] = Counter()
+        self.faulty_rows = 0
         self.times, self.first_rank = TimeCheck(), FirstRankCheck(first_rank)
         self._continues = continues
         self._kinds: dict[tuple[str, str], _Kind] = {}
@@ -181,6 +183,7 @@ class Faults:
             known = self._kinds.setdefault(key, _Kind(kind.remedy, kind.unit))
             known.join(kind, later._continues, self.rows.total())
         self.rows += later.rows
+        self.faulty_rows += later.faulty_rows
         self.times.join(later.times)
         self.first_rank.join(later.first_rank)
 
@@ -204,8 +207,7 @@ class Faults:
             raise self._error(options, left > 0, is_droppable)
         for (kind, _), rows in self._kinds.items():
             log.note(kind, rows.count)
-        faulty = sum(kind.count for kind in self._kinds.values() if kind.unit == _ROWS)
-        share = faulty / max(self.rows.total(), 1)
+        share = self.faulty_rows / max(self.rows.total(), 1)
         if share >= MUCH_LEFT_OUT:
             log.notes[LEFT_OUT] = f"{share:.0%}"
 
@@ -306,6 +308,8 @@ class CountedLocation(SourceLocation):
         counted = self._counted.get(kind, rows[:0])
         is_new = ~np.isin(rows, counted)
         rows, first = rows[is_new], first[is_new]
+        of_any_kind = np.concatenate([rows[:0], *self._counted.values()])
+        self.faults.faulty_rows += int(np.count_nonzero(~np.isin(rows, of_any_kind)))
         self.faults.add(kind, self, rows, lambda number: describe(int(first[number])), remedy)
         self._counted[kind] = np.append(counted, rows)
         self._rows.append(rows)

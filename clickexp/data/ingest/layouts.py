@@ -175,7 +175,7 @@ class Layout(NamedTuple):
             if name is not None
         ]
         unread = [name for name in present if name not in columns.values()]
-        time = None if self.format == "counts" else _likely_name(unread, _TIMES)
+        time = None if self.format == "counts" else time_column(unread)
         hints = {time: f"{time} (columns.time={time} reads it)"}
         rest = (
             f"; not read: {', '.join(hints.get(name, name) for name in unread)}" if unread else ""
@@ -212,6 +212,11 @@ def names_read(format: str, columns: Mapping[str, Kind]) -> set[str]:
     times = [name for name in columns if _squeezed(name) in _TIMES]
     keys = next(pattern.names for pattern in _PATTERNS if pattern.format == format)
     return {*keys, *_READ[format], *guessed_columns(format, columns).values(), *times}
+
+
+def time_column(columns: Collection[str]) -> str | None:
+    """Returns the column that is called as times are, if there is one."""
+    return _likely_name(columns, _TIMES)
 
 
 def likeliest(columns: Mapping[str, Kind]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from clickexp.data.ingest.columns import ANY_ID, Field
-from clickexp.data.ingest.layouts import names_read
+from clickexp.data.ingest.layouts import names_read, time_column
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, open_tables
 from clickexp.data.inspect.layouts import MOST_VALUES
@@ -67,6 +67,25 @@ def layout_columns(
         key = _free_key(name, {*others, *read, *COLUMNS, *MADE, *declarations})
         declarations[key] = _declaration(name, key, few[name])
     return declarations
+
+
+def unread_time(
+    path: Path, named: Collection[str], files: str | None, text: TextForm
+) -> str | None:
+    """Finds the column that is called as times are and that no option names; None where there is none.
+
+    Args:
+        path: File or folder.
+        named: Columns that options name.
+        files: Pattern of the files in a folder.
+        text: How text is written.
+    """
+    try:
+        kinds = open_tables(path, {}, {}, (), files=files, text=text)[0].kinds()
+    except DataError:  # which the reader of the log says
+        return None
+    single = {name for name, kind in kinds.items() if not kind.is_list}
+    return time_column(single - {*named})
 
 
 def _key(name: str) -> str:
@@ -137,5 +156,6 @@ def _differs(block: pl.DataFrame, name: str) -> bool:
     """Whether a column has two values in one page, empty cells aside."""
     if _PAGE not in block.columns:
         return False
-    pages = block.select(_PAGE, name).drop_nulls().unique()
+    pages = block.select(_PAGE, name).unique().drop_nulls()
+    pages = pages.filter(pl.col(name).cast(pl.String) != "")
     return pages[_PAGE].n_unique() < len(pages)

@@ -104,10 +104,10 @@ def _about(run: Run) -> str:
     """Sizes and cost in a line."""
     sizes = run.data.sessions
     sessions = ", ".join(f"{count:,} {part}" for part, count in sizes.items() if part != "ranking")
-    epochs = run.train.epochs
+    train = run.train
     cost = (
-        f"{epochs} epochs in {run.train.training_seconds:.1f} s"
-        if run.train.training_seconds is not None
+        f"{train.epochs} epochs in {train.training_seconds:.1f} s (+ {train.compile_seconds or 0:.1f} s compiling)"
+        if train.training_seconds is not None
         else ""
     )
     parameters = f"{run.parameters:,} parameters" if run.parameters else ""
@@ -216,10 +216,9 @@ def _themed(svg: str, name: str) -> str:
 
 
 def _setting(value: Any) -> str:
-    return (
-        "not set"
-        if value is None
-        else str(value).lower()
-        if isinstance(value, bool)
-        else str(value)
-    )
+    """A value as options are written: names in lists without quotes."""
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else str(value).replace("'", "")

@@ -11,14 +11,12 @@ from itertools import pairwise
 
 from clickexp.errors import UserError
 from clickexp.sweeps.backends.base import CANCELLED, Job, Outcome, Slot
-from clickexp.sweeps.backends.pool import Pool
+from clickexp.sweeps.backends.pool import SILENCE, Pool
 from clickexp.utils.bounds import PositiveFloat, PositiveInt
 
 log = logging.getLogger(__name__)
 _MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _DEFAULT_MEMORY = 0.9
-_LONGEST_START = 120
-"""Seconds that JAX may take to start; a broken device may never answer."""
 _LOOK = "import jax, json; print(json.dumps([jax.default_backend(), jax.local_device_count()]))"
 # AMD's GPUs heed the first, too
 _VISIBLE = {
@@ -138,11 +136,11 @@ def _devices(environment: Mapping[str, str]) -> tuple[str, int]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=_LONGEST_START,
+            timeout=SILENCE,  # a broken device may never answer
         )
     except subprocess.TimeoutExpired as error:
         raise UserError(
-            f"JAX does not start on this machine in {_LONGEST_START} s: other programs may leave it no time. Try "
+            f"JAX does not start on this machine in {SILENCE / 60:g} minutes: other programs may leave it no time. Try "
             "again, or say JAX_PLATFORMS=cpu, with which it is not asked for devices"
         ) from error
     if done.returncode:

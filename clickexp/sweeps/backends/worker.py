@@ -17,11 +17,11 @@ GRACE = 5.0
 
 _SECONDS_BETWEEN_SIGNS = 1.0
 
-HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
-"""Signals that are blocked where a job's process comes from, until it has its own handlers."""
-
 WHERE = signal.SIGUSR1
 """Has a job write into its log where each of its threads is."""
+
+HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2, WHERE)
+"""Signals that are blocked where a job's process comes from, until it has its own handlers."""
 
 
 def work(

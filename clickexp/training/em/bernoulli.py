@@ -9,6 +9,7 @@ which is stored in the model as the logit log(successes + ...) - log(failures + 
 (Chuklin, Markov and de Rijke 2015, "Click models for web search", chapter 4.)
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -141,15 +142,16 @@ class BernoulliTowers:
             unseen: That of rows the log does not show.
         """
         for role, tower in self._towers.items():
-            logit: Any = jnp.asarray(logits[role].values, jnp.float32)
+            rows = logits[role]
             if not isinstance(tower, EmbeddingParameter):
-                weight = logit[: self.sizes[role]].reshape(tower.weight.shape)
-                tower.weight.set_value(weight)
+                weight = rows.whole(jnp.arange(self.sizes[role])).reshape(tower.weight.shape)
+                tower.weight.set_value(jnp.asarray(weight))
                 continue
+            logit: Any = jnp.asarray(rows.values, jnp.float32)
             if tower.baseline is not None:
                 tower.baseline[...] = jnp.float32(unseen)
                 logit = logit - jnp.float32(unseen)
-            tower.table.set_value(Rows(logit, 1))
+            tower.table.set_value(dataclasses.replace(rows, values=logit))
 
 
 def _row_count(role: str, tower: Any) -> int:

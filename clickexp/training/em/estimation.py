@@ -172,7 +172,7 @@ class _Counting(Learner):
         return mean, done
 
     def model_state(self) -> ModelState:
-        self._towers.store(self.devices.in_order(self.state), self._unseen)
+        self._towers.store(self.devices.by_id(self.state), self._unseen)
         return (self.devices.lay_others(nnx.state(self._model)),)
 
     def restore(self, model: Model, best: _Logits | None) -> None:

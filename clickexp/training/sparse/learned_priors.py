@@ -256,7 +256,9 @@ def _refitted(rows: Rows, prior: Prior, placement: Whole = ONE_DEVICE) -> Rows:
             columns = jnp.where(new[:, None], columns, block.values[:, : columns.shape[1]])
         else:
             moved = new & (_are_shown(block) | ~_are_prior(block))
-            of_prior = jnp.matmul(regressors(block), changes, precision="highest")
+            # a product of matrices with so few columns takes longer
+            of_regressors = zip(regressors(block).T, changes, strict=True)
+            of_prior = sum(column[:, None] * change for column, change in of_regressors)
             columns = _offsets(block) - jnp.where(moved[:, None], of_prior, 0.0)
         return put(values, rows.columns, columns, row=start)
 

@@ -32,29 +32,31 @@ def normal(lookups: Numbers, dim: int, key: Array, table: int) -> RowVectors:
     distribution function is off by .002 at most, and E[s(z)] by .1 % up to a deviation of 2. JAX's normal numbers take
     ten times as long, and half of a step.
     """
-    bits = murmur3(_indices(lookups, dim), *key, seed=table)
+    bits = _bits(lookups, dim, key, table)
     pairs = (bits & np.uint32(0x00FF00FF)) + ((bits >> np.uint32(8)) & np.uint32(0x00FF00FF))
     total = (pairs & np.uint32(0xFFFF)) + (pairs >> np.uint32(16))
     x = (total.astype(jnp.float32) - 510) * np.float32(21845**-0.5)
     return x * (np.float32(0.94903328) + np.float32(0.01864238) * x * x)
 
 
-def uniform(lookups: Numbers, dim: int, key: Array, seed: int) -> RowVectors:
-    """Uniform numbers from -1/2 to 1/2, from hashes of their index."""
-    bits = murmur3(_indices(lookups, dim), *key, seed=seed)
-    return (bits >> np.uint32(8)).astype(jnp.float32) * np.float32(2**-24) - np.float32(0.5)
+def uniform_pairs(lookups: Numbers, dim: int, key: Array, seed: int) -> RowVectors:
+    """Uniform numbers from -1/2 to 1/2 in steps of 2^-16, [rows, 2 * dim], from the halves of hashes of their index."""
+    bits = _bits(lookups, dim, key, seed)
+    halves = jnp.concatenate([bits >> np.uint32(16), bits & np.uint32(0xFFFF)], axis=1)
+    return (halves.astype(jnp.float32) + np.float32(0.5)) * np.float32(2**-16) - np.float32(0.5)
 
 
-def _indices(lookups: Numbers, dim: int) -> UInt32[Array, "rows {dim}"]:
-    """Of the numbers of each lookup, `dim` of them."""
-    return lookups[:, None] * np.uint32(dim) + jax.lax.iota(jnp.uint32, dim)
+def _bits(lookups: Numbers, dim: int, key: Array, seed: int) -> UInt32[Array, "rows {dim}"]:
+    """Returns hashes of `dim` indices of each lookup. Words that all share come first: their rounds are done once."""
+    indices = lookups[:, None] * np.uint32(dim) + jax.lax.iota(jnp.uint32, dim)
+    return murmur3(*key, indices, seed=seed)
 
 
 def rounded(numbers: RowVectors, changes: RowVectors, uniform: RowVectors) -> RowVectors:
     """Changes that leave numbers of float32, rounded up or down by chance with the right mean.
 
     Those by single documents of frequent rows are smaller than the last digit of the row. Rounded to the nearest
-    number, most would be lost, others doubled.
+    number, most would be lost, others doubled. The mean is right to 2^-17 of that digit, as the uniform numbers are.
     """
     exponents = jax.lax.bitcast_convert_type(numbers, jnp.uint32) & np.uint32(0x7F800000)
     last_digit = jax.lax.bitcast_convert_type(exponents, jnp.float32) * np.float32(2**-23)

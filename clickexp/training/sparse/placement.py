@@ -212,24 +212,17 @@ class Spread(Whole):
         return NamedSharding(self.mesh, PartitionSpec(*axes))
 
     def rows_per_device(self, rows: int) -> int:
-        """Returns how many rows a device has: a multiple of the number of devices, which `in_order` needs."""
-        return ceil_div(rows, self.devices**2) * self.devices
+        """Returns how many rows a device has."""
+        return ceil_div(rows, self.devices)
 
-    def laid(self, values: Array, *, in_order: bool = False) -> jax.Array:
-        """Returns a whole table over the mesh, rows of zeros behind it.
-
-        Args:
-            values: The table.
-            in_order: Whether rows are in the order of ids, as `in_order` returns them.
-        """
+    def laid(self, values: Array) -> jax.Array:
+        """Returns a whole table over the mesh, rows of zeros behind it."""
         host = np.asarray(values)
         per_device = self.rows_per_device(len(host))
 
         def part(index: tuple[slice, ...] | None) -> np.ndarray:
             start = (index[0].start if index else None) or 0
-            own = host[start : start + per_device]
-            if not in_order:
-                own = host[start // per_device :: self.devices]
+            own = host[start // per_device :: self.devices]
             return np.pad(own, ((0, per_device - len(own)), (0, 0)))
 
         shape = (per_device * self.devices, host.shape[1])
@@ -260,15 +253,6 @@ class Spread(Whole):
         by_device = values.reshape(self.devices, -1, values.shape[1])
         some = jax.lax.dynamic_slice_in_dim(by_device, first, number, 1)
         return some.swapaxes(0, 1).reshape(-1, values.shape[1])
-
-    def in_order(self, values: Values) -> Values:
-        """Returns a table with the rows of this device's places in the order of ids, as evaluations look them up.
-
-        Device d has the ids d, d + D, d + 2 D, ..., and gets those of the d-th of D equal parts.
-        """
-        parts = values.reshape(self.devices, -1, values.shape[1])
-        parts = jax.lax.all_to_all(parts, AXIS, split_axis=0, concat_axis=0)
-        return parts.swapaxes(0, 1).reshape(values.shape)
 
 
 def first_columns(values: Values, rows: FlatPlaces, number: int, mode: str) -> Columns:

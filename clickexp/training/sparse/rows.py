@@ -169,7 +169,7 @@ def _draws(rows: Rows, packed: Packed, numbers: noise.Numbers, key: Array, index
     """Draws from the posteriors of a table."""
     sd = jnp.maximum(rows.deviations(packed), noise.TINY)
     normal = noise.normal(numbers, rows.dim, key, index)
-    rounding = noise.uniform(numbers, rows.numbers, key, ~index)
+    rounding = noise.uniform_pairs(numbers, rows.dim, key, ~index)
     return Draws(sd, noise.draw(rows.means(packed), sd, normal), rounding)
 
 

@@ -240,6 +240,16 @@ def test_faults_of_lists_are_named_together_and_dropped_by_row(tmp_path):
     assert log.notes["dropped_rows"] == 6
 
 
+def test_a_row_with_two_faults_is_one_row(tmp_path):
+    """Of 40 rows three are faulty, in five cells: 8%, where the sum of the kinds would be 12%."""
+    rows = [(f"s{at}", "q", "d", 1, at % 2) for at in range(37)]
+    rows += [("a", None, None, 1, 0), ("b", None, "d", 1.5, 0), ("c", "q", None, 1, 0)]
+    table(rows).write_parquet(tmp_path / "log.parquet")
+    log = open_impressions(tmp_path / "log.parquet", invalid="drop")
+    faults = [log.notes[kind] for kind in ("missing_query", "missing_document", "invalid_rank")]
+    assert faults == [2, 2, 1] and log.notes["share_of_rows_with_faults"] == "8%"
+
+
 WORDS = [
     ("Red Shoes", "A-1"),
     (" red  shoes ", "a-1"),

@@ -7,9 +7,12 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from processes import Process, gone, read, wait_until
+from refusals import refuses
 
+from clickexp.errors import UserError
 from clickexp.sweeps.backends import pool as pool_module
 from clickexp.sweeps.backends.base import OVERDUE
 from clickexp.sweeps.backends.pool import Pool, Slot
@@ -73,8 +76,19 @@ os.kill(os.getppid(), signal.SIGUSR2)
 
 
 def test_a_slot_has_one_job_at_a_time(tmp_path):
-    """Every job writes down when it began and ended; on one slot they do not overlap, on two they do."""
-    code = "import os, time; a = time.time(); time.sleep(0.3); print(os.environ['PLACE'], a, time.time())"
+    """Every job writes down when it began and ended; on one slot they do not overlap, on two they do.
+
+    A job ends once one has begun on the other slot.
+    """
+    code = f"""
+import os, pathlib, time
+begun = time.time()
+place, folder = os.environ["PLACE"], pathlib.Path({str(tmp_path)!r})
+(folder / place).touch()
+while not (folder / "a").exists() or not (folder / "b").exists():
+    time.sleep(0.02)
+print(place, begun, time.time())
+"""
     jobs = run(TWO, code, code, code, code, folder=tmp_path)
     spans = [
         (words[0], float(words[1]), float(words[2]))
@@ -83,11 +97,8 @@ def test_a_slot_has_one_job_at_a_time(tmp_path):
     for place in "ab":
         first, second = sorted(span[1:] for span in spans if span[0] == place)
         assert first[1] <= second[0]
-    starts, ends = (
-        [span[1] for span in sorted(spans)[::2]],
-        [span[2] for span in sorted(spans)[::2]],
-    )
-    assert max(starts) < min(ends)
+    firsts = [min(span[1:] for span in spans if span[0] == place) for place in "ab"]
+    assert max(start for start, _ in firsts) < min(end for _, end in firsts)
 
 
 ENDS = {
@@ -117,7 +128,8 @@ def test_a_job_that_fails_leaves_the_others_alone(tmp_path):
 
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_leaving_the_pool_ends_jobs_and_what_they_started(stubborn, tmp_path, monkeypatch):
-    monkeypatch.setattr(pool_module, "GRACE", 0.5)
+    """Which would end by themselves with exit code 0."""
+    monkeypatch.setattr(pool_module, "GRACE", 0.5 if stubborn else 30)
     ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" if stubborn else "pass"
     code = f"""
 import subprocess, os, time
@@ -126,12 +138,11 @@ child = subprocess.Popen(["sleep", "60"])
 print(os.getpid(), child.pid, flush=True)
 time.sleep(60)
 """
-    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt), Pool(TWO) as pool:
         job = submit(pool, "x", tmp_path, code)
         pids = numbers(job.log)
         raise KeyboardInterrupt
-    assert time.monotonic() - start < 10 and not pool.running and len(pool.free) == 2
+    assert not pool.running and len(pool.free) == 2
     assert job.returncode == (-9 if stubborn else 128 + signal.SIGTERM)
     assert all(map(gone, pids))
 
@@ -169,17 +180,17 @@ def test_jobs_end_when_their_parent_is_killed(tmp_path):
 
 
 def test_waiting_takes_no_longer_than_allowed(tmp_path):
+    """Else it would return the job."""
     with Pool(TWO) as pool:
         assert pool.wait() == []
         pool.submit("x", tmp_path, time.sleep, [30])
-        start = time.monotonic()
-        assert pool.wait(0.2) == [] and time.monotonic() - start < 5
+        assert pool.wait(0.2) == []
 
 
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_job_that_takes_too_long_is_ended_with_what_it_started(stops, tmp_path, monkeypatch):
     """One that is stopped answers no request. A job beside it goes on, and the slot takes the next."""
-    monkeypatch.setattr(pool_module, "GRACE", 0.3)
+    monkeypatch.setattr(pool_module, "GRACE", 0.3 if stops else 30)
     code = f"""
 import os, signal, subprocess, time
 child = subprocess.Popen(["sleep", "60"])
@@ -206,10 +217,12 @@ time.sleep(60)
 def test_a_job_that_shows_no_sign_of_life_is_ended(tmp_path, monkeypatch):
     """Without a limit of time. Time in which the pool itself did not look does not count."""
     monkeypatch.setattr(pool_module, "GRACE", 0.3)
-    monkeypatch.setattr(pool_module, "SILENCE", 2.5)
     stopped = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
     with Pool(TWO[:1]) as pool:
         job = submit(pool, "stopped", tmp_path, stopped)
+        process = psutil.Process(job.handle.process.pid)
+        wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
+        monkeypatch.setattr(pool_module, "SILENCE", 0.5)
         assert pool.wait() == [job]
         assert job.ended_for.startswith("no sign of life") and job.returncode == -signal.SIGKILL
         worker = submit(pool, "stopped again", tmp_path, stopped).handle
@@ -228,6 +241,15 @@ def test_a_job_shows_signs_of_life_while_it_works(tmp_path):
             wait_until(lambda: job.handle._signs.poll(1))
             job.handle.look()
             assert job.handle.silence == 0
+
+
+def test_a_job_that_is_ended_at_once_says_so(tmp_path, monkeypatch):
+    """Signals wait for the handlers of its process; that for where it is would kill it."""
+    monkeypatch.setattr(pool_module, "GRACE", 30)
+    with Pool(TWO[:1], job_minutes=1e-9) as pool:
+        job = submit(pool, "x", tmp_path, "import time; time.sleep(60)")
+        assert pool.wait() == [job] and job.ended_for == OVERDUE
+    assert job.returncode == 128 + signal.SIGTERM and job.end == "exit code 143"
 
 
 def test_a_scheduler_hands_the_limit_to_where_the_job_runs(tmp_path):
@@ -319,6 +341,9 @@ def test_devices_are_those_that_a_process_with_jax_sees(monkeypatch):
     with pytest.raises(
         Exception, match="JAX does not start on this machine: RuntimeError: no driver"
     ):
+        device_slots()
+    monkeypatch.setattr("clickexp.sweeps.backends.slots.SILENCE", 1e-3)
+    with refuses(UserError, "JAX does not start on this machine in", "JAX_PLATFORMS=cpu"):
         device_slots()
 
 

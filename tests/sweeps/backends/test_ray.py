@@ -74,7 +74,7 @@ def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
     with place.start("-m", *RAY, "seed=1,2", "hydra.sweep.dir=s") as process:
         pid = place.wait_for("s/0/job.log", 60)
         process.terminate()
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=120)
     assert process.returncode == 143 and gone(pid) and "Traceback" not in output
     assert json.loads((place.folder / "s/0/job.json").read_text())["status"] == "interrupted"
 

@@ -157,7 +157,7 @@ def test_a_sweep_that_is_stopped_leaves_no_job_behind(place):
     with place.start("-m", *SLURM, "seed=1,2,3", "hydra.sweep.dir=s") as process:
         pid = place.wait_for("s/0/job.log")
         process.terminate()
-        output, _ = process.communicate(timeout=10)
+        output, _ = process.communicate(timeout=120)
     assert process.returncode == 143 and "Traceback" not in output
     assert gone(pid) and 3 not in place.ran()
     wait_until(lambda: not place.slurm("squeue", "--noheader").stdout)
