@@ -27,6 +27,7 @@ from clickexp.models import ClickModel, Model, Ranker
 from clickexp.models.ranker.scorer import Scorer
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.intervals import shared_intervals, short_intervals, why_no_intervals
+from clickexp.posteriors.policy_prior import Queries
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.posteriors.unlinked import with_known_ratios
 from clickexp.runs.run import Run
@@ -225,8 +226,11 @@ class Export:
         """Returns impressions and lists of the run and those before it, where it has kept them."""
         if not (self.fit.is_own and (self.run / SEEN).is_file()):
             return {}
-        seen = Seen.load(self.run / SEEN)
-        return {"all_impressions": seen.impressions(self.fit.model), "queries": seen.queries}
+        impressions = Seen.load(self.run / SEEN).impressions(self.fit.model)
+        return {"all_impressions": impressions, "read_queries": self._queries}
+
+    def _queries(self) -> Queries | None:
+        return Seen.load(self.run / SEEN).queries
 
     def _write_examination(self, sessions: Sessions, posterior: SharedPosterior | None) -> None:
         model = self.fit.model

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,13 +109,13 @@ def write_documents(
     intervals: Sequence[SharedParameter] = (),
     has_intervals: bool = True,
     all_impressions: np.ndarray | None = None,
-    queries: Queries | None = None,
+    read_queries: Callable[[], Queries | None] | None = None,
     devices: int | str = 1,
 ) -> None:
     """Writes a row for each document that is shown, by earlier logs, too: probabilities, impressions and clicks.
 
-    Impressions and clicks are those of the training sessions of this log. `all_impressions` and `queries` count earlier
-    logs, too. So many devices share the passes over it.
+    Impressions and clicks are those of the training sessions of this log. `all_impressions` and `read_queries` count
+    earlier logs, too. So many devices share the passes over it.
 
     Where tables have posteriors, these are those of `exported`, and there are standard deviations, intervals and
     effective impressions, too; see `posterior_outputs`. They follow from the sessions that the model was fitted to, so
@@ -134,9 +134,10 @@ def write_documents(
         dataset,
         ids,
         impressions if all_impressions is None else all_impressions,
+        clicks,
         posterior,
         has_intervals=has_intervals,
-        queries=queries,
+        read_queries=read_queries,
         devices=devices,
     )
 
@@ -169,10 +170,11 @@ def _known_of_documents(
     dataset: Dataset,
     ids: np.ndarray,
     impressions: np.ndarray,
+    clicks: np.ndarray,
     posterior: SharedPosterior | None,
     *,
     has_intervals: bool,
-    queries: Queries | None,
+    read_queries: Callable[[], Queries | None] | None,
     devices: int | str,
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """Yields, some documents at a time, their number and what the model knows of them."""
@@ -184,7 +186,9 @@ def _known_of_documents(
         return
     models, outputs = model, document_outputs
     if has_intervals:
-        models = exported(model, dataset.train, impressions, posterior, queries, devices)
+        models = exported(
+            model, dataset.train, impressions, clicks, posterior, read_queries, devices
+        )
         outputs = exported_outputs
     for values in of_documents(models, dataset, ids, outputs, "documents"):
         yield len(next(iter(values.values()))), values

@@ -1,24 +1,30 @@
 """The posteriors of documents that an export writes, and documents whose attraction a log leaves open."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
 
 from clickexp.data import Sessions
-from clickexp.data.by_document import ByDocument
 from clickexp.data.cells import Cells
 from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
-from clickexp.posteriors.policy_prior import Queries, UnderPolicy, lists_shown
+from clickexp.posteriors.policy_prior import (
+    Queries,
+    UnderPolicy,
+    learned_rows,
+    lists_shown,
+    with_rows,
+)
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
-from clickexp.posteriors.shape import has_shape, shaped
+from clickexp.posteriors.shape import Shaped, has_shape, shaped
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
+from clickexp.utils.memory import break_cycles
 from clickexp.utils.progress import Steps
 
 
@@ -43,8 +49,9 @@ def exported(
     model: Model,
     train: Sessions,
     impressions: np.ndarray,
+    clicks: np.ndarray,
     posterior: SharedPosterior | None,
-    queries: Queries | None = None,
+    read_queries: Callable[[], Queries | None] | None = None,
     devices: int | str = 1,
 ) -> Exported:
     """Returns the model as an export needs it.
@@ -55,41 +62,64 @@ def exported(
         model: A fitted model.
         train: Its training sessions.
         impressions: Training impressions by id, those of earlier logs included.
+        clicks: Training clicks by id, of this log.
         posterior: Of its shared parameters, if it is known.
-        queries: Of documents, if they are known; see `lists_shown`.
+        read_queries: Reads those of documents, if they are known; see `lists_shown`. They are freed once they are used.
         devices: How many share the passes over the sessions, or `all`.
     """
     if not row_tables(model):
         return Exported(model, model, model)
     with Steps("posteriors of documents") as progress:
         effective = newton_refined(model, row_tables(model), train, progress, devices)
+    queries = None if read_queries is None else read_queries()
     if queries is None:
         with Steps("lists of queries") as progress:
             queries = lists_shown(model, train, progress)
-    under = UnderPolicy.of(effective, impressions, queries)
+    under, shape = UnderPolicy.of(effective, impressions, queries), None
+    del queries
     if under is not None and effective is not model:
-        # what clicks say is read where that prior leaves documents, which training has not known
-        better = under.probabilities()
-        table = cast(Table, table_of_documents(tower_of(better, ROLES["attraction"])))
-        with Steps("posteriors under a policy") as progress:
-            better = newton_refined(better, [table], train, progress, devices, longest=math.inf)
-        under = UnderPolicy.of(better, impressions, queries)
-    intervals = effective if under is None else under.intervals()
-    known = under
-    if under is not None and effective is not model and has_shape(under):
-        clicks = ByDocument.of(train).dense(len(under.rows.values)).clicks
-        intervals, known = shaped(under, clicks)
-    if posterior is not None:
-        intervals = with_shared_cells(intervals)
-        with Steps("errors of shared parameters") as progress:
-            intervals = with_shared_uncertainty(
-                intervals, row_tables(intervals), posterior, train, progress, devices
-            )
-    if known is None:
-        return Exported(effective, effective, intervals)
-    ends = None if known.ends is None else Table(Rows(jnp.asarray(known.ends), 2))
-    # last, since the sums of the pass above take as much memory as several tables
-    return Exported(effective, known.probabilities(), intervals, ends)
+        under = _read_again(under, train, devices)
+        shape = shaped(under, clicks) if has_shape(under) else None
+    known = Exported(effective, effective, effective)
+    if under is not None and shape is None:
+        known = Exported(effective, under.probabilities(), under.intervals())
+    del under  # a table that is not needed from here on
+    break_cycles()
+    if shape is not None:
+        known = _with_shape(effective, shape)
+    del shape
+    if posterior is None:
+        return known
+    intervals = with_shared_cells(known.intervals)
+    with Steps("errors of shared parameters") as progress:
+        intervals = with_shared_uncertainty(
+            intervals, row_tables(intervals), posterior, train, progress, devices
+        )
+    return known._replace(intervals=intervals)
+
+
+def _read_again(under: UnderPolicy, train: Sessions, devices: int | str) -> UnderPolicy:
+    """Returns what clicks say where a prior leaves documents, which training has not known, and the prior by that."""
+    model = under.probabilities()
+    table = cast(Table, table_of_documents(tower_of(model, ROLES["attraction"])))
+    with Steps("posteriors under a policy") as progress:
+        refined = newton_refined(model, [table], train, progress, devices, longest=math.inf)
+    break_cycles()
+    return under.refitted(refined)
+
+
+def _with_shape(effective: Model, shape: Shaped) -> Exported:
+    """Returns models with posteriors under a prior with a shape."""
+    rows = cast(Rows, learned_rows(tower_of(effective, ROLES["attraction"])))
+
+    def changed(columns: np.ndarray) -> Model:
+        def with_columns(before: np.ndarray, part: slice) -> np.ndarray:
+            return np.column_stack([*columns[:, part], before[:, 2:]])
+
+        return with_rows(effective, rows.recomputed(with_columns))
+
+    ends = Table(Rows(jnp.asarray(shape.ends), 2))
+    return Exported(effective, changed(shape.probabilities), changed(shape.intervals), ends)
 
 
 def open_documents(

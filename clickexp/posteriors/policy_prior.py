@@ -28,12 +28,12 @@ from typing import NamedTuple, cast
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Float, Integer, Real
+from jaxtyping import Bool, Float, Integer, Real
 
 from clickexp.data import Sessions
 from clickexp.data.kept import kept
 from clickexp.models import Model
-from clickexp.parameters import EmbeddingParameter, Rows
+from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.parameters.table import Prior
 from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.types import Array
@@ -81,6 +81,32 @@ class Shown(NamedTuple):
     def some(self, chosen: Integer[np.ndarray, " chosen"] | slice) -> "Shown":
         """Returns the chosen documents."""
         return Shown(*(numbers[chosen] for numbers in self))
+
+
+class ShownByRow(NamedTuple):
+    """What the log shows of the rows of a large table, which is computed of some at a time.
+
+    Attributes:
+        impressions: How many lists show each.
+        x: Standardised mean log ranks, not finite where they are unknown.
+        lists: How many lists its query has, as far as these are counted.
+        query: Labels, alike for documents of one query.
+    """
+
+    impressions: Real[np.ndarray, " rows"]
+    x: Float[np.ndarray, " rows"]
+    lists: Real[np.ndarray, " rows"]
+    query: Integer[np.ndarray, " rows"]
+
+    @property
+    def is_shown(self) -> Bool[np.ndarray, " rows"]:
+        """Whether a list shows each or one of its query."""
+        return (self.lists > 0) | (self.impressions > 0)
+
+    def some(self, chosen: Integer[np.ndarray, " chosen"] | slice) -> Shown:
+        """Returns what it shows of the chosen rows."""
+        number, x, lists, query = (numbers[chosen] for numbers in self)
+        return Shown(number, np.maximum(lists, number), np.where(np.isfinite(x), x, 0.0), query)
 
 
 class PolicyPrior(NamedTuple):
@@ -350,18 +376,15 @@ class UnderPolicy(NamedTuple):
         model: A fitted model, its posteriors refined.
         rows: Of attraction.
         shown: What the log shows of them.
+        documents: Those that the prior is fitted to.
         prior: By what lists show.
     """
 
     model: Model
     rows: Rows
-    shown: Shown
+    shown: ShownByRow
+    documents: Integer[np.ndarray, " documents"]
     prior: PolicyPrior
-
-    @property
-    def ends(self) -> None:
-        """None, since posteriors are normal; see `clickexp.posteriors.exported.Exported`."""
-        return None
 
     @classmethod
     def of(
@@ -382,31 +405,40 @@ class UnderPolicy(NamedTuple):
         if rows is None or queries is None:
             return None
         shown = shown_in(rows, impressions, queries)
-        ids = documents_to_fit(shown)
-        if len(ids) < LEAST_FOR_POLICY_PRIOR:
+        documents = documents_to_fit(shown)
+        if len(documents) < LEAST_FOR_POLICY_PRIOR:
             return None
-        return cls(
-            model, rows, shown, fit(*in_units(rows.values[ids], scale_of(rows)), shown.some(ids))
-        )
+        # sums by query then have a number per query, and not one up to the largest label
+        shown = shown._replace(query=_numbered(shown.query))
+        return cls._fitted(model, rows, shown, documents)
+
+    @classmethod
+    def _fitted(
+        cls,
+        model: Model,
+        rows: Rows,
+        shown: ShownByRow,
+        documents: Integer[np.ndarray, " documents"],
+    ) -> "UnderPolicy":
+        numbers = in_units(np.asarray(rows.values)[documents], scale_of(rows))
+        return cls(model, rows, shown, documents, fit(*numbers, shown.some(documents)))
+
+    def refitted(self, model: Model) -> "UnderPolicy":
+        """Fits the prior to other posteriors of the same rows."""
+        table = cast(Table, table_of_documents(tower_of(model, ROLES["attraction"])))
+        return self._fitted(model, table.get_value(), self.shown, self.documents)
 
     def probabilities(self) -> Model:
         """Returns the model with posteriors for probabilities."""
-        return self.with_values(self.posteriors(Recombination.for_probabilities(self.prior)))
+        return self._recombined(Recombination.for_probabilities(self.prior))
 
     def intervals(self) -> Model:
         """Returns the model with posteriors for intervals."""
-        return self.with_values(self.posteriors(Recombination.for_intervals(self.prior)))
+        return self._recombined(Recombination.for_intervals(self.prior))
 
-    def posteriors(self, recombination: "Recombination") -> np.ndarray:
-        """Returns rows under another prior."""
-        return recombination.of(np.asarray(self.rows.values), scale_of(self.rows), self.shown)
-
-    def with_values(self, values: np.ndarray) -> Model:
-        """Returns the model with other rows; each has a table of its own."""
-        changed = nnx.clone(self.model)
-        tower = cast(EmbeddingParameter, tower_of(changed, ROLES["attraction"]))
-        tower.table.set_value(dataclasses.replace(self.rows, values=jnp.asarray(values)))
-        return changed
+    def _recombined(self, recombination: "Recombination") -> Model:
+        values = recombination.of(np.asarray(self.rows.values), scale_of(self.rows), self.shown)
+        return with_rows(self.model, dataclasses.replace(self.rows, values=jnp.asarray(values)))
 
 
 class Recombination(NamedTuple):
@@ -451,7 +483,7 @@ class Recombination(NamedTuple):
         slopes = (tilts - precisions * self.means(some)) * weights
         return _Sums(precisions * weights, slopes, self.per_query)
 
-    def priors(self, rows: np.ndarray, scale: float, shown: Shown) -> "Priors":
+    def priors(self, rows: np.ndarray, scale: float, shown: Shown | ShownByRow) -> "Priors":
         """Returns the priors of documents.
 
         Args:
@@ -467,7 +499,7 @@ class Recombination(NamedTuple):
             add_at(slope, some.query, evidence.slope)
         return Priors(self, _Sums(curvature, slope, self.per_query))
 
-    def of(self, rows: np.ndarray, scale: float, shown: Shown) -> np.ndarray:
+    def of(self, rows: np.ndarray, scale: float, shown: Shown | ShownByRow) -> np.ndarray:
         """Returns the rows of a table under the prior; blocks of them are in double precision.
 
         Args:
@@ -477,9 +509,9 @@ class Recombination(NamedTuple):
         """
         priors, values = self.priors(rows, scale, shown), np.array(rows)
         for part in blocks(len(values), _BLOCK):
-            clicks = in_units(values[part], scale)
-            offsets, spreads = recombined(*clicks, *priors.of(*clicks, shown.some(part)))
-            values[part, 0], values[part, 1] = offsets / scale, np.log(spreads) / 2
+            values[part, 0], values[part, 1] = priors.posteriors(
+                values[part], scale, shown.some(part)
+            )
         return values
 
 
@@ -514,8 +546,16 @@ class Priors(NamedTuple):
         unknown = self.recombination.unknown
         return means, self.recombination.variances(some) + np.where(is_shown, doubts, unknown)
 
+    def posteriors(self, rows: np.ndarray, scale: float, some: Shown) -> tuple[Numbers, Numbers]:
+        """Returns offsets and spreads of rows under these priors; see `Recombination.of`."""
+        clicks = in_units(rows, scale)
+        offsets, variances = recombined(*clicks, *self.of(*clicks, some))
+        return offsets / scale, np.log(variances) / 2
 
-def shown_in(rows: Rows, impressions: Real[np.ndarray, " documents"], queries: Queries) -> Shown:
+
+def shown_in(
+    rows: Rows, impressions: Real[np.ndarray, " documents"], queries: Queries
+) -> ShownByRow:
     """Returns what the log shows of the rows of a table.
 
     Args:
@@ -523,22 +563,31 @@ def shown_in(rows: Rows, impressions: Real[np.ndarray, " documents"], queries: Q
         impressions: Training impressions by id.
         queries: From `lists_shown`.
     """
-    number = np.zeros(len(rows.values), impressions.dtype)
-    number[: len(impressions)] = impressions
-    x = np.asarray(rows.values[:, rows.numbers])
-    lists = np.maximum(queries.lists, number)
-    return Shown(number, lists, np.where(np.isfinite(x), x, 0.0), queries.labels)
+    if missing := len(rows.values) - len(impressions):
+        impressions = np.pad(impressions, (0, missing))
+    x = np.asarray(rows.values)[:, rows.numbers]
+    return ShownByRow(impressions, x, queries.lists, queries.labels)
 
 
-def documents_to_fit(shown: Shown) -> Integer[np.ndarray, " documents"]:
+def documents_to_fit(shown: ShownByRow) -> Integer[np.ndarray, " documents"]:
     """Returns the documents that the prior is fitted to, of whole queries by chance where there are many."""
     ids = np.flatnonzero(shown.impressions)
     if len(ids) <= _SAMPLE:
         return ids
     rng = np.random.default_rng(0)
-    ids = ids[rng.permutation(len(ids))]
-    turns = rng.permutation(int(shown.query.max()) + 1)
-    return ids[np.argsort(turns[shown.query[ids]], kind="stable")[:_SAMPLE]]
+    ids = rng.permutation(ids.astype(np.int32))
+    turns = rng.permutation(np.arange(int(shown.query.max()) + 1, dtype=np.int32))
+    turns = turns[shown.query[ids]]
+    last = np.partition(turns, _SAMPLE - 1)[_SAMPLE - 1]
+    first = np.flatnonzero(turns <= last)
+    return ids[first[np.argsort(turns[first], kind="stable")[:_SAMPLE]]]
+
+
+def _numbered(labels: Integer[np.ndarray, " rows"]) -> Integer[np.ndarray, " rows"]:
+    """Returns the numbers of labels, from 0, in their order."""
+    is_label = np.zeros(int(labels.max()) + 1, bool)
+    is_label[labels] = True
+    return (np.cumsum(is_label, dtype=np.int32) - 1)[labels]
 
 
 def scale_of(rows: Rows) -> float:
@@ -550,6 +599,14 @@ def in_units(values: Array, scale: float) -> tuple[Numbers, Numbers]:
     """Returns offsets and variances of rows in units of `fit`; the scale is that of `scale_of`."""
     numbers = np.asarray(values, np.float64)
     return numbers[:, 0] * scale, np.exp(2 * numbers[:, 1])
+
+
+def with_rows(model: Model, rows: Rows) -> Model:
+    """Returns a model with other rows of attraction; each has a table of its own."""
+    changed = nnx.clone(model)
+    tower = cast(EmbeddingParameter, tower_of(changed, ROLES["attraction"]))
+    tower.table.set_value(rows)
+    return changed
 
 
 def learned_rows(tower: object) -> Rows | None:

@@ -1,10 +1,8 @@
 """Posteriors of rows as intervals need them: without the noise of training, with the errors of shared parameters."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Collection
 
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Float
@@ -133,7 +131,9 @@ def with_shared_uncertainty(
     }
     for path, table in chosen.items():
         rows = table.get_value()
-        kept[path] = np.sort(np.argsort(np.asarray(rows.values[:, rows.dim]), kind="stable")[:most])
+        order = np.argsort(np.asarray(rows.values)[:, rows.dim], kind="stable")
+        kept[path] = np.sort(order[:most].astype(np.int32))
+        del order
     sums = passes.sums(state, used, kept, data, report, cross_only=True)
 
     spreads = {
@@ -149,8 +149,13 @@ def with_shared_uncertainty(
     del sums  # which take as much memory as the tables that follow
 
     def inflated(path: Path, rows: Rows) -> Rows:
-        values = jnp.asarray(rows.values).at[kept[path], rows.dim].set(spreads[path])
-        return dataclasses.replace(rows, values=values)
+        def changed(values: np.ndarray, part: slice) -> np.ndarray:
+            some = slice(*np.searchsorted(kept[path], (part.start, part.stop)))
+            block = values.copy()
+            block[kept[path][some] - part.start, rows.dim] = spreads[path][some]
+            return block
+
+        return rows.recomputed(changed)
 
     return _changed(model, chosen, inflated)
 

@@ -17,6 +17,7 @@ It has the mean slope and the mean curvature over m -+ sd that the normal poster
 examination, n is the number of skips, and e is examination there.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import jax
@@ -25,7 +26,7 @@ import numpy as np
 from jaxtyping import Float, Integer, Real
 from scipy.special import expit
 
-from clickexp.models import ClickModel, Model
+from clickexp.models import ClickModel
 from clickexp.numerics import mean_log_sigmoid_pair, mean_slope
 from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.posteriors.documents import ROLES, tower_of
@@ -34,7 +35,6 @@ from clickexp.posteriors.policy_prior import (
     Priors,
     Recombination,
     UnderPolicy,
-    documents_to_fit,
     evidence_of,
     in_units,
     recombined,
@@ -70,6 +70,8 @@ _TAILS = 0.025, 0.975
 """Where intervals end."""
 _BLOCK = 1 << 11
 """Documents whose nodes are computed at a time: as many as a cache holds."""
+_NORMAL = 1 << 16
+"""Documents whose normal posteriors are computed at a time."""
 _LEARNED = 1 << 8
 """The same, where the bumps at nodes are needed, too."""
 
@@ -169,9 +171,15 @@ class Known(NamedTuple):
 
     def single(self) -> "Known":
         """Returns it in single precision, which is enough at nodes."""
+        return self._changed(lambda numbers: numbers.astype(np.float32))
+
+    def some(self, part: slice) -> "Known":
+        """Returns it of some documents."""
+        return self._changed(lambda numbers: numbers[part])
+
+    def _changed(self, change: Callable[[Numbers], Numbers]) -> "Known":
         likelihood, *others = self
-        rounded = Likelihood(*(each.astype(np.float32) for each in likelihood))
-        return Known(rounded, *(each.astype(np.float32) for each in others))
+        return Known(Likelihood(*map(change, likelihood)), *map(change, others))
 
     def nodes(self) -> tuple[Nodes, Nodes, Nodes]:
         """Returns logits at nodes, residuals from the prior there, and logarithms of posteriors without a shape."""
@@ -252,27 +260,17 @@ def learned(known: Known) -> Shape:
 
 
 class Shaped(NamedTuple):
-    """Posteriors under a prior with a learned shape.
+    """Posteriors under a prior with a learned shape, as columns of tables, which take less memory.
 
     Attributes:
-        under: The model, and its normal prior.
-        offsets: Of rows whose normal posteriors have the mean probabilities.
-        spreads: Of the same.
+        probabilities: Offsets and spreads by id, with which posteriors have the mean probabilities.
+        intervals: The same, with which they have the means and deviations of logits.
         ends: Of 95% intervals by id, in standard deviations from the means.
     """
 
-    under: UnderPolicy
-    offsets: Float[np.ndarray, " ids"]
-    spreads: Float[np.ndarray, " ids"]
+    probabilities: Float[np.ndarray, "2 ids"]
+    intervals: Float[np.ndarray, "2 ids"]
     ends: Float[np.ndarray, "ids 2"]
-
-    def probabilities(self) -> Model:
-        """Returns the model with posteriors for probabilities."""
-        values = self.under.posteriors(Recombination.for_probabilities(self.under.prior))
-        is_shown = self.under.shown.lists > 0
-        values[is_shown, 0] = self.offsets[is_shown]
-        values[is_shown, 1] = self.spreads[is_shown]
-        return self.under.with_values(values)
 
 
 def has_shape(under: UnderPolicy) -> bool:
@@ -285,7 +283,7 @@ def has_shape(under: UnderPolicy) -> bool:
 
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")  # of documents that are left out
-def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> tuple[Model, Shaped]:
+def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> Shaped:
     """Returns posteriors under the most likely shape.
 
     Documents that no list shows keep their normal ones, and so do those whose logits are so far out, under a prior that
@@ -294,35 +292,24 @@ def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> tuple[Model,
     Args:
         under: The model, and its normal prior.
         clicks: In training, by id.
-
-    Returns:
-        The model for intervals, and what else is needed: its table takes much memory.
     """
-    recombination = Recombination.for_intervals(under.prior)
-    values = under.posteriors(recombination)
-    offsets, ends = values[:, 0].copy(), np.empty((len(values), 2), np.float32)
+    logits, documents, is_shown = _Logits.of(under, clicks), under.documents, under.shown.is_shown
+    intervals = logits.normal()
+    probabilities = np.where(is_shown, intervals, np.asarray(under.rows.values)[:, :2].T)
+    ends = np.empty((len(is_shown), 2), np.float32)
     ends[:] = -QUANTILE, QUANTILE
-    logits = _Logits.of(under, recombination, clicks)
-    ids = documents_to_fit(under.shown)
-    shape = learned(logits.known(ids[:: ceil_div(len(ids), _MOST_DOCUMENTS)]))
-    shown = np.flatnonzero(under.shown.lists > 0)
+    shape = learned(logits.known(documents[:: ceil_div(len(documents), _MOST_DOCUMENTS)]))
+    shown = np.flatnonzero(is_shown).astype(np.int32)
     # even parts, since a small last one would be compiled for
     for ids in np.array_split(shown, ceil_div(len(shown), _BLOCK)):
-        summary = shape.summary(logits.known(ids))
-        moved = _with_probability(summary.means, summary.deviations, summary.probability)
-        found = np.stack(
-            [
-                logits.offsets(ids, summary.means),
-                np.log(summary.deviations * logits.scale),
-                logits.offsets(ids, np.asarray(moved)),
-                *summary.ends,
-            ]
-        )
+        found = logits.found(ids, shape)
         told = np.isfinite(found).all(axis=0)
         ids = ids[told]
-        values[ids, 0], values[ids, 1], offsets[ids], *ends_of = found[:, told]
+        offsets, spreads, likely, *ends_of = found[:, told]
+        intervals[:, ids] = offsets, spreads
+        probabilities[:, ids] = likely, spreads
         ends[ids] = np.transpose(ends_of)
-    return under.with_values(values), Shaped(under, offsets, values[:, 1].copy(), ends)
+    return Shaped(probabilities, intervals, ends)
 
 
 @jax.jit
@@ -359,15 +346,35 @@ class _Logits(NamedTuple):
     baseline: float
 
     @classmethod
-    def of(
-        cls, under: UnderPolicy, recombination: Recombination, clicks: Real[np.ndarray, " ids"]
-    ) -> "_Logits":
+    def of(cls, under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> "_Logits":
         """Returns those of a model."""
-        scale = scale_of(under.rows)
+        recombination, scale = Recombination.for_intervals(under.prior), scale_of(under.rows)
         priors = recombination.priors(np.asarray(under.rows.values), scale, under.shown)
         tower = cast(EmbeddingParameter, tower_of(under.model, ROLES["attraction"]))
         baseline = 0.0 if tower.baseline is None else float(tower.baseline[...])
         return cls(under, priors, clicks, scale, np.asarray(_locations(under.rows)), baseline)
+
+    def normal(self) -> Float[np.ndarray, "2 ids"]:
+        """Returns offsets and spreads of all documents under the normal priors."""
+        rows = np.asarray(self.under.rows.values)
+        columns = np.empty((2, len(rows)), np.float32)
+        for part in blocks(len(rows), _NORMAL):
+            some = self.under.shown.some(part)
+            columns[:, part] = self.priors.posteriors(rows[part], self.scale, some)
+        return columns
+
+    def found(self, ids: Integer[np.ndarray, " documents"], shape: Shape) -> np.ndarray:
+        """Returns offsets, spreads, offsets with the mean probabilities, and both ends of intervals of documents."""
+        summary = shape.summary(self.known(ids))
+        likely = _with_probability(summary.means, summary.deviations, summary.probability)
+        return np.stack(
+            [
+                self.offsets(ids, summary.means),
+                np.log(summary.deviations * self.scale),
+                self.offsets(ids, np.asarray(likely)),
+                *summary.ends,
+            ]
+        )
 
     def known(self, ids: Integer[np.ndarray, " documents"]) -> Known:
         """Returns what is known of documents."""
@@ -416,10 +423,14 @@ class _Documents(NamedTuple):
     @classmethod
     def of(cls, known: Known) -> "_Documents":
         """Returns those of documents, whose residuals have one prior, as far as clicks are likely at all nodes."""
-        _, residuals, logs = known.nodes()
-        told = np.isfinite(logs).all(axis=1)
+        logs, places = [], []
+        for part in blocks(len(known.means), _BLOCK):
+            _, residuals, of_part = known.some(part).nodes()
+            told = np.isfinite(of_part).all(axis=1)
+            logs.append(of_part[told])
+            places.append(_places(residuals[told]))
         prior = np.arange(-_REACH, _REACH, _SPACING / 2)[None]
-        return cls(logs[told], _places(residuals[told]), -(prior**2) / 2, _places(prior))
+        return cls(np.concatenate(logs), np.concatenate(places), -(prior**2) / 2, _places(prior))
 
 
 class _Fit(NamedTuple):

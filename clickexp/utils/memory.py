@@ -1,6 +1,7 @@
 """Memory that a process gives back."""
 
 import ctypes
+import gc
 import os
 import sys
 from typing import Any
@@ -31,6 +32,15 @@ def return_freed_memory() -> None:
     malloc_trim = _of_glibc("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(0)
+
+
+def break_cycles() -> None:
+    """Frees what only cycles of references hold, at once.
+
+    Flax flattens a state by a function that calls itself, `flatten_to_sequence`. That is a cycle, which the tables of
+    the state hang on: an export of 5 million documents had two tables too many, 106 MiB.
+    """
+    gc.collect()
 
 
 def _of_glibc(name: str) -> Any:

@@ -274,7 +274,8 @@ def estimates(
     spread = {role: deviation for role, (_, deviation) in found.items() if deviation is not None}
     middle, bounds_of_rows = {}, {}
     impressions = np.bincount(log.train.ids.ravel(), minlength=pairs + 1)
-    better = exported(model, train, impressions, known, queries)
+    clicks = np.bincount(log.train.ids.ravel(), log.train.clicks.ravel(), pairs + 1)
+    better = exported(model, train, impressions, clicks, known, lambda: queries)
     for role in ("attraction", "satisfaction"):
         if role in spread:
             middle[role], spread[role] = moments(getattr(better.intervals, role))

@@ -100,7 +100,9 @@ def test_intervals_of_attraction_and_satisfaction(dbn, of_dbn):
     assert table.columns == [
         "query_doc_id", *columns, "relevance", "impressions", "clicks", "effective_impressions"
     ]  # fmt: skip
-    for name, values in known(exported(model, LOG, np.ones(4, int), None).effective).items():
+    for name, values in known(
+        exported(model, LOG, np.ones(4, int), np.zeros(4, int), None).effective
+    ).items():
         np.testing.assert_allclose(table[name], values, rtol=1e-5)
     table = known(model)
     for role in ("attraction", "satisfaction"):

@@ -11,12 +11,15 @@ from clickexp.data import Dataset, Sessions
 from clickexp.export.tables import write_documents
 from clickexp.models import PositionBasedModel
 from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.posteriors import policy_prior
 from clickexp.posteriors.policy_prior import (
     LEAST_FOR_POLICY_PRIOR,
     PolicyPrior,
     Recombination,
     Shown,
+    ShownByRow,
     UnderPolicy,
+    documents_to_fit,
     fit,
     lists_of_queries,
     lists_shown,
@@ -92,6 +95,24 @@ def test_documents_that_no_list_shows_have_the_mean_by_rank():
     found = fit(means, variances, shown)
     left_out = shown._replace(impressions=0 * shown.impressions, x=0 * shown.x)
     assert found.left_out == pytest.approx((found.means(left_out) ** 2).mean())
+
+
+def test_a_prior_is_fitted_to_whole_queries_of_a_large_log(monkeypatch):
+    """All documents of each, in shuffled order, until there are enough; another seed would choose others."""
+    rng = np.random.default_rng(2)
+    rows, most = 3000, 500
+    query = rng.permutation(np.arange(rows) // PER_QUERY).astype(np.int32)
+    impressions = np.where(rng.random(rows) < 0.8, 1, 0)
+    shown = ShownByRow(impressions, np.zeros(rows), np.ones(rows), query)
+    monkeypatch.setattr(policy_prior, "_SAMPLE", most)
+    documents = documents_to_fit(shown)
+    assert len(np.unique(documents)) == most and impressions[documents].all()
+    chosen, number = np.unique(query[documents], return_counts=True)
+    of_query = np.bincount(query, impressions)[chosen]
+    assert (number < of_query).sum() <= 1
+    assert abs(query[documents].mean() - query.mean()) < 5 * query.std() * len(chosen) ** -0.5
+    monkeypatch.setattr(policy_prior, "_SAMPLE", rows)
+    np.testing.assert_array_equal(documents_to_fit(shown), np.flatnonzero(impressions))
 
 
 def log_likelihood(point, means, variances, shown, center):
