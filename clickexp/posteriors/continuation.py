@@ -144,15 +144,16 @@ def covariance_of(
 ) -> Float[np.ndarray, "numbers numbers"]:
     """Returns the covariance of numbers, wider where few of their draws are independent.
 
-    Draws that follow each other are alike. The mean of n independent ones has 1 / n of their variance, and theirs is
-    known as well as n tell it: ends of 95% intervals are those of a t-distribution.
+    Draws that follow each other are alike. The mean of n independent ones has 1 / n of the variance, and their mean
+    square around it is (n - 1) / n of it. The variance is known as well as n tell it: ends of 95% intervals are those
+    of a t-distribution.
     """
     away = draws - draws.mean(axis=0)
     squares = (away**2).sum(axis=0)
     alike = np.clip((away[1:] * away[:-1]).sum(axis=0) / squares, 0.0, _MOST_ALIKE)
-    independent = len(draws) * (1 - alike) / (1 + alike)
-    wider = stdtrit(np.maximum(independent - 1, 1.0), 0.975) / QUANTILE
-    factors = wider * np.sqrt((1 + 1 / independent) / (len(draws) - 1))
+    independent = np.maximum(len(draws) * (1 - alike) / (1 + alike), 2.0)
+    wider = stdtrit(independent - 1, 0.975) / QUANTILE
+    factors = wider * np.sqrt((independent + 1) / (independent - 1) / len(draws))
     return away.T @ away * np.outer(factors, factors)
 
 
