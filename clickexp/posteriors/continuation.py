@@ -56,7 +56,7 @@ EVENTS: dict[type[Model], Events] = {
 _MOST_DOCUMENTS = 3_000_000
 """In lists. Of larger logs, the sessions of some queries represent all."""
 _WORK = 100_000_000
-"""Documents in lists, times sweeps: a few seconds."""
+"""Documents in lists, times sweeps that count: about ten seconds."""
 _SWEEPS = 60, 400
 """At least and at most."""
 _FIRST = 2
@@ -92,7 +92,7 @@ def improve_continuation(
     towers, rows = _towers(model), learned_rows(tower_of(model, ROLES["attraction"]))
     if towers is None or rows is None:
         return None
-    part = _of_some_queries(train, queries)
+    part, queries = _of_some_queries(train, queries)
     counts = ByDocument.of(part).dense(len(rows.values))
     if np.count_nonzero(counts.shown) < LEAST_FOR_POLICY_PRIOR:
         return None
@@ -173,10 +173,14 @@ def _lists(sessions: Sessions, towers: Mapping[str, Parameter]) -> Lists:
     clicks = np.concatenate([chunk["clicks"].astype(bool) & chunk.shown for chunk in chunks])
     ids = np.concatenate([chunk["query_doc_ids"] for chunk in chunks])
     positions = np.concatenate([chunk.positions for chunk in chunks])
-    rows = {EmbeddingParameter: ids, PositionParameter: positions}
-    of_all = np.zeros((1, 1), np.int32)
+    rows = {role: np.zeros((1, 1), np.int32) for role in towers}
+    for role, tower in towers.items():
+        if isinstance(tower, EmbeddingParameter):
+            rows[role] = ids
+        elif isinstance(tower, PositionParameter):
+            rows[role] = positions
     return Lists(
-        {role: rows.get(type(tower), of_all) for role, tower in towers.items()},
+        rows,
         clicks,
         np.concatenate([chunk["lengths"] for chunk in chunks]).astype(np.int64),
     )
@@ -273,14 +277,17 @@ def _follow(
         table.set_value(dataclasses.replace(rows, values=values))
 
 
-def _of_some_queries(train: Sessions, queries: Queries) -> Sessions:
-    """Returns all sessions of some queries by chance, fewer documents than are read at most."""
+def _of_some_queries(train: Sessions, queries: Queries) -> tuple[Sessions, Queries]:
+    """Returns the sessions of some queries by chance, as many as are read at most, and how many lists these have."""
     most = _MOST_DOCUMENTS // train.ranks
     if train.count <= most:
-        return train
-    query = np.concatenate(
-        [queries.labels[chunk["query_doc_ids"][:, 0]] for chunk in train.chunks()]
-    )
-    turns = np.random.default_rng(0).permutation(len(queries.labels))[query]
+        return train, queries
+    labels = queries.labels
+    query = np.concatenate([labels[chunk["query_doc_ids"][:, 0]] for chunk in train.chunks()])
+    turns = np.random.default_rng(0).permutation(np.arange(len(labels), dtype=np.int32))[query]
     last = np.partition(turns, most)[most]
-    return train.select(np.flatnonzero(turns < last))
+    is_read = turns < last
+    # a part of the last query: where queries share documents, all may be one
+    is_read[np.flatnonzero(turns == last)[: most - np.count_nonzero(is_read)]] = True
+    lists = np.bincount(query[is_read], minlength=len(labels)).astype(np.float32)
+    return train.select(np.flatnonzero(is_read)), Queries(labels, lists[labels])

@@ -11,7 +11,7 @@ from clickexp.models import ClickChainModel, DynamicBayesianNetwork, PositionBas
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors import continuation as module
 from clickexp.posteriors.continuation import improve_continuation
-from clickexp.posteriors.policy_prior import lists_of_queries, lists_shown
+from clickexp.posteriors.policy_prior import Queries, lists_of_queries, lists_shown
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.training import Trainer
 from clickexp.utils.progress import no_report
@@ -53,17 +53,22 @@ def test_models_without_such_a_prior_stay_as_they_are():
         assert improve_continuation(model, log, known) is None
 
 
-def test_a_part_of_a_large_log_has_whole_queries(monkeypatch):
+@pytest.mark.parametrize("share_documents", [False, True])
+def test_a_part_of_a_large_log_has_whole_queries_but_the_last(share_documents, monkeypatch):
+    """Queries that share documents are one, of which there is a part."""
     monkeypatch.setattr(module, "_MOST_DOCUMENTS", 300 * RANKS)
     log = log_of(np.random.default_rng(0), 1000)
     queries = lists_of_queries(log, PAIRS + 1, no_report)
-    part = module._of_some_queries(log, queries)
-    assert 280 < part.count <= 300
+    if share_documents:
+        queries = Queries(np.zeros_like(queries.labels), np.full_like(queries.lists, 1000))
+    part, known = module._of_some_queries(log, queries)
+    assert part.count == 300
     of_part, of_all = (
         np.bincount(queries.labels[each.column("query_doc_ids")[:, 0]], minlength=PAIRS + 1)
         for each in (part, log)
     )
-    assert ((of_part == 0) | (of_part == of_all)).all()
+    assert np.count_nonzero((of_part > 0) & (of_part < of_all)) <= 1
+    np.testing.assert_array_equal(known.lists, of_part[queries.labels])
 
 
 @pytest.mark.nightly
