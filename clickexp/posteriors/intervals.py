@@ -112,7 +112,7 @@ def why_no_intervals(model: Model, posterior: SharedPosterior | None) -> str:
 
 
 def short_intervals(model: Model, train: Sessions) -> str | None:
-    """Returns why intervals are too short; None where they are not known to be.
+    """Returns why intervals are too short or hang on a prior; None where they are not known to.
 
     Args:
         model: A model.
@@ -128,7 +128,7 @@ def short_intervals(model: Model, train: Sessions) -> str | None:
 
 
 def _shortness(model: Model) -> tuple[float, str]:
-    """Returns the movement of documents below which intervals of a model are too short, and which; 0 for none."""
+    """Returns the movement of documents below which not all intervals of a model hold, and which; 0 for none."""
     if isinstance(model, TrustBiasModel):
         return RANDOM, (
             "Intervals of attraction of the trust-bias model take the click rates of the first position as known, and "

@@ -32,7 +32,7 @@ _LEAST, _FLOOR = 1e-2, 1e-4
 _MOST_EXPLAINED = 0.98
 """Share of the information that rows take off in any direction, at most: it makes deviations seven times as large."""
 _LONGEST_STEP = 4.0
-"""That an estimate is from the parameters of a model, in logits and in any direction."""
+"""Of a Newton step from the parameters of a model, in logits and in any direction."""
 
 
 @dataclasses.dataclass(frozen=True)
