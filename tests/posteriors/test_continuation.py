@@ -87,6 +87,21 @@ def test_continuation_is_nearer_to_the_truth_where_queries_differ(order, session
     assert 0.02 < deviation < 0.04  # the other sampler has .027
 
 
+@pytest.mark.nightly
+def test_continuation_is_not_biased_where_lists_are_the_same_again_and_again():
+    """Posteriors that take the documents of a list for independent leave it 1 to 2 deviations too small."""
+    errors = []
+    for seed in range(4):
+        train = log_of(np.random.default_rng(seed), 6_000, 12.0)
+        model = fitted_to(train)
+        posterior = improve_continuation(model, train, lists_shown(model, train))
+        place = posterior.names.index("continuation/weight[0]")
+        error = float(model.continuation.weight[0, 0]) - logit(CONTINUATION)
+        errors.append(error / np.sqrt(posterior.covariance[place, place]))
+    assert abs(np.mean(errors)) < 1.0
+    assert np.sum(np.abs(errors) < 1.96) >= 3
+
+
 def fitted_to(train):
     """DBN as training leaves it."""
     click_rate = float(train.column("clicks").mean())
