@@ -227,6 +227,8 @@ class Export:
         if not (self.fit.is_own and (self.run / SEEN).is_file()):
             return {}
         impressions = Seen.load(self.run / SEEN).impressions(self.fit.model)
+        if impressions is not None:
+            impressions = impressions.copy()  # the sums that they are a column of are then freed
         return {"all_impressions": impressions, "read_queries": self._queries}
 
     def _queries(self) -> Queries | None:

@@ -56,8 +56,7 @@ class Seen:
         table = table_of_documents(tower_of(model, ROLES["attraction"]))
         names = (path_name(path) for path, node in nnx.iter_graph(model) if node is table)
         documents = None if table is None else self.documents.get(next(names))
-        # a copy, since sums take more memory
-        return None if documents is None else np.array(np.asarray(documents.sums)[:, 0])
+        return None if documents is None else np.asarray(documents.sums)[:, 0]
 
     def save(self, file: Path) -> None:
         """Writes an archive of NumPy, whole or not at all."""
