@@ -77,8 +77,9 @@ _LARGEST_HELD = 0.9
 """Largest examination, where the mean stays."""
 _PRECISION_OF_BUMPS = 1.0
 """Of the heights of bumps around 0."""
-_GRID = np.arange(-6.0, 6.01, 0.15)
-"""Logits where priors are summed, in deviations of all documents from their mean."""
+_LEAST_END, _GRID_STEP = 6.0, 0.15
+"""End and step of the grid of logits where priors are summed, in deviations of all documents from their mean. The grid
+holds the nodes of all documents: a prior whose mass lies beyond it would seem to make any clicks likely."""
 _SPACING = 0.02
 """Of slopes between which sums of priors are interpolated, to 1e-6."""
 _BUMPS, _WIDTH = np.linspace(-3.0, 3.0, 5), 1.2
@@ -443,8 +444,10 @@ class MarginalLikelihood:
         clicked = weights + sites + clicks * log_expit(nodes)
         center, variance = documents.means.mean(), np.mean(documents.deviations**2)
         scale = np.sqrt(documents.means.var() + variance)
-        basis, self._basis_of_grid = _basis((nodes - center) / scale), _basis(_GRID)
-        self._log_unit = np.log(scale * (_GRID[1] - _GRID[0]))
+        nodes_from_center = (nodes - center) / scale
+        self._grid = _grid_around(nodes_from_center)
+        basis, self._basis_of_grid = _basis(nodes_from_center), _basis(self._grid)
+        self._log_unit = np.log(scale * _GRID_STEP)
         # the start is a normal prior whose mean is a line
         standardised = (documents.means - center) / scale
         line, *_ = np.linalg.lstsq(documents.known, standardised)
@@ -540,7 +543,7 @@ class MarginalLikelihood:
         def at(tilts: Float[np.ndarray, " tilts"]) -> Float[np.ndarray, "tilts values"]:
             values = np.empty((len(tilts), 1 + len(density)))
             for part in blocks(len(tilts), _BLOCK):
-                priors = np.multiply.outer(tilts[part], _GRID)
+                priors = np.multiply.outer(tilts[part], self._grid)
                 priors += untilted
                 log_sums, weights = _normalised(priors)
                 values[part, 0] = log_sums + self._log_unit
@@ -573,6 +576,13 @@ def interpolated(
     ends = np.arange(0, columns.size + 1, 4)
     by_node = csr_array((weights.ravel(), columns.ravel(), ends), (len(points), int(nodes)))
     return by_node @ function(first + _SPACING * np.arange(nodes))
+
+
+def _grid_around(nodes: Float[np.ndarray, "documents nodes"]) -> Float[np.ndarray, " logits"]:
+    """Returns evenly spaced logits on both sides of 0, between which all nodes lie."""
+    end = max(float(np.abs(nodes).max()) + _GRID_STEP, _LEAST_END)
+    number = round(np.ceil(end / _GRID_STEP - 1e-9))
+    return _GRID_STEP * np.arange(-number, number + 1)
 
 
 def _basis(standardised: np.ndarray) -> np.ndarray:

@@ -77,7 +77,7 @@ def test_a_rank_has_as_many_impressions_everywhere(kind):
         table = examination(each, test)
         shown = np.flatnonzero(expected)
         assert table["rank"].to_list() == (shown + 1).tolist()
-        assert table["sessions"].to_list() == expected[shown].tolist()
+        assert table["impressions"].to_list() == expected[shown].tolist()
         np.testing.assert_allclose(table["click_rate"], clicks[shown] / expected[shown])
 
 

@@ -31,6 +31,7 @@ from clickexp.posteriors.marginal import (
 from clickexp.posteriors.policy_prior import lists_of_queries
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.posteriors.towers import Sums, tower_of_examination
+from clickexp.training import Trainer
 from clickexp.updates.shared import combined, prior_of
 from clickexp.utils.progress import no_report
 
@@ -138,6 +139,42 @@ def test_no_prior_wins_at_nodes_that_documents_share():
     point[3:10] = -8.3, -9.2, 26.7, -4.7, -39.0, 38.0, -15.2
     value = likelihood(point).loss
     assert likelihood.held(point) - value < integrated(documents, point)
+
+
+def test_no_prior_has_its_mass_beyond_all_logits():
+    """Of a document far from the others, nodes lie far out; no prior makes its clicks likelier than certain."""
+    number = 400
+    is_far = np.arange(number) == 0
+    clicks, skips = csr_array(np.ones((number, 1))), csr_array((number, 1))
+    known = np.stack([np.ones(number), is_far], axis=1)
+    nothing = np.zeros(number)
+    documents = Documents(clicks, skips, 12.0 * is_far, np.ones(number), known, nothing, nothing)
+    likelihood = MarginalLikelihood(documents, Sums.of_cells(np.zeros(1)))
+    for tilt in (0.0, 50.0, 5000.0):
+        point = likelihood.start.copy()
+        point[-1] = tilt
+        # examination is 1/2, so that no click is likelier than that
+        assert likelihood(point).loss - likelihood.held(point) > number * np.log(2)
+
+
+@pytest.mark.nightly
+def test_examination_comes_near_the_truth_where_documents_are_shown_twice():
+    """Of 460,000 documents with two impressions, priors decide."""
+    rng, queries = np.random.default_rng(0), 50_000
+    query = rng.integers(0, queries, 4 * queries)
+    attraction = rng.beta(1, 4, (queries, 12))[query]
+    noisy = attraction + rng.gumbel(0, 0.3, attraction.shape)
+    order = np.argsort(-noisy, axis=1)[:, :RANKS]
+    examination = np.arange(1, RANKS + 1) ** -0.7
+    clicks = rng.random(order.shape) < np.take_along_axis(attraction, order, axis=1) * examination
+    ids, pairs = (1 + query[:, None] * 12 + order).astype(np.int32), 12 * queries
+    log = Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=pairs)
+    model = PositionBasedModel(positions=RANKS, query_doc_pairs=pairs, rngs=nnx.Rngs(0))
+    Trainer(seed=0).train(model, log, log.slice(0, 20_000))
+    posterior = improve_examination(model, log, lists_of_queries(log, pairs + 1, no_report))
+    ratios, deviations = of_ratios(model, posterior, [*range(1, RANKS + 1)])
+    assert (np.abs(ratios - np.log(examination[1:])) < 3 * deviations).all()
+    assert deviations.max() < 0.05
 
 
 def test_a_part_of_the_documents_leads_to_the_end_of_all(monkeypatch):
