@@ -175,7 +175,10 @@ def of_earlier_log(model):
     report = Trainer(epochs=2, batch_size=96, seed=0).train(first, log, log)
     with tempfile.TemporaryDirectory() as folder:
         save_model(first, Path(folder, "model.npz"))
-        take_over(model, read_parameters(Path(folder, "model.npz")), Sizes(RANKS), 1.0)
+        learned = read_parameters(Path(folder, "model.npz"))
+        # processes with other numbers of devices learn other last digits
+        rounded = {name: np.round(values, 3) for name, values in learned.items()}
+        take_over(model, rounded, Sizes(RANKS), 1.0)
     names = tuple(f"examination/weight[{position}]" for position in range(1, RANKS + 1))
     prior = SharedPrior(
         names, np.ones(RANKS, bool), np.linspace(-0.1, -2, RANKS), 50 * np.eye(RANKS)
