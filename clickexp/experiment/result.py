@@ -97,7 +97,8 @@ def refine_shared(parts: Parts, fit: FitReport, found: Future[Queries | None]) -
     prior = None if continued is None else continued.shared
     shared = improve_examination(model, train, queries, impressions, prior)
     if shared is None and continued is None:
-        shared = improve_continuation(model, train, queries, parts.trainer.devices)
+        report = partial(parts.logger.progress, "continuation", 0)
+        shared = improve_continuation(model, train, queries, parts.trainer.devices, report)
     return_freed_memory()
     return Refined(queries, shared)
 

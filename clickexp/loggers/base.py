@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from clickexp.runs.run import Run
 
-Phase = Literal["read", "train", "val", "test", "intervals"]
+Phase = Literal["read", "train", "val", "continuation", "test", "intervals"]
 Split = Literal["val", "test"]
 Vectors = Mapping[str, Sequence[float | None]]
 """By metric a value per rank, None where unknown."""

@@ -19,6 +19,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 from scipy.special import expit, log_expit
 
+from clickexp.utils.progress import Report, no_report
+
 _MODE_STEPS = 5
 """Newton steps to the mode of a logit, from its last draw."""
 _LONGEST_STEP = 1.5
@@ -304,6 +306,7 @@ def sample(
     priors: Priors,
     sweeps: int,
     rng: np.random.Generator,
+    report: Report = no_report,
 ) -> dict[str, Float[np.ndarray, "sweeps _rows"]]:
     """Returns draws of the logits that have no normal prior, by role.
 
@@ -313,6 +316,7 @@ def sample(
         priors: By role the rows of documents, and their prior.
         sweeps: How many draws there are.
         rng: Draws.
+        report: Receives how many draws are done, and how many there are.
     """
     state = {role: np.array(values, np.float64) for role, values in logits.items()}
     shared = [role for role in state if role not in priors]
@@ -324,4 +328,5 @@ def sample(
         for role, (rows, prior) in priors.items():
             state[role][rows] = draw_logits(state[role][rows], totals[role][rows], prior, rng)
             prior.draw(state[role][rows], rng)
+        report(sweep + 1, sweeps)
     return drawn

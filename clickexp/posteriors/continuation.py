@@ -38,6 +38,7 @@ from clickexp.posteriors.policy_prior import (
 from clickexp.posteriors.rows import by_path
 from clickexp.posteriors.shared import SharedPosterior, add_to_shared, shared_estimate
 from clickexp.utils import hosts
+from clickexp.utils.progress import Report, no_report
 from clickexp.utils.statistics.means import QUANTILE
 
 EVENTS: dict[type[Model], Events] = {
@@ -76,6 +77,7 @@ def improve_continuation(
     train: Sessions,
     queries: Queries,
     devices: int | str = 1,
+    report: Report = no_report,
 ) -> SharedPosterior | None:
     """Moves continuation of a fitted model to the mean of its posterior; means of rows follow to first order.
 
@@ -85,6 +87,7 @@ def improve_continuation(
         train: Its training sessions.
         queries: From `lists_shown`.
         devices: How many share the pass after which rows follow, or `all`.
+        report: Receives how many draws are done, and how many there are.
 
     Returns:
         The posterior of shared numbers; None where they stay as they are.
@@ -99,9 +102,11 @@ def improve_continuation(
     priors = {"attraction": _prior_by_lists(towers["attraction"], counts, queries)}
     if "satisfaction" in towers:
         priors["satisfaction"] = _prior_of_clicked(towers["satisfaction"], counts.clicks)
-    draws = _draws(EVENTS[type(model)], part, towers, priors)
     estimate = shared_estimate(model, train, {}, devices)
-    if estimate is None or len(rows.values) * len(draws) > ROOM:
+    if estimate is None:
+        return None
+    draws = _draws(EVENTS[type(model)], part, towers, priors, report)
+    if len(rows.values) * len(draws) > ROOM:
         return None
     trained = SharedPosterior(
         estimate.posterior.names, estimate.share * estimate.posterior.covariance
@@ -187,7 +192,11 @@ def _lists(sessions: Sessions, towers: Mapping[str, Parameter]) -> Lists:
 
 
 def _draws(
-    events: Events, sessions: Sessions, towers: Mapping[str, Parameter], priors: Priors
+    events: Events,
+    sessions: Sessions,
+    towers: Mapping[str, Parameter],
+    priors: Priors,
+    report: Report,
 ) -> dict[str, Float[np.ndarray, " sweeps"]]:
     """Returns draws of the numbers that documents share and the log says something about, by name."""
     rng, logits = np.random.default_rng(0), {}
@@ -201,7 +210,7 @@ def _draws(
     readers = Readers(events, _lists(sessions, towers), sizes)
     sweeps = int(np.clip(_WORK // (sessions.count * sessions.ranks), *_SWEEPS))
     first = sweeps // _FIRST
-    drawn = sample(readers, logits, priors, first + sweeps, rng)
+    drawn = sample(readers, logits, priors, first + sweeps, rng, report)
     by_name = {
         f"{role}/weight[{row}]": values[first:]
         for role, of_role in drawn.items()

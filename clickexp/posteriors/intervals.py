@@ -136,8 +136,8 @@ def _shortness(model: Model) -> tuple[float, str]:
         )
     if isinstance(model, DynamicBayesianNetwork) and not model.fix_continuation:
         return _STRONGLY_ORDERED, (
-            "The probability of going on hangs on the shape of attraction: where few documents attract, "
-            "or queries differ, its interval may miss it."
+            "The probability of going on hangs on the shape of attraction: where few documents attract, its interval "
+            "may miss it."
         )
     return 0.0, ""
 
