@@ -63,7 +63,7 @@ _SWEEPS = 60, 400
 _FIRST = 2
 """Half as many sweeps come before those that count."""
 _GROUPS = 6
-"""Of documents by rank, each with a variance of its own around the mean of the prior."""
+"""Of documents by rank, each with a separate variance around the mean of the prior."""
 _OF_WAY = 0.5
 """What the prior may err by, of what it has moved continuation by: a deviation."""
 _MOST_ALIKE = 0.99

@@ -77,9 +77,10 @@ _LARGEST_HELD = 0.9
 """Largest examination, where the mean stays."""
 _PRECISION_OF_BUMPS = 1.0
 """Of the heights of bumps around 0."""
-_LEAST_END, _GRID_STEP = 6.0, 0.15
-"""End and step of the grid of logits where priors are summed, in deviations of all documents from their mean. The grid
-holds the nodes of all documents: a prior whose mass lies beyond it would seem to make any clicks likely."""
+_GRID_STEP, _LEAST_STEPS = 0.15, 40
+"""Of the grid of logits where priors are summed, in deviations of all documents from their mean: a step, and how many
+there are on each side at least. The grid holds the nodes of all documents: a prior whose mass lies beyond it would seem
+to make any clicks likely."""
 _SPACING = 0.02
 """Of slopes between which sums of priors are interpolated, to 1e-6."""
 _BUMPS, _WIDTH = np.linspace(-3.0, 3.0, 5), 1.2
@@ -580,9 +581,9 @@ def interpolated(
 
 def _grid_around(nodes: Float[np.ndarray, "documents nodes"]) -> Float[np.ndarray, " logits"]:
     """Returns evenly spaced logits on both sides of 0, between which all nodes lie."""
-    end = max(float(np.abs(nodes).max()) + _GRID_STEP, _LEAST_END)
-    number = round(np.ceil(end / _GRID_STEP - 1e-9))
-    return _GRID_STEP * np.arange(-number, number + 1)
+    steps_to_nodes = int(np.ceil(np.abs(nodes).max() / _GRID_STEP))
+    steps = max(steps_to_nodes + 1, _LEAST_STEPS)
+    return _GRID_STEP * np.arange(-steps, steps + 1)
 
 
 def _basis(standardised: np.ndarray) -> np.ndarray:

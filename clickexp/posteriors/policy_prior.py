@@ -602,7 +602,7 @@ def in_units(values: Array, scale: float) -> tuple[Numbers, Numbers]:
 
 
 def with_rows(model: Model, rows: Rows) -> Model:
-    """Returns a model with other rows of attraction; each has a table of its own."""
+    """Returns a model with other rows of attraction, in a separate table."""
     changed = nnx.clone(model)
     tower = cast(EmbeddingParameter, tower_of(changed, ROLES["attraction"]))
     tower.table.set_value(rows)

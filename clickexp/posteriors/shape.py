@@ -287,7 +287,7 @@ def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> Shaped:
     """Returns posteriors under the most likely shape.
 
     Documents that no list shows keep their normal ones, and so do those whose logits are so far out, under a prior that
-    a policy leaves very wide, that no likelihood of clicks can be told there.
+    a policy leaves very wide, that no likelihood of clicks is finite there.
 
     Args:
         under: The model, and its normal prior.
@@ -303,9 +303,9 @@ def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> Shaped:
     # even parts, since a small last one would be compiled for
     for ids in np.array_split(shown, ceil_div(len(shown), _BLOCK)):
         found = logits.found(ids, shape)
-        told = np.isfinite(found).all(axis=0)
-        ids = ids[told]
-        offsets, spreads, likely, *ends_of = found[:, told]
+        is_finite = np.isfinite(found).all(axis=0)
+        ids = ids[is_finite]
+        offsets, spreads, likely, *ends_of = found[:, is_finite]
         intervals[:, ids] = offsets, spreads
         probabilities[:, ids] = likely, spreads
         ends[ids] = np.transpose(ends_of)
@@ -426,9 +426,9 @@ class _Documents(NamedTuple):
         logs, places = [], []
         for part in blocks(len(known.means), _BLOCK):
             _, residuals, of_part = known.some(part).nodes()
-            told = np.isfinite(of_part).all(axis=1)
-            logs.append(of_part[told])
-            places.append(_places(residuals[told]))
+            is_finite = np.isfinite(of_part).all(axis=1)
+            logs.append(of_part[is_finite])
+            places.append(_places(residuals[is_finite]))
         prior = np.arange(-_REACH, _REACH, _SPACING / 2)[None]
         return cls(np.concatenate(logs), np.concatenate(places), -(prior**2) / 2, _places(prior))
 
