@@ -166,21 +166,32 @@ class Layout(NamedTuple):
             present: Columns of the table.
             named: Names of columns that options state, by key; None leaves one out.
         """
-        besides = {key: key for key in _READ[self.format] if key in {*present}}
-        columns = {**besides, **self.columns, **named}
-        columns = {key: columns[key] for key in {**self.columns, **besides, **named}}
         taken = [
             key if key == name else f"{name} as {key}"
-            for key, name in columns.items()
+            for key, name in self._taken(present, named).items()
             if name is not None
         ]
-        unread = [name for name in present if name not in columns.values()]
-        time = None if self.format == "counts" else time_column(unread)
-        hints = {time: f"{time} (columns.time={time} reads it)"}
-        rest = (
-            f"; not read: {', '.join(hints.get(name, name) for name in unread)}" if unread else ""
-        )
-        return f"layout: {ROWS[self.format]}, by the names of columns: {', '.join(taken)}{rest}"
+        return f"layout: {ROWS[self.format]}, by the names of columns: {', '.join(taken)}"
+
+    def left_out(self, present: Iterable[str], named: Mapping[str, str | None]) -> dict[str, str]:
+        """Words for a report by the name of each column that is not read; of times, with the option that reads them.
+
+        Args:
+            present: Columns of the table.
+            named: Names of columns that options state, by key; None leaves one out.
+        """
+        taken = self._taken(present, named).values()
+        words = {name: name for name in present if name not in taken}
+        time = None if self.format == "counts" else time_column(words)
+        return words if time is None else words | {time: f"{time} (columns.time={time} reads it)"}
+
+    def _taken(
+        self, present: Iterable[str], named: Mapping[str, str | None]
+    ) -> dict[str, str | None]:
+        """Names of the columns that are read, by key; None of those that options leave out."""
+        besides = {key: key for key in _READ[self.format] if key in {*present}}
+        columns = {**besides, **self.columns, **named}
+        return {key: columns[key] for key in {**self.columns, **besides, **named}}
 
 
 def guess(columns: Mapping[str, Kind]) -> Layout | None:
