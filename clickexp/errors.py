@@ -96,7 +96,7 @@ def reason(error: Exception, *, context: bool = True) -> str:
 
 def with_class(error: BaseException) -> str:
     """Describes an error of any kind in one line, which begins with its class."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 
 def _remedy(error: OSError) -> str:

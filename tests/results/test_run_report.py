@@ -81,12 +81,13 @@ def test_the_page_has_the_result_with_directions_beside_references(tmp_path, unr
 
 
 def test_settings_are_as_options_are_written_and_seconds_as_on_the_terminal(tmp_path, unrendered):
-    changed = [("logger", "jsonl", ["jsonl", "wandb"]), ("report", "false", True)]
+    tags = ("tags", "[o'brien]", ["d'arcy", 2])
+    changed = [("logger", "jsonl", ["jsonl", "wandb"]), ("report", "false", True), tags]
     train = {"epochs": 3, "seconds": 2.5, "training_seconds": 2.0, "compile_seconds": 0.5}
     text = report(tmp_path / "run", changed, train=train).read_text()
-    assert {("logger", "jsonl", "[jsonl, wandb]"), ("report", "false", "true")} <= {
-        *map(tuple, Rows(text).rows)
-    }
+    rows = {*map(tuple, Rows(text).rows)}
+    assert {("logger", "jsonl", "[jsonl, wandb]"), ("report", "false", "true")} <= rows
+    assert ("tags", "[o'brien]", "[d'arcy, 2]") in rows
     assert "3 epochs in 2.0 s (+ 0.5 s compiling)" in text
 
 
