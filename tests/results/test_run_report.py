@@ -377,7 +377,7 @@ def test_settings_are_those_that_were_given_with_the_defaults_of_the_options_cho
     with initialize_config_dir(str(CONF), version_base="1.3"):
         changed = [*changed_settings(given)]
         assert [*changed_settings([])] == []
-        preset = [*changed_settings(["+sweep=seeds", "seed=2"])]
+        preset = [*changed_settings(["+sweep=seeds", "seed=2", "keep_values=True"])]
         usual = [
             "model=ubm",
             "save_model=true",
@@ -392,7 +392,7 @@ def test_settings_are_those_that_were_given_with_the_defaults_of_the_options_cho
     ]  # fmt: skip
     key, value, default = changed[3]
     assert (key, value) == ("optimizer.learning_rate", "0.2") and default == 0.003
-    assert preset == [("sweep", "seeds", None), ("seed", "2", 0)]
+    assert preset == [("sweep", "seeds", None), ("seed", "2", 0), ("keep_values", True, False)]
     assert command_of([*given, "hydra.run.dir=a"]) == f"clickexp {' '.join(given)}"
 
 

@@ -311,7 +311,8 @@ def calibration(groups: Sequence[Group], axes: Axes) -> None:
             largest = max([largest, *x, *y])
     axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
     axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")
-    counts.set(xlim=axes.get_xlim(), yscale="log", ylim=(1, None))
+    # no mark at 1, which would lie over the highest mark below
+    counts.set(xlim=axes.get_xlim(), yscale="log", ylim=(1.01, None))
     counts.set_title("Documents per bin", fontsize="small", loc="left", pad=2)
     counts.tick_params(labelbottom=False, labelsize="x-small")
     counts.yaxis.set_major_locator(LogLocator(numticks=3))
