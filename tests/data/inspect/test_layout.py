@@ -26,6 +26,10 @@ HEADERS = {
     "pageview_id,visit_id,query,doc,rank,click": {"session": "pageview_id", "search_session": "visit_id"},
     "session_id,page,query,doc,rank,click": {"session": "session_id"},
     "session,request_id,query,doc,rank,click": {},
+    "session,query,Product Name,rank,click": {"document": "Product Name"},
+    "session,query,product_name,sku,rank,click": {"document": "sku"},
+    "Sitzungs-ID,Suchbegriff,Produkt,Position,Klick": {"session": "Sitzungs-ID", "query": "Suchbegriff"},
+    "session,Anfrage,Artikelnummer,Rang,geklickt": {"query": "Anfrage", "document": "Artikelnummer"},
 }  # fmt: skip
 
 
