@@ -55,6 +55,15 @@ def test_models_without_such_a_prior_stay_as_they_are():
         assert improve_continuation(model, log, known) is None
 
 
+def test_tables_that_leave_no_room_are_not_sampled(monkeypatch):
+    """Samples take the time of a training, and would be for nothing."""
+    log = log_of(np.random.default_rng(0), 400)
+    model = DynamicBayesianNetwork(query_doc_pairs=PAIRS, rngs=nnx.Rngs(0))
+    monkeypatch.setattr(module, "ROOM", PAIRS)
+    monkeypatch.setattr(module, "sample", lambda *arguments: pytest.fail("sampled"))
+    assert improve_continuation(model, log, lists_shown(model, log)) is None
+
+
 @pytest.mark.parametrize("share_documents", [False, True])
 def test_a_part_of_a_large_log_has_whole_queries_but_the_last(share_documents, monkeypatch):
     """Queries that share documents are one, of which there is a part."""
