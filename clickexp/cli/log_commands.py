@@ -27,7 +27,7 @@ from clickexp.data.inspect.layout import Detected, detect
 from clickexp.data.inspect.layouts import LENGTH, click_rates, groupings
 from clickexp.data.inspect.spans import future_in_training, spans
 from clickexp.data.inspect.summary import summaries
-from clickexp.data.inspect.unread import layout_columns, unread_time
+from clickexp.data.inspect.unread import TIME, unread_columns
 from clickexp.data.log_format import LogFormat, prepare
 from clickexp.data.names import read_names
 from clickexp.data.prepared import open_prepared, verify_log
@@ -56,8 +56,6 @@ from clickexp.utils.text import byte_size
 
 _OF_PAGES = ("lists", "impressions")
 """Formats of tables whose pages may have layouts."""
-_TIME = "time"
-"""Key of the column of times."""
 _OWN_FIGURES = ("context", "click_rate", "click_rate_by_*")
 """Figures that inspect draws of some logs only."""
 _WORKERS = ("workers", "launcher")
@@ -365,8 +363,8 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
         _show(why, to_error=True)
         raise
     if not spans(dataset):  # numbers that are no dates may be anything
-        unread.pop(_TIME, None)
-    dates = {key: name for key, name in unread.items() if key == _TIME}
+        unread.pop(TIME, None)
+    dates = {key: name for key, name in unread.items() if key == TIME}
     following = _next(format, path, _with_columns(options, dates))
     layout = f"{why}\n{_further(unread, left_out)}".strip()
     return _Opened(dataset, layout, _split(dataset, options), following, unread)
@@ -405,13 +403,8 @@ def _unread(format: str, path: Path, options: Mapping[str, Any]) -> dict[str, An
     """What the option `columns` would say of times and of what may tell layouts apart, where no option names them."""
     if format not in _OF_PAGES:
         return {}
-    columns = options.get("columns") or {}
-    session = columns.get("session", "session") if format == "impressions" else None
-    named = [name for name in _named(options).values() if name is not None]
     files, text = options.get("files"), _text_form(options)
-    time = None if _TIME in columns else unread_time(path, named, files, text)
-    times = {} if time is None else {_TIME: time}
-    return times | layout_columns(path, format, named, session, files, text)
+    return unread_columns(path, format, _named(options), files, text)
 
 
 def _further(unread: Mapping[str, Any], left_out: Mapping[str, str]) -> str:
