@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float, Integer
-from scipy.special import stdtrit
+from scipy.special import expit, logit, stdtrit
 
 from clickexp.data import Sessions
 from clickexp.data.by_document import ByDocument
@@ -115,7 +115,8 @@ def improve_continuation(
     is_sampled = np.isin(trained.names, [*draws])
     if not is_sampled.any():
         return None
-    sampled = np.column_stack([draws[name] for name in np.array(trained.names)[is_sampled]])
+    logits = np.column_stack([draws[name] for name in np.array(trained.names)[is_sampled]])
+    sampled = around_probabilities(logits)
     # processors of several hosts round differently
     means = np.array(hosts.broadcast(sampled.mean(axis=0).tolist()))
     places = trained.places(model)[is_sampled]
@@ -144,6 +145,19 @@ def _towers(model: Model) -> dict[str, Parameter] | None:
     towers = {role: getattr(model, role) for role in roles}
     are_apart = len({*map(id, towers.values())}) == len(towers)
     return towers if towers and are_apart and all(map(_is_sampled, towers.values())) else None
+
+
+def around_probabilities(
+    draws: Float[np.ndarray, "sweeps numbers"],
+) -> Float[np.ndarray, "sweeps numbers"]:
+    """Returns draws of logits on the tangent at the mean of their probabilities.
+
+    Logits of probabilities that may be 0 have a long tail. A normal distribution with their mean and variance would
+    have most probabilities on its other side.
+    """
+    probabilities = expit(draws)
+    means = probabilities.mean(axis=0)
+    return logit(means) + (probabilities - means) / (means * (1 - means))
 
 
 def covariance_of(

@@ -14,7 +14,12 @@ from clickexp.posteriors.chains import (
     draw_logits,
     draw_shared,
 )
-from clickexp.posteriors.continuation import EVENTS, covariance_of, enough_draws
+from clickexp.posteriors.continuation import (
+    EVENTS,
+    around_probabilities,
+    covariance_of,
+    enough_draws,
+)
 
 DRAWS = 20_000
 IDS = np.array([2, 0, 1])
@@ -225,3 +230,18 @@ def test_intervals_are_wider_where_few_draws_are_independent():
         deviation = np.sqrt(covariance_of(draws)[0, 0])
         held += abs(draws.mean() - truth) < 1.96 * deviation
     assert held / 400 == pytest.approx(0.95, abs=0.035)
+
+
+def test_a_probability_that_may_be_0_has_an_interval_on_its_side():
+    """Logits of Beta(.5, 5) draws are -3.5 in the mean with a deviation of 2.3: their interval would end at .73."""
+    rng = np.random.default_rng(0)
+    draws = np.stack([rng.beta(0.5, 5, 20_000), rng.beta(800, 200, 20_000)], axis=1)
+    found = around_probabilities(logit(draws))
+    middle, deviations = found.mean(axis=0), np.sqrt(np.diag(covariance_of(found)))
+    np.testing.assert_allclose(expit(middle), draws.mean(axis=0))
+    assert deviations[0] == pytest.approx(
+        np.sqrt(0.5 * 5 / 5.5**2 / 6.5) / (5 * 0.5 / 5.5**2), rel=0.05
+    )
+    assert deviations[1] == pytest.approx(
+        np.std(logit(draws[:, 1])), rel=0.01
+    )  # far from 0, as logits have it
