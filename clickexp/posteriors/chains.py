@@ -194,7 +194,9 @@ class _OfClicks(NamedTuple):
     def satisfied_where(self, went_on: Bool[np.ndarray, " clicks"]) -> Float[np.ndarray, " clicks"]:
         """Returns the probability of satisfaction, given who has gone on."""
         both = self.satisfaction * np.where(went_on, self.satisfied, 1 - self.satisfied)
-        return both / np.where(went_on, self.goes_on, 1 - self.goes_on)
+        either = np.where(went_on, self.goes_on, 1 - self.goes_on)
+        # 0 / 0 where a logit rounds to certainty
+        return np.divide(both, either, out=np.zeros_like(both), where=either > 0)
 
 
 class NormalPrior:

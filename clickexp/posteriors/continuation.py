@@ -83,7 +83,7 @@ def improve_continuation(
 
     Args:
         model: DBN, CCM or DCM, with one number for all documents or one by position for continuation, and tables of
-            posteriors of pairs. That of attraction has a learned prior by rank. Others stay as they are.
+            posteriors of pairs, one per role. That of attraction has a learned prior by rank. Others stay as they are.
         train: Its training sessions.
         queries: From `lists_shown`.
         devices: How many share the pass after which rows follow, or `all`.
@@ -143,7 +143,8 @@ def _towers(model: Model) -> dict[str, Parameter] | None:
     """Returns the towers of events by role; None of a model that is not sampled."""
     roles = [event for event in EVENTS.get(type(model), ()) if isinstance(event, str)]
     towers = {role: getattr(model, role) for role in roles}
-    return towers if towers and all(map(_is_sampled, towers.values())) else None
+    are_apart = len({*map(id, towers.values())}) == len(towers)
+    return towers if towers and are_apart and all(map(_is_sampled, towers.values())) else None
 
 
 def around_probabilities(

@@ -125,6 +125,21 @@ def test_counts_are_those_of_all_that_users_may_do(kind):
                 )
 
 
+def test_a_click_that_rounds_to_certain_satisfaction_is_none_where_the_user_went_on():
+    """A probability of 0 / 0."""
+    events, ids = EVENTS[DynamicBayesianNetwork], np.arange(3)[None]
+    rows = {"attraction": ids, "satisfaction": ids, "continuation": np.zeros((1, 1), int)}
+    lists = Lists(rows, np.array([[True, True, False]]), np.array([3]))
+    readers = Readers(events, lists, {"attraction": 3, "satisfaction": 3, "continuation": 1})
+    logits = {
+        "attraction": np.zeros(3),
+        "satisfaction": np.full(3, 40.0),
+        "continuation": np.full(1, 2.0),
+    }
+    counts = readers.counts(logits, np.random.default_rng(0))["satisfaction"]
+    assert counts.tolist() == [[0, 1], [1, 0], [0, 0]]
+
+
 def test_logits_have_the_moments_of_their_posteriors():
     """Of documents without clicks, with clicks alone, and with many impressions, by quadrature."""
     totals = np.array([[0.0, 0.0], [0, 3], [4, 0], [2, 5], [300, 700]])

@@ -41,14 +41,16 @@ def log_of(rng, sessions, order=1.0):
 
 
 def test_models_without_such_a_prior_stay_as_they_are():
-    log = log_of(np.random.default_rng(0), 50)
+    log = log_of(np.random.default_rng(0), 2000)
     normal = EmbeddingParameterConfig(posterior="normal")
     sizes = dict(query_doc_pairs=PAIRS, rngs=nnx.Rngs(0))
+    tower = DynamicBayesianNetwork(**sizes).attraction  # rows of one tower are drawn once
     known = lists_shown(ClickChainModel(**sizes), log)
     for model in (
         PositionBasedModel(RANKS, **sizes),
         ClickChainModel(attraction=normal, **sizes),
         DynamicBayesianNetwork(fix_continuation=True, **sizes),
+        DynamicBayesianNetwork(attraction=tower, satisfaction=tower, **sizes),
     ):
         assert improve_continuation(model, log, known) is None
 
