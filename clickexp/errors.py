@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 OF_SYSTEM = (OSError, MemoryError)
 """Errors of the operating system."""
@@ -32,12 +32,27 @@ class DataError(UserError, ValueError):
 
 
 class FaultyLogError(DataError):
-    """A log with faults of some kinds, each in a line of the message; the last line says what options can do."""
+    """A log with faults of some kinds, each in a line of the message; the last line says what options can do.
 
-    def __init__(self, lines: Sequence[str], end: str, options: Mapping[str, str]):
+    Attributes:
+        kinds: Their names, of which those of a column end with its name.
+    """
+
+    def __init__(
+        self,
+        lines: Sequence[str],
+        end: str,
+        options: Mapping[str, str],
+        kinds: Iterable[str],
+    ):
         several = [f"the log has {len(lines)} kinds of faults:", *(f"  {line}" for line in lines)]
         message = f"{lines[0]} {end}" if len(lines) == 1 else "\n".join([*several, end])
         super().__init__(message, options)
+        self.kinds = tuple(kinds)
+
+    def concerns(self, column: str) -> bool:
+        """Returns whether a packed column of this name has faults."""
+        return any(kind.endswith(f"_{column}") for kind in self.kinds)
 
 
 class DivergedError(UserError, FloatingPointError):
@@ -81,7 +96,7 @@ def reason(error: Exception, *, context: bool = True) -> str:
 
 def with_class(error: BaseException) -> str:
     """Describes an error of any kind in one line, which begins with its class."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 
 def _remedy(error: OSError) -> str:

@@ -84,6 +84,13 @@ def test_clicks_are_drawn_with_the_probabilities_that_are_stated(bench, user):
     assert (np.abs((log.test.clicks - rates).sum(axis=0)) < 4.5 * deviation + 1e-9).all()
 
 
+def test_other_truths_are_powers_of_the_first(bench):
+    first, other = (small(bench, "DBN", power=power) for power in (1.0, 2.0))
+    np.testing.assert_allclose(other.truth.shared["continuation"], [0.81])
+    np.testing.assert_array_equal(other.truth.attraction, first.truth.attraction)
+    assert other.test.clicks[:, 5:].mean() < first.test.clicks[:, 5:].mean()
+
+
 def test_policies_order_by_attraction_as_far_as_they_are_strong(bench):
     def at_top(policy):
         log = small(bench, "PBM", policy, documents=20)

@@ -1,6 +1,5 @@
 """The work of `clickexp-data`: prepare, inspect and verify logs."""
 
-import contextlib
 import hashlib
 import inspect
 import shlex
@@ -19,16 +18,16 @@ from clickexp.cli import log_report as report
 from clickexp.data import Dataset
 from clickexp.data.checksums import REMEDY
 from clickexp.data.description import NAMES, is_log
-from clickexp.data.ingest.source_table import TextForm
+from clickexp.data.ingest.source_table import PACKED_NAMES, TextForm
 from clickexp.data.inspect.alike import alike_names
 from clickexp.data.inspect.context import context_summaries
 from clickexp.data.inspect.doubts import doubts, examination_doubts
 from clickexp.data.inspect.identifiability import identifiability
-from clickexp.data.inspect.layout import detect
+from clickexp.data.inspect.layout import Detected, detect
 from clickexp.data.inspect.layouts import LENGTH, click_rates, groupings
 from clickexp.data.inspect.spans import future_in_training, spans
 from clickexp.data.inspect.summary import summaries
-from clickexp.data.inspect.unread import Declarations, layout_columns, unread_time
+from clickexp.data.inspect.unread import TIME, unread_columns
 from clickexp.data.log_format import LogFormat, prepare
 from clickexp.data.names import read_names
 from clickexp.data.prepared import open_prepared, verify_log
@@ -57,8 +56,6 @@ from clickexp.utils.text import byte_size
 
 _OF_PAGES = ("lists", "impressions")
 """Formats of tables whose pages may have layouts."""
-_TIME = "time"
-"""Key of the column of times."""
 _OWN_FIGURES = ("context", "click_rate", "click_rate_by_*")
 """Figures that inspect draws of some logs only."""
 _WORKERS = ("workers", "launcher")
@@ -181,7 +178,6 @@ def inspect_log(
     _show(
         f"{path}: {dataset.name}",
         opened.layout,
-        _looked_at(opened.unread),
         report.counts(counts),
         opened.split,
         report.times(times),
@@ -330,7 +326,7 @@ class _Opened(NamedTuple):
 
     Attributes:
         dataset: The log.
-        layout: A line on how its format was found where nobody named it.
+        layout: Lines on how its format was found where nobody named it, and on columns that nobody named.
         split: A line on its split.
         following: The words of the command that fits a model to it.
         unread: Columns that nobody named, read for their dates or to compare the click rates of layouts.
@@ -356,9 +352,9 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
     is_option = bool(equals) and "/" not in key
     path_first = "The path comes first: clickexp-data inspect PATH format=NAME."
     check_source(path, path_first if is_option else "Check the path.")
-    why = ""
+    why, left_out = "", {}
     if format is None:
-        format, options, why = _detected(path, options)
+        format, options, why, left_out = _detected(path, options)
     opener = _opener(format)
     _check(opener, options, _names(opener), opener.format)
     try:
@@ -367,22 +363,28 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
         _show(why, to_error=True)
         raise
     if not spans(dataset):  # numbers that are no dates may be anything
-        unread.pop(_TIME, None)
-    dates = {key: name for key, name in unread.items() if key == _TIME}
-    following = _next(format, path, _with_columns(options, dates) if dates else options)
-    return _Opened(dataset, why, _split(dataset, options), following, unread)
+        unread.pop(TIME, None)
+    dates = {key: name for key, name in unread.items() if key == TIME}
+    following = _next(format, path, _with_columns(options, dates))
+    layout = f"{why}\n{_further(unread, left_out)}".strip()
+    return _Opened(dataset, layout, _split(dataset, options), following, unread)
 
 
 def _read_with_unread(
     opener: LogFormat, path: Path, options: Mapping[str, Any]
 ) -> tuple[Dataset, dict[str, Any]]:
-    """Reads a log with columns that no option names, as far as it can be read so; returns it, and these columns."""
-    times, layouts = _unread(opener.format, path, options)
-    guesses = [times | layouts, layouts] if times else [layouts]
-    for columns in filter(None, guesses):
-        with contextlib.suppress(DataError):
-            return _read(opener, path, _with_columns(options, columns)), {**columns}
-    return _read(opener, path, options), {}
+    """Reads a log with columns that no option names, without those with faults; returns it, and these columns."""
+    unread = _unread(opener.format, path, options)
+    try:
+        return _read(opener, path, _with_columns(options, unread)), unread
+    except DataError as error:
+        sound = {}
+        if isinstance(error, FaultyLogError):
+            packed = {key: PACKED_NAMES.get(key, key) for key in unread}
+            sound = {key: unread[key] for key in unread if not error.concerns(packed[key])}
+        if sound == unread:
+            raise
+    return _read(opener, path, _with_columns(options, sound)), sound
 
 
 def _read(opener: LogFormat, path: Path, options: Mapping[str, Any]) -> Dataset:
@@ -392,39 +394,41 @@ def _read(opener: LogFormat, path: Path, options: Mapping[str, Any]) -> Dataset:
 
 def _with_columns(options: Mapping[str, Any], columns: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same options, with columns that they do not name."""
+    if not columns:
+        return options
     return {**options, "columns": {**columns, **(options.get("columns") or {})}}
 
 
-def _unread(
-    format: str, path: Path, options: Mapping[str, Any]
-) -> tuple[dict[str, Any], Declarations]:
-    """The column of times and declarations of those that may tell layouts apart, where no option names them."""
+def _unread(format: str, path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the option `columns` would say of times and of what may tell layouts apart, where no option names them."""
     if format not in _OF_PAGES:
-        return {}, {}
-    columns = options.get("columns") or {}
-    session = columns.get("session", "session") if format == "impressions" else None
-    named = [name for name in _named(options).values() if name is not None]
+        return {}
     files, text = options.get("files"), _text_form(options)
-    time = None if _TIME in columns else unread_time(path, named, files, text)
-    times = {} if time is None else {_TIME: time}
-    return times, layout_columns(path, format, named, session, files, text)
+    return unread_columns(path, format, _named(options), files, text)
 
 
-def _looked_at(unread: Mapping[str, Any]) -> str:
-    """A line about columns that nobody named and that were read nevertheless."""
+def _further(unread: Mapping[str, Any], left_out: Mapping[str, str]) -> str:
+    """A line about columns that nobody named: those that were read nevertheless, and those that were not."""
     options = [f"{key}={value}" for key, value in flat_options({"columns": unread})]
-    what = "read nevertheless, as dates or by few values as layouts"
-    return f"{what}: {shlex.join(options)}" if unread else ""
+    read = {*_named({"columns": unread}).values()}
+    others = [words for name, words in left_out.items() if name not in read]
+    lines = []
+    if options:
+        lines.append(f"read as dates, or by few values as layouts: {shlex.join(options)}")
+    if others:
+        lines.append(f"not read: {', '.join(others)}")
+    return "; ".join(lines)
 
 
-def _detected(path: Path, options: Mapping[str, Any]) -> tuple[str, dict[str, Any], str]:
-    """The format that the files show, all options, and a line about how it was found."""
+def _detected(path: Path, options: Mapping[str, Any]) -> Detected:
+    """The format that the files show, with all options; the reason ends with the command that says so."""
     text = _text_form(options)
-    format, guessed, why = detect(path, FORMATS, _named(options), options.get("files"), text)
-    together = merged(guessed, options)
-    words = [f"{key}={value}" for key, value in flat_options({"format": format, **together})]
+    found = detect(path, FORMATS, _named(options), options.get("files"), text)
+    together = merged(found.options, options)
+    words = [f"{key}={value}" for key, value in flat_options({"format": found.format, **together})]
     command = shlex.join(["clickexp-data", "inspect", str(path), *words])
-    return format, together, f"{why}. To say so, or otherwise: {command}"
+    reason = f"{found.reason}. To say so, or otherwise: {command}"
+    return found._replace(options=together, reason=reason)
 
 
 def _named(options: Mapping[str, Any]) -> dict[str, str | None]:

@@ -56,9 +56,12 @@ def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]
         return
     defaults = compose("config", list(map(line_of, choices)))
     for override in values:
+        value = override.value()
         default = OmegaConf.select(defaults, override.key_or_group, default=None)
-        if default is None or override.value() != default:
-            yield override.key_or_group, override.get_value_element_as_str(), default
+        if default is None or value != default:
+            text = override.get_value_element_as_str()
+            # True in a sweep, whatever was typed
+            yield override.key_or_group, value if isinstance(value, bool) else text, default
 
 
 def _of_results(overrides: Sequence[str]) -> list[Override]:

@@ -12,6 +12,7 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.evaluation.evaluate import validation_metrics
 from clickexp.evaluation.groups import GROUPS, MetricGroup, click_metrics, metric_groups
 from clickexp.experiment.conf import metric_options
+from clickexp.experiment.values import OPTIMIZER
 from clickexp.metrics import Metric
 from clickexp.models import Model
 from clickexp.parameters import ContextParameterConfig
@@ -97,8 +98,9 @@ def build_trainer(values: Mapping[str, Any], metrics: Mapping[str, MetricGroup])
     new_trainer = constructor(values["trainer"], "trainer")
     watched = (values["trainer"].get("early_stopping") or {}).get("metric")
     names = [name.removeprefix("val/") for name in (watched, values["optimized_metric"]) if name]
-    parts = {"optimizer": build_optimizer(values["optimizer"])}
-    parts |= validation_metrics(metrics, names)
+    parts: dict[str, Any] = {**validation_metrics(metrics, names)}
+    if OPTIMIZER in values:
+        parts[OPTIMIZER] = build_optimizer(values[OPTIMIZER])
     try:
         return new_trainer(**accepted(new_trainer, parts))
     except ConfigError as error:

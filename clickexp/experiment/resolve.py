@@ -24,11 +24,11 @@ from clickexp.experiment.instantiate import (
     model_constructor,
 )
 from clickexp.experiment.overrides import parsed
-from clickexp.experiment.values import Composition, compose_values, is_tower, walk
+from clickexp.experiment.values import OPTIMIZER, Composition, compose_values, is_tower, walk
 from clickexp.loggers import Logger
 from clickexp.models import ClickModel, Model
 from clickexp.runs.objective import check_objective
-from clickexp.runs.settings import CHOSEN, GROUPS, ROOT, TOWERS, PriorSettings, Settings
+from clickexp.runs.settings import GROUPS, ROOT, TOWERS, PriorSettings, Settings
 from clickexp.training.base import BaseTrainer
 from clickexp.training.em.bernoulli import check_towers
 from clickexp.training.em.estimation import EstimatingTrainer
@@ -95,7 +95,7 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
         prior=_prior(values["prior"]),
         reads=_features_read(values["model"]),
         overrides=tuple(overrides),
-        without_effect=tuple(_without_effect(composition, trainer, overrides)),
+        without_effect=tuple(_without_effect(composition, overrides)),
     )
     _check_model(config)
     _check_dataset(config)
@@ -113,7 +113,8 @@ def _prior(node: Any) -> PriorSettings:
 def _check_parts(composition: Composition) -> None:
     """ConfigError where a part that every run needs is missing or describes nothing."""
     values = composition.values
-    for part in (name for name, group in GROUPS.items() if group.is_described):
+    described = [name for name, group in GROUPS.items() if group.is_described]
+    for part in (name for name in described if name not in composition.unread):
         node = values.get(part)
         if node is None:
             raise ConfigError(
@@ -222,20 +223,15 @@ def _reported(config: Config) -> dict[str, list[str]]:
     return {"val": val, "test": list(dict.fromkeys([*val, *names_in(config.metrics)]))}
 
 
-def _without_effect(
-    composition: Composition, trainer: BaseTrainer, overrides: Sequence[str]
-) -> Iterator[str]:
+def _without_effect(composition: Composition, overrides: Sequence[str]) -> Iterator[str]:
     """A line for each override of what the model or the trainer does not take, as in a sweep over several."""
     towers = {key for key, node in composition.unresolved.items() if is_tower(key, node)}
     taken = [role for role in composition.unresolved if role in composition.roles]
-    unread = (composition.unresolved.keys() - composition.values.keys()) & {*CHOSEN}
-    has_optimizer = bool(accepted(type(trainer), {"optimizer": None}))
     for override in parsed(overrides):
         role = (override.package or override.key_or_group).partition(".")[0]
         if role in towers - composition.roles:
             takes = f"(it takes {', '.join(taken) or 'none'})"
             yield f"{override.input_line} has no effect: this model takes no tower of {role} {takes}"
-        elif role in unread:
-            yield f"{override.input_line} has no effect: this model reads no {role}"
-        elif role == "optimizer" and not has_optimizer:
-            yield f"{override.input_line} has no effect: this trainer takes no optimizer"
+        elif role in composition.unread:
+            reader = "trainer takes" if role == OPTIMIZER else "model reads"
+            yield f"{override.input_line} has no effect: this {reader} no {role}"

@@ -13,8 +13,12 @@ from omegaconf import DictConfig, OmegaConf
 from clickexp.experiment.conf import CONF
 from clickexp.experiment.mixture import Component, mixture_of
 from clickexp.experiment.overrides import line_of, parsed
-from clickexp.runs.settings import CHOSEN, ROOT
+from clickexp.runs.settings import CHOSEN, GROUPS, ROOT
 from clickexp.utils.documents import items_of
+from clickexp.utils.signatures import accepted, located
+
+OPTIMIZER = "optimizer"
+"""Group that only some trainers read."""
 
 _Node = dict[str, Any]
 """A group of keys."""
@@ -24,8 +28,9 @@ class Composition(NamedTuple):
     """A composed configuration.
 
     Attributes:
-        values: Plain values by key, interpolations resolved, without groups that the model does not read, and without
-            towers, which it has where it takes them. A mixture has the nodes of its components in `model.models`.
+        values: Plain values by key, interpolations resolved, without groups that the model or the trainer does not
+            read, and without towers, which the model has where it takes them. A mixture has the nodes of its components
+            in `model.models`.
         unresolved: The same with interpolations, and with the names of components.
         roles: The roles that the model takes towers for.
     """
@@ -33,6 +38,11 @@ class Composition(NamedTuple):
     values: _Node
     unresolved: _Node
     roles: frozenset[str]
+
+    @property
+    def unread(self) -> set[str]:
+        """Groups that the model or the trainer does not read."""
+        return (self.unresolved.keys() - self.values.keys()) & GROUPS.keys()
 
 
 def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Composition:
@@ -50,6 +60,8 @@ def compose_values(cfg: DictConfig, overrides: Sequence[str] = ()) -> Compositio
     read = [str(key) for key in cfg if key not in unread]
     values = plain(OmegaConf.masked_copy(cfg, read) if unread else cfg)
     values = {key: node for key, node in values.items() if not is_tower(key, node)}
+    if not _takes_optimizer(values.get("trainer")):
+        values.pop(OPTIMIZER, None)
     model, roles = values.get("model"), _roles(unresolved)
     if isinstance(model, dict) and "components" in model:
         models = GlobalHydra.instance().config_loader().get_group_options("model")
@@ -120,6 +132,14 @@ def _unread(unresolved: _Node) -> list[str]:
         new = {group for group in groups if f"${{{group}}}" in texts} - read
         read |= new
     return [group for group in groups if group not in read]
+
+
+def _takes_optimizer(trainer: Any) -> bool:
+    """Whether a trainer has an optimizer; also where its node describes nothing, which is refused elsewhere."""
+    target = trainer.get("_target_") if isinstance(trainer, dict) else None
+    if not isinstance(target, str):
+        return True
+    return bool(accepted(located(target, "trainer._target_"), {OPTIMIZER: None}))
 
 
 def _composed(model: str, overrides: Sequence[str]) -> Component:

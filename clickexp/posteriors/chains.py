@@ -12,17 +12,15 @@ and Wong 1987, "The calculation of posterior distributions by data augmentation"
 - slopes and variances of the normal priors of documents, and what the documents of a query share.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 from scipy.special import expit, log_expit
 
-from clickexp.utils.progress import Report, no_report
-
 _MODE_STEPS = 5
-"""Newton steps to the mode of a logit, from its last draw."""
+"""Newton steps to the mode of a logit. They do not start from its last draw, which proposals must not depend on."""
 _LONGEST_STEP = 1.5
 _FREEDOM = 8.0
 """Degrees of freedom of the t-distribution that logits are proposed from."""
@@ -196,7 +194,9 @@ class _OfClicks(NamedTuple):
     def satisfied_where(self, went_on: Bool[np.ndarray, " clicks"]) -> Float[np.ndarray, " clicks"]:
         """Returns the probability of satisfaction, given who has gone on."""
         both = self.satisfaction * np.where(went_on, self.satisfied, 1 - self.satisfied)
-        return both / np.where(went_on, self.goes_on, 1 - self.goes_on)
+        either = np.where(went_on, self.goes_on, 1 - self.goes_on)
+        # 0 / 0 where a logit rounds to certainty
+        return np.divide(both, either, out=np.zeros_like(both), where=either > 0)
 
 
 class NormalPrior:
@@ -270,12 +270,14 @@ def draw_logits(
     logits: Logits, totals: Totals, prior: NormalPrior, rng: np.random.Generator
 ) -> Logits:
     """Returns the next draws of logits, given how often their events have come true and have not."""
-    successes, trials = totals[:, 0], totals.sum(axis=1)
+    (successes, failures), trials = totals.T, totals.sum(axis=1)
 
     def curvature(values: Logits) -> Logits:
         return trials * expit(values) * expit(-values) + 1 / prior.variances
 
-    mode = logits
+    # the mode where the prior is a Beta distribution with the slope and the curvature of the normal one
+    of_prior = 1 / prior.variances / expit([-prior.means, prior.means])
+    mode = np.log(successes + of_prior[0]) - np.log(failures + of_prior[1])
     for _ in range(_MODE_STEPS):
         slope = successes - trials * expit(mode) - (mode - prior.means) / prior.variances
         mode = mode + np.clip(slope / curvature(mode), -_LONGEST_STEP, _LONGEST_STEP)
@@ -301,32 +303,23 @@ def draw_shared(logits: Logits, totals: Totals, rng: np.random.Generator) -> Log
 
 
 def sample(
-    readers: Readers,
-    logits: ByRole,
-    priors: Priors,
-    sweeps: int,
-    rng: np.random.Generator,
-    report: Report = no_report,
-) -> dict[str, Float[np.ndarray, "sweeps _rows"]]:
-    """Returns draws of the logits that have no normal prior, by role.
+    readers: Readers, logits: ByRole, priors: Priors, rng: np.random.Generator
+) -> Iterator[ByRole]:
+    """Yields draws of the logits that have no normal prior, by role, one per sweep.
 
     Args:
         readers: Users.
         logits: Where the draws start.
         priors: By role the rows of documents, and their prior.
-        sweeps: How many draws there are.
         rng: Draws.
-        report: Receives how many draws are done, and how many there are.
     """
     state = {role: np.array(values, np.float64) for role, values in logits.items()}
     shared = [role for role in state if role not in priors]
-    drawn = {role: np.empty((sweeps, len(state[role]))) for role in shared}
-    for sweep in range(sweeps):
+    while True:
         totals = readers.counts(state, rng)
         for role in shared:
-            state[role] = drawn[role][sweep] = draw_shared(state[role], totals[role], rng)
+            state[role] = draw_shared(state[role], totals[role], rng)
         for role, (rows, prior) in priors.items():
             state[role][rows] = draw_logits(state[role][rows], totals[role][rows], prior, rng)
             prior.draw(state[role][rows], rng)
-        report(sweep + 1, sweeps)
-    return drawn
+        yield {role: state[role] for role in shared}

@@ -7,7 +7,7 @@ where a policy orders lists. After training, `clickexp.posteriors.chains` sample
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float, Integer
-from scipy.special import stdtrit
+from scipy.special import expit, logit, stdtrit
 
 from clickexp.data import Sessions
 from clickexp.data.by_document import ByDocument
@@ -59,9 +59,9 @@ _MOST_DOCUMENTS = 3_000_000
 _WORK = 100_000_000
 """Documents in lists, times sweeps that count: about ten seconds."""
 _SWEEPS = 60, 400
-"""At least and at most."""
-_FIRST = 2
-"""Half as many sweeps come before those that count."""
+"""That count, at least and at most: more than the work is for while draws are alike."""
+_INDEPENDENT = 15.0
+"""Draws that would tell as much, of those that are enough. With 10, intervals of chains that end by chance hold .90."""
 _GROUPS = 6
 """Of documents by rank, each with a separate variance around the mean of the prior."""
 _OF_WAY = 0.5
@@ -83,7 +83,7 @@ def improve_continuation(
 
     Args:
         model: DBN, CCM or DCM, with one number for all documents or one by position for continuation, and tables of
-            posteriors of pairs. That of attraction has a learned prior by rank. Others stay as they are.
+            posteriors of pairs, one per role. That of attraction has a learned prior by rank. Others stay as they are.
         train: Its training sessions.
         queries: From `lists_shown`.
         devices: How many share the pass after which rows follow, or `all`.
@@ -105,16 +105,18 @@ def improve_continuation(
     estimate = shared_estimate(model, train, {}, devices)
     if estimate is None:
         return None
-    draws = _draws(EVENTS[type(model)], part, towers, priors, report)
-    if len(rows.values) * len(draws) > ROOM:
-        return None
     trained = SharedPosterior(
         estimate.posterior.names, estimate.share * estimate.posterior.covariance
     )
+    numbers = sum(name.split("/")[0] in towers.keys() - priors for name in trained.names)
+    if len(rows.values) * numbers > ROOM:
+        return None
+    draws = _draws(EVENTS[type(model)], part, towers, priors, report)
     is_sampled = np.isin(trained.names, [*draws])
     if not is_sampled.any():
         return None
-    sampled = np.column_stack([draws[name] for name in np.array(trained.names)[is_sampled]])
+    logits = np.column_stack([draws[name] for name in np.array(trained.names)[is_sampled]])
+    sampled = around_probabilities(logits)
     # processors of several hosts round differently
     means = np.array(hosts.broadcast(sampled.mean(axis=0).tolist()))
     places = trained.places(model)[is_sampled]
@@ -141,7 +143,21 @@ def _towers(model: Model) -> dict[str, Parameter] | None:
     """Returns the towers of events by role; None of a model that is not sampled."""
     roles = [event for event in EVENTS.get(type(model), ()) if isinstance(event, str)]
     towers = {role: getattr(model, role) for role in roles}
-    return towers if towers and all(map(_is_sampled, towers.values())) else None
+    are_apart = len({*map(id, towers.values())}) == len(towers)
+    return towers if towers and are_apart and all(map(_is_sampled, towers.values())) else None
+
+
+def around_probabilities(
+    draws: Float[np.ndarray, "sweeps numbers"],
+) -> Float[np.ndarray, "sweeps numbers"]:
+    """Returns draws of logits on the tangent at the mean of their probabilities.
+
+    Logits of probabilities that may be 0 have a long tail. A normal distribution with their mean and variance would
+    have most probabilities on its other side.
+    """
+    probabilities = expit(draws)
+    means = probabilities.mean(axis=0)
+    return logit(means) + (probabilities - means) / (means * (1 - means))
 
 
 def covariance_of(
@@ -153,13 +169,19 @@ def covariance_of(
     square around it is (n - 1) / n of it. The variance is known as well as n tell it: ends of 95% intervals are those
     of a t-distribution.
     """
+    independent = independent_draws(draws)
+    wider = stdtrit(independent - 1, 0.975) / QUANTILE
+    factors = wider * np.sqrt((independent + 1) / (independent - 1) / len(draws))
+    away = draws - draws.mean(axis=0)
+    return away.T @ away * np.outer(factors, factors)
+
+
+def independent_draws(draws: Float[np.ndarray, "sweeps numbers"]) -> Float[np.ndarray, " numbers"]:
+    """Returns how many independent draws would tell as much of the mean of each number, at least 2."""
     away = draws - draws.mean(axis=0)
     squares = (away**2).sum(axis=0)
     alike = np.clip((away[1:] * away[:-1]).sum(axis=0) / squares, 0.0, _MOST_ALIKE)
-    independent = np.maximum(len(draws) * (1 - alike) / (1 + alike), 2.0)
-    wider = stdtrit(independent - 1, 0.975) / QUANTILE
-    factors = wider * np.sqrt((independent + 1) / (independent - 1) / len(draws))
-    return away.T @ away * np.outer(factors, factors)
+    return np.maximum(len(draws) * (1 - alike) / (1 + alike), 2.0)
 
 
 def _is_sampled(tower: object) -> bool:
@@ -207,16 +229,37 @@ def _draws(
             deviations = np.asarray(rows.deviations(rows.values)[:, 0], np.float64)
             logits[role] += deviations * rng.standard_normal(len(deviations))
     sizes = {role: len(values) for role, values in logits.items()}
-    readers = Readers(events, _lists(sessions, towers), sizes)
+    chain = sample(Readers(events, _lists(sessions, towers), sizes), logits, priors, rng)
+    shared = [role for role in towers if role not in priors]
+    names = [f"{role}/weight[{row}]" for role in shared for row in range(sizes[role])]
     sweeps = int(np.clip(_WORK // (sessions.count * sessions.ranks), *_SWEEPS))
-    first = sweeps // _FIRST
-    drawn = sample(readers, logits, priors, first + sweeps, rng, report)
-    by_name = {
-        f"{role}/weight[{row}]": values[first:]
-        for role, of_role in drawn.items()
-        for row, values in enumerate(of_role.T)
-    }
-    return {name: values for name, values in by_name.items() if np.ptp(values) > 0}
+    vectors = (np.concatenate([of_sweep[role] for role in shared]) for of_sweep in chain)
+    draws = enough_draws(vectors, sweeps, report)
+    return {name: of_name for name, of_name in zip(names, draws.T, strict=True) if np.ptp(of_name)}
+
+
+def enough_draws(
+    chain: Iterator[Logits], sweeps: int, report: Report = no_report
+) -> Float[np.ndarray, "sweeps numbers"]:
+    """Returns draws from a chain, after half as many that are left out, until enough are independent or there are many.
+
+    Args:
+        chain: Draws of numbers without an end.
+        sweeps: How many count, if enough of them are independent; else a multiple.
+        report: Receives how many draws are done, and how many there are.
+    """
+    _, most = _SWEEPS
+    draws, counted = [], np.empty((0, 0))
+    for factor in range(1, most // sweeps + 1):
+        total = factor * (sweeps + sweeps // 2)
+        while len(draws) < total:
+            draws.append(next(chain))
+            report(len(draws), total)
+        counted = np.array(draws[-factor * sweeps :])
+        moves = np.ptp(counted, axis=0) > 0
+        if (independent_draws(counted[:, moves]) >= _INDEPENDENT).all():
+            break
+    return counted
 
 
 def _rows(tower: Parameter) -> Rows:

@@ -6,8 +6,12 @@ n_c skips in each cell adds the logarithm of
 
     integral p(z) prod_c (e_c s(z))^k_c (1 - e_c s(z))^n_c dz,
 
-which adaptive Gauss-Hermite quadrature computes, near the posterior that training has found (Liu and Pierce 1994, "A
-note on Gauss-Hermite quadrature"). By Bayes' rule, the prior of a document that lists show at given ranks is
+which the trapezoidal rule computes at nodes around the posterior that training has found: exact to the last digits of
+smooth densities (Trefethen and Weideman 2014, "The exponentially convergent trapezoidal rule"). Nodes of a document are
+shifted by chance, evenly over their distance. So of a prior that is narrow beside it, the integral is right in the mean
+over documents, and its logarithm too small: documents with few impressions, whose posteriors are alike, do not seem
+likelier under a prior with its mass at or between nodes. By Bayes' rule, the prior of a document that lists show at
+given ranks is
 
     p(z) proportional to g(z) exp(t z).
 
@@ -61,16 +65,18 @@ from clickexp.utils.blocks import blocks
 from clickexp.utils.memory import return_freed_memory
 from clickexp.utils.sums import add_at
 
-_MOST_DOCUMENTS = 50_000
-"""Documents that are integrated out; of more, about as many, spread evenly over the ids, represent all."""
+_ENOUGH_DOCUMENTS, _MOST_DOCUMENTS, _MOST_IMPRESSIONS = 50_000, 250_000, 2_500_000
+"""Documents that are integrated out; of more, some that are spread evenly over the ids represent all. These have about
+as many impressions, unless they are fewer than enough or more than the most."""
 _GOLDEN = np.uint32(0x9E3779B9)
 """Its multiples modulo 2^32 are spread evenly (Knuth 1973, "The art of computer programming", section 6.4)."""
 _LEAST_FOR_SHAPE = 50
 """Documents below which the shape of their prior is not known."""
 _ROWS = 1 << 16
 """Rows that are computed in double precision at a time."""
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
-_LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2
+_DISTANCE = 0.8
+_NODES = _DISTANCE * np.arange(-6, 7)
+"""In deviations of the posterior of a document, before they are shifted."""
 _PRECISION_OF_SCALE = 1e4
 """Of the mean logarithm of examination, where it stays in the search."""
 _LARGEST_HELD = 0.9
@@ -86,15 +92,14 @@ _SPACING = 0.02
 _BUMPS, _WIDTH = np.linspace(-3.0, 3.0, 5), 1.2
 _STEPS, _LEAST_GAIN = 50, 1e-2
 """Of a search at most; gain of the last."""
-_PART, _LEAST_PART = 8, 2_000
-"""One of so many documents leads near the end, where that is enough of them."""
-_SHIFT = 0.5
-"""Deviations by which nodes of a document are shifted at most, by chance. Documents with few impressions have the same
-posterior; at nodes that they shared, a prior could have all its mass, whatever their clicks."""
+_PARTS, _LEAST_PART = (64, 8), 2_000
+"""One of so many documents leads near the end, where that is enough of them, and then one of fewer."""
 _BLOCK = 256
 """Documents of a product: OpenBLAS gives larger ones to threads, which wait for each other where cores are busy."""
 _EVALUATED = 1 << 13
 """Documents that a thread evaluates at a time."""
+_KEPT = 100_000
+"""Documents up to which what does not change with numbers is kept, in 400 bytes each."""
 
 Matrix = Float[np.ndarray, "numbers numbers"]
 
@@ -298,8 +303,9 @@ def maximum(
     """
     likelihood = MarginalLikelihood(documents, sums, earlier)
     point = likelihood.start
-    if len(documents.means) >= _PART * _LEAST_PART:
-        point, _ = _search(likelihood.of_part(_PART), point)
+    for number in _PARTS:
+        if len(documents.means) >= number * _LEAST_PART:
+            point, _ = _search(likelihood.of_part(number), point)
     point, evidence = _search(likelihood, point)
     count = len(sums.start)
     covariance = np.linalg.inv(likelihood.own_information(evidence))
@@ -348,13 +354,29 @@ def _solved(
     return solved
 
 
+class _Units(NamedTuple):
+    """Of the logits that the density g is a function of.
+
+    Attributes:
+        center: Mean of the logits of all documents.
+        scale: Their deviation.
+    """
+
+    center: float
+    scale: float
+
+    def of(self, logits: np.ndarray) -> np.ndarray:
+        """Returns logits in these units."""
+        return (logits - self.center) / self.scale
+
+
 class _Block(NamedTuple):
     """Documents that a thread evaluates at a time, and what is known of them at their nodes.
 
     Attributes:
         documents: These.
         of_skips: The document of each number of skips.
-        clicked: Logarithms of the weights of nodes times what does not change: clicks by attraction, and sites.
+        clicked: Logarithms of the distances of nodes times what does not change: clicks by attraction, and sites.
         attraction: At nodes.
         basis: At nodes.
     """
@@ -365,17 +387,20 @@ class _Block(NamedTuple):
     attraction: Float[np.ndarray, "nodes documents"]
     basis: Float[np.ndarray, "functions documents nodes"]
 
-    def some(self, chosen: slice) -> "_Block":
-        """Returns some of the documents."""
-        attraction = np.ascontiguousarray(self.attraction[:, chosen])  # nodes are read one by one
-        arrays = self.clicked[chosen], attraction, self.basis[:, chosen]
-        return _Block.of(self.documents.some(chosen), *arrays)
-
     @classmethod
-    def of(cls, documents: Documents, *arrays: np.ndarray) -> "_Block":
-        """Returns documents and the last three attributes."""
-        numbers = np.diff(documents.skips.indptr)
-        return cls(documents, np.repeat(np.arange(len(numbers)), numbers), *arrays)
+    def of(
+        cls, documents: Documents, shifts: Float[np.ndarray, " documents"], units: _Units
+    ) -> "_Block":
+        """Returns that of documents, whose nodes are shifted by so many of their deviations."""
+        of_skips = np.repeat(np.arange(len(shifts)), np.diff(documents.skips.indptr))
+        deviations = documents.deviations[:, None]
+        logits = documents.means[:, None] + deviations * np.add.outer(shifts, _NODES)
+        clicks = documents.clicks.sum(axis=1)[:, None]
+        precisions, tilts = documents.precisions[:, None], documents.tilts[:, None]
+        sites = tilts * logits - precisions * logits**2 / 2
+        clicked = np.log(_DISTANCE * deviations) + sites + clicks * log_expit(logits)
+        attraction = np.ascontiguousarray(expit(logits).T)  # nodes are read one by one
+        return cls(documents, of_skips, clicked, attraction, _basis(units.of(logits)))
 
     def evidence(
         self,
@@ -434,25 +459,18 @@ class MarginalLikelihood:
     def __init__(self, documents: Documents, sums: Sums, earlier: Earlier | None = None):
         self._sums, count = sums, len(sums.start)
         self._earlier = earlier or Earlier.of(None, sums.design.shape[0])
-        shifts = np.random.default_rng(0).uniform(-_SHIFT, _SHIFT, len(documents.means))
-        nodes = documents.means[:, None] + documents.deviations[:, None] * np.add.outer(
-            shifts, _NODES
-        )
-        clicks = documents.clicks.sum(axis=1)[:, None]
-        weights = _LOG_WEIGHTS + np.log(documents.deviations)[:, None]
-        precisions, tilts = documents.precisions[:, None], documents.tilts[:, None]
-        sites = tilts * nodes - precisions * nodes**2 / 2
-        clicked = weights + sites + clicks * log_expit(nodes)
-        center, variance = documents.means.mean(), np.mean(documents.deviations**2)
-        scale = np.sqrt(documents.means.var() + variance)
-        nodes_from_center = (nodes - center) / scale
-        self._grid = _grid_around(nodes_from_center)
-        basis, self._basis_of_grid = _basis(nodes_from_center), _basis(self._grid)
-        self._log_unit = np.log(scale * _GRID_STEP)
+        means, deviations = documents.means, documents.deviations
+        shifts = (np.random.default_rng(0).random(len(means)) - 0.5) * _DISTANCE
+        variance = float(np.mean(deviations**2))
+        self._units = units = _Units(float(means.mean()), np.sqrt(means.var() + variance))
+        reach = deviations * (_NODES.max() + _DISTANCE / 2) / units.scale
+        self._grid = _grid_up_to(float(np.max(np.abs(units.of(means)) + reach)))
+        self._basis_of_grid = _basis(self._grid)
+        self._log_unit = np.log(units.scale * _GRID_STEP)
         # the start is a normal prior whose mean is a line
-        standardised = (documents.means - center) / scale
+        standardised = units.of(means)
         line, *_ = np.linalg.lstsq(documents.known, standardised)
-        within = np.var(standardised - documents.known @ line) + variance / scale**2
+        within = np.var(standardised - documents.known @ line) + variance / units.scale**2
         density = np.zeros(len(self._basis_of_grid))
         density[1] = -0.5
         self.start = np.concatenate([sums.start, density / within, line / within])
@@ -463,18 +481,26 @@ class MarginalLikelihood:
         self._of_others[count + 2 : self._ends[1]] = _PRECISION_OF_BUMPS
         self._precisions = np.diag(self._of_others)
         self._precisions[:count, :count] = sums.precisions
-        self._read(_Block.of(documents, clicked, expit(nodes).T, basis))
+        self._read(documents, shifts)
 
-    def _read(self, documents: _Block) -> None:
-        self._all = documents
-        self._parts = [*blocks(len(documents.clicked), _EVALUATED)]
-        self._blocks = [documents.some(part) for part in self._parts]
+    def _read(self, documents: Documents, shifts: Float[np.ndarray, " documents"]) -> None:
+        self._documents, self._shifts = documents, shifts
+        self._kept: dict[int, _Block] = {}
 
     def of_part(self, number: int) -> "MarginalLikelihood":
         """Returns that of every `number`-th document, as a function of the same numbers."""
-        part = copy.copy(self)
-        part._read(self._all.some(slice(None, None, number)))
+        part, chosen = copy.copy(self), slice(None, None, number)
+        part._read(self._documents.some(chosen), self._shifts[chosen])
         return part
+
+    def _block(self, part: slice) -> _Block:
+        """Returns a part of the documents; of few, each is computed once."""
+        block = self._kept.get(part.start)
+        if block is None:
+            block = _Block.of(self._documents.some(part), self._shifts[part], self._units)
+            if len(self._shifts) <= _KEPT:
+                self._kept[part.start] = block
+        return block
 
     def held(self, point: Numbers) -> float:
         """Returns the negative logarithm of the priors of numbers, and of that of earlier logs."""
@@ -524,12 +550,13 @@ class MarginalLikelihood:
         """Returns the evidence at a point."""
         _, density, line = np.split(point, self._ends)
         logits = self._logits(point)
-        slopes, tilt = self._slopes(logits), self._all.documents.known @ line
+        slopes, tilt = self._slopes(logits), self._documents.known @ line
         prior = self._prior(density, tilt)
-        makers = (
-            partial(block.evidence, logits, slopes, density, tilt[part], prior[part])
-            for block, part in zip(self._blocks, self._parts, strict=True)
-        )
+
+        def of(part: slice) -> Evidence:
+            return self._block(part).evidence(logits, slopes, density, tilt[part], prior[part])
+
+        makers = (partial(of, part) for part in blocks(len(tilt), _EVALUATED))
         found = [*ahead(makers, 2, "evidence", threads=2)]
         loss = self.held(point) + sum(of_block.loss for of_block in found)
         score = np.sum([of_block.score for of_block in found], axis=0)
@@ -579,10 +606,9 @@ def interpolated(
     return by_node @ function(first + _SPACING * np.arange(nodes))
 
 
-def _grid_around(nodes: Float[np.ndarray, "documents nodes"]) -> Float[np.ndarray, " logits"]:
-    """Returns evenly spaced logits on both sides of 0, between which all nodes lie."""
-    steps_to_nodes = int(np.ceil(np.abs(nodes).max() / _GRID_STEP))
-    steps = max(steps_to_nodes + 1, _LEAST_STEPS)
+def _grid_up_to(farthest: float) -> Float[np.ndarray, " logits"]:
+    """Returns evenly spaced logits on both sides of 0, beyond the farthest of documents."""
+    steps = max(int(np.ceil(farthest / _GRID_STEP)) + 1, _LEAST_STEPS)
     return _GRID_STEP * np.arange(-steps, steps + 1)
 
 
@@ -723,10 +749,11 @@ class _Sample(NamedTuple):
     largest: np.uint32
 
     @classmethod
-    def of(cls, documents: int) -> "_Sample":
-        """Returns one of `_MOST_DOCUMENTS` of so many, or of all of fewer."""
-        share = min(_MOST_DOCUMENTS / documents, 1.0)
-        return cls(np.uint32(share * (2**32 - 1)))
+    def of(cls, shown: Real[np.ndarray, " documents"]) -> "_Sample":
+        """Returns one of documents, given how many lists show each."""
+        number = _MOST_IMPRESSIONS * len(shown) / shown.sum()
+        share = np.clip(number, _ENOUGH_DOCUMENTS, _MOST_DOCUMENTS) / len(shown)
+        return cls(np.uint32(min(share, 1.0) * (2**32 - 1)))
 
     def has(self, ids: Integer[np.ndarray, " *shape"]) -> Bool[np.ndarray, " *shape"]:
         """Returns which ids are in the sample."""
@@ -747,7 +774,7 @@ def _documents(
     chosen = np.flatnonzero(np.isfinite(posteriors.x) & (shown_here > 0))
     if len(chosen) < _LEAST_FOR_SHAPE:
         return None
-    sample = _Sample.of(len(chosen))
+    sample = _Sample.of(shown_here[chosen])
     chosen = chosen[sample.has(chosen)]
     clicks, skips = log.counts(sample, chosen, number)
     of_log = clicks.sum(axis=1) + skips.sum(axis=1)

@@ -14,7 +14,7 @@ import numpy as np
 from flax import nnx
 
 from clickexp.data.arrays import load_arrays
-from clickexp.errors import UserError
+from clickexp.errors import UserError, with_class
 from clickexp.models.base import Model
 from clickexp.parameters.table import NEVER_SHOWN, Rows, Table, path_name
 from clickexp.training.spread import Block, OneDevice, by_row, is_added
@@ -230,9 +230,7 @@ def _opened(file: Path) -> Iterator[tuple[Mapping[str, np.ndarray], dict[str, An
         with file.open("rb") as stream, load_arrays(stream) as stored:
             yield stored, parse_json(str(stored[_FACTS]))
     except _UNREADABLE as error:
-        raise ValueError(
-            f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        ) from error
+        raise ValueError(with_class(error)) from error
 
 
 def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import users
@@ -117,8 +118,10 @@ def expectation_maximisation(
     """trainer=em, with its default of prior successes and failures or with these."""
     if log.design.user not in ("PBM", "UBM", "DBN", "DCM", "CCM"):
         return None
-    prior = {} if counts is None else dict(prior_successes=counts, prior_failures=counts)
-    return fitted(log, seed, EMTrainer(**prior))
+    trainer = EMTrainer()
+    if counts is not None:
+        trainer = EMTrainer(prior_successes=counts, prior_failures=counts)
+    return fitted(log, seed, trainer)
 
 
 def counting(log: SimulatedLog, seed: int) -> Fitted | None:
@@ -223,7 +226,7 @@ METHODS: dict[str, Method] = {
 }
 
 
-def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: object) -> Fitted:
+def fitted(log: SimulatedLog, seed: int, trainer: BaseTrainer, **towers: Any) -> Fitted:
     """A model of clickexp, trained on the log."""
     user, pairs = log.design.user, log.design.pairs
     parts = {part: sessions(getattr(log, part), pairs) for part in ("train", "val", "test")}
@@ -278,12 +281,13 @@ def estimates(
     better = exported(model, train, impressions, clicks, known, lambda: queries)
     for role in ("attraction", "satisfaction"):
         if role in spread:
-            middle[role], spread[role] = moments(getattr(better.intervals, role))
-    attraction = middle.get("attraction")
+            middle[role], deviation = moments(getattr(better.intervals, role))
+            assert deviation is not None  # as above
+            spread[role] = deviation
     if better.ends is not None:
         # intervals of a prior with a shape are not symmetric
         ends = np.asarray(better.ends.get_value().values, np.float64).T
-        bounds_of_rows["attraction"] = attraction + ends * spread["attraction"]
+        bounds_of_rows["attraction"] = middle["attraction"] + ends * spread["attraction"]
     tables = [
         role for role, tower in towers.items() if isinstance(tower, EmbeddingParameter) and learned
     ]
@@ -297,7 +301,7 @@ def estimates(
         spread=spread,
         middle=middle,
         bounds=bounds_of_rows,
-        attraction=attraction,
+        attraction=middle.get("attraction"),
         prior_means=prior_means,
         predictions=predicted,
         shared=bounds,

@@ -4,6 +4,7 @@ python scripts/bench/parameters.py                                      # a smal
 python scripts/bench/parameters.py --peer CLAX/bin/python               # with CLAX
 python scripts/bench/parameters.py --users PBM --policies random --impressions 10 40 160 --seeds 0 1 2 3 4
 python scripts/bench/parameters.py --dense                              # 50,000 impressions per pair
+python scripts/bench/parameters.py --truths 3 --users DBN --policies fixed  # means over three true continuations
 python scripts/bench/parameters.py --full --peer CLAX/bin/python        # everything, in half a day
 
 Each line of the results is one fit. A fit whose line is there is not repeated, so an interrupted run continues;
@@ -195,9 +196,12 @@ def _distance(estimate: np.ndarray, truth: np.ndarray | float) -> float:
 
 def designs(args: argparse.Namespace) -> Iterator[Design]:
     """The logs of the grid, or the dense ones."""
-    for user, policy, skew in itertools.product(args.users, args.policies, args.skews):
+    truths = users.POWERS[: args.truths]
+    for user, policy, skew, power in itertools.product(
+        args.users, args.policies, args.skews, truths
+    ):
         if args.dense:
-            yield Design(user, policy, skew, **DENSE)
+            yield Design(user, policy, skew, power=power, **DENSE)
             continue
         for impressions in args.impressions:
             yield Design(
@@ -208,6 +212,7 @@ def designs(args: argparse.Namespace) -> Iterator[Design]:
                 args.queries,
                 family=args.family,
                 correlation=args.correlation,
+                power=power,
             )
 
 
@@ -240,7 +245,7 @@ def _key(line: dict) -> tuple:
 
 
 def print_results(lines: Sequence[dict]) -> None:
-    """A table per kind of users, policy and skew: means over the seeds, a row for each size and method."""
+    """A table per kind of users, policy and skew: means over seeds and truths, a row for each size and method."""
     tables: dict[tuple, dict[tuple, list[dict]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         if line["figures"] is not None:
@@ -299,6 +304,13 @@ def arguments() -> argparse.Namespace:
         "--correlation", type=float, default=0.0, help="of satisfaction with attraction, of DBN"
     )
     parser.add_argument("--seeds", type=int, nargs="+")
+    parser.add_argument(
+        "--truths",
+        type=int,
+        choices=range(1, len(users.POWERS) + 1),
+        default=1,
+        help="shared parameters to take the mean over, which POWERS of users.py draws apart",
+    )
     parser.add_argument(
         "--methods", nargs="+", help=f"of {', '.join(METHODS)}, clax; by default all"
     )

@@ -65,6 +65,9 @@ SHARED: dict[str, dict[str, np.ndarray]] = {
 }
 """Probabilities that all pairs share: [positions], for UBM [r - 1, r'], for CCM [t_1, t_2, t_3], for DBN [g]."""
 
+POWERS = 1.0, 2.0, 0.5, 1.5, 0.7
+"""To which these are raised, by the number of the truth: what is right for one may be chance."""
+
 ClicksAt = Callable[[int, np.ndarray], np.ndarray]
 """(rank from 0, probability of a click [sessions]) -> clicks [sessions]."""
 
@@ -105,6 +108,7 @@ class Design:
         documents: Number of documents per query, of which a list shows the ten of highest score.
         family: One of FAMILIES.
         correlation: Of the logits of satisfaction and attraction.
+        power: To which the probabilities of SHARED are raised.
     """
 
     user: str
@@ -115,6 +119,7 @@ class Design:
     documents: int = 20
     family: str = "normal"
     correlation: float = 0.0
+    power: float = 1.0
 
     @property
     def pairs(self) -> int:
@@ -148,7 +153,8 @@ def simulate(design: Design, seed: int) -> SimulatedLog:
         own = math.sqrt(1 - design.correlation**2)
         satisfaction = own * rng.normal(0, 1, rows)
         satisfaction += design.correlation * _standardised(attraction, design.family)
-    truth = Parameters(SHARED[design.user], attraction, satisfaction)
+    shared = {role: values**design.power for role, values in SHARED[design.user].items()}
+    truth = Parameters(shared, attraction, satisfaction)
     sizes = design.sessions, math.ceil(design.sessions / 4), TEST_SESSIONS
     parts = []
     for count in sizes:

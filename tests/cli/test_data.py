@@ -1,5 +1,6 @@
 """clickexp-data as a user types it; every number it prints against plain Python."""
 
+import contextlib
 import inspect
 import json
 import os
@@ -23,6 +24,7 @@ from clickexp.cli import log_commands as commands
 from clickexp.cli.data import main
 from clickexp.data import Log, open_lists, open_prepared
 from clickexp.data.inspect.summary import summaries
+from clickexp.data.log_format import LogFormat
 from clickexp.data.names import read_names
 from clickexp.data.readers.tiangong_st import FILES
 from clickexp.errors import DataError
@@ -491,7 +493,7 @@ def test_a_messy_log_is_understood_by_the_commands_that_errors_name(tmp_path, ca
     device = "columns.device={dtype: category, per: session}"
     main(["inspect", str(log), "invalid=drop", device, "--output", str(tmp_path / "drawn")])
     printed = capsys.readouterr().out
-    assert "not read: ts (columns.time=ts reads it). To say so" in printed
+    assert "not read: ts (columns.time=ts reads it)\n" in printed
     assert f"+dataset.{device}" in next_command(printed)
 
     words = ["prepare", "lists", str(log), str(target)]
@@ -572,7 +574,30 @@ def test_inspect_proposes_a_column_of_dates_that_nobody_named(when, is_read, tmp
     printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
     assert ("dataset.columns.time=ts" in next_command(printed)) == is_read
     assert ("2026-03-01 09:00:00" in printed) == is_read
+    assert ("not read: ts" not in printed) == is_read
     assert "click rate by device" in printed
+
+
+@pytest.mark.parametrize("faulty, readings", [("ts", 2), ("clicks", 1), (None, 1)])
+def test_a_log_is_read_again_only_without_a_faulty_column_that_nobody_named(
+    faulty, readings, tmp_path, capsys, monkeypatch
+):
+    """Beside faults of other columns, dates and layouts make no further reading."""
+    log = devices(("desktop", "phone"), ts=["2026-03-01"] * 6000)
+    if faulty is not None:
+        log = log.with_columns(pl.when(pl.int_range(pl.len()) != 9).then(faulty).alias(faulty))
+    log.write_parquet(tmp_path / "log.parquet")
+    read, opened = LogFormat.__call__, []
+
+    def counted(opener, *arguments, **options):
+        opened.append(options)
+        return read(opener, *arguments, **options)
+
+    monkeypatch.setattr(LogFormat, "__call__", counted)
+    with contextlib.suppress(SystemExit):
+        main(["inspect", str(tmp_path / "log.parquet"), "--output", str(tmp_path / "drawn")])
+    assert len(opened) == readings
+    assert [*opened[-1]["columns"]] == ["device"] if faulty == "ts" else ["time", "device"]
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])

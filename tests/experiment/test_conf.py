@@ -12,6 +12,7 @@ from refusals import refuses
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.instantiate import constructor
+from clickexp.runs.hashing import config_hash
 
 
 def test_every_experiment_passes_the_checks_before_data_is_read():
@@ -158,6 +159,18 @@ def test_what_model_or_trainer_does_not_take_is_reported(overrides, parts):
     lines = resolved(*overrides).without_effect
     assert len(lines) == bool(parts)
     assert all(part in lines[0] for part in parts)
+
+
+@pytest.mark.parametrize(
+    "trainer, is_read", [("em", False), ("counting", False), ("default", True)]
+)
+def test_an_optimizer_is_of_a_configuration_where_the_trainer_has_one(trainer, is_read):
+    """Runs of one configuration run once in a sweep."""
+    found = [
+        values("model=dctr", f"trainer={trainer}", f"optimizer={name}") for name in ("adam", "sgd")
+    ]
+    hashes = {*map(config_hash, found)}
+    assert len(hashes) == 1 + is_read and ("optimizer" in found[0]) == is_read
 
 
 @pytest.mark.parametrize(

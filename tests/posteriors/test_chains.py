@@ -14,7 +14,12 @@ from clickexp.posteriors.chains import (
     draw_logits,
     draw_shared,
 )
-from clickexp.posteriors.continuation import EVENTS, covariance_of
+from clickexp.posteriors.continuation import (
+    EVENTS,
+    around_probabilities,
+    covariance_of,
+    enough_draws,
+)
 
 DRAWS = 20_000
 IDS = np.array([2, 0, 1])
@@ -120,6 +125,21 @@ def test_counts_are_those_of_all_that_users_may_do(kind):
                 )
 
 
+def test_a_click_that_rounds_to_certain_satisfaction_is_none_where_the_user_went_on():
+    """A probability of 0 / 0."""
+    events, ids = EVENTS[DynamicBayesianNetwork], np.arange(3)[None]
+    rows = {"attraction": ids, "satisfaction": ids, "continuation": np.zeros((1, 1), int)}
+    lists = Lists(rows, np.array([[True, True, False]]), np.array([3]))
+    readers = Readers(events, lists, {"attraction": 3, "satisfaction": 3, "continuation": 1})
+    logits = {
+        "attraction": np.zeros(3),
+        "satisfaction": np.full(3, 40.0),
+        "continuation": np.full(1, 2.0),
+    }
+    counts = readers.counts(logits, np.random.default_rng(0))["satisfaction"]
+    assert counts.tolist() == [[0, 1], [1, 0], [0, 0]]
+
+
 def test_logits_have_the_moments_of_their_posteriors():
     """Of documents without clicks, with clicks alone, and with many impressions, by quadrature."""
     totals = np.array([[0.0, 0.0], [0, 3], [4, 0], [2, 5], [300, 700]])
@@ -140,6 +160,18 @@ def test_logits_have_the_moments_of_their_posteriors():
     found = logits.reshape(chains, 5)
     assert (np.abs(found.mean(axis=0) - mean) < 4 * deviation / np.sqrt(chains)).all()
     np.testing.assert_allclose(found.std(axis=0), deviation, rtol=0.05)
+
+
+def test_proposals_do_not_depend_on_the_draw_before():
+    """Else the chance to accept one, which takes them for independent, would be another."""
+    size = 1000
+    totals = np.random.default_rng(0).poisson(3.0, (size, 2)).astype(float)
+    prior = NormalPrior(np.full(size, -1.0), np.ones((size, 1)), 1.5)
+    before = np.stack([np.full(size, -6.0), np.full(size, 2.0)])
+    after = np.stack([draw_logits(x, totals, prior, np.random.default_rng(1)) for x in before])
+    are_accepted = (after != before).all(axis=0)
+    assert are_accepted.sum() > size / 2
+    np.testing.assert_array_equal(*after[:, are_accepted])
 
 
 def test_numbers_of_a_prior_are_found_from_logits():
@@ -168,16 +200,48 @@ def test_shared_probabilities_have_beta_posteriors_and_stay_where_nothing_is_cou
     assert expit(draws[:, 1]).mean() == pytest.approx(30.5 / 41, abs=5 * 0.07 / np.sqrt(20_000))
 
 
+def autoregressive(correlation, rng):
+    """Draws of a number of variance 1, without an end."""
+    state = rng.normal()
+    while True:
+        yield np.array([state, 3.0])  # another number never moves
+        state = correlation * state + np.sqrt(1 - correlation**2) * rng.normal()
+
+
+@pytest.mark.parametrize(("correlation", "counted"), [(0.0, 60), (0.8, 180), (0.99, 360)])
+def test_draws_that_are_alike_are_more(correlation, counted):
+    """15 have to be independent: of n, (1 - c) / (1 + c) are; 400 count at most, in multiples of 60."""
+    numbers, totals = [], []
+    for seed in range(20):
+        chain = autoregressive(correlation, np.random.default_rng(seed))
+        draws = enough_draws(chain, 60, lambda done, total: totals.append((done, total)))
+        assert totals[-1] == (len(draws) * 3 // 2, len(draws) * 3 // 2)
+        numbers.append(len(draws))
+    assert np.median(numbers) == pytest.approx(counted, abs=60)
+    assert 60 <= min(numbers) and max(numbers) <= 400
+
+
 def test_intervals_are_wider_where_few_draws_are_independent():
     """Of AR(1) draws with correlation .8, one in nine counts: 95% of intervals around means of 90 hold the truth."""
     rng, held = np.random.default_rng(0), 0
     for _ in range(400):
-        draws = np.empty(90)
-        state = rng.normal()
-        for place in range(90):
-            state = 0.8 * state + 0.6 * rng.normal()
-            draws[place] = state
+        draws = np.array([*itertools.islice(autoregressive(0.8, rng), 90)])[:, :1]
         truth = rng.normal()  # of the posterior that is sampled
-        deviation = np.sqrt(covariance_of(draws[:, None])[0, 0])
+        deviation = np.sqrt(covariance_of(draws)[0, 0])
         held += abs(draws.mean() - truth) < 1.96 * deviation
     assert held / 400 == pytest.approx(0.95, abs=0.035)
+
+
+def test_a_probability_that_may_be_0_has_an_interval_on_its_side():
+    """Logits of Beta(.5, 5) draws are -3.5 in the mean with a deviation of 2.3: their interval would end at .73."""
+    rng = np.random.default_rng(0)
+    draws = np.stack([rng.beta(0.5, 5, 20_000), rng.beta(800, 200, 20_000)], axis=1)
+    found = around_probabilities(logit(draws))
+    middle, deviations = found.mean(axis=0), np.sqrt(np.diag(covariance_of(found)))
+    np.testing.assert_allclose(expit(middle), draws.mean(axis=0))
+    assert deviations[0] == pytest.approx(
+        np.sqrt(0.5 * 5 / 5.5**2 / 6.5) / (5 * 0.5 / 5.5**2), rel=0.05
+    )
+    assert deviations[1] == pytest.approx(
+        np.std(logit(draws[:, 1])), rel=0.01
+    )  # far from 0, as logits have it

@@ -41,16 +41,27 @@ def log_of(rng, sessions, order=1.0):
 
 
 def test_models_without_such_a_prior_stay_as_they_are():
-    log = log_of(np.random.default_rng(0), 50)
+    log = log_of(np.random.default_rng(0), 2000)
     normal = EmbeddingParameterConfig(posterior="normal")
     sizes = dict(query_doc_pairs=PAIRS, rngs=nnx.Rngs(0))
+    tower = DynamicBayesianNetwork(**sizes).attraction  # rows of one tower are drawn once
     known = lists_shown(ClickChainModel(**sizes), log)
     for model in (
         PositionBasedModel(RANKS, **sizes),
         ClickChainModel(attraction=normal, **sizes),
         DynamicBayesianNetwork(fix_continuation=True, **sizes),
+        DynamicBayesianNetwork(attraction=tower, satisfaction=tower, **sizes),
     ):
         assert improve_continuation(model, log, known) is None
+
+
+def test_tables_that_leave_no_room_are_not_sampled(monkeypatch):
+    """Samples take the time of a training, and would be for nothing."""
+    log = log_of(np.random.default_rng(0), 400)
+    model = DynamicBayesianNetwork(query_doc_pairs=PAIRS, rngs=nnx.Rngs(0))
+    monkeypatch.setattr(module, "ROOM", PAIRS)
+    monkeypatch.setattr(module, "sample", lambda *arguments: pytest.fail("sampled"))
+    assert improve_continuation(model, log, lists_shown(model, log)) is None
 
 
 @pytest.mark.parametrize("share_documents", [False, True])

@@ -124,8 +124,13 @@ def integrated(documents, point):
     return logsumexp(log_priors + logs, axis=1).sum()
 
 
-def test_no_prior_wins_at_nodes_that_documents_share():
-    """Documents with one impression have one posterior. A prior with two peaks is no better at its nodes than it is."""
+@pytest.mark.parametrize(
+    "density",
+    [(-8.3, -9.2, 26.7, -4.7, -39.0, 38.0, -15.2), (2.1, -0.7, 11.0, -6.9, 2.0, -5.9, -5.6)],
+    ids=["two peaks", "narrow"],
+)
+def test_no_prior_wins_at_nodes_that_documents_share(density):
+    """Documents with one impression have one posterior. A prior with peaks is no better at its nodes than it is."""
     rng = np.random.default_rng(8)
     number = 1000
     shown = np.eye(3)[rng.integers(0, 3, number)]
@@ -136,7 +141,7 @@ def test_no_prior_wins_at_nodes_that_documents_share():
     documents = Documents(clicks, skips, means, np.ones(number), known, nothing, nothing)
     likelihood = MarginalLikelihood(documents, START)
     point = likelihood.start.copy()
-    point[3:10] = -8.3, -9.2, 26.7, -4.7, -39.0, 38.0, -15.2
+    point[3:10] = density
     value = likelihood(point).loss
     assert likelihood.held(point) - value < integrated(documents, point)
 
@@ -155,6 +160,17 @@ def test_no_prior_has_its_mass_beyond_all_logits():
         point[-1] = tilt
         # examination is 1/2, so that no click is likelier than that
         assert likelihood(point).loss - likelihood.held(point) > number * np.log(2)
+
+
+@pytest.mark.parametrize(
+    ("documents", "shown", "taken"),
+    [(40_000, 2, 40_000), (200_000, 2, 200_000), (10**6, 2, 250_000)]
+    + [(10**6, 25, 100_000), (10**6, 1000, 50_000)],
+)
+def test_documents_that_few_lists_show_are_more(documents, shown, taken):
+    """They say less each, and take as long."""
+    sample = marginal._Sample.of(np.full(documents, shown))
+    assert np.count_nonzero(sample.has(np.arange(documents))) == pytest.approx(taken, rel=1e-3)
 
 
 @pytest.mark.nightly

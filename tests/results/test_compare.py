@@ -325,8 +325,14 @@ def test_differences_are_drawn_as_they_are_tabled(folder, drawn):
 
 def test_a_curve_far_off_leaves_room_to_the_others_and_is_reported(tmp_path, drawn):
     for i, model in enumerate(("PBM", "UBM", "DBN", "CM")):
-        write_run(tmp_path / model, model, test={"ll": -9 if model == "CM" else -0.3 - 0.01 * i})
+        is_far = model == "CM"
+        test, parameters = {"ll": -9 if is_far else -0.3 - 0.01 * i}, 10 if is_far else 2000 + i
+        write_run(tmp_path / model, model, test=test, parameters=parameters)
     figures(comparisons(find_runs([tmp_path])[0])[0])
+    *_, costs = (
+        axes for figure in drawn for axes in figure.axes if "parameters" in axes.get_xlabel()
+    )
+    assert 1999 < costs.get_xlim()[0] < 2000 and costs.get_xscale() == "linear"
     figure = next(
         figure for figure in drawn if figure.axes[0].get_ylabel().startswith("Log-likelihood")
     )

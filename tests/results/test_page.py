@@ -512,8 +512,10 @@ def test_differences_far_from_the_others_are_beyond_the_axis(browser, tmp_path):
     traces(page, "forest")
     low, high = page.evaluate("$('forest').layout.xaxis.range")
     names = page.evaluate("$('forest').layout.yaxis.ticktext")
+    costs = {trace["name"]: trace["x"] for trace in traces(page, "cost")}
     page.close()
     assert -0.03 < low < -0.02 and 0 < high < 0.01
+    assert costs.pop("CM (beyond the axis)") == [None] and [*costs.values()] == [[2]] * 4
     assert names == ["DBN", "PBM", "DCM", "CM (beyond the axis)"]
 
 

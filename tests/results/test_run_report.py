@@ -81,12 +81,13 @@ def test_the_page_has_the_result_with_directions_beside_references(tmp_path, unr
 
 
 def test_settings_are_as_options_are_written_and_seconds_as_on_the_terminal(tmp_path, unrendered):
-    changed = [("logger", "jsonl", ["jsonl", "wandb"]), ("report", "false", True)]
+    tags = ("tags", "[o'brien]", ["d'arcy", 2])
+    changed = [("logger", "jsonl", ["jsonl", "wandb"]), ("report", "false", True), tags]
     train = {"epochs": 3, "seconds": 2.5, "training_seconds": 2.0, "compile_seconds": 0.5}
     text = report(tmp_path / "run", changed, train=train).read_text()
-    assert {("logger", "jsonl", "[jsonl, wandb]"), ("report", "false", "true")} <= {
-        *map(tuple, Rows(text).rows)
-    }
+    rows = {*map(tuple, Rows(text).rows)}
+    assert {("logger", "jsonl", "[jsonl, wandb]"), ("report", "false", "true")} <= rows
+    assert ("tags", "[o'brien]", "[d'arcy, 2]") in rows
     assert "3 epochs in 2.0 s (+ 0.5 s compiling)" in text
 
 
@@ -376,7 +377,7 @@ def test_settings_are_those_that_were_given_with_the_defaults_of_the_options_cho
     with initialize_config_dir(str(CONF), version_base="1.3"):
         changed = [*changed_settings(given)]
         assert [*changed_settings([])] == []
-        preset = [*changed_settings(["+sweep=seeds", "seed=2"])]
+        preset = [*changed_settings(["+sweep=seeds", "seed=2", "keep_values=True"])]
         usual = [
             "model=ubm",
             "save_model=true",
@@ -391,7 +392,7 @@ def test_settings_are_those_that_were_given_with_the_defaults_of_the_options_cho
     ]  # fmt: skip
     key, value, default = changed[3]
     assert (key, value) == ("optimizer.learning_rate", "0.2") and default == 0.003
-    assert preset == [("sweep", "seeds", None), ("seed", "2", 0)]
+    assert preset == [("sweep", "seeds", None), ("seed", "2", 0), ("keep_values", True, False)]
     assert command_of([*given, "hydra.run.dir=a"]) == f"clickexp {' '.join(given)}"
 
 

@@ -275,7 +275,7 @@ class Faults:
         elif options:
             stated = " ".join(f"{key}={value}" for key, value in options.items())
             end = f"With {stated}, most of these faults are none, or all. What is faulty then is said next."
-        return FaultyLogError(lines, end, options)
+        return FaultyLogError(lines, end, options, [kind for kind, _ in self._kinds])
 
     def _end(self) -> str:
         """What to do where faults are too many to be left out."""

@@ -15,7 +15,7 @@ def _names(*words: str, endings: tuple[str, ...] = _IDS) -> tuple[str, ...]:
     return tuple(word + ending for word in words for ending in endings)
 
 
-_VISITS = (*_names("session", "sess", "visit"), "sid")
+_VISITS = (*_names("session", "sess", "visit", "sitzung", "sitzungs"), "sid")
 """Names of what may hold several pages of a user, or be one page."""
 _PAGES = (
     *_names("pageview", "resultpage", "serp", "request"),
@@ -25,14 +25,25 @@ _PAGES = (
 )
 _QUERIES = (
     *_names("query", "q", "keyword", "keywords", "searchterm", "searchphrase", "searchquery"),
-    *("searchtext", "searchterms", "topqueries"),
+    *("searchtext", "searchterms", "topqueries", "anfrage", "suchanfrage", "suchbegriff"),
 )
-_DOCUMENTS = ("document", "doc", "url", "item", "product", "sku", "asin", "result", "article")
-_RANKS = ("rank", "position", "pos", "slot", "place")
-_CLICKS = ("click", "clicks", "clicked", "isclick", "isclicked", "wasclicked", "hasclick")
+_DOCUMENTS = (
+    *("document", "doc", "url", "item", "product", "sku", "asin", "result", "article"),
+    *("dokument", "produkt", "artikel"),
+)
+_ONE_DOCUMENT = (
+    *_names(*_DOCUMENTS),
+    *("artikelnummer", "productname", "itemname", "documentname", "produktname", "artikelname"),
+)
+_RANKS = ("rank", "position", "pos", "slot", "place", "rang")
+_CLICKS = (
+    *("click", "clicks", "clicked", "isclick", "isclicked", "wasclicked", "hasclick"),
+    *("klick", "klicks", "geklickt"),
+)
 _TIMES = (
     *("time", "timestamp", "ts", "datetime", "date", "eventtime", "createdat", "when", "day", "dt"),
-    *("eventtimestamp", "eventdate", "searchtime", "querytime", "clicktime", "loggedat", "zeit"),
+    *("eventtimestamp", "eventdate", "searchtime", "querytime", "clicktime", "loggedat"),
+    *("zeit", "zeitpunkt", "zeitstempel", "datum"),
 )
 _SHOWN = ("impressions", "impression", "views", "shown", "displays", "exposures")
 ROWS = {
@@ -104,16 +115,16 @@ def _likely_name(columns: Collection[str], names: Iterable[str]) -> str | None:
     return next((called[name] for name in names if name in called), None)
 
 
-_OF_ROWS = {"query": _QUERIES, "document": _names(*_DOCUMENTS), "rank": _RANKS, "click": _CLICKS}
+_OF_ROWS = {"query": _QUERIES, "document": _ONE_DOCUMENT, "rank": _RANKS, "click": _CLICKS}
 _PATTERNS = (
     _Pattern(
         "counts",
         {
             "query": _QUERIES,
-            "document": (*_names(*_DOCUMENTS, "page"), "landingpage", "toppages"),
+            "document": (*_ONE_DOCUMENT, *_names("page"), "landingpage", "toppages"),
             "rank": (*_RANKS, "averageposition", "avgposition"),
             "impressions": _SHOWN,
-            "clicks": ("clicks", "clickcount", "numclicks", "nclicks"),
+            "clicks": ("clicks", "clickcount", "numclicks", "nclicks", "klicks"),
         },
     ),
     _Pattern("impressions", {"session": _PAGES, **_OF_ROWS, "search_session": _VISITS}),
@@ -122,7 +133,7 @@ _PATTERNS = (
         {
             "session": _PAGES,
             **_OF_ROWS,
-            "document": (*_names(*_DOCUMENTS), "id"),
+            "document": (*_ONE_DOCUMENT, "id"),
             "search_session": _VISITS,
         },
         in_lists=("document", "rank", "click"),
@@ -166,21 +177,32 @@ class Layout(NamedTuple):
             present: Columns of the table.
             named: Names of columns that options state, by key; None leaves one out.
         """
-        besides = {key: key for key in _READ[self.format] if key in {*present}}
-        columns = {**besides, **self.columns, **named}
-        columns = {key: columns[key] for key in {**self.columns, **besides, **named}}
         taken = [
             key if key == name else f"{name} as {key}"
-            for key, name in columns.items()
+            for key, name in self._taken(present, named).items()
             if name is not None
         ]
-        unread = [name for name in present if name not in columns.values()]
-        time = None if self.format == "counts" else time_column(unread)
-        hints = {time: f"{time} (columns.time={time} reads it)"}
-        rest = (
-            f"; not read: {', '.join(hints.get(name, name) for name in unread)}" if unread else ""
-        )
-        return f"layout: {ROWS[self.format]}, by the names of columns: {', '.join(taken)}{rest}"
+        return f"layout: {ROWS[self.format]}, by the names of columns: {', '.join(taken)}"
+
+    def left_out(self, present: Iterable[str], named: Mapping[str, str | None]) -> dict[str, str]:
+        """Words for a report by the name of each column that is not read; of times, with the option that reads them.
+
+        Args:
+            present: Columns of the table.
+            named: Names of columns that options state, by key; None leaves one out.
+        """
+        taken = self._taken(present, named).values()
+        words = {name: name for name in present if name not in taken}
+        time = None if self.format == "counts" else time_column(words)
+        return words if time is None else words | {time: f"{time} (columns.time={time} reads it)"}
+
+    def _taken(
+        self, present: Iterable[str], named: Mapping[str, str | None]
+    ) -> dict[str, str | None]:
+        """Names of the columns that are read, by key; None of those that options leave out."""
+        besides = {key: key for key in _READ[self.format] if key in {*present}}
+        columns = {**besides, **self.columns, **named}
+        return {key: columns[key] for key in {**self.columns, **besides, **named}}
 
 
 def guess(columns: Mapping[str, Kind]) -> Layout | None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -46,11 +47,13 @@ class Detected(NamedTuple):
         format: The format.
         options: Options of its reader.
         reason: A line for the reader of a report.
+        left_out: Words for it by the name of each column that is not read.
     """
 
     format: str
     options: dict[str, str]
     reason: str
+    left_out: Mapping[str, str] = MappingProxyType({})
 
 
 def _check_convertible(path: Path, line: str) -> None:
@@ -102,11 +105,9 @@ def detect(
             "otherwise.",
             likeliest(kinds),
         )
-    return Detected(
-        layout.format,
-        layout.options,
-        layout.describe(kinds, named or {}),
-    )
+    named = named or {}
+    reason, left_out = layout.describe(kinds, named), layout.left_out(kinds, named)
+    return Detected(layout.format, layout.options, reason, left_out)
 
 
 def _by_name(path: Path) -> Detected | None:

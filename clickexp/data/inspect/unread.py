@@ -1,7 +1,7 @@
-"""Columns of a table that its reader leaves out and that may tell layouts apart, such as a device."""
+"""Columns of a table that its reader leaves out: times, and what may tell layouts apart, such as a device."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,70 +22,49 @@ _MOST_ROWS = 1 << 20
 _CATEGORY = Field("biuU", "categories are integers, text, or true and false", per_document=False)
 _PAGE = "\0page"
 """Key of the column whose rows of one value are a page; no column is called so."""
+TIME = "time"
+"""Key of the column of times."""
 
-Declarations = dict[str, dict[str, str | int]]
-"""By column what the option `columns` says of it."""
 
-
-def layout_columns(
+def unread_columns(
     path: Path,
     format: str,
-    named: Collection[str],
-    session: str | None,
+    named: Mapping[str, str | None],
     files: str | None,
     text: TextForm,
-) -> Declarations:
-    """Finds columns with few values, one per page, that a reader leaves out. Empty cells make a value of their own.
+) -> dict[str, Any]:
+    """Finds columns that a reader leaves out: that of times, and those with few values, one per page.
+
+    Empty cells make a value of their own.
 
     Args:
         path: File or folder.
         format: Format of the log.
-        named: Columns that options name.
-        session: Column whose rows of one value are a page; None where each row is one.
+        named: Names of columns that options state, by key; None leaves one out.
         files: Pattern of the files in a folder.
         text: How text is written.
+
+    Returns:
+        What the option `columns` says of them, by key.
     """
-    columns = {}, {}, ()
-    try:
-        kinds = open_tables(path, *columns, files=files, text=text)[0].kinds()
-        read = {*named, *names_read(format, kinds)}
-        single = [name for name, kind in kinds.items() if not kind.is_list and name not in read]
-        single = [name for name in single if _key(name).isidentifier()]
-        fields = {name: _CATEGORY for name in single if _is_category(path, name, files, text)}
-        if not fields:
-            return {}
-        if session is not None:
-            fields[_PAGE] = ANY_ID._replace(per_document=False)
-        names = {name: session if name == _PAGE else name for name in fields}
-        tables = open_tables(path, fields, names, fields, files=files, text=text)
-        few = _of_few_values(tables)
-    except DataError:  # which the reader of the log says
-        return {}
-    declarations: Declarations = {}
-    for name in [*few][:_MOST_COLUMNS]:
-        others = kinds.keys() - {name}
-        key = _free_key(name, {*others, *read, *COLUMNS, *MADE, *declarations})
-        declarations[key] = _declaration(name, key, few[name])
-    return declarations
-
-
-def unread_time(
-    path: Path, named: Collection[str], files: str | None, text: TextForm
-) -> str | None:
-    """Finds the column that is called as times are and that no option names; None where there is none.
-
-    Args:
-        path: File or folder.
-        named: Columns that options name.
-        files: Pattern of the files in a folder.
-        text: How text is written.
-    """
+    columns, names = {}, {name for name in named.values() if name is not None}
     try:
         kinds = open_tables(path, {}, {}, (), files=files, text=text)[0].kinds()
+        single = [name for name, kind in kinds.items() if not kind.is_list]
+        time = time_column({*single} - names)
+        if time is not None and TIME not in named:
+            columns[TIME] = time
+        read = {*names, *names_read(format, kinds)}
+        left = [name for name in single if name not in read and _key(name).isidentifier()]
+        session = named.get("session", "session") if format == "impressions" else None
+        few = _with_few_values(path, left, session, files, text)
     except DataError:  # which the reader of the log says
-        return None
-    single = {name for name, kind in kinds.items() if not kind.is_list}
-    return time_column(single - {*named})
+        return columns
+    for name in [*few][:_MOST_COLUMNS]:
+        others = kinds.keys() - {name}
+        key = _free_key(name, {*others, *read, *COLUMNS, *MADE, *columns})
+        columns[key] = _declaration(name, key, few[name])
+    return columns
 
 
 def _key(name: str) -> str:
@@ -120,8 +99,22 @@ def _is_category(path: Path, name: str, files: str | None, text: TextForm) -> bo
     return True
 
 
+def _with_few_values(
+    path: Path, names: Iterable[str], session: str | None, files: str | None, text: TextForm
+) -> dict[str, bool]:
+    """Those of some columns with two or a few values, one per page, and whether some of their cells may be empty."""
+    columns = {name: name for name in names if _is_category(path, name, files, text)}
+    if not columns:
+        return {}
+    fields = dict.fromkeys(columns, _CATEGORY)
+    if session is not None:
+        fields[_PAGE] = ANY_ID._replace(per_document=False)
+        columns[_PAGE] = session
+    return _of_few_values(open_tables(path, fields, columns, fields, files=files, text=text))
+
+
 def _of_few_values(tables: list[SourceTable]) -> dict[str, bool]:
-    """Columns with two or a few values, one per page, and whether some of their cells may be empty."""
+    """The same of all columns of some tables."""
     values: dict[str, set] = {name: set() for name in tables[0].columns if name != _PAGE}
     rows = 0
     for batch in batches_of(tables):

@@ -180,22 +180,28 @@ def _by_row(items: Sequence[Any], columns: int) -> list[Any]:
 def _without_outliers(axes: Axes) -> set[str]:
     """Fits the axis to most of the curves where a few lie far off, and returns the names of these."""
     ends = _ends(axes)
-    if len(ends) < 3:
+    if not ends:
         return set()
     low, high = np.array(list(ends.values())).T
-    middle, extents = np.median((low + high) / 2), (high - low)[high > low]  # a baseline is flat
-    reach = _FAR * np.median(extents if len(extents) else 0.0) + _FARTHER * np.median(
-        np.abs((low + high) / 2 - middle)
-    )
+    is_far = outliers(low, high)
+    if is_far.any():
+        bottom, top = low[~is_far].min(), high[~is_far].max()
+        axes.set_ylim(bottom - 0.06 * (top - bottom), top + 0.06 * (top - bottom))
+    return {label for label, beyond in zip(ends, is_far, strict=True) if beyond}
+
+
+def outliers(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Returns which of the curves between some values lie far off, so that an axis leaves them out: a few, or none."""
+    middles = (low + high) / 2
+    middle, extents = np.median(middles), (high - low)[high > low]  # a baseline is flat
+    reach = _FAR * np.median(extents if len(extents) else 0.0)
+    reach += _FARTHER * np.median(np.abs(middles - middle))
     is_far = (low < middle - reach) | (high > middle + reach)
-    far = {label for label, beyond in zip(ends, is_far, strict=True) if beyond}
-    if is_far.all() or not far:
-        return far
-    bottom, top = low[~is_far].min(), high[~is_far].max()
-    if top == bottom:  # no extent to show without the others
-        return set()
-    axes.set_ylim(bottom - 0.06 * (top - bottom), top + 0.06 * (top - bottom))
-    return far
+    others = ~is_far
+    # without an extent of the others there is nothing to show
+    if len(low) < 3 or is_far.all() or low[others].min() == high[others].max():
+        return np.zeros(len(low), bool)
+    return is_far
 
 
 def _ends(axes: Axes) -> dict[str, tuple[float, float]]:

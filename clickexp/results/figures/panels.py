@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from clickexp.results.colors import BLACK, COLORS
+from clickexp.results.figures.drawing import outliers
 from clickexp.results.figures.fonts import figure_text
 from clickexp.results.groups import Group, over_runs
 from clickexp.results.metric_names import axis, uncapitalised
@@ -256,15 +257,17 @@ def _along(run: Run, over: str) -> np.ndarray:
 def cost(
     groups: Sequence[Group], metric: str, over: str, values: Sequence[float], axes: Axes
 ) -> None:
-    """Draws a metric against what a group costs."""
-    for i, (group, value) in enumerate(zip(groups, values, strict=True)):
+    """Draws a metric against what a group costs, as far as the metric is not beyond the axis."""
+    means = np.array([group.spread(metric).mean for group in groups])
+    costs = np.where(outliers(means, means), np.nan, values).tolist()
+    for i, (group, value) in enumerate(zip(groups, costs, strict=True)):
         spread = group.spread(metric)
         bounds = np.array([[spread.mean - spread.low], [spread.high - spread.mean]])
         look: dict[str, Any] = {"marker": MARKERS[i], "color": COLORS[i], "linestyle": "none"}
         axes.errorbar(
             value, spread.mean, np.nan_to_num(bounds), label=figure_text(group.name), **look
         )
-    positive = [value for value in values if np.isfinite(value) and value > 0]
+    positive = [value for value in costs if np.isfinite(value) and value > 0]
     if positive and max(positive) > _DECADE * min(positive):
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(
@@ -308,7 +311,8 @@ def calibration(groups: Sequence[Group], axes: Axes) -> None:
             largest = max([largest, *x, *y])
     axes.plot([0, largest], [0, largest], color="#888888", linewidth=0.8, zorder=0)
     axes.set(xlabel="Predicted P(click)", ylabel="Observed click rate")
-    counts.set(xlim=axes.get_xlim(), yscale="log", ylim=(1, None))
+    # no mark at 1, which would lie over the highest mark below
+    counts.set(xlim=axes.get_xlim(), yscale="log", ylim=(1.01, None))
     counts.set_title("Documents per bin", fontsize="small", loc="left", pad=2)
     counts.tick_params(labelbottom=False, labelsize="x-small")
     counts.yaxis.set_major_locator(LogLocator(numticks=3))

@@ -221,4 +221,6 @@ def _setting(value: Any) -> str:
         return "not set"
     if isinstance(value, bool):
         return str(value).lower()
-    return value if isinstance(value, str) else str(value).replace("'", "")
+    if isinstance(value, list):
+        return f"[{', '.join(map(_setting, value))}]"
+    return str(value)

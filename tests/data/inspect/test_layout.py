@@ -26,6 +26,10 @@ HEADERS = {
     "pageview_id,visit_id,query,doc,rank,click": {"session": "pageview_id", "search_session": "visit_id"},
     "session_id,page,query,doc,rank,click": {"session": "session_id"},
     "session,request_id,query,doc,rank,click": {},
+    "session,query,Product Name,rank,click": {"document": "Product Name"},
+    "session,query,product_name,sku,rank,click": {"document": "sku"},
+    "Sitzungs-ID,Suchbegriff,Produkt,Position,Klick": {"session": "Sitzungs-ID", "query": "Suchbegriff"},
+    "session,Anfrage,Artikelnummer,Rang,geklickt": {"query": "Anfrage", "document": "Artikelnummer"},
 }  # fmt: skip
 
 
@@ -99,13 +103,13 @@ def test_structs_in_lists_are_lists_where_they_have_none(tmp_path):
 def test_what_is_read_besides_is_not_called_unread(tmp_path):
     header = "session,query,document,rank,click,label,price"
     found = detect(table(tmp_path, header, "1,1,1,1,1,1,1"), FORMATS)
-    assert found.reason.endswith("not read: price")
+    assert [*found.left_out] == ["price"]
 
 
 def test_lists_in_cells_of_text_are_columns_by_name_like_those_of_parquet(tmp_path):
     found = detect(table(tmp_path, "query_doc_ids,clicks,keyword,price", "3 5,0 1,jax,1"), FORMATS)
-    assert "by the names of columns: query_doc_ids, clicks, keyword as query_id; " in found.reason
-    assert found.reason.endswith("not read: price")
+    assert "by the names of columns: query_doc_ids, clicks, keyword as query_id" in found.reason
+    assert [*found.left_out] == ["price"]
     assert found.options == {"columns.query_id": "keyword"}
 
 
@@ -113,22 +117,24 @@ def test_a_column_that_may_hold_times_comes_with_the_option_that_reads_it(tmp_pa
     """Counts have none."""
     file = table(tmp_path, "session,query,document,rank,click,Event_Time,price", "1,1,1,1,1,1,1")
     found = detect(file, FORMATS)
-    assert found.reason.endswith("not read: Event_Time (columns.time=Event_Time reads it), price")
+    words = {"Event_Time": "Event_Time (columns.time=Event_Time reads it)", "price": "price"}
+    assert found.left_out == words
     named = detect(file, FORMATS, {"time": "Event_Time"})
-    assert "Event_Time as time; not read" in named.reason
-    assert named.reason.endswith("not read: price")
+    assert named.reason.endswith("Event_Time as time")
+    assert named.left_out == {"price": "price"}
     counts = table(tmp_path, "query,document,rank,impressions,clicks,date", "1,1,1,1,1,1")
-    assert detect(counts, FORMATS).reason.endswith("not read: date")
+    assert detect(counts, FORMATS).left_out == {"date": "date"}
 
 
 def test_all_columns_that_are_read_are_named(tmp_path):
     """Those of the options, and those that are read where they are there."""
     header = "query,query_doc_ids,clicks,positions,labels,when,note"
     file = table(tmp_path, header, "jax,3 5,0 1,1 2,0 1,2025-03-01,x")
-    reason = detect(file, FORMATS, {"time": "when", "search_session": None}).reason
+    found = detect(file, FORMATS, {"time": "when", "search_session": None})
     taken = "query_doc_ids, clicks, query as query_id, positions, labels, when as time"
-    assert reason.endswith(f"by the names of columns: {taken}; not read: note")
-    assert "not read: when (columns.time=when reads it), note" in detect(file, FORMATS).reason
+    assert found.reason.endswith(f"by the names of columns: {taken}")
+    assert [*found.left_out] == ["note"]
+    assert [*detect(file, FORMATS).left_out] == ["when", "note"]
 
 
 def test_rows_of_bandits_say_what_a_page_may_be(tmp_path):

@@ -126,8 +126,11 @@ function cost() {
   const points = visible().filter((group) => known(group[over]) && known(group.values[name]?.[0]));
   const bar = (end) => (group) => Math.abs((group.values[name][end] ?? group.values[name][0]) - group.values[name][0]);
   const hover = (group) => `${escaped(group.name)}<br>${escaped(metric(name).short)} ${textsOf(group, name)[0]}<br>${over === "seconds" ? `${seconds(group[over])} s, and ${seconds(group.compiling)} s compiling` : `${shown(group[over])} parameters`}`;
+  const ends = points.filter((group) => state.slots.has(group)).map((group) => [group.id, [group.values[name][0], group.values[name][0]]]);
+  const { range: [low, high] = [-Infinity, Infinity] } = outliers(new Map(ends));
+  const costs = (groups) => groups.map((group) => (group.values[name][0] < low || group.values[name][0] > high ? null : group[over])); // of those within the axis
   const scatter = (groups, own) => ({
-    x: groups.map((group) => group[over]), y: groups.map((group) => group.values[name][0]), mode: "markers",
+    x: costs(groups), y: groups.map((group) => group.values[name][0]), mode: "markers",
     text: groups.map(hover), hoverinfo: "text", ...own,
     error_y: { array: groups.map(bar(3)), arrayminus: groups.map(bar(2)), thickness: 1, width: 3, color: own.marker.color, visible: groups.some(bar(3)) },
   });
@@ -137,7 +140,7 @@ function cost() {
     const { color, symbol } = look(group);
     traces.push(scatter([group], { name: escaped(label(group)), legendgroup: String(group.id), marker: { color, symbol, size: 11 }, cliponaxis: false }));
   }
-  const xaxis = spanning(points.map((group) => group[over]), 3);
+  const xaxis = spanning(costs(points).filter(known), 3);
   chart("cost", traces, layout(metric(over).axis, metric(name).axis, { xaxis, uirevision: name + over }), "No row has both numbers.");
 }
 
