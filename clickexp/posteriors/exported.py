@@ -77,10 +77,8 @@ def exported(
     else:
         tower = cast(EmbeddingParameter, tower_of(refined, ROLES["attraction"]))
         effective, is_read = effective_by_id(tower), refined is not model
-        del (
-            tower,
-            refined,
-        )  # a table that is not needed from here on, as that of each posterior below
+        # a table that is not needed from here on, as that of each posterior below
+        del tower, refined
         if is_read:
             under = _read_again(under, train, devices)
         posteriors = shaped(under, clicks) if is_read and has_shape(under) else under
