@@ -91,9 +91,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     finished = {run.config_hash for run in by_folder.values()}
     # a job that was run again in a repetition of its sweep is no news
     skipped = [
-        one
-        for one in unread
-        if read_object(one.folder / RECORD).get("config_hash") not in finished
+        one for one in unread if read_object(one.folder / RECORD).get("config_hash") not in finished
     ]
     runs = sorted(by_folder.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
     latest = {run.same: run for run in runs}
