@@ -65,7 +65,7 @@ from clickexp.utils.blocks import blocks
 from clickexp.utils.memory import return_freed_memory
 from clickexp.utils.sums import add_at
 
-_ENOUGH_DOCUMENTS, _MOST_DOCUMENTS, _MOST_IMPRESSIONS = 50_000, 250_000, 2_500_000
+_ENOUGH_DOCUMENTS, _MOST_DOCUMENTS, _MOST_IMPRESSIONS = 50_000, 250_000, 500_000
 """Documents that are integrated out; of more, some that are spread evenly over the ids represent all. These have about
 as many impressions, unless they are fewer than enough or more than the most."""
 _GOLDEN = np.uint32(0x9E3779B9)
