@@ -237,14 +237,14 @@ def for_hydra(value: str) -> str:
     return f'"{escaped}"'
 
 
-def of_dataset(options: Mapping[str, str]) -> dict[str, str]:
+def of_dataset(options: Mapping[str, str | None]) -> dict[str, str | None]:
     """Options of the reader of a log as overrides of `clickexp`; `format` is the choice of dataset."""
     overrides = {}
     for key, value in options.items():
-        is_new = key.startswith("columns.") and value.startswith("{")
+        is_new = key.startswith("columns.") and value is not None and value.startswith("{")
         declares = "+" if is_new else ""  # a key that configurations lack
         name = "dataset" if key == "format" else f"{declares}dataset.{key}"
-        overrides[name] = for_hydra(value)
+        overrides[name] = None if value is None else for_hydra(value)
     return overrides
 
 

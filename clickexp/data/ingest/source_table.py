@@ -16,7 +16,7 @@ from clickexp.data.ingest.columns import (
     Fields,
 )
 from clickexp.data.ingest.faults import Faults
-from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns
+from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns, restated
 from clickexp.data.ingest.lists import list_lengths
 from clickexp.data.schema import Remedy, SourceLocation
 from clickexp.errors import DataError
@@ -301,7 +301,7 @@ class SourceTable(ABC):
         layout = guess(kinds)
         if layout is not None and format not in ("", layout.format):
             remedy = f"it seems to have {ROWS[layout.format]}, which dataset={layout.format} reads"
-            options = {"format": layout.format, **layout.options}
+            options = restated(self._names, kinds, layout)
             return DataError(str(self.source.error(what, remedy)), options)
         if (remedy := _remedy(present)) is not None:
             return self.source.error(what, remedy)

@@ -110,7 +110,8 @@ def test_lists_in_cells_of_text_are_columns_by_name_like_those_of_parquet(tmp_pa
     found = detect(table(tmp_path, "query_doc_ids,clicks,keyword,price", "3 5,0 1,jax,1"), FORMATS)
     assert "by the names of columns: query_doc_ids, clicks, keyword as query_id" in found.reason
     assert [*found.left_out] == ["price"]
-    assert found.options == {"columns.query_id": "keyword"}
+    # text is numbered
+    assert found.options == {"columns.query_id": "keyword", "pair_key": "query_document"}
 
 
 def test_a_column_that_may_hold_times_comes_with_the_option_that_reads_it(tmp_path):
