@@ -220,3 +220,16 @@ def test_how_text_is_written_is_known_where_the_layout_is_looked_for(tmp_path):
     names = ["session", "query", "document", "rank", "click"]
     found = detect(tmp_path / "bare.txt", FORMATS, text=TextForm("!", names))
     assert found.format == "impressions"
+
+
+@pytest.mark.parametrize(
+    "header, remedy",
+    [("session#query#document#rank#click", "separator="), ("s0,lamp,sku,1,0", "header=[NAME")],
+)
+def test_a_first_line_that_names_no_columns_is_answered_with_how_text_is_written(
+    header, remedy, tmp_path
+):
+    row = header.replace("session", "s1")
+    with refuses(DataError, "show no layout", remedy) as caught:
+        detect(table(tmp_path, header, row), FORMATS)
+    assert not caught.value.options
