@@ -29,7 +29,7 @@ from clickexp.errors import ConfigError, DataError, with_class
 from clickexp.evaluation.evaluate import check_lists, check_metrics, compiled_test
 from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.evaluation.groups import MetricGroup
-from clickexp.experiment.differences import continuing_command
+from clickexp.experiment.differences import finishing_command
 from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
 from clickexp.models import Model, Ranker
@@ -318,7 +318,7 @@ def _earlier(folder: str | None, identified: dict[str, Any]) -> Path | None:
     except ValueError as error:
         words = read_document(earlier / OVERRIDES)
         command = (
-            f". This continues it: {continuing_command(earlier, words)}"
+            f". This continues it: {finishing_command(earlier, words)}"
             if isinstance(words, list)
             else ""
         )

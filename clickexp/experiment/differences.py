@@ -10,8 +10,10 @@ from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from clickexp.experiment.conf import default_options
-from clickexp.experiment.overrides import line_of, parsed
+from clickexp.experiment.overrides import line_of, parsed, quoted
+from clickexp.runs.claims import RUN_DIR
 from clickexp.runs.settings import LAUNCHING
+from clickexp.runs.store import CHECKPOINT
 from clickexp.utils.paths import display_path
 
 _CONTINUE = "continue_from"
@@ -23,15 +25,17 @@ def command_of(overrides: Sequence[str]) -> str:
     return shlex.join(["clickexp", *map(line_of, _of_results(overrides))])
 
 
-def continuing_command(folder: Path, overrides: Sequence[str]) -> str:
-    """Returns the command that continues an interrupted run from its checkpoint.
+def finishing_command(folder: Path, overrides: Sequence[str]) -> str:
+    """Returns the command that finishes an interrupted run in its folder, from its checkpoint where there is one.
 
     Args:
         folder: Of the run.
         overrides: Those of the run.
     """
-    kept = [override for override in overrides if not override.startswith(f"{_CONTINUE}=")]
-    return f"{command_of(kept)} {shlex.quote(f'{_CONTINUE}={display_path(folder)}')}"
+    if (folder / CHECKPOINT).exists():  # which continue_from would go before
+        overrides = [word for word in overrides if not word.startswith(f"{_CONTINUE}=")]
+    place = f"{RUN_DIR}={quoted(display_path(folder))}"
+    return f"{command_of(overrides)} {shlex.quote(place)}"
 
 
 def changed_settings(overrides: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:

@@ -20,7 +20,7 @@ from clickexp.posteriors.intervals import short_intervals
 from clickexp.posteriors.unlinked import with_known_ratios
 from clickexp.runs.hashing import distinguishing, flat
 from clickexp.runs.settings import NAMED
-from clickexp.runs.store import values
+from clickexp.runs.store import MULTIRUN, read_object, values
 from clickexp.utils.text import shortened
 
 _LONGEST = 60
@@ -48,6 +48,12 @@ def run_info(parts: Parts, sweep: Path | None) -> RunInfo:
         for key, value in distinguishing(overrides, flat(config)).items()
         if key not in NAMED
     }
+    shared = {} if sweep is None else _shared_by_jobs(sweep)
+    own = {
+        key: value
+        for key, value in named.items()
+        if key not in shared or shared[key] != overrides.get(key)
+    }
     return RunInfo(
         folder=parts.folder,
         config={
@@ -69,11 +75,20 @@ def run_info(parts: Parts, sweep: Path | None) -> RunInfo:
         dataset=dataset,
         experiment=overrides.get("experiment"),
         title=f"{model} · {dataset} · seed {settings.seed}",
-        changes=tuple(shortened(change, _LONGEST) for change in _pairs(named)),
+        changes=tuple(shortened(change, _LONGEST) for change in _pairs(own)),
         fingerprint=parts.origin.fingerprint,
         continues=Path(settings.continue_from) if settings.continue_from else None,
         sweep=sweep,
     )
+
+
+def _shared_by_jobs(sweep: Path) -> dict[str, Any]:
+    """Overrides of a sweep, in Hydra's record of it: those of a single value are the same for all of its jobs."""
+    try:
+        words = read_object(sweep / MULTIRUN)["hydra"]["overrides"]["task"]
+    except (KeyError, TypeError):  # there is no record, as of a search
+        return {}
+    return values(words)
 
 
 def _pairs(overrides: Mapping[str, Any]) -> list[str]:

@@ -308,7 +308,7 @@ def values_of(override: Override) -> list[Any]:
 def _advice(word: str) -> str:
     """Of a word that is no override, such as ubm, or --model in `--model pbm`."""
     if word.startswith(("--resume", "--continue")):
-        return f"{word}: continue_from=FOLDER continues the run that began in FOLDER, with the words that it had"
+        return f"{word}: hydra.run.dir=FOLDER continues the run that began in FOLDER, with the words that it had"
     if word.startswith("--") and (option := did_you_mean(word, _OPTIONS)):
         return f"{word}: there is no such option.{option} See clickexp --help"
     groups = [group for group in GROUPS if (CONF / group / f"{word}.yaml").is_file()]

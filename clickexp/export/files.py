@@ -441,7 +441,8 @@ class Reading:
             if numbers != width:
                 what = f"{FEATURES} has vectors of {numbers} numbers, and the model reads {width}"
                 raise self._fault(f"{what}. Give those that the run was fitted to.")
-        if not self.to_rank and sessions.positions > self.dataset.positions:
+        reads_positions = "positions" in self.read and not self.to_rank
+        if reads_positions and sessions.positions > self.dataset.positions:
             raise self._fault(
                 f"there are documents at position {sessions.positions}, of which the model knows "
                 f"{self.dataset.positions}. Cut the lists."

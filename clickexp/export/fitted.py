@@ -12,7 +12,7 @@ from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.description import Numbering
 from clickexp.errors import OF_SYSTEM, UserError, with_class
 from clickexp.experiment.build import build_model, numbers_ids, share_compilations
-from clickexp.experiment.differences import command_of, continuing_command
+from clickexp.experiment.differences import finishing_command
 from clickexp.experiment.instantiate import CONTEXT, constructor, model_constructor
 from clickexp.experiment.values import default_value
 from clickexp.export.trust import check_targets
@@ -130,12 +130,12 @@ def _without_model(run: Path) -> str:
     overrides = [str(word) for word in words] if isinstance(words, list) else []
     if (run / RESULT).is_file():
         return f"{run}: there is no {MODEL}. Run again with save_model=true."
+    command = finishing_command(run, overrides)
     if (run / CHECKPOINT).is_file():
         epochs = read_epochs(run)
         after = f" after epoch {epochs[-1]['epoch']}" if epochs else ""
-        command = continuing_command(run, overrides)
         return f"{run}: the run was interrupted{after}. This finishes it: {command}"
-    return f"{run}: the run did not finish. This repeats it: {command_of(overrides)}"
+    return f"{run}: the run did not finish. This repeats it: {command}"
 
 
 def _origin(run: Path) -> Origin:

@@ -47,9 +47,9 @@ def document_outputs(model: Model, batch: Batch) -> dict[str, Array]:
 
 def exported_outputs(models: Exported, batch: Batch) -> dict[str, Array]:
     """Returns `document_outputs` and what posteriors say of a document, each of the model that an export has it of."""
-    outputs = posterior_outputs(models.intervals, batch, models.ends)
-    if EFFECTIVE in outputs:
-        outputs[EFFECTIVE] = posterior_outputs(models.effective, batch)[EFFECTIVE]
+    outputs = posterior_outputs(models.intervals, batch, models.ends, models.effective)
+    if EFFECTIVE in outputs and models.effective is None:
+        outputs[EFFECTIVE] = posterior_outputs(models.probabilities, batch)[EFFECTIVE]
     return {**document_outputs(models.probabilities, batch), **outputs}
 
 
@@ -107,8 +107,8 @@ def session_columns(
 
 def of_documents(
     model: Model | Exported, dataset: Dataset, ids: np.ndarray, outputs: Outputs, what: str
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yields what is predicted for single documents, some at a time, by name; shows the progress.
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Yields single documents, some at a time, and what is predicted for them, by name; shows the progress.
 
     Args:
         model: The model, or those that an export is of.
@@ -122,7 +122,10 @@ def of_documents(
         # even parts, since a small last one would be compiled for
         for part in np.array_split(ids, ceil_div(len(ids), _DOCUMENTS) or 1):
             for lengths, values in predict(single_documents(dataset, part)):
-                yield {name: column[:, 0] for name, column in values.items()}
+                yield (
+                    ids[done : done + len(lengths)],
+                    {name: column[:, 0] for name, column in values.items()},
+                )
                 done += len(lengths)
                 report(done, len(ids))
 

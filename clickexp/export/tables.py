@@ -127,12 +127,11 @@ def write_documents(
     impressions, clicks, shown = _counts(dataset)
     if all_impressions is not None and dataset.features is None:  # which earlier logs had theirs of
         shown[: len(all_impressions)] |= all_impressions > 0
-    ids = np.flatnonzero(shown).astype(np.int32)
     left_open = open_documents(dataset.train, intervals, len(shown), layouts_of(model))
     blocks = _known_of_documents(
         model,
         dataset,
-        ids,
+        shown,
         impressions if all_impressions is None else all_impressions,
         clicks,
         posterior,
@@ -142,10 +141,7 @@ def write_documents(
     )
 
     def tables() -> Iterator[pa.Table]:
-        done = 0
-        for count, outputs in blocks:
-            rows = ids[done : done + count]
-            done += count
+        for rows, outputs in blocks:
             columns: dict[str, Any] = {"query_doc_id": rows}
             columns |= {} if names is None else names.of(rows).to_dict()
             # in this order, whatever that of a compiled program
@@ -160,15 +156,15 @@ def write_documents(
     _write(tables(), file)
     if left_open.any() and {*pq.read_schema(file).names} >= _BOUNDS:
         sys.stderr.write(
-            f"{left_open.sum():,} of {len(ids):,} documents have an open interval of attraction: training shows them "
-            "only at positions whose examination the log leaves open\n"
+            f"{left_open.sum():,} of {shown.sum():,} documents have an open interval of attraction: training shows "
+            "them only at positions whose examination the log leaves open\n"
         )
 
 
 def _known_of_documents(
     model: Model,
     dataset: Dataset,
-    ids: np.ndarray,
+    shown: np.ndarray,
     impressions: np.ndarray,
     clicks: np.ndarray,
     posterior: SharedPosterior | None,
@@ -176,13 +172,13 @@ def _known_of_documents(
     has_intervals: bool,
     read_queries: Callable[[], Queries | None] | None,
     devices: int | str,
-) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Yields, some documents at a time, their number and what the model knows of them."""
-    one = single_documents(dataset, ids[:1])
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Yields, some documents at a time, the ids of those shown and what the model knows of them."""
+    one = single_documents(dataset, np.zeros(1, np.int32))
     if others := session_columns(model, document_outputs, dataset, one):
         reads = f"the model reads {', '.join(others)}, which belongs to a session"
         _messages.warning("documents.parquet has impressions and clicks only: %s", reads)
-        yield len(ids), {}
+        yield np.flatnonzero(shown).astype(np.int32), {}
         return
     models, outputs = model, document_outputs
     if has_intervals:
@@ -190,8 +186,9 @@ def _known_of_documents(
             model, dataset.train, impressions, clicks, posterior, read_queries, devices
         )
         outputs = exported_outputs
-    for values in of_documents(models, dataset, ids, outputs, "documents"):
-        yield len(next(iter(values.values()))), values
+    # here, since the posteriors take memory
+    ids = np.flatnonzero(shown).astype(np.int32)
+    yield from of_documents(models, dataset, ids, outputs, "documents")
 
 
 def _write(tables: Iterable[pa.Table], file: Path) -> None:

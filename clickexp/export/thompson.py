@@ -71,7 +71,7 @@ def _drawn_scores(model: Model, dataset: Dataset, ids: pl.Series, seed: int) -> 
     drawn = model.sample_parameters(jax.random.key(seed))
     parts = [
         values["relevance"]
-        for values in of_documents(drawn, dataset, ids.to_numpy(), relevance_outputs, "scores")
+        for _, values in of_documents(drawn, dataset, ids.to_numpy(), relevance_outputs, "scores")
     ]
     return pl.DataFrame({"query_doc_id": ids, "score": np.concatenate(parts)})
 

@@ -30,7 +30,7 @@ class RunInfo:
         dataset: Name of the dataset.
         experiment: The option of the group `experiment`, where one was chosen.
         title: The run in a few words: model, data and seed.
-        changes: Its other overrides, such as optimizer.learning_rate=0.1.
+        changes: Its other overrides, such as optimizer.learning_rate=0.1; of a job, those that others lack.
         fingerprint: Of the data.
         continues: The folder of the run whose training it continues, if that is another one.
         sweep: The folder of the sweep that it is a job of.

@@ -33,6 +33,7 @@ from clickexp.training.sparse.packing import Path
 from clickexp.training.sparse.placement import Whole
 from clickexp.training.spread import OneDevice, by_row, by_session, on_each, training_on
 from clickexp.types import Array, Batch, Count
+from clickexp.utils.memory import return_freed_memory
 from clickexp.utils.progress import Report, no_report
 
 BATCH, _STEPS = 256, 64
@@ -142,7 +143,8 @@ class Passes:
         for path, table in nnx.to_flat_state(state[1]):
             all_rows, kept_rows = table.get_value(), kept[path]
             slots[path] = Rows(_slots(len(all_rows.values), kept_rows), 1)
-            rows[path] = jnp.zeros((len(kept_rows), all_rows.dim, width))
+            # of NumPy, whose zeros take no memory while the first step is compiled
+            rows[path] = np.zeros((len(kept_rows), all_rows.dim, width), np.float32)
         start = Sums(jnp.zeros(size), jnp.zeros((size, size)), rows)
         start = self._devices.own_sums(start)
         sums = self._pass(self._add, start, (state, jnp.asarray(used), slots), data, report)
@@ -155,7 +157,11 @@ class Passes:
         report(0, total)
         size = BATCH * self._devices.placement.devices
         for batch in feed(data, size, _STEPS, devices=self._devices.feeding):
-            sums = program(sums, arguments, batch.arrays, np.int32(batch.steps), np.uint32(steps))
+            rest = arguments, batch.arrays, np.int32(batch.steps), np.uint32(steps)
+            if not steps:
+                program.program(sums, *rest)
+                return_freed_memory()  # of the compiler, up to 90 MiB, before there are sums
+            sums = program(sums, *rest)
             jax.block_until_ready(sums)
             steps += batch.steps
             report(min(steps * size, total), total)
@@ -426,7 +432,7 @@ def linear_towers(model: Model) -> tuple[str, ...]:
         return ()
     towers = {role: part for role, part in vars(model).items() if isinstance(part, Parameter)}
     inside = all(path[0] in towers for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param)))
-    return tuple(towers) if inside and all(map(_is_linear, towers.values())) else ()
+    return tuple(sorted(towers)) if inside and all(map(_is_linear, towers.values())) else ()
 
 
 def _is_linear(tower: Parameter) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float, Integer
@@ -17,9 +18,13 @@ from clickexp.utils.statistics.means import QUANTILE
 ROLES = {"attraction": ("attraction", "ctr"), "satisfaction": ("satisfaction",)}
 """Columns of probabilities, and the roles that they come from, the first that a model has."""
 EFFECTIVE = "effective_impressions"
+_BLOCK = 1 << 16
+"""Rows whose effective impressions are computed at a time."""
 
 
-def posterior_outputs(model: Model, batch: Batch, ends: Table | None = None) -> dict[str, Array]:
+def posterior_outputs(
+    model: Model, batch: Batch, ends: Table | None = None, effective: Table | None = None
+) -> dict[str, Array]:
     """Returns logarithms of what is known of each document.
 
     For each column of `ROLES` whose tower has posteriors N(m, v) of logits, in a new search session: the standard
@@ -30,6 +35,7 @@ def posterior_outputs(model: Model, batch: Batch, ends: Table | None = None) -> 
         model: A fitted model.
         batch: What its towers read.
         ends: Both of intervals of attraction by id, in place of -1.96 and 1.96.
+        effective: Effective impressions by id; None computes them.
     """
     outputs = {}
     for column, roles in ROLES.items():
@@ -47,8 +53,33 @@ def posterior_outputs(model: Model, batch: Batch, ends: Table | None = None) -> 
         outputs[f"{column}_low"] = log_sigmoid_pair(mean + low * sd).log
         outputs[f"{column}_high"] = log_sigmoid_pair(mean + high * sd).log
         if column == "attraction":
-            outputs[EFFECTIVE] = jnp.log(_effective_impressions(tower, new_session(batch)))
+            outputs[EFFECTIVE] = jnp.log(
+                _effective_impressions(tower, new_session(batch))
+                if effective is None
+                else effective.take(batch["query_doc_ids"])[..., 0]
+            )
     return outputs
+
+
+def effective_by_id(tower: EmbeddingParameter) -> Table:
+    """Returns the effective impressions of a tower with a row of one number for each query-document pair.
+
+    Args:
+        tower: Whose table is that of `table_of_documents`.
+    """
+    graphdef, state = nnx.split(tower)
+
+    @jax.jit
+    def of_rows(state: nnx.State) -> Float[Array, "rows 1"]:
+        tower = nnx.merge(graphdef, state)
+
+        def of_row(row: Integer[Array, ""]) -> Float[Array, ""]:
+            return _effective_impressions(tower, {"query_doc_ids": row[None, None]})[0, 0]
+
+        rows = jnp.arange(tower.table.largest_id + 1)
+        return jax.lax.map(of_row, rows, batch_size=_BLOCK)[:, None]
+
+    return Table(Rows(of_rows(state), 1))
 
 
 def table_of_documents(tower: object) -> Table | None:

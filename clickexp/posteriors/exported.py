@@ -4,27 +4,20 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, cast
 
-import jax.numpy as jnp
 import numpy as np
 
 from clickexp.data import Sessions
 from clickexp.data.cells import Cells
 from clickexp.models import ClickModel, Model
-from clickexp.parameters import EmbeddingParameter, Rows, Table
+from clickexp.parameters import EmbeddingParameter, Table
 from clickexp.parameters.layouts import with_shared_cells
-from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
-from clickexp.posteriors.policy_prior import (
-    Queries,
-    UnderPolicy,
-    learned_rows,
-    lists_shown,
-    with_rows,
-)
+from clickexp.posteriors.documents import ROLES, effective_by_id, table_of_documents, tower_of
+from clickexp.posteriors.policy_prior import Queries, UnderPolicy, lists_shown
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
-from clickexp.posteriors.shape import Shaped, has_shape, shaped
+from clickexp.posteriors.shape import has_shape, shaped
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
-from clickexp.utils.memory import break_cycles
+from clickexp.utils.memory import break_cycles, return_freed_memory
 from clickexp.utils.progress import Steps
 
 
@@ -32,16 +25,18 @@ class Exported(NamedTuple):
     """A model with the posteriors that each part of an export is of; the model itself where there is nothing to change.
 
     Attributes:
-        effective: For effective impressions: posteriors without the noise of training.
-        probabilities: Also with a prior that knows which lists a policy has shown documents in.
+        probabilities: Posteriors without the noise of training, under a prior that knows which lists a policy has
+            shown documents in.
         intervals: Also with the errors of shared parameters, and those of documents that no list shows.
-        ends: Both of 95% intervals of attraction by id, in standard deviations from the means: a table, since devices
-            share its rows. None where posteriors are normal.
+        effective: Effective impressions by id, which that prior is no part of: a table, since devices share its rows.
+            None where there is no such prior.
+        ends: Both of 95% intervals of attraction by id, in standard deviations from the means. None where posteriors
+            are normal.
     """
 
-    effective: Model
     probabilities: Model
     intervals: Model
+    effective: Table | None = None
     ends: Table | None = None
 
 
@@ -68,26 +63,32 @@ def exported(
         devices: How many share the passes over the sessions, or `all`.
     """
     if not row_tables(model):
-        return Exported(model, model, model)
+        return Exported(model, model)
     with Steps("posteriors of documents") as progress:
-        effective = newton_refined(model, row_tables(model), train, progress, devices)
+        refined = newton_refined(model, row_tables(model), train, progress, devices)
     queries = None if read_queries is None else read_queries()
     if queries is None:
         with Steps("lists of queries") as progress:
             queries = lists_shown(model, train, progress)
-    under, shape = UnderPolicy.of(effective, impressions, queries), None
+    under = UnderPolicy.of(refined, impressions, queries)
     del queries
-    if under is not None and effective is not model:
-        under = _read_again(under, train, devices)
-        shape = shaped(under, clicks) if has_shape(under) else None
-    known = Exported(effective, effective, effective)
-    if under is not None and shape is None:
-        known = Exported(effective, under.probabilities(), under.intervals())
-    del under  # a table that is not needed from here on
-    break_cycles()
-    if shape is not None:
-        known = _with_shape(effective, shape)
-    del shape
+    if under is None:
+        known = Exported(refined, refined)
+    else:
+        tower = cast(EmbeddingParameter, tower_of(refined, ROLES["attraction"]))
+        effective, is_read = effective_by_id(tower), refined is not model
+        # a table that is not needed from here on, as that of each posterior below
+        del tower, refined
+        if is_read:
+            under = _read_again(under, train, devices)
+        posteriors = shaped(under, clicks) if is_read and has_shape(under) else under
+        del under
+        known = Exported(
+            posteriors.probabilities(), posteriors.intervals(), effective, posteriors.ends
+        )
+        del posteriors
+        break_cycles()
+        return_freed_memory()
     if posterior is None:
         return known
     intervals = with_shared_cells(known.intervals)
@@ -106,20 +107,6 @@ def _read_again(under: UnderPolicy, train: Sessions, devices: int | str) -> Unde
         refined = newton_refined(model, [table], train, progress, devices, longest=math.inf)
     break_cycles()
     return under.refitted(refined)
-
-
-def _with_shape(effective: Model, shape: Shaped) -> Exported:
-    """Returns models with posteriors under a prior with a shape."""
-    rows = cast(Rows, learned_rows(tower_of(effective, ROLES["attraction"])))
-
-    def changed(columns: np.ndarray) -> Model:
-        def with_columns(before: np.ndarray, part: slice) -> np.ndarray:
-            return np.column_stack([*columns[:, part], before[:, 2:]])
-
-        return with_rows(effective, rows.recomputed(with_columns))
-
-    ends = Table(Rows(jnp.asarray(shape.ends), 2))
-    return Exported(effective, changed(shape.probabilities), changed(shape.intervals), ends)
 
 
 def open_documents(

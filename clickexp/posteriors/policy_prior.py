@@ -426,7 +426,9 @@ class UnderPolicy(NamedTuple):
     def refitted(self, model: Model) -> "UnderPolicy":
         """Fits the prior to other posteriors of the same rows."""
         table = cast(Table, table_of_documents(tower_of(model, ROLES["attraction"])))
-        return self._fitted(model, table.get_value(), self.shown, self.documents)
+        rows = table.get_value()
+        shown = self.shown._replace(x=_x_of(rows))  # a view, which would hold the table of before
+        return self._fitted(model, rows, shown, self.documents)
 
     def probabilities(self) -> Model:
         """Returns the model with posteriors for probabilities."""
@@ -435,6 +437,10 @@ class UnderPolicy(NamedTuple):
     def intervals(self) -> Model:
         """Returns the model with posteriors for intervals."""
         return self._recombined(Recombination.for_intervals(self.prior))
+
+    @property
+    def ends(self) -> None:
+        """Those of intervals, which are normal; see `clickexp.posteriors.shape.Shaped`."""
 
     def _recombined(self, recombination: "Recombination") -> Model:
         values = recombination.of(np.asarray(self.rows.values), scale_of(self.rows), self.shown)
@@ -565,8 +571,12 @@ def shown_in(
     """
     if missing := len(rows.values) - len(impressions):
         impressions = np.pad(impressions, (0, missing))
-    x = np.asarray(rows.values)[:, rows.numbers]
-    return ShownByRow(impressions, x, queries.lists, queries.labels)
+    return ShownByRow(impressions, _x_of(rows), queries.lists, queries.labels)
+
+
+def _x_of(rows: Rows) -> Float[np.ndarray, " rows"]:
+    """Returns standardised mean log ranks, a view of the table."""
+    return np.asarray(rows.values)[:, rows.numbers]
 
 
 def documents_to_fit(shown: ShownByRow) -> Integer[np.ndarray, " documents"]:

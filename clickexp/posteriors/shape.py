@@ -17,6 +17,7 @@ It has the mean slope and the mean curvature over m -+ sd that the normal poster
 examination, n is the number of skips, and e is examination there.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -26,9 +27,9 @@ import numpy as np
 from jaxtyping import Float, Integer, Real
 from scipy.special import expit
 
-from clickexp.models import ClickModel
+from clickexp.models import ClickModel, Model
 from clickexp.numerics import mean_log_sigmoid_pair, mean_slope
-from clickexp.parameters import EmbeddingParameter, Rows
+from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import (
     Numbers,
@@ -37,8 +38,10 @@ from clickexp.posteriors.policy_prior import (
     UnderPolicy,
     evidence_of,
     in_units,
+    learned_rows,
     recombined,
     scale_of,
+    with_rows,
 )
 from clickexp.types import Array
 from clickexp.utils.blocks import blocks
@@ -260,17 +263,35 @@ def learned(known: Known) -> Shape:
 
 
 class Shaped(NamedTuple):
-    """Posteriors under a prior with a learned shape, as columns of tables, which take less memory.
+    """Posteriors of a model under a prior with a learned shape, as columns of tables, which take less memory.
 
     Attributes:
-        probabilities: Offsets and spreads by id, with which posteriors have the mean probabilities.
-        intervals: The same, with which they have the means and deviations of logits.
-        ends: Of 95% intervals by id, in standard deviations from the means.
+        model: The model, with other posteriors.
+        columns_of_probabilities: Offsets and spreads by id, with which posteriors have the mean probabilities.
+        columns_of_intervals: The same, with which they have the means and deviations of logits.
+        ends: Of 95% intervals by id, in standard deviations from the means: a table, since devices share its rows.
     """
 
-    probabilities: Float[np.ndarray, "2 ids"]
-    intervals: Float[np.ndarray, "2 ids"]
-    ends: Float[np.ndarray, "ids 2"]
+    model: Model
+    columns_of_probabilities: Float[np.ndarray, "2 ids"]
+    columns_of_intervals: Float[np.ndarray, "2 ids"]
+    ends: Table
+
+    def probabilities(self) -> Model:
+        """Returns the model with posteriors for probabilities."""
+        return self._with(self.columns_of_probabilities)
+
+    def intervals(self) -> Model:
+        """Returns the model with posteriors for intervals."""
+        return self._with(self.columns_of_intervals)
+
+    def _with(self, columns: Float[np.ndarray, "2 ids"]) -> Model:
+        rows = cast(Rows, learned_rows(tower_of(self.model, ROLES["attraction"])))
+
+        def with_columns(before: np.ndarray, part: slice) -> np.ndarray:
+            return np.column_stack([*columns[:, part], before[:, 2:]])
+
+        return with_rows(self.model, rows.recomputed(with_columns))
 
 
 def has_shape(under: UnderPolicy) -> bool:
@@ -309,7 +330,7 @@ def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> Shaped:
         intervals[:, ids] = offsets, spreads
         probabilities[:, ids] = likely, spreads
         ends[ids] = np.transpose(ends_of)
-    return Shaped(probabilities, intervals, ends)
+    return Shaped(under.model, probabilities, intervals, Table(Rows(jnp.asarray(ends), 2)))
 
 
 @jax.jit
@@ -334,7 +355,6 @@ class _Logits(NamedTuple):
         priors: Normal priors, in units of `clickexp.posteriors.policy_prior.fit`.
         clicks: In training, by id.
         scale: Of logits, in these units.
-        locations: Logits of rows without offset, by id, less the baseline.
         baseline: Of all logits.
     """
 
@@ -342,7 +362,6 @@ class _Logits(NamedTuple):
     priors: Priors
     clicks: Real[np.ndarray, " ids"]
     scale: float
-    locations: Float[np.ndarray, " ids"]
     baseline: float
 
     @classmethod
@@ -352,7 +371,7 @@ class _Logits(NamedTuple):
         priors = recombination.priors(np.asarray(under.rows.values), scale, under.shown)
         tower = cast(EmbeddingParameter, tower_of(under.model, ROLES["attraction"]))
         baseline = 0.0 if tower.baseline is None else float(tower.baseline[...])
-        return cls(under, priors, clicks, scale, np.asarray(_locations(under.rows)), baseline)
+        return cls(under, priors, clicks, scale, baseline)
 
     def normal(self) -> Float[np.ndarray, "2 ids"]:
         """Returns offsets and spreads of all documents under the normal priors."""
@@ -397,7 +416,9 @@ class _Logits(NamedTuple):
 
     def _location(self, ids: Integer[np.ndarray, " documents"]) -> Numbers:
         """Returns the logits of rows without offset."""
-        return self.locations[ids].astype(np.float64) + self.baseline
+        rows = self.under.rows
+        without_offset = _locations(dataclasses.replace(rows, values=np.asarray(rows.values)[ids]))
+        return np.asarray(without_offset, np.float64) + self.baseline
 
 
 @jax.jit

@@ -56,7 +56,7 @@ def conclusion(comparison: Comparison, baseline: Group | None = None) -> str:
 
 
 def _whose_parameters(comparison: Comparison) -> str:
-    """A sentence that says whose parameters to take where models differ in how well they fit users; else empty.
+    """A sentence that says whose parameters to take where tests show that models fit users worse; else empty.
 
     Intervals of parameters assume that the model is right. Those of a model of other users are as narrow, around
     parameters that do not exist.
@@ -66,26 +66,22 @@ def _whose_parameters(comparison: Comparison) -> str:
     if contenders is None:
         return ""
     best, _ = contenders
-    worse = [
-        group.name
-        for group in fitted
-        if group.model != best.model and _fits_worse(comparison, best, group)
-    ]
+    worse, undecided = [], []
+    for group in fitted:
+        if group.model != best.model:
+            *_, p = comparison.difference(best, group, _FIT)
+            (worse if p < SIGNIFICANT else undecided).append(group.name)
     if not worse:
         return ""
-    named = listed(worse, _MOST_NAMED)
-    return f" Take parameters from {best.name}: clicks speak against {named}, whose intervals do not show it."
+    against = f"{listed(worse, _MOST_NAMED)}, whose intervals do not show it"
+    if undecided:
+        against += f", and not significantly against {listed(undecided, _MOST_NAMED)}"
+    return f" Take parameters from {best.name}: clicks speak against {against}."
 
 
 def _describes_users(run: Run) -> bool:
     """Whether a run reports parameters of users, such as examination or continuation."""
     return bool(run.propensity) or any(one.parameter != _CLICK_RATE for one in run.shared)
-
-
-def _fits_worse(comparison: Comparison, best: Group, group: Group) -> bool:
-    """Whether a group has a lower likelihood of clicks, significantly so where that is tested."""
-    *_, p = comparison.difference(best, group, _FIT)
-    return _mean(group, _FIT) < _mean(best, _FIT) and not p >= SIGNIFICANT
 
 
 def _untested(comparison: Comparison) -> str:

@@ -75,18 +75,24 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         folders: Of a run, a sweep, or many of them.
 
     Returns:
-        Each run once, of those with the same configuration and seed the latest, and what else is there.
+        Each run once, of those with the same configuration and seed the latest, and what else is there, but for jobs
+        that have a result elsewhere.
 
     Raises:
         UserError: There is no run.
     """
-    by_folder, trials, skipped = _read_runs(folders)
+    by_folder, trials, unread = _read_runs(folders)
     if not by_folder:
         where = ", ".join(str(folder) for folder in folders)
-        reasons = "".join(f"; {reason}" for reason in skipped[:3])
+        reasons = "".join(f"; {reason}" for reason in unread[:3])
         raise UserError(
             f"no finished runs below {where}: name folders with a result.json inside{reasons}"
         )
+    finished = {run.config_hash for run in by_folder.values()}
+    # a job that was run again in a repetition of its sweep is no news
+    skipped = [
+        one for one in unread if read_object(one.folder / RECORD).get("config_hash") not in finished
+    ]
     runs = sorted(by_folder.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
     latest = {run.same: run for run in runs}
     trials_of: dict[tuple, list[_Trial]] = defaultdict(list)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, TextIO
 
 from clickexp.errors import ConfigError
 from clickexp.runs.hashing import identity
-from clickexp.runs.store import CHECKPOINT, CONFIG, HYDRA, RESULT, is_whole, read_object
+from clickexp.runs.store import CHECKPOINT, CONFIG, HYDRA, MULTIRUN, RESULT, is_whole, read_object
 from clickexp.utils.files import LOCK, claimed, is_inside, locked
 from clickexp.utils.text import listed
 
 RUN_DIR = "hydra.run.dir"
-_UNUSED = (".hydra", "multirun.yaml", "main.log", LOCK)
+_UNUSED = (".hydra", MULTIRUN, "main.log", LOCK)
 """Files of a folder before its run or sweep starts; the lines of the log were on the terminal, too."""
 _MOST_NAMED = 3
 

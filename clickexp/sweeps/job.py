@@ -1,7 +1,6 @@
 """One run as a job: a job of a sweep is skipped where its result exists, and recorded however it ends."""
 
 import contextlib
-import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
 from clickexp.errors import ConfigError, UserError, with_class
 from clickexp.experiment.overrides import check_launcher
-from clickexp.runs.claims import RUN_DIR, is_abandoned
+from clickexp.runs.claims import is_abandoned
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.objective import objective
 from clickexp.runs.run import Run
@@ -52,16 +51,15 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     try:
         return _run_experiment(cfg, hydra)
     except KeyboardInterrupt as stop:
-        from clickexp.experiment.differences import command_of, continuing_command
+        from clickexp.experiment.differences import finishing_command
 
-        overrides = list(hydra.overrides.task)
-        if (folder / CHECKPOINT).exists():
-            hint = f"this continues from its checkpoint: {continuing_command(folder, overrides)}"
-        else:
-            of_folder = [word for word in hydra.overrides.hydra if word.startswith(f"{RUN_DIR}=")]
-            command = " ".join([command_of(overrides), *map(shlex.quote, of_folder)])
-            hint = f"it has no checkpoint yet, and this starts it again: {command}"
-        raise KeyboardInterrupt(f"interrupted; {hint}") from stop
+        hint = (
+            "this continues from its checkpoint"
+            if (folder / CHECKPOINT).exists()
+            else "it has no checkpoint yet, and this starts it again"
+        )
+        command = finishing_command(folder, list(hydra.overrides.task))
+        raise KeyboardInterrupt(f"interrupted; {hint}: {command}") from stop
 
 
 def compose_job(

@@ -121,8 +121,9 @@ def print_plain(text: str, console: Console | None = None) -> None:
 
 
 def see_log(log: Path) -> str:
-    """Returns the end of a message that names the log; empty where there is none."""
-    return f". Its log: {display_path(log)}" if log.exists() else ""
+    """Returns the end of a message that names the log; empty where there is none, or nothing in it."""
+    has_lines = log.exists() and log.stat().st_size
+    return f". Its log: {display_path(log)}" if has_lines else ""
 
 
 def describe_end(reason: str, folder: Path, seconds: float) -> str:

@@ -8,6 +8,7 @@ log.
 """
 
 import argparse
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -59,7 +60,12 @@ def main() -> None:
     scripts = Path(sys.executable).parent
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.parquet"
-        write_log(log, arguments.queries)
+        # in another process: Linux counts the peak of this one as that of what it starts
+        writer = multiprocessing.get_context("spawn").Process(
+            target=write_log, args=(log, arguments.queries)
+        )
+        writer.start()
+        writer.join()
         for turn in ("first", "second"):
             run = Path(folder) / turn
             train = [scripts / "clickexp", f"dataset.path={log}", f"cache_dir={folder}/cache"]

@@ -3,10 +3,12 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+from omegaconf import OmegaConf
+
 from clickexp.experiment.display import run_info
 
 
-def changes(*overrides):
+def changes(*overrides, sweep=Path("sweep")):
     settings = SimpleNamespace(
         seed=1, project="tests", group=None, tags=(), notes=None, continue_from=None
     )
@@ -27,7 +29,7 @@ def changes(*overrides):
         trainer=None,
         origin=origin,
     )
-    return run_info(parts, Path("sweep")).changes
+    return run_info(parts, sweep).changes
 
 
 def test_overrides_are_named_as_they_were_given():
@@ -35,6 +37,13 @@ def test_overrides_are_named_as_they_were_given():
         "optimizer.learning_rate=0.1",
         "max_sessions=5",
     )
+
+
+def test_a_job_is_named_by_what_not_all_jobs_of_its_sweep_have(tmp_path):
+    words = ["max_sessions=5,6", "dataset.encoding='cp1252'", "optimizer.learning_rate=0.1"]
+    OmegaConf.save({"hydra": {"overrides": {"task": words}}}, tmp_path / "multirun.yaml")
+    job = "max_sessions=5", "dataset.encoding=cp1252", "optimizer.learning_rate=0.1"
+    assert changes(*job, sweep=tmp_path) == ("max_sessions=5",)
 
 
 def test_long_values_are_cut():

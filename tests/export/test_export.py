@@ -628,7 +628,7 @@ WRONG = {
     "another config": (lambda pbm, folder: foreign(folder), ("config.yaml", "dataset and model")),
     "interrupted": (
         lambda pbm, folder: interrupted(folder),
-        ("interrupted after epoch 2", "clickexp model=pbm", "continue_from="),
+        ("interrupted after epoch 2", "clickexp model=pbm", "hydra.run.dir="),
     ),
     "no model": (lambda pbm, folder: without_model(folder), ("no model.npz", "save_model=true")),
     "half a model": (
@@ -708,6 +708,21 @@ def test_sessions_that_cannot_be_predicted_are_refused(pbm, tmp_path):
         with refuses(UserError, *parts):
             predict_with(pbm[0], source, tmp_path)
     assert not list(tmp_path.rglob("predictions*"))
+
+
+def test_models_without_a_parameter_by_position_predict_longer_lists_than_training_shows(
+    log, tmp_path
+):
+    """P(click at rank k) = a (g (1 - a s))^(k - 1) of a list of one document of DBN."""
+    points = "attraction.posterior=none", "satisfaction.posterior=none"
+    run, parameters = untrained(tmp_path, log, "model=dbn", *points)
+    predict_with(run, write_log(WIDE, tmp_path / "wide.parquet"), tmp_path)
+    table = pl.read_parquet(tmp_path / "predictions.parquet")
+    a, s = (probability(parameters, role)[1] for role in ("attraction", "satisfaction"))
+    g = sigmoid(parameters["continuation/weight"].item())
+    expected = np.tile(a * (g * (1 - a * s)) ** np.arange(6), (7, 1))
+    found = np.array(table["click_probability"].to_list())
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 ATTACKS = ("shutil.copyfile", "through a module", "positional", "numpy.load", "distutils.spawn")

@@ -101,7 +101,7 @@ def test_intervals_of_attraction_and_satisfaction(dbn, of_dbn):
         "query_doc_id", *columns, "relevance", "impressions", "clicks", "effective_impressions"
     ]  # fmt: skip
     for name, values in known(
-        exported(model, LOG, np.ones(4, int), np.zeros(4, int), None).effective
+        exported(model, LOG, np.ones(4, int), np.zeros(4, int), None).probabilities
     ).items():
         np.testing.assert_allclose(table[name], values, rtol=1e-5)
     table = known(model)

@@ -14,8 +14,9 @@ from clickexp.data import Dataset, Sessions
 from clickexp.data.by_document import ByDocument
 from clickexp.export.tables import write_documents
 from clickexp.models import PositionBasedModel, TrustBiasModel
-from clickexp.posteriors.exported import exported
+from clickexp.posteriors.exported import exported, row_tables
 from clickexp.posteriors.policy_prior import Queries, UnderPolicy, lists_shown
+from clickexp.posteriors.rows import newton_refined
 from clickexp.posteriors.shape import Known, Likelihood, Shape, has_shape, learned, shaped
 
 GRID = np.linspace(-16.0, 10.0, 1301)
@@ -215,6 +216,18 @@ def small_log(rng, documents=240, sessions=400):
     )
 
 
+def effective_impressions(tower):
+    """Precisions beyond that of the prior over E[s(z) s(-z)], in double precision."""
+    rows = tower.table.get_value()
+    means = np.asarray(rows.means(rows.values), np.float64) + float(tower.baseline[...])
+    deviations = np.asarray(rows.deviations(rows.values), np.float64)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    logits = means + deviations * nodes
+    slopes = (expit(logits) * expit(-logits)) @ weights / weights.sum()
+    precision = np.exp(float(rows.prior.log_precision))
+    return np.maximum(deviations[:, 0] ** -2 - precision, 0) / slopes
+
+
 def test_exports_have_means_and_ends_of_the_posteriors(tmp_path):
     log = small_log(np.random.default_rng(4))
     impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=241)
@@ -238,6 +251,8 @@ def test_exports_have_means_and_ends_of_the_posteriors(tmp_path):
         np.testing.assert_allclose(table[column], expit(means + end * deviations), rtol=1e-4)
     assert (ends[0] < -1).all() and (ends[1] > 1).all() and (ends[0] + ends[1] != 0).any()
     assert table["attraction"].is_between(table["attraction_low"], table["attraction_high"]).all()
+    effective = effective_impressions(newton_refined(model, row_tables(model), log).attraction)
+    np.testing.assert_allclose(table["effective_impressions"], effective[ids], rtol=1e-3)
     np.testing.assert_allclose(table["relevance"], table["attraction"], rtol=1e-6)
 
 
@@ -254,7 +269,7 @@ def test_exports_keep_no_tables_but_those_that_are_exported():
         tables = [array for array in jax.live_arrays() if array.shape == (231, 3)]
     finally:
         gc.enable()
-    models = known.effective, known.probabilities, known.intervals
+    models = known.probabilities, known.intervals
     kept = {id(each.attraction.table.get_value().values) for each in models}
     assert {id(array) for array in tables} - before == kept
 

@@ -8,6 +8,7 @@ from small_runs import write_json, write_run
 
 from clickexp.errors import UserError
 from clickexp.results import find_runs, load
+from clickexp.runs.store import read_object
 
 
 def test_the_tidy_frame_holds_every_number_of_a_result(tmp_path):
@@ -80,6 +81,16 @@ def test_a_repeated_run_counts_once(tmp_path):
     runs, skipped = find_runs([tmp_path / "late", tmp_path / "early", tmp_path])
     assert [run.folder.name for run in runs] == ["late"]
     assert [one.folder.name for one in skipped] == ["early"] and "late" in skipped[0].reason
+
+
+def test_a_job_that_has_finished_in_a_repetition_of_its_sweep_is_not_skipped(tmp_path):
+    done = write_run(tmp_path / "repeat-2/0")
+    digest = read_object(done / "result.json")["config_hash"]
+    write_json(tmp_path / "0/job.json", {"status": "interrupted", "config_hash": digest})
+    write_json(tmp_path / "1/job.json", {"status": "interrupted", "config_hash": "another"})
+    runs, skipped = find_runs([tmp_path])
+    assert [run.folder for run in runs] == [done]
+    assert [one.folder.name for one in skipped] == ["1"]
 
 
 def test_without_runs_the_error_names_folder_and_reason(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -14,6 +15,7 @@ from stand_in import BASIC, Place, statuses
 
 from clickexp.cli import main as command
 from clickexp.experiment import resolve, run
+from clickexp.experiment.overrides import parsed, values_of
 from clickexp.sweeps.job import run_job
 from clickexp.utils import exits
 from clickexp.utils.files import LOCK, locked
@@ -286,7 +288,7 @@ def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):
         code == 130
         and output
         == "clickexp: interrupted; this continues from its checkpoint: "
-        "clickexp seed=1 continue_from=out\n"
+        "clickexp seed=1 hydra.run.dir=out\n"
     )
     with locked(out / LOCK):
         files = content(out)
@@ -367,26 +369,33 @@ def test_a_single_run_whose_model_is_damaged_runs_again_in_its_folder(place):
 
 @pytest.mark.parametrize("checkpoint", [True, False])
 def test_an_interrupted_run_tells_how_to_go_on(checkpoint, tmp_path, capsys, monkeypatch):
-    """A run that is no sweep, interrupted in the middle."""
+    """A run that is no sweep, interrupted in the middle; its result is to be in its folder."""
+    folder = tmp_path / "my run"
+    folder.mkdir()
 
     def interrupted(*_):
         if checkpoint:
-            (tmp_path / "checkpoint.npz").touch()
+            (folder / "checkpoint.npz").touch()
         raise KeyboardInterrupt
 
     monkeypatch.setattr("clickexp.sweeps.job._run_experiment", interrupted)
     node = {
         "mode": RunMode.RUN,
-        "runtime": {"output_dir": str(tmp_path)},
+        "runtime": {"output_dir": str(folder)},
         "overrides": {
             "task": ["model=pbm", *(["continue_from=an earlier one"] if checkpoint else [])],
-            "hydra": ["hydra.mode=RUN", "hydra.run.dir=my run"],
+            "hydra": ["hydra.mode=RUN"],
         },
     }
     runtime = OmegaConf.create(node)
     with pytest.raises(SystemExit), exits.ending("clickexp"):
         run_job(OmegaConf.create({"continue_from": None}), runtime)
-    hint = "it has no checkpoint yet, and this starts it again: clickexp model=pbm 'hydra.run.dir=my run'"
+    hint = "it has no checkpoint yet, and this starts it again"
     if checkpoint:
-        hint = f"this continues from its checkpoint: clickexp model=pbm continue_from={tmp_path}"
-    assert capsys.readouterr().err == f"clickexp: interrupted; {hint}\n"
+        hint = "this continues from its checkpoint"
+    reason, command = capsys.readouterr().err.split(": clickexp ")
+    assert reason == f"clickexp: interrupted; {hint}"
+    *words, place = shlex.split(command)
+    assert words == ["model=pbm"]
+    (override,) = parsed([place])
+    assert (override.key_or_group, values_of(override)) == ("hydra.run.dir", [str(folder)])

@@ -72,6 +72,8 @@ def test_means_over_seeds_best_first(sweep):
     assert printed(sweep, "test/ll").index("ubm") < printed(sweep, "test/ll").index("pbm")
     assert "job 4 failed\n" in printed(sweep) and "4 finished, 1 failed" in printed(sweep)
     (sweep / "4/job.log").touch()
+    assert "job 4 failed\n" in printed(sweep)
+    (sweep / "4/job.log").write_text("Killed\n")
     assert f"job 4 failed. Its log: {sweep}/4/job.log" in printed(sweep)
 
 
@@ -328,7 +330,7 @@ def test_without_a_terminal_there_are_lines(mode, lines, tmp_path):
     view.ended(0, failed, tmp_path)
     assert stream.getvalue().endswith("job 0 (seed=1) failed: killed by SIGKILL\n")
     assert len(stream.getvalue().splitlines()) == lines
-    (tmp_path / LOG).touch()
+    (tmp_path / LOG).write_text("Killed\n")
     view.ended(0, failed, tmp_path)
     view.stop()
     assert stream.getvalue().endswith(

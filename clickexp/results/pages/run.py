@@ -32,8 +32,8 @@ _CAPTIONS = {
     "cold_start": "Share of the perplexity above 1 that is gained over rank-CTR, of documents by how often training "
     "has shown them, and their share of the test set. Ranges with fewer than 100 test documents have no gain.",
     "updates": "Over the updates from a fit from scratch: test log-likelihood on the log of each, before and after the "
-    "update and after the next one, click rate of the test sessions, and examination relative to position 1 with 95% "
-    "intervals; of layouts, that of the first three.",
+    "update and after the next one, click rate of the test sessions, and of models with examination by position, that "
+    "relative to position 1 with 95% intervals; of layouts, that of the first three.",
     "learning": "Losses by epoch, on the scale of all but the first. The model is that of the epoch that the star "
     "marks.",
     "calibration": "Click rate of the documents in each bin of P(click), ranks together; on the diagonal, predictions "
