@@ -23,10 +23,10 @@ class DataError(UserError, ValueError):
     """Input that cannot be used. The message says where, what is wrong, and the remedy.
 
     Attributes:
-        options: Options of the reader that are the remedy, by key; `format` is another reader.
+        options: Options of the reader that are the remedy, by key; `format` is another reader, and None leaves one out.
     """
 
-    def __init__(self, message: str, options: Mapping[str, str] | None = None):
+    def __init__(self, message: str, options: Mapping[str, str | None] | None = None):
         super().__init__(message)
         self.options = dict(options or {})
 
@@ -42,7 +42,7 @@ class FaultyLogError(DataError):
         self,
         lines: Sequence[str],
         end: str,
-        options: Mapping[str, str],
+        options: Mapping[str, str | None],
         kinds: Iterable[str],
     ):
         several = [f"the log has {len(lines)} kinds of faults:", *(f"  {line}" for line in lines)]

@@ -106,5 +106,5 @@ def _parser() -> argparse.ArgumentParser:
     )
     download.set_defaults(run="download")
     for command in (prepare, inspect):
-        command.add_argument("options", metavar="key=value", nargs="*", help=_OPTIONS)
+        command.add_argument("options", metavar="key=value", nargs="*", default=[], help=_OPTIONS)
     return parser

@@ -89,5 +89,5 @@ def _parser() -> argparse.ArgumentParser:
         "separator, header, encoding, decimal, first_rank, time_format, time_zone, null_is_no_click and invalid, as "
         "dataset=lists has them"
     )
-    parser.add_argument("options", metavar="key=value", nargs="*", help=text)
+    parser.add_argument("options", metavar="key=value", nargs="*", default=[], help=text)
     return parser

@@ -71,6 +71,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("run", metavar="RUN", help="folder of a finished run, or of an update")
     parser.add_argument("log", metavar="LOG", help="file or folder of the new log")
     parser.add_argument(
-        "overrides", metavar="KEY=VALUE", nargs="*", help="settings, as of clickexp"
+        "overrides", metavar="KEY=VALUE", nargs="*", default=[], help="settings, as of clickexp"
     )
     return parser

@@ -161,6 +161,8 @@ def _note_earlier_run(parts: Parts) -> None:
     parts.logger.message(parts.continued.run.describe())
     for line in parts.continued.run.advice(parts.dataset, parts.model):
         parts.logger.warning(line)
+    if (doubt := parts.continued.repeated(parts.lists.sample)) is not None:
+        parts.logger.warning(doubt)
 
 
 def _note_identifiability(parts: Parts) -> None:

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from clickexp import __version__
 from clickexp.data import Dataset
 from clickexp.data.encoding import Encoding
+from clickexp.data.inspect.copies import sampled
 from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
 from clickexp.errors import with_class
@@ -202,7 +203,9 @@ def _save(parts: Parts, fit: FitReport, refined: Refined) -> None:
     save_model(parts.model, parts.folder / MODEL)
     _save_names(parts.dataset, parts.folder)
     if fit.documents is not None:
-        Seen.of(fit.documents, refined.queries).save(parts.folder / SEEN)
+        earlier = [] if parts.continued is None else [parts.continued.seen.hashes]
+        hashes = sampled(*earlier, parts.lists.sample)
+        Seen.of(fit.documents, refined.queries, hashes).save(parts.folder / SEEN)
 
 
 def _save_names(dataset: Dataset, folder: Path) -> None:

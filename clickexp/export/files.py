@@ -47,6 +47,7 @@ class _Keys(NamedTuple):
     Attributes:
         reader: Its reader.
         columns: Those that a file is looked through for.
+        documents: That of ids of documents.
         query: That of queries.
         clicks: That of clicks.
         unread: Those that candidates to rank do without.
@@ -55,6 +56,7 @@ class _Keys(NamedTuple):
 
     reader: LogFormat
     columns: tuple[str, ...]
+    documents: str
     query: str
     clicks: str
     unread: tuple[str, ...]
@@ -64,6 +66,7 @@ class _Keys(NamedTuple):
 _OF_ROWS = _Keys(
     open_impressions,
     ("session", "query", "document", "rank", "click"),
+    documents="document",
     query="query",
     clicks="click",
     unread=("click", "rank"),
@@ -72,6 +75,7 @@ _OF_ROWS = _Keys(
 _OF_LISTS = _Keys(
     open_lists,
     ("query_doc_ids", "clicks", "query_id", "positions"),
+    documents="query_doc_ids",
     query="query_id",
     clicks="clicks",
     unread=("clicks", "positions"),
@@ -318,16 +322,28 @@ class Reading:
             return _OF_ROWS
         if stated & {*_OF_LISTS.columns}:
             return _OF_LISTS
+        for keys in (_OF_LISTS, _OF_ROWS):
+            if self._has_documents(keys, self.source.named.get(keys.documents)):
+                return keys
         has_lists = self._reads_lists() if layout is None else layout.format == "lists"
         return _OF_LISTS if has_lists else _OF_ROWS
+
+    def _has_documents(self, keys: _Keys, name: str | None) -> bool:
+        """Returns whether a column of the files, or a field of its structs, has documents as a format does."""
+        kind = self.source.kinds.get(name or "")
+        is_list = keys is _OF_LISTS
+        return kind is not None and (kind.is_list == is_list or "." in (name or ""))
 
     def _reads_lists(self) -> bool:
         """Returns whether what the model reads holds lists, so that a row is a page."""
         kinds = self.source.kinds
+        documents = guessed_columns("lists", kinds).get("query_doc_ids")
         described = [kinds[name] for name in self._described.values() if name in kinds]
         vectors = kinds.get(self.source.given.get(FEATURES, FEATURES))
         has_vectors = vectors is not None and vectors.is_list and vectors.is_nested
-        return "query_doc_ids" in kinds or has_vectors or any(kind.is_list for kind in described)
+        if "query_doc_ids" in kinds or self._has_documents(_OF_LISTS, documents):
+            return True
+        return has_vectors or any(kind.is_list for kind in described)
 
     def _columns(self) -> dict[str, Any]:
         """Returns the names of the columns that readers know, of a file as options, the run or guesses have them."""

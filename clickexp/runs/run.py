@@ -119,7 +119,7 @@ class Origin(_Document):
             them; None of one that was not there.
         fingerprint: Of the dataset; see `Dataset.fingerprint`.
         directory: Where the run was started, which relative paths of its configuration start from.
-        digest: A hash of the training sessions that does not depend on the numbers of documents.
+        digest: A hash of all sessions, whatever their order and split, with the numbers of documents.
         until: Time of the last training session, in microseconds since 1970; None where the log has no times.
     """
 

@@ -11,6 +11,7 @@ from flax import nnx
 
 from clickexp.data import Dataset, Sessions
 from clickexp.data.description import Numbering
+from clickexp.data.inspect.copies import sampled_copies
 from clickexp.data.inspect.identifiability import Identifiability, positions_of
 from clickexp.errors import ConfigError, DataError, UserError
 from clickexp.models import ClickModel, Model
@@ -304,6 +305,21 @@ class Continued:
         known = np.zeros(train.query_doc_pairs + 1, bool)
         known[: len(impressions)] = impressions > 0
         return links.merged(positions_of(train, known, links.cells))
+
+    def repeated(self, hashes: np.ndarray) -> str | None:
+        """Returns a doubt whether a log has rows of earlier ones; None where users may have repeated their lists.
+
+        Args:
+            hashes: A sample of those of its lists.
+        """
+        copied = sampled_copies(hashes, self.seen.hashes)
+        if not copied.doubtful or self.run.settings.again:
+            return None
+        return (
+            f"{copied.common:,} of {copied.lists:,} lists are those of earlier logs, too, with the same documents and "
+            "clicks. Users do not repeat so many: the log seems to have rows of earlier ones, which count twice. "
+            "Update by new rows alone, or say prior.again=true"
+        )
 
     @property
     def training(self) -> dict[str, EarlierLogs]:

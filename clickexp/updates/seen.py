@@ -16,7 +16,8 @@ from clickexp.posteriors.policy_prior import Queries
 from clickexp.training.sparse.learned_priors import Documents
 from clickexp.utils.files import undamaged, whole
 
-_LISTS, _LABELS = "lists", "queries"
+_LISTS, _LABELS, _HASHES = "lists", "queries", "hashes"
+_NONE = np.zeros(0, np.uint64)
 
 
 @dataclass(frozen=True)
@@ -26,20 +27,29 @@ class Seen:
     Attributes:
         documents: How many documents each row of a table has served, and at which ranks, by the name of the table.
         queries: Which ids are of one query, and its lists; None where these tell nothing of documents.
+        hashes: A sample of the hashes of lists, of `clickexp.data.inspect.copies`.
     """
 
     documents: Mapping[str, Documents] = field(default_factory=dict)
     queries: Queries | None = None
+    hashes: np.ndarray = field(default_factory=lambda: _NONE)
 
     @classmethod
-    def of(cls, documents: Mapping[tuple, Documents], queries: Queries | None = None) -> "Seen":
+    def of(
+        cls,
+        documents: Mapping[tuple, Documents],
+        queries: Queries | None = None,
+        hashes: np.ndarray = _NONE,
+    ) -> "Seen":
         """Returns what one log, or several, have shown.
 
         Args:
             documents: By the path of the table.
             queries: See the class.
+            hashes: See the class.
         """
-        return cls({path_name(path): counts for path, counts in documents.items()}, queries)
+        named = {path_name(path): counts for path, counts in documents.items()}
+        return cls(named, queries, hashes)
 
     def forgetting(self, kept: float) -> "Seen":
         """Returns a part of all counts."""
@@ -49,7 +59,8 @@ class Seen:
             for name, counts in self.documents.items()
         }
         queries = self.queries
-        return Seen(documents, queries and queries._replace(lists=queries.lists * kept))
+        queries = queries and queries._replace(lists=queries.lists * kept)
+        return Seen(documents, queries, self.hashes)
 
     def impressions(self, model: Model) -> Float[np.ndarray, " ids"] | None:
         """Returns how often training has shown each document; None where attraction is no table of them."""
@@ -60,10 +71,10 @@ class Seen:
 
     def save(self, file: Path) -> None:
         """Writes an archive of NumPy, whole or not at all."""
-        arrays: dict[str, Any] = {}
+        arrays: dict[str, Any] = {_HASHES: self.hashes}
         if self.queries is not None:
             lists = np.float32(self.queries.lists)
-            arrays = {_LABELS: self.queries.labels.astype(np.int32), _LISTS: lists}
+            arrays |= {_LABELS: self.queries.labels.astype(np.int32), _LISTS: lists}
         for name, counts in self.documents.items():
             arrays |= {f"{name}/sums": counts.sums, f"{name}/squares": counts.squares}
         with whole(file) as part, part.open("wb") as stream:
@@ -75,8 +86,9 @@ class Seen:
         with undamaged(file), file.open("rb") as stream, np.load(stream) as stored:
             arrays = {name: stored[name] for name in stored}
             labels, lists = arrays.pop(_LABELS, None), arrays.pop(_LISTS, None)
+            hashes = arrays.pop(_HASHES, _NONE)  # earlier versions kept none
             names = {name.rpartition("/")[0] for name in arrays}
             documents = {
                 name: Documents(arrays[f"{name}/sums"], arrays[f"{name}/squares"]) for name in names
             }
-            return cls(documents, None if lists is None else Queries(labels, lists))
+            return cls(documents, None if lists is None else Queries(labels, lists), hashes)

@@ -46,18 +46,19 @@ def complain(command: str, text: str) -> None:
         sys.stderr.write(printable_lines(f"{command}: {text}") + "\n")
 
 
-def again(command: str, words: Sequence[str], options: Mapping[str, str]) -> str:
+def again(command: str, words: Sequence[str], options: Mapping[str, str | None]) -> str:
     """A command with other options.
 
     Args:
         command: Its name.
         words: Its arguments.
-        options: Values by key, in place of those that it has.
+        options: Values by key, in place of those that it has; None leaves an option out.
     """
     kept = [word for word in words if word.partition("=")[0] not in options]
-    if words[:1] == ["prepare"] and "format" in options:  # there it has a place, and no key
-        kept[1], options = options["format"], {k: v for k, v in options.items() if k != "format"}
-    return shlex.join([command, *kept, *(f"{key}={value}" for key, value in options.items())])
+    stated = {key: value for key, value in options.items() if value is not None}
+    if words[:1] == ["prepare"] and "format" in stated:  # there it has a place, and no key
+        kept[1] = stated.pop("format")
+    return shlex.join([command, *kept, *(f"{key}={value}" for key, value in stated.items())])
 
 
 @contextlib.contextmanager

@@ -174,7 +174,7 @@ def parsed_options(words: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(f"{word!r} is not key=value. Options look like positions=10.")
         key = key.removeprefix("+").removeprefix("dataset.")  # pasted from a command of clickexp
         try:
-            value = text if text[:1] in [*_MARKS] else yaml.safe_load(text)
+            value = text if text[:1] in [*_MARKS] else _of_yaml(text)
         except yaml.YAMLError as error:
             raise ConfigError(f"{word}: not a value in YAML ({error})") from error
         *outer, last = key.split(".")
@@ -185,6 +185,12 @@ def parsed_options(words: Iterable[str]) -> dict[str, Any]:
                 raise ConfigError(f"{word}: {name} has a value already. Give it once.")
         node[last] = value
     return options
+
+
+def _of_yaml(text: str) -> Any:
+    """A value in YAML; what it takes for a comment or blanks is the text, and so is ~, the mark or the home folder."""
+    value = yaml.safe_load(text)
+    return text if value is None and text.lower() not in ("", "null") else value
 
 
 def merged(options: Mapping[str, str], chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,14 +243,14 @@ def for_hydra(value: str) -> str:
     return f'"{escaped}"'
 
 
-def of_dataset(options: Mapping[str, str]) -> dict[str, str]:
+def of_dataset(options: Mapping[str, str | None]) -> dict[str, str | None]:
     """Options of the reader of a log as overrides of `clickexp`; `format` is the choice of dataset."""
     overrides = {}
     for key, value in options.items():
-        is_new = key.startswith("columns.") and value.startswith("{")
+        is_new = key.startswith("columns.") and value is not None and value.startswith("{")
         declares = "+" if is_new else ""  # a key that configurations lack
         name = "dataset" if key == "format" else f"{declares}dataset.{key}"
-        overrides[name] = for_hydra(value)
+        overrides[name] = None if value is None else for_hydra(value)
     return overrides
 
 

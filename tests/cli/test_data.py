@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from compositions import composed
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from layout_logs import layout_log
 from refusals import refuses
@@ -23,12 +24,15 @@ from refusals import refuses
 from clickexp.cli import log_commands as commands
 from clickexp.cli.data import main
 from clickexp.data import Log, open_lists, open_prepared
+from clickexp.data.ingest.layouts import LACKING
 from clickexp.data.inspect.summary import summaries
 from clickexp.data.log_format import LogFormat
 from clickexp.data.names import read_names
 from clickexp.data.readers.tiangong_st import FILES
 from clickexp.errors import DataError
 from clickexp.experiment.formats import FORMATS
+from clickexp.experiment.hydra_errors import error_text
+from clickexp.experiment.instantiate import constructor
 from clickexp.export.ranker import transform_of
 from clickexp.results.figures import log as drawn
 from clickexp.utils.escape import printable
@@ -503,6 +507,47 @@ def test_a_messy_log_is_understood_by_the_commands_that_errors_name(tmp_path, ca
         _, *words = next_command(capsys.readouterr().err)
     main(words)
     assert words[:2] == ["prepare", "impressions"] and (target / "log.json").exists()
+
+
+def test_options_that_a_layout_lacks_are_those_of_other_layouts():
+    keys = {name: {*commands._names(FORMATS[name].read)} for name in LACKING}
+    assert {name: {*lacking} for name, lacking in LACKING.items()} == {
+        name: set().union(*keys.values()) - own for name, own in keys.items()
+    }
+
+
+def shop_log(folder, layout):
+    """A log as rows or as lists, under names that only options say, with a text query and a number that is not."""
+    rows = [("lamp", [8, 3], [0, 1], [1, 3]), ("7", [3, 8], [1, 0], [1, 2])] * 10
+    names = ["anfrage", "produkt", "geklickt", "slot"]
+    log = pl.DataFrame(rows, names, orient="row").with_row_index("visit")
+    if layout == "impressions":
+        log = log.explode(names[1:])
+    log.rename({"visit": "sitzung"}).write_parquet(folder / "log.parquet")
+
+
+@pytest.mark.parametrize("layout, other", [("impressions", "lists"), ("lists", "impressions")])
+def test_another_layout_has_the_keys_of_the_same_meaning(layout, other, tmp_path, capsys):
+    """Both commands leave out keys and options that it lacks; names that were given stay with what they mean."""
+    shop_log(tmp_path, layout)
+    stated = {
+        "lists": ["columns.query_doc_ids=produkt", "columns.positions=slot", "query_doc_pairs=9"],
+        "impressions": ["columns.document=produkt", "columns.rank=slot", "columns.query=anfrage"],
+    }[other]
+    source, target = str(tmp_path / "log.parquet"), tmp_path / "target"
+    with pytest.raises(SystemExit):
+        main(["prepare", other, source, str(target), *stated])
+    _, *words = next_command(capsys.readouterr().err)
+    main(words)
+    assert words[:2] == ["prepare", layout] and (target / "log.json").exists()
+
+    words = [f"dataset={other}", f"dataset.path={source}", *(f"dataset.{word}" for word in stated)]
+    with pytest.raises(DataError) as caught:
+        constructor(composed(*words)["dataset"], "dataset")()
+    _, *words = next_command(error_text(caught.value, words))
+    columns = composed(*words)["dataset"]["columns"]
+    keys = {"impressions": ("document", "rank"), "lists": ("query_doc_ids", "positions")}[layout]
+    assert [columns[key] for key in keys] == ["produkt", "slot"]
 
 
 def devices(values, **columns):

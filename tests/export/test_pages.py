@@ -7,7 +7,9 @@ from refusals import refuses
 from stored_logs import write_table as write
 from untrained import new_run
 
+from clickexp.data import open_lists
 from clickexp.data.ingest import pages
+from clickexp.data.log_format import prepare
 from clickexp.errors import FaultyLogError, UserError
 from clickexp.export.export import export
 
@@ -180,6 +182,36 @@ def test_rows_are_ranked_by_page_or_by_query(run, tmp_path):
     first = by_query.unique(["query", "document"]).sort("query", "document")["score"]
     second = by_page.unique(["query", "document"]).sort("query", "document")["score"]
     assert first.to_list() == second.to_list()
+
+
+def candidates_without_clicks(folder, run, name):
+    """Ranks and predicts lists whose columns are called as those of the log, without clicks; returns the scores."""
+    lists = as_lists(rows_of(5)).select(query="query_id", items="query_doc_ids")
+    lists.write_parquet(folder / f"{name}.parquet")
+    export(run, folder / name, rank=folder / f"{name}.parquet", predict=folder / f"{name}.parquet")
+    predicted = pl.read_parquet(folder / f"{name}/predictions.parquet")
+    assert predicted["relevance"].list.len().to_list() == lists["items"].list.len().to_list()
+    return pl.read_parquet(folder / f"{name}/ranking.parquet")
+
+
+def test_lists_without_clicks_are_read_as_those_of_the_run(tmp_path):
+    """Also where a prepared log has kept no names of columns: lists of what is called as documents are."""
+    log = as_lists(rows_of(0, 60)).select(query="query_id", items="query_doc_ids", clicks="clicks")
+    log.write_parquet(tmp_path / "log.parquet")
+    named = {"path": tmp_path / "log.parquet", "pair_key": "query_document"}
+    named |= {"columns.query_doc_ids": "items", "columns.query_id": "query"}
+    of_lists = [f"dataset.{key}={value}" for key, value in named.items()]
+    run = new_run(tmp_path / "run", "dataset=lists", *of_lists, "model=pbm")
+    stated = {"query_doc_ids": "items", "query_id": "query"}
+    prepare(open_lists.read, "lists", tmp_path / "log.parquet", tmp_path / "prepared",
+            pair_key="query_document", columns=stated)  # fmt: skip
+    of_prepared = ["dataset=prepared", f"dataset.path={tmp_path / 'prepared'}", "model=pbm"]
+    prepared = new_run(tmp_path / "of_prepared", *of_prepared)
+    first, second = (
+        candidates_without_clicks(tmp_path, of, name)
+        for of, name in ((run, "first"), (prepared, "second"))
+    )
+    assert first.equals(second) and first["document"].null_count() == 0
 
 
 def test_features_come_from_the_rows(tmp_path):

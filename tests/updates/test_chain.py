@@ -228,11 +228,20 @@ def test_the_export_of_a_chain_has_the_documents_of_all_days(second, tmp_path):
 
 
 def test_the_same_log_does_not_count_twice(first, second, tmp_path):
-    for log in log_of(1, 8, 1), log_of(3, 12, 2):
+    """Whatever the order of its rows, and so the split."""
+    for log in log_of(1, 8, 1).reverse(), log_of(3, 12, 2):
         with refuses(DataError, "twice", "prior.again=true"):
             fitted(tmp_path / "again", log, f"prior={second.folder}")
     words = f"prior={first.folder}", "prior.again=true"
     assert fitted(tmp_path / "once-more", log_of(1, 8, 1), *words).result.update.updates == 1
+
+
+def test_rows_that_earlier_logs_had_are_pointed_out(first, tmp_path, capsys):
+    """Where times do not tell."""
+    half = log_of(1, 8, 1).head(SESSIONS // 2)
+    fitted(tmp_path / "half", half, f"prior={first.folder}", logger="console")
+    printed = capsys.readouterr()
+    assert "rows of earlier ones" in printed.out + printed.err
 
 
 def test_what_rows_know_is_forgotten_by_the_days_between_logs(first, tmp_path):

@@ -29,6 +29,7 @@ from clickexp.utils.signatures import (
     flat_options,
     for_hydra,
     located,
+    parsed_options,
     with_flat_options,
 )
 
@@ -278,6 +279,13 @@ def test_mappings_with_other_keys_are_text_in_yaml():
     _, text = next(flat_options({"grades": grades}))
     found = OverridesParser.create().parse_override(f"dataset.grades={for_hydra(text)}").value()
     assert yaml.safe_load(found) == grades
+
+
+@pytest.mark.parametrize("text", ["#", "~", " ", "^", ";", "'#'", "null", "", "3"])
+def test_marks_that_yaml_takes_for_comments_or_nothing_are_text(text):
+    """As separators that the shell has unquoted."""
+    expected = {"'#'": "#", "null": None, "": None, "3": 3}.get(text, text)
+    assert parsed_options([f"separator={text}"]) == {"separator": expected}
 
 
 def test_grades_stay_whole():

@@ -269,7 +269,10 @@ class Faults:
             options = {"invalid": "drop"}
             end = "invalid=drop leaves out what is faulty, and counts it."
             if any(self._can_be_filled(*key) for key in self._kinds):
-                options, end = {"missing": "mean"}, f"{FILLS_FEATURES}; {end}"
+                options = {"missing": "mean"}
+            elif self._lacks_clicks():
+                options = {NULL_IS_NO_CLICK: "true"}
+                end = f"Many clicks are missing, as where null is no click; {end}"
             if self._of_clicks():
                 options, end = {}, f"{end} {_BY_CLICKS}"
         elif options:
@@ -284,6 +287,15 @@ class Faults:
     def _of_clicks(self) -> bool:
         """Whether clicks hold what is none."""
         return not {"invalid_click", "invalid_clicks"}.isdisjoint(kind for kind, _ in self._kinds)
+
+    def _lacks_clicks(self) -> bool:
+        """Whether many clicks are missing, which an option takes for none, and hardly anything else is faulty."""
+        rows = sum(
+            kind.count
+            for (name, remedy), kind in self._kinds.items()
+            if name.startswith("missing") and NULL_IS_NO_CLICK in remedy
+        )
+        return rows > max(MUCH_LEFT_OUT * self.rows.total(), self.faulty_rows / 2)
 
     @staticmethod
     def _can_be_filled(name: str, remedy: str) -> bool:

@@ -58,6 +58,23 @@ _READ = {
     "lists": ("search_session", "positions", "labels", "seen", "query_doc_features"),
 }
 """Further columns that a format reads where they are there."""
+_ALIKE = (
+    {"query_doc_ids", "document"},
+    {"query_id", "query"},
+    {"clicks", "click"},
+    {"positions", "rank"},
+    {"labels", "label"},
+)
+"""Keys of columns that mean one thing in several formats."""
+LACKING = {
+    "counts": (
+        *("features", "missing", "standardize", "time_format", "time_zone"),
+        *("normalize", "positions", "query_doc_pairs"),
+    ),
+    "impressions": ("query_doc_pairs", "seed"),
+    "lists": ("seed",),
+}
+"""Options of other formats of tables that a format does not have."""
 
 
 class Kind(NamedTuple):
@@ -229,6 +246,34 @@ def guessed_columns(format: str, columns: Mapping[str, Kind]) -> dict[str, str]:
     return next((pattern.find(columns) for pattern in _PATTERNS if pattern.format == format), {})
 
 
+def restated(
+    names: Mapping[str, str | None], columns: Mapping[str, Kind], layout: Layout
+) -> dict[str, str | None]:
+    """Returns options that read a table in its layout, in place of those of another; None leaves an option out.
+
+    Args:
+        names: Names of columns by the keys of the other format.
+        columns: The kind of each column by its name.
+        layout: That of the table.
+    """
+    keys = _keys(layout.format)
+    others = {key for format in ROWS for key in _keys(format)} - keys
+    options: dict[str, str | None] = dict.fromkeys(LACKING[layout.format])
+    options |= {f"columns.{key}": None for key in names if key in others}
+    options |= {"format": layout.format, **layout.options}
+    for key, name in names.items():
+        alike = {key}.union(*(group for group in _ALIKE if key in group)) & keys
+        if name in columns and alike:
+            options[f"columns.{alike.pop()}"] = name
+    return options
+
+
+def _keys(format: str) -> set[str]:
+    """Returns the keys of the columns of a format."""
+    pattern = next(other for other in _PATTERNS if other.format == format)
+    return {*pattern.names, *_READ[format]} | ({"time"} if format != "counts" else set())
+
+
 def names_read(format: str, columns: Mapping[str, Kind]) -> set[str]:
     """Returns names of columns of a table that a format reads without options, or that are those of times."""
     times = [name for name in columns if _squeezed(name) in _TIMES]
@@ -270,6 +315,7 @@ def _options(format: str, by_key: Mapping[str, str], columns: Mapping[str, Kind]
     has_query = "query" in by_key or "query_id" in by_key
     pair_key = "query_document" if has_query else "document"
     if format == "lists":
-        numbered = columns[by_key["query_doc_ids"]].is_text
+        ids = (by_key[key] for key in ("query_doc_ids", "query_id") if key in by_key)
+        numbered = any(columns[name].is_text for name in ids)
         return options | ({"pair_key": pair_key} if numbered else {})
     return options if has_query else {**options, "pair_key": pair_key}

@@ -377,7 +377,8 @@ def list_lengths(
             f"{called} has length {other_lengths[row]}, {called_first} has {lengths[row]}"
             for row in rows
         ]
-        remedy = "the lists of a row have one length: mend or drop the row"
+        of_clicks = "; clicks have 0 or 1 for each document" if name == "clicks" else ""
+        remedy = f"the lists of a row have one length{of_clicks}: mend or drop the row"
         location.refuse(rows, what.__getitem__, remedy, "differing_lengths")
         refused[rows] = True
     rows = np.flatnonzero((lengths == 0) & ~refused)

@@ -100,5 +100,6 @@ def with_session_keys(lists: Lists) -> Lists:
 def check_pair_key(pair_key: str | None, allowed: Sequence[str | None]) -> str | None:
     """The same; DataError if it is none of those allowed."""
     if pair_key not in allowed:
-        raise DataError(f"pair_key is {pair_key!r}. It must be one of {tuple(allowed)}.")
+        names = ", ".join(name or "null" for name in allowed)
+        raise DataError(f"pair_key is {pair_key!r}. It must be one of {names}.")
     return pair_key

@@ -16,7 +16,7 @@ from clickexp.data.ingest.columns import (
     Fields,
 )
 from clickexp.data.ingest.faults import Faults
-from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns
+from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns, restated
 from clickexp.data.ingest.lists import list_lengths
 from clickexp.data.schema import Remedy, SourceLocation
 from clickexp.errors import DataError
@@ -27,6 +27,15 @@ PACKED_NAMES = {"query_id": "query_ids", "search_session": "session_ids", "time"
 _KEYS = {packed: key for key, packed in PACKED_NAMES.items()}
 _KEY_OF_FORMAT = {"impressions": "session", "lists": "query_doc_ids", "counts": "impressions"}
 """A key that a format has, and no other."""
+_OTHERWISE = (
+    "write it again, or leave the ending of compressed files out of its name where it is none"
+)
+_DAMAGED = {
+    "Truncated compressed stream": "its end is missing: copy or write it again",
+    "inflate failed": _OTHERWISE,
+    "decompress failed": _OTHERWISE,
+}
+"""What to do about a compressed file, by what Arrow says of it."""
 _OF_ACCESS = "ask for the right to read it; stores at URLs take credentials from their own settings"
 _UNREADABLE = (pa.ArrowException, pl.exceptions.PolarsError, OSError, UnicodeDecodeError)
 """Errors of libraries about a file."""
@@ -301,9 +310,9 @@ class SourceTable(ABC):
         layout = guess(kinds)
         if layout is not None and format not in ("", layout.format):
             remedy = f"it seems to have {ROWS[layout.format]}, which dataset={layout.format} reads"
-            options = {"format": layout.format, **layout.options}
+            options = restated(self._names, kinds, layout)
             return DataError(str(self.source.error(what, remedy)), options)
-        if (remedy := _remedy(present)) is not None:
+        if (remedy := of_first_line(present)) is not None:
             return self.source.error(what, remedy)
         names = self._likely_names(missing, kinds, format)
         remedy = "; ".join(_set_column(key, names.get(key), key in required) for key in missing)
@@ -365,7 +374,9 @@ class SourceTable(ABC):
     def _unreadable(self, error: Exception) -> DataError:
         if isinstance(error, PermissionError):  # of the system, or of a store
             return self.source.error(f"cannot be read ({error.strerror or error})", _OF_ACCESS)
-        return self.source.error(f"cannot be read as {self.kind} ({error})", self.remedy)
+        of_compressed = (remedy for said, remedy in _DAMAGED.items() if said in str(error))
+        remedy = next(of_compressed, self.remedy)
+        return self.source.error(f"cannot be read as {self.kind} ({error})", remedy)
 
 
 class TypedTable(SourceTable):
@@ -486,8 +497,12 @@ def _names_in(name: str, kind: pa.DataType) -> list[str]:
     ]
 
 
-def _remedy(present: Sequence[str]) -> str | None:
-    """Returns what to do where a file seems to be no such table; None where it may be one."""
+def of_first_line(present: Sequence[str]) -> str | None:
+    """Returns what to do where the first line of a file seems to name no columns; None where it may.
+
+    Args:
+        present: What it names, as the file is read.
+    """
     if len(present) == 1:
         return "if the columns of the file have another separator, name it: separator=';'"
     if not all(map(_is_name, present)):

@@ -12,18 +12,24 @@ so that n[1, 1]^2 <= 2 n[0, 1] n[2, 1] whatever the rates (Cauchy and Schwarz). 
 there twice, hardly any kind of list is seen once.
 """
 
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from clickexp.data.id_table import mixed
 from clickexp.data.schema import Columns
+from clickexp.data.sessions import Sessions
 
 COMPARED = ("query_doc_ids", "positions", "clicks", "lengths", "query_ids", "session_ids", "times")
 """Columns in which copies of a list are the same."""
 _OF_LISTS = ("query_ids", "session_ids", "times")
 _FEW = 0.01
 """Share of lists below which copies are not reported."""
+_KINDS = 1 << 14
+"""Kinds of lists that a sample has at most."""
+_MOST_COPIES = 3
+"""Of each kind in a sample: of more copies `copies` learns nothing else."""
 
 
 class Copies(NamedTuple):
@@ -45,20 +51,71 @@ class Copies(NamedTuple):
         return self.excess > max(_FEW * self.lists, 1)
 
 
-def list_keys(chunk: Columns) -> np.ndarray:
+class Lists(NamedTuple):
+    """Hashes of the lists of a log, which depend neither on the order of its rows nor on its split.
+
+    Attributes:
+        digest: A hash of all lists.
+        sample: Hashes of single lists, those of the smallest; see `sampled`.
+    """
+
+    digest: str
+    sample: np.ndarray
+
+    @classmethod
+    def of(cls, parts: Iterable[Sessions]) -> "Lists":
+        """Returns those of the parts of a log, whose ids are those of other logs that it is compared with."""
+        count, total, sample = 0, 0, np.zeros(0, np.uint64)
+        for chunk in (chunk for part in parts for chunk in part.chunks()):
+            # other columns have numbers that depend on the log
+            keys = mixed(list_keys(chunk, ("times",)))
+            count, total = count + len(keys), total + int(keys.sum(dtype=np.uint64))
+            sample = sampled(sample, keys[keys <= _limit(sample)])
+        return cls(f"{count}-{total % 2**64:016x}", sample)
+
+
+def sampled(*keys: np.ndarray) -> np.ndarray:
+    """Returns the smallest hashes of lists, which are of the same kinds in any logs, each with at most three copies.
+
+    Args:
+        keys: Of several logs, each with its smallest hashes at least.
+    """
+    limit = min(map(_limit, keys))
+    kinds, counts = np.unique(np.concatenate(keys), return_counts=True)
+    is_known = (kinds <= limit) & (np.arange(len(kinds)) < _KINDS)
+    return np.repeat(kinds[is_known], np.minimum(counts[is_known], _MOST_COPIES))
+
+
+def sampled_copies(part: np.ndarray, other: np.ndarray) -> "Copies":
+    """Compares the lists of a log with those of another by the samples of both."""
+    limit = min(_limit(part), _limit(other))
+    return copies(part[part <= limit], other[other <= limit])
+
+
+def _limit(sample: np.ndarray) -> np.uint64:
+    """Returns up to which hash a sample has all kinds."""
+    is_full = len(sample) >= _KINDS and len(np.unique(sample)) >= _KINDS
+    return sample.max() if is_full else np.uint64(2**64 - 1)
+
+
+def list_keys(chunk: Columns, of_lists: Collection[str] = _OF_LISTS) -> np.ndarray:
     """Returns a 64-bit hash of each list: of its documents in their order, and what else of `COMPARED` there is.
 
     It adds products with odd numbers modulo 2^64 (Dietzfelbinger 1996, "Universal hashing and k-wise independent random
-    variables via integer arithmetic without primes").
+    variables via integer arithmetic without primes"). The room for longer lists does not change it.
+
+    Args:
+        chunk: The lists.
+        of_lists: Columns with one value per list that are hashed, where they are there.
     """
-    ranks = chunk["query_doc_ids"].shape[1]
-    factors = mixed(np.arange(1, 3 * ranks + 2, dtype=np.uint64)) | np.uint64(1)
+    ranks, names = chunk["query_doc_ids"].shape[1], ("query_doc_ids", "clicks", "positions")
+    factors = mixed(np.arange(1, len(names) * ranks + 2, dtype=np.uint64)) | np.uint64(1)
     keys = chunk["lengths"].astype(np.uint64) * factors[0]
-    for place, name in enumerate(("query_doc_ids", "clicks", "positions")):
+    for place, name in enumerate(names, 1):
         if name in chunk:
-            of_ranks = factors[1 + place * ranks : 1 + (place + 1) * ranks]
+            of_ranks = factors[place :: len(names)]
             keys += np.einsum("lr,r->l", chunk[name].astype(np.uint64), of_ranks)
-    for name in _OF_LISTS:
+    for name in of_lists:
         if name in chunk:
             keys = mixed(keys + mixed(np.ascontiguousarray(chunk[name]).view(np.uint64)))
     return keys

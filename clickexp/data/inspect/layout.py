@@ -9,8 +9,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns, likeliest, needed
-from clickexp.data.ingest.source_table import TextForm
+from clickexp.data.ingest.source_table import TextForm, of_first_line
 from clickexp.data.ingest.tables import open_tables
+from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.log_files import UnknownKindError
 from clickexp.errors import DataError
 
@@ -92,12 +93,15 @@ def detect(
         return detected
     _check_convertible(path, line)
     try:
-        kinds = open_tables(path, {}, {}, (), files=files, text=text)[0].kinds()
+        table = open_tables(path, {}, {}, (), files=files, text=text)[0]
+        kinds = table.kinds()
     except UnknownKindError as error:
         remedy = f"Or add format=, one of {', '.join(formats)}."
         raise DataError(f"{error} {remedy}") from error
     layout = guess(kinds)
     if layout is None:
+        if isinstance(table, TextTable) and (remedy := of_first_line([*kinds])) is not None:
+            raise table.source.error(f"the columns {', '.join(kinds)} show no layout", remedy)
         _check_rows_without_pages(path, kinds)
         tables = "; ".join(f"format={other} has {ROWS[other]}: {needed(other)}" for other in ROWS)
         raise DataError(

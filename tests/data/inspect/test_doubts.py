@@ -12,8 +12,9 @@ from flax import nnx
 from clickexp.data import Column, Dataset, Sessions
 from clickexp.data.dataset import split
 from clickexp.data.features import Features
+from clickexp.data.inspect import copies as of_copies
 from clickexp.data.inspect import doubts as module
-from clickexp.data.inspect.copies import COMPARED, list_keys
+from clickexp.data.inspect.copies import COMPARED, Lists, list_keys, sampled, sampled_copies
 from clickexp.data.inspect.doubts import doubts
 from clickexp.data.inspect.summary import shows_twice
 from clickexp.experiment import display
@@ -368,3 +369,40 @@ def test_a_run_reports_doubts_before_training(monkeypatch):
         SimpleNamespace(**parts, model=model, weighting=None, metric_weightings={}, continued=None)
     )
     logger.warning.assert_called_once_with("warning: log is doubtful")
+
+
+def lists_of(columns, *parts):
+    """Hashes of the lists of a log, in parts that end there."""
+    sessions = Sessions.from_arrays(**columns)
+    ends = [0, *parts, sessions.count]
+    return Lists.of(map(sessions.slice, ends, ends[1:]))
+
+
+def test_a_log_has_one_hash_in_any_order_split_and_padding():
+    columns = random_log(300) | {"lengths": np.full(300, 5)}
+    rows = rows_of(columns, np.random.default_rng(1).permutation(300))
+    padded = {**columns, **{name: np.pad(columns[name], ((0, 0), (0, 3)))
+                            for name in ("query_doc_ids", "clicks")}}  # fmt: skip
+    first = lists_of(columns)
+    for other in (lists_of(rows, 100, 250), lists_of(padded, 30)):
+        assert other.digest == first.digest and np.array_equal(other.sample, first.sample)
+    assert lists_of(rows_of(columns, np.arange(299))).digest != first.digest
+    moved = {**columns, "clicks": columns["clicks"][::-1]}
+    assert lists_of(moved).digest != first.digest
+
+
+@pytest.mark.parametrize("kinds", [100, 1 << 14])
+def test_samples_show_what_two_logs_have_in_common(kinds, monkeypatch):
+    """Of a part of an earlier log, and of two days; users repeat lists on another day, too."""
+    monkeypatch.setattr(of_copies, "_KINDS", kinds)
+    days = [random_log(seed=seed) for seed in range(3)]
+    first, second, third = (lists_of(day).sample for day in days)
+    half = lists_of(rows_of(days[1], np.arange(1000))).sample
+    both = lists_of(
+        {name: np.concatenate([day[name] for day in days[:2]]) for name in days[0]}
+    ).sample
+    assert np.array_equal(both, sampled(first, second)) and len(np.unique(both)) <= kinds
+    for earlier, log, is_doubtful in (
+        (both, half, True), (first, both, True), (both, third, False), (second, third, False)
+    ):  # fmt: skip
+        assert sampled_copies(log, earlier).doubtful == is_doubtful

@@ -110,7 +110,8 @@ def test_lists_in_cells_of_text_are_columns_by_name_like_those_of_parquet(tmp_pa
     found = detect(table(tmp_path, "query_doc_ids,clicks,keyword,price", "3 5,0 1,jax,1"), FORMATS)
     assert "by the names of columns: query_doc_ids, clicks, keyword as query_id" in found.reason
     assert [*found.left_out] == ["price"]
-    assert found.options == {"columns.query_id": "keyword"}
+    # text is numbered
+    assert found.options == {"columns.query_id": "keyword", "pair_key": "query_document"}
 
 
 def test_a_column_that_may_hold_times_comes_with_the_option_that_reads_it(tmp_path):
@@ -219,3 +220,16 @@ def test_how_text_is_written_is_known_where_the_layout_is_looked_for(tmp_path):
     names = ["session", "query", "document", "rank", "click"]
     found = detect(tmp_path / "bare.txt", FORMATS, text=TextForm("!", names))
     assert found.format == "impressions"
+
+
+@pytest.mark.parametrize(
+    "header, remedy",
+    [("session#query#document#rank#click", "separator="), ("s0,lamp,sku,1,0", "header=[NAME")],
+)
+def test_a_first_line_that_names_no_columns_is_answered_with_how_text_is_written(
+    header, remedy, tmp_path
+):
+    row = header.replace("session", "s1")
+    with refuses(DataError, "show no layout", remedy) as caught:
+        detect(table(tmp_path, header, row), FORMATS)
+    assert not caught.value.options

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from refusals import refuses
+from stored_logs import write_table
 
 from clickexp.data import open_impressions, open_lists
 from clickexp.data.ingest.source_table import SourceTable
@@ -144,9 +145,13 @@ def test_compressed_text_of_several_members(ending, tmp_path):
         file = tmp_path / f"{name}.{ending}"
         file.write_bytes(PACKED[ending](content))
         assert sessions(opener(file, **options)) == expected()
-        file.write_bytes(PACKED[ending](content)[:-12])
-        with refuses(DataError, file.name, "cannot be read"):
-            opener(file, **options)
+        for other, remedy in (
+            (PACKED[ending](content)[:-12], "end is missing"),
+            (content, "out of its name"),
+        ):
+            file.write_bytes(other)
+            with refuses(DataError, file.name, "cannot be read", remedy):
+                opener(file, **options)
         file.unlink()
 
 
@@ -350,6 +355,15 @@ def test_a_folder_of_files_of_three_kinds_is_one_log(tmp_path):
     found, one = open_impressions(tmp_path, files="*.*"), open_impressions(tmp_path / "one")
     assert sessions(found) == sessions(one)
     assert read_names(found.names).equals(read_names(one.names))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_files_with_names_alone_have_no_rows(ending, tmp_path):
+    names = ["session", "query", "document", "rank", "click"]
+    empty = pl.DataFrame(schema=dict.fromkeys(names, pl.Int64))
+    write_table(empty, tmp_path / f"log.{ending}")
+    with refuses(DataError, f"log.{ending}", "have no rows"):
+        open_impressions(tmp_path / f"log.{ending}")
 
 
 def test_files_of_no_kind_are_named(tmp_path):

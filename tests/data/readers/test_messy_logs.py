@@ -304,6 +304,26 @@ def test_ranks_with_decimal_commas_are_read(tmp_path):
     assert dataset.train.column("clicks").sum(axis=0).tolist() == [8, 0, 0]
 
 
+@pytest.mark.parametrize("share, option", [(0.4, "null_is_no_click=true"), (0.01, "invalid=drop")])
+def test_many_missing_clicks_are_read_as_none(share, option, tmp_path):
+    """Of an outer join with clicks; where few are missing, nobody knows why, and they can be left out."""
+    rng = np.random.default_rng(0)
+    missing = rng.random(2000) < share
+    rows = [(f"p{n // 4}", "q", f"d{n % 4}", n % 4 + 1.0, None if missing[n] else n % 2)
+            for n in range(2000)]  # fmt: skip
+    table(rows).write_parquet(tmp_path / "log.parquet")
+    with refuses(FaultyLogError, "click holds null", "invalid=drop leaves out") as caught:
+        open_impressions(tmp_path / "log.parquet")
+    assert caught.value.options == dict([option.split("=")])
+
+
+def test_lists_of_what_was_clicked_are_no_clicks(tmp_path):
+    log = pl.DataFrame({"query_doc_ids": [[4, 5, 6]] * 9, "clicks": [[1]] * 9})
+    log.write_parquet(tmp_path / "log.parquet")
+    with refuses(FaultyLogError, "clicks has length 1", "0 or 1 for each document"):
+        open_lists(tmp_path / "log.parquet")
+
+
 def test_faults_of_most_rows_are_no_rows_to_leave_out(tmp_path):
     """Words in a column that is taken for labels, and nulls that mean no click."""
     rows = [
