@@ -22,7 +22,7 @@ PART = "sessions"
 """The part of a log that does not come split."""
 RANKING = "ranking"
 """The part of labelled lists."""
-_NO_ROWS = "The files have no rows: fill them, or give others"
+_NO_ROWS = "The files have no rows"
 _NEVER_SHOWN = "labelled_pairs_never_shown"
 """The note that counts them."""
 
@@ -143,7 +143,8 @@ class ReadLog:
             for name, part in self.parts.items():
                 writer = log.part(name, ranks[name], part.schema.values(), self.query_doc_pairs)
                 writer.query_doc_pairs = self.query_doc_pairs or writer.query_doc_pairs
-                writer.expected = self.expected if self.faults.rows.total() else _NO_ROWS
+                has_rows = self.faults.rows.total() > 0
+                writer.expected = self.expected if has_rows else f"{_NO_ROWS}. {self.expected}"
                 writers[name] = stack.enter_context(writer)
             yield writers
         if RANKING in writers:
