@@ -377,13 +377,16 @@ def _read_with_unread(
     unread = _unread(opener.format, path, options)
     try:
         return _read(opener, path, _with_columns(options, unread)), unread
-    except DataError as error:
-        sound = {}
-        if isinstance(error, FaultyLogError):
-            packed = {key: PACKED_NAMES.get(key, key) for key in unread}
-            sound = {key: unread[key] for key in unread if not error.concerns(packed[key])}
+    except FaultyLogError as error:
+        packed = {key: PACKED_NAMES.get(key, key) for key in unread}
+        sound = {key: unread[key] for key in unread if not error.concerns(packed[key])}
         if sound == unread:
             raise
+    except DataError:
+        if not unread:
+            raise
+        # it does not say of which column; most often, what is called as times are is none
+        sound = {key: unread[key] for key in unread if key != TIME} if TIME in unread else {}
     return _read(opener, path, _with_columns(options, sound)), sound
 
 

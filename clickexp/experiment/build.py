@@ -17,7 +17,7 @@ from clickexp import __version__
 from clickexp.data import Dataset
 from clickexp.data.batches import batch_like, keys_read
 from clickexp.data.feed import Compiled
-from clickexp.data.inspect.copies import Lists
+from clickexp.data.inspect.copies import ListHashes
 from clickexp.data.inspect.identifiability import (
     ENOUGH_SESSIONS,
     Identifiability,
@@ -70,7 +70,7 @@ class Parts:
         metrics: By group, such as click and ranking.
         logger: Receives what the run reports.
         origin: What the data are, by content.
-        lists: Hashes of all their lists.
+        list_hashes: Of all their lists.
         continued: What the model goes on from, where an earlier run gives its prior.
     """
 
@@ -82,7 +82,7 @@ class Parts:
     metrics: Mapping[str, MetricGroup]
     logger: Logger
     origin: Origin
-    lists: Lists
+    list_hashes: ListHashes
     continued: "Continued | None" = None
 
     @property
@@ -148,12 +148,12 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     read = sources(config.values)
     dataset = _read(config, run, logger).first(settings.max_sessions)
     check_click_rate(dataset.click_rate)
-    lists = Lists.of((dataset.train, dataset.val, dataset.test))
+    list_hashes = ListHashes.of((dataset.train, dataset.val, dataset.test))
     origin = Origin(
         sources=read,
         fingerprint=dataset.fingerprint(),
         directory=str(Path.cwd()),
-        digest=lists.digest,
+        digest=list_hashes.digest,
         until=dataset.until,
     )
     settings_of_run = flat(hashed(config.values))
@@ -184,7 +184,7 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         if continued is not None:
             continued = continued.tested(model, trainer, dataset)
         return Parts(
-            config, folder, dataset, model, trainer, metrics, logger, origin, lists, continued
+            config, folder, dataset, model, trainer, metrics, logger, origin, list_hashes, continued
         )
 
 

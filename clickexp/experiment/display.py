@@ -49,7 +49,7 @@ def run_info(parts: Parts, sweep: Path | None) -> RunInfo:
         if key not in NAMED
     }
     shared = {} if sweep is None else _shared_by_jobs(sweep)
-    own = {
+    unshared = {
         key: value
         for key, value in named.items()
         if key not in shared or shared[key] != overrides.get(key)
@@ -75,7 +75,7 @@ def run_info(parts: Parts, sweep: Path | None) -> RunInfo:
         dataset=dataset,
         experiment=overrides.get("experiment"),
         title=f"{model} · {dataset} · seed {settings.seed}",
-        changes=tuple(shortened(change, _LONGEST) for change in _pairs(own)),
+        changes=tuple(shortened(change, _LONGEST) for change in _pairs(unshared)),
         fingerprint=parts.origin.fingerprint,
         continues=Path(settings.continue_from) if settings.continue_from else None,
         sweep=sweep,
@@ -161,7 +161,7 @@ def _note_earlier_run(parts: Parts) -> None:
     parts.logger.message(parts.continued.run.describe())
     for line in parts.continued.run.advice(parts.dataset, parts.model):
         parts.logger.warning(line)
-    if (doubt := parts.continued.repeated(parts.lists.sample)) is not None:
+    if (doubt := parts.continued.doubt_of_copies(parts.list_hashes.sample)) is not None:
         parts.logger.warning(doubt)
 
 

@@ -204,7 +204,7 @@ def _save(parts: Parts, fit: FitReport, refined: Refined) -> None:
     _save_names(parts.dataset, parts.folder)
     if fit.documents is not None:
         earlier = [] if parts.continued is None else [parts.continued.seen.hashes]
-        hashes = sampled(*earlier, parts.lists.sample)
+        hashes = sampled(*earlier, parts.list_hashes.sample)
         Seen.of(fit.documents, refined.queries, hashes).save(parts.folder / SEEN)
 
 

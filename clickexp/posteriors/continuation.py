@@ -39,6 +39,7 @@ from clickexp.posteriors.rows import by_path
 from clickexp.posteriors.shared import SharedPosterior, add_to_shared, shared_estimate
 from clickexp.utils import hosts
 from clickexp.utils.progress import Report, no_report
+from clickexp.utils.rounding import ceil_div
 from clickexp.utils.statistics.means import QUANTILE
 
 EVENTS: dict[type[Model], Events] = {
@@ -250,12 +251,13 @@ def enough_draws(
     """
     _, most = _SWEEPS
     draws, counted = [], np.empty((0, 0))
-    for factor in range(1, most // sweeps + 1):
-        total = factor * (sweeps + sweeps // 2)
+    for factor in range(1, ceil_div(most, sweeps) + 1):
+        number = min(factor * sweeps, most)
+        total = number + number // 2
         while len(draws) < total:
             draws.append(next(chain))
             report(len(draws), total)
-        counted = np.array(draws[-factor * sweeps :])
+        counted = np.array(draws[-number:])
         moves = np.ptp(counted, axis=0) > 0
         if (independent_draws(counted[:, moves]) >= _INDEPENDENT).all():
             break

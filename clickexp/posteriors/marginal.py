@@ -99,7 +99,7 @@ _BLOCK = 256
 _EVALUATED = 1 << 13
 """Documents that a thread evaluates at a time."""
 _KEPT = 100_000
-"""Documents up to which what does not change with numbers is kept, in 400 bytes each."""
+"""Documents up to which what does not change with numbers is kept, in about 1,000 bytes each."""
 
 Matrix = Float[np.ndarray, "numbers numbers"]
 

@@ -70,7 +70,10 @@ def _whose_parameters(comparison: Comparison) -> str:
     for group in fitted:
         if group.model != best.model:
             *_, p = comparison.difference(best, group, _FIT)
-            (worse if p < SIGNIFICANT else undecided).append(group.name)
+            if p < SIGNIFICANT:
+                worse.append(group.name)
+            elif p >= SIGNIFICANT:  # where it is tested
+                undecided.append(group.name)
     if not worse:
         return ""
     against = f"{listed(worse, _MOST_NAMED)}, whose intervals do not show it"

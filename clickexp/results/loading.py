@@ -76,7 +76,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
 
     Returns:
         Each run once, of those with the same configuration and seed the latest, and what else is there, but for jobs
-        that have a result elsewhere.
+        that have a later result elsewhere.
 
     Raises:
         UserError: There is no run.
@@ -88,12 +88,8 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         raise UserError(
             f"no finished runs below {where}: name folders with a result.json inside{reasons}"
         )
-    finished = {run.config_hash for run in by_folder.values()}
-    # a job that was run again in a repetition of its sweep is no news
-    skipped = [
-        one for one in unread if read_object(one.folder / RECORD).get("config_hash") not in finished
-    ]
     runs = sorted(by_folder.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
+    skipped = [one for one in unread if not _has_finished_since(one, runs)]
     latest = {run.same: run for run in runs}
     trials_of: dict[tuple, list[_Trial]] = defaultdict(list)
     for run in runs:
@@ -104,6 +100,17 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
             skipped.append(Skipped(run.folder, reason))
     marked = [_marked(run, trials_of[same]) for same, run in latest.items()]
     return sorted(marked, key=lambda run: natural(run.folder)), skipped
+
+
+def _has_finished_since(skipped: Skipped, runs: Iterable[Run]) -> bool:
+    """Whether a job without a result has one elsewhere, of a later repetition of its sweep."""
+    record = skipped.folder / RECORD
+    configuration = read_object(record).get("config_hash")
+    return any(
+        run.config_hash == configuration
+        and (run.folder / RESULT).stat().st_mtime_ns > record.stat().st_mtime_ns
+        for run in runs
+    )
 
 
 _Trial = tuple[str, bool]

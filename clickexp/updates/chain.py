@@ -306,7 +306,7 @@ class Continued:
         known[: len(impressions)] = impressions > 0
         return links.merged(positions_of(train, known, links.cells))
 
-    def repeated(self, hashes: np.ndarray) -> str | None:
+    def doubt_of_copies(self, hashes: np.ndarray) -> str | None:
         """Returns a doubt whether a log has rows of earlier ones; None where users may have repeated their lists.
 
         Args:
@@ -316,9 +316,9 @@ class Continued:
         if not copied.doubtful or self.run.settings.again:
             return None
         return (
-            f"{copied.common:,} of {copied.lists:,} lists are those of earlier logs, too, with the same documents and "
-            "clicks. Users do not repeat so many: the log seems to have rows of earlier ones, which count twice. "
-            "Update by new rows alone, or say prior.again=true"
+            f"{copied.common / copied.lists:.0%} of a sample of lists are those of earlier logs, too, with the same "
+            "documents and clicks. Users do not repeat so many: the log seems to have rows of earlier ones, which "
+            "count twice. Update by new rows alone, or say prior.again=true"
         )
 
     @property

@@ -86,11 +86,15 @@ def test_a_repeated_run_counts_once(tmp_path):
 def test_a_job_that_has_finished_in_a_repetition_of_its_sweep_is_not_skipped(tmp_path):
     done = write_run(tmp_path / "repeat-2/0")
     digest = read_object(done / "result.json")["config_hash"]
-    write_json(tmp_path / "0/job.json", {"status": "interrupted", "config_hash": digest})
-    write_json(tmp_path / "1/job.json", {"status": "interrupted", "config_hash": "another"})
+    os.utime(done / "result.json", (2, 2))
+    jobs = (1, "interrupted", digest), (1, "interrupted", "another"), (3, "failed", digest)
+    for number, (time, status, configuration) in enumerate(jobs):
+        job = tmp_path / f"{number}/job.json"
+        write_json(job, {"status": status, "config_hash": configuration})
+        os.utime(job, (time, time))
     runs, skipped = find_runs([tmp_path])
     assert [run.folder for run in runs] == [done]
-    assert [one.folder.name for one in skipped] == ["1"]
+    assert [one.folder.name for one in skipped] == ["1", "2"]
 
 
 def test_without_runs_the_error_names_folder_and_reason(tmp_path):

@@ -263,7 +263,7 @@ def restated(
     options |= {"format": layout.format, **layout.options}
     for key, name in names.items():
         alike = {key}.union(*(group for group in _ALIKE if key in group)) & keys
-        if name in columns and alike:
+        if name != key and name in columns and alike:  # not those that nobody gave
             options[f"columns.{alike.pop()}"] = name
     return options
 

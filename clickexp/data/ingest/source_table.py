@@ -312,7 +312,7 @@ class SourceTable(ABC):
             remedy = f"it seems to have {ROWS[layout.format]}, which dataset={layout.format} reads"
             options = restated(self._names, kinds, layout)
             return DataError(str(self.source.error(what, remedy)), options)
-        if (remedy := of_first_line(present)) is not None:
+        if (remedy := remedy_for_header(present)) is not None:
             return self.source.error(what, remedy)
         names = self._likely_names(missing, kinds, format)
         remedy = "; ".join(_set_column(key, names.get(key), key in required) for key in missing)
@@ -497,7 +497,7 @@ def _names_in(name: str, kind: pa.DataType) -> list[str]:
     ]
 
 
-def of_first_line(present: Sequence[str]) -> str | None:
+def remedy_for_header(present: Sequence[str]) -> str | None:
     """Returns what to do where the first line of a file seems to name no columns; None where it may.
 
     Args:

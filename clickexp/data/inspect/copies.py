@@ -51,7 +51,7 @@ class Copies(NamedTuple):
         return self.excess > max(_FEW * self.lists, 1)
 
 
-class Lists(NamedTuple):
+class ListHashes(NamedTuple):
     """Hashes of the lists of a log, which depend neither on the order of its rows nor on its split.
 
     Attributes:
@@ -63,7 +63,7 @@ class Lists(NamedTuple):
     sample: np.ndarray
 
     @classmethod
-    def of(cls, parts: Iterable[Sessions]) -> "Lists":
+    def of(cls, parts: Iterable[Sessions]) -> "ListHashes":
         """Returns those of the parts of a log, whose ids are those of other logs that it is compared with."""
         count, total, sample = 0, 0, np.zeros(0, np.uint64)
         for chunk in (chunk for part in parts for chunk in part.chunks()):
@@ -86,7 +86,7 @@ def sampled(*keys: np.ndarray) -> np.ndarray:
     return np.repeat(kinds[is_known], np.minimum(counts[is_known], _MOST_COPIES))
 
 
-def sampled_copies(part: np.ndarray, other: np.ndarray) -> "Copies":
+def sampled_copies(part: np.ndarray, other: np.ndarray) -> Copies:
     """Compares the lists of a log with those of another by the samples of both."""
     limit = min(_limit(part), _limit(other))
     return copies(part[part <= limit], other[other <= limit])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns, likeliest, needed
-from clickexp.data.ingest.source_table import TextForm, of_first_line
+from clickexp.data.ingest.source_table import TextForm, remedy_for_header
 from clickexp.data.ingest.tables import open_tables
 from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.log_files import UnknownKindError
@@ -100,7 +100,7 @@ def detect(
         raise DataError(f"{error} {remedy}") from error
     layout = guess(kinds)
     if layout is None:
-        if isinstance(table, TextTable) and (remedy := of_first_line([*kinds])) is not None:
+        if isinstance(table, TextTable) and (remedy := remedy_for_header([*kinds])) is not None:
             raise table.source.error(f"the columns {', '.join(kinds)} show no layout", remedy)
         _check_rows_without_pages(path, kinds)
         tables = "; ".join(f"format={other} has {ROWS[other]}: {needed(other)}" for other in ROWS)

@@ -14,7 +14,7 @@ from clickexp.data.dataset import split
 from clickexp.data.features import Features
 from clickexp.data.inspect import copies as of_copies
 from clickexp.data.inspect import doubts as module
-from clickexp.data.inspect.copies import COMPARED, Lists, list_keys, sampled, sampled_copies
+from clickexp.data.inspect.copies import COMPARED, ListHashes, list_keys, sampled, sampled_copies
 from clickexp.data.inspect.doubts import doubts
 from clickexp.data.inspect.summary import shows_twice
 from clickexp.experiment import display
@@ -375,7 +375,7 @@ def lists_of(columns, *parts):
     """Hashes of the lists of a log, in parts that end there."""
     sessions = Sessions.from_arrays(**columns)
     ends = [0, *parts, sessions.count]
-    return Lists.of(map(sessions.slice, ends, ends[1:]))
+    return ListHashes.of(map(sessions.slice, ends, ends[1:]))
 
 
 def test_a_log_has_one_hash_in_any_order_split_and_padding():
