@@ -609,8 +609,9 @@ def test_groups_that_the_terminal_has_no_room_for_are_left_out_and_no_number_is_
         (lambda row: f"2026-03-0{1 + row // 1000} 10:00+01:00", True),
         (lambda row: row, False),
         (lambda row: "soon" if row == 9 else "2026-03-01", False),
+        (lambda row: row % 2 == 0, False),
     ],
-    ids=["dates", "numbers", "words"],
+    ids=["dates", "numbers", "words", "truth"],
 )
 def test_inspect_proposes_a_column_of_dates_that_nobody_named(when, is_read, tmp_path, capsys):
     """Numbers may be how long a page was open; where a cell is no date, devices are compared as without the column."""
