@@ -13,11 +13,13 @@ there twice, hardly any kind of list is seen once.
 """
 
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from clickexp.data.id_table import mixed
+from clickexp.data.kept import Counts, kept
 from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
 
@@ -65,13 +67,25 @@ class ListHashes(NamedTuple):
     @classmethod
     def of(cls, parts: Iterable[Sessions]) -> "ListHashes":
         """Returns those of the parts of a log, whose ids are those of other logs that it is compared with."""
-        count, total, sample = 0, 0, np.zeros(0, np.uint64)
-        for chunk in (chunk for part in parts for chunk in part.chunks()):
-            # other columns have numbers that depend on the log
-            keys = mixed(list_keys(chunk, ("times",)))
-            count, total = count + len(keys), total + int(keys.sum(dtype=np.uint64))
-            sample = sampled(sample, keys[keys <= _limit(sample)])
-        return cls(f"{count}-{total % 2**64:016x}", sample)
+        found = [
+            kept(part, f"list_hashes_{number}", _KINDS, partial(_hashes, part))
+            for number, part in enumerate(parts)
+        ]
+        count = sum(int(of_part["count"]) for of_part in found)
+        total = sum(int(of_part["total"]) for of_part in found) % 2**64
+        return cls(f"{count}-{total:016x}", sampled(*(of_part["sample"] for of_part in found)))
+
+
+def _hashes(sessions: Sessions) -> Counts:
+    """Returns the number of lists, the sum of their hashes and a sample of these."""
+    count, total, sample = 0, 0, np.zeros(0, np.uint64)
+    for chunk in sessions.chunks():
+        # other columns have numbers that depend on the log
+        keys = mixed(list_keys(chunk, ("times",)))
+        count, total = count + len(keys), total + int(keys.sum(dtype=np.uint64))
+        sample = sampled(sample, keys[keys <= _limit(sample)])
+    numbers = np.array(count), np.array(total % 2**64, np.uint64)
+    return dict(zip(("count", "total", "sample"), (*numbers, sample), strict=True))
 
 
 def sampled(*keys: np.ndarray) -> np.ndarray:
