@@ -84,8 +84,11 @@ def _hashes(sessions: Sessions) -> Counts:
         keys = mixed(list_keys(chunk, ("times",)))
         count, total = count + len(keys), total + int(keys.sum(dtype=np.uint64))
         sample = sampled(sample, keys[keys <= _limit(sample)])
-    numbers = np.array(count), np.array(total % 2**64, np.uint64)
-    return dict(zip(("count", "total", "sample"), (*numbers, sample), strict=True))
+    return {
+        "count": np.array(count),
+        "total": np.array(total % 2**64, np.uint64),
+        "sample": sample,
+    }
 
 
 def sampled(*keys: np.ndarray) -> np.ndarray:
