@@ -688,7 +688,8 @@ class _Log(NamedTuple):
         def of(chunk: Chunk) -> tuple[csr_array, csr_array]:
             is_sampled = sample.has(chunk["query_doc_ids"]) & chunk.shown
             # of many documents, few lists show one of the sample
-            lists = np.flatnonzero(is_sampled.any(axis=1))
+            lists = np.flatnonzero(is_sampled) // is_sampled.shape[1]
+            lists = lists[np.diff(lists, prepend=-1) > 0]
             some, is_sampled = chunk.some(lists), is_sampled[lists]
             document = place[some["query_doc_ids"][is_sampled]]
             ends = document, self.tower.cells_of(some)[is_sampled]
@@ -723,11 +724,14 @@ class _Log(NamedTuple):
             """Documents skipped in some sessions, and derivatives by attraction and a change of examination."""
             # the logarithm of P(click) is a sum, whose terms do not meet
             skipped = np.flatnonzero(chunk.shown & ~chunk["clicks"].astype(bool))
-            ids = chunk["query_doc_ids"].ravel()[skipped]
-            cells = self.tower.cells_of(chunk).ravel()[skipped]
-            # clip: numpy would check all ids first
-            skip = 1 - examination[cells] * attraction.take(ids, mode="clip")
-            return ids, slopes[cells] / skip**2
+            # clip: numpy would check all numbers first
+            ids = chunk["query_doc_ids"].ravel().take(skipped, mode="clip")
+            cells = self.tower.cells_of(chunk).ravel().take(skipped, mode="clip")
+            skip = examination.take(cells, mode="clip")
+            skip *= attraction.take(ids, mode="clip")
+            np.subtract(1, skip, out=skip)
+            skip *= skip
+            return ids, slopes.take(cells, mode="clip") / skip
 
         makers = (partial(terms, chunk) for chunk in self.train.chunks())
         for ids, values in ahead(makers, 2, "moved", threads=2):

@@ -123,10 +123,11 @@ class Tower(abc.ABC):
         """Returns the cells that a chunk of a view shows: positions, for UBM with the last click, `examination_idx`."""
         if self.radix == 1:
             return chunk.positions
-        clicks, last = chunk["clicks"], np.zeros(chunk["clicks"].shape, np.int32)
-        for rank in range(1, clicks.shape[1]):
-            last[:, rank] = np.where(clicks[:, rank - 1], np.int32(rank), last[:, rank - 1])
-        positions = chunk.positions.astype(np.int32)
+        clicks = chunk["clicks"]
+        by_rank = np.zeros(clicks.shape[::-1], np.int32)  # ranks apart, which takes half the time
+        for rank in range(1, len(by_rank)):
+            by_rank[rank] = np.where(clicks[:, rank - 1], np.int32(rank), by_rank[rank - 1])
+        last, positions = by_rank.T, chunk.positions.astype(np.int32)
         if "positions" in chunk:  # others are the ranks
             last = np.take_along_axis(np.pad(positions, ((0, 0), (1, 0))), last, axis=1)
             # a layout has as many positions as a position has numbers

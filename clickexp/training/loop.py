@@ -142,6 +142,10 @@ class Learner:
         """Takes up the state from a checkpoint."""
         self.state = state
 
+    def release(self) -> None:
+        """Frees the state of a training that is over; the learner and what it has compiled refer to each other."""
+        self.state = None
+
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
@@ -307,8 +311,9 @@ class Loop:
         )
 
     def release(self) -> None:
-        """Frees the arrays of a training that is over; its learner and what it has compiled refer to each other."""
-        self.best = self.learner.state = None
+        """Frees the arrays of a training that is over."""
+        self.best = None
+        self.learner.release()
 
     def _same(self, train: Data, val: Data) -> dict[str, Mapping[str, Any]]:
         """Facts that have to be the same where training continues, besides the structure of its arrays."""

@@ -256,6 +256,13 @@ class _GradientDescent(Learner):
         for table in jax.tree.leaves(state.tables):
             use_huge_pages(table)
 
+    def release(self) -> None:
+        # cycles that Flax leaves would hold the tables until garbage is collected, see `break_cycles`
+        for table in jax.tree.leaves(self.state.tables):
+            table.delete()
+        self._found = None
+        super().release()
+
     def _feed(self, data: Data, seed: int | None = None, epoch: int = 0) -> Iterator[Superbatch]:
         size = self._batch_size(data)
         data = self._select_columns(data, self._first_state)

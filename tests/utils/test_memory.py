@@ -39,3 +39,44 @@ def left(how):
 def test_freed_arrays_are_returned():
     assert left("as they are freed") < 30 < 100 < left("kept")
     assert left("later") < 30
+
+
+THREADS = """
+import os
+import threading
+import numpy as np
+from clickexp.utils.memory import share_pools
+
+os.cpu_count = lambda: 2
+if SHARED:
+    share_pools()
+
+def anonymous():
+    status = open("/proc/self/status").read()
+    return int(status.partition("RssAnon:")[2].split()[0]) / 1024
+
+def use(turn):
+    arrays = [np.ones(1 << 13) for _ in range(200)]  # 64 KiB each
+    turn.wait()
+    kept.append(arrays[-1])  # behind what is freed
+
+kept, before = [], anonymous()
+turn = threading.Barrier(8)
+threads = [threading.Thread(target=use, args=(turn,)) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+largest = anonymous()
+more = [np.ones(1 << 13) for _ in range(1500)]
+print(anonymous() - largest)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other C libraries")
+@pytest.mark.parametrize(("shared", "low", "high"), [(False, 80, 100), (True, 0, 80)])
+def test_what_threads_have_freed_is_used_again(shared, low, high):
+    """94 MiB of new arrays take the place of 100 MiB that eight threads have freed, in pools that they share."""
+    program = THREADS.replace("SHARED", str(shared))
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert low <= float(done.stdout) < high

@@ -79,11 +79,16 @@ class ListHashes(NamedTuple):
 def _hashes(sessions: Sessions) -> Counts:
     """Returns the number of lists, the sum of their hashes and a sample of these."""
     count, total, sample = 0, 0, np.zeros(0, np.uint64)
+    waiting, limit = [sample], _limit(sample)
     for chunk in sessions.chunks():
         # other columns have numbers that depend on the log
         keys = mixed(list_keys(chunk, ("times",)))
         count, total = count + len(keys), total + int(keys.sum(dtype=np.uint64))
-        sample = sampled(sample, keys[keys <= _limit(sample)])
+        waiting.append(keys[keys <= limit])
+        if sum(map(len, waiting)) > _KINDS:  # to sort them takes longer than to hash a chunk
+            sample = sampled(sample, np.concatenate(waiting))
+            waiting, limit = [], _limit(sample)
+    sample = sampled(sample, np.concatenate([sample[:0], *waiting]))
     return {
         "count": np.array(count),
         "total": np.array(total % 2**64, np.uint64),
