@@ -22,8 +22,10 @@ TRUTH = "true user"
 RANDOM = "random order"
 """Name of the reference that a ranker is held against: the mean over all orders of each list."""
 
-References = dict[str, dict[str, Any]]
-"""By name `test`, values by metric, `per_rank`, vectors, and `curves`."""
+Reference = dict[str, Any]
+"""`test`, values by metric, `per_rank`, vectors, and `curves`."""
+References = dict[str, Reference]
+"""By name."""
 
 
 class _Unordered(Model):
@@ -38,6 +40,7 @@ def references(
     dataset: Dataset,
     evaluator: Evaluator,
     groups: Groups | None = None,
+    rates: Reference | None = None,
 ) -> References:
     """Evaluates the references of a model on the test sessions.
 
@@ -46,6 +49,7 @@ def references(
         dataset: Its click rates are of the training part.
         evaluator: How many sessions at a time.
         groups: Metrics by group, of which `ranking` is read.
+        rates: From `rank_ctr`, where it was called before.
 
     Returns:
         Of a click model rank-CTR, and the true user where the clicks are simulated; of a ranker, which predicts no
@@ -53,9 +57,9 @@ def references(
     """
     if not isinstance(model, ClickModel):
         return _random_order(dataset, evaluator, groups or {})
-    test = dataset.test.deriving(dataset.impressions)
-    rows = {RANK_CTR: _rank_ctr(dataset, test)}
+    rows = {RANK_CTR: rank_ctr(dataset) if rates is None else rates}
     if dataset.truth is not None:
+        test = dataset.test.deriving(dataset.impressions)
         rows[TRUTH] = _true_user(dataset.truth, test, evaluator)
     return rows
 
@@ -69,7 +73,7 @@ def _random_order(dataset: Dataset, evaluator: Evaluator, groups: Groups) -> Ref
     return {RANDOM: {"test": scores, "per_rank": {}, "curves": {}}}
 
 
-def _true_user(truth: ClickModel, test: Sessions, evaluator: Evaluator) -> dict[str, Any]:
+def _true_user(truth: ClickModel, test: Sessions, evaluator: Evaluator) -> Reference:
     metrics: dict[str, Metric] = {
         **click_metrics(),
         "examination": Examination(),
@@ -84,11 +88,12 @@ def _true_user(truth: ClickModel, test: Sessions, evaluator: Evaluator) -> dict[
     }
 
 
-def _rank_ctr(dataset: Dataset, test: Sessions) -> dict[str, Any]:
+def rank_ctr(dataset: Dataset) -> Reference:
     """Counts clicks by position, from 1 click and 1 skip each, as RCTR does with trainer=counting.
 
     Predictions do not depend on the clicks above, so that both perplexities are the same.
     """
+    test = dataset.test.deriving(dataset.impressions)
     shown, clicked = dataset.train.by_position
     counts = np.ones((2, max(len(shown), dataset.test.positions + 1)))
     counts[:, : len(shown)] += shown - clicked, clicked

@@ -29,6 +29,7 @@ from clickexp.errors import ConfigError, DataError, with_class
 from clickexp.evaluation.evaluate import check_lists, check_metrics, compiled_test
 from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.evaluation.groups import MetricGroup
+from clickexp.evaluation.references import Reference, rank_ctr
 from clickexp.experiment.differences import finishing_command
 from clickexp.experiment.resolve import Config
 from clickexp.loggers import ConsoleLogger, FanOut, Logger
@@ -107,6 +108,11 @@ class Parts:
         if not isinstance(self.model, Ranker):
             return None
         return self.model.debias.weighting(self.dataset.train)
+
+    @cached_property
+    def rank_ctr(self) -> Reference:
+        """The reference that knows no document."""
+        return rank_ctr(self.dataset)
 
     @property
     def metric_weightings(self) -> dict[str, Weighting]:

@@ -22,7 +22,7 @@ from clickexp.data.inspect.layouts import click_rates, groupings
 from clickexp.data.seen import lists_seen
 from clickexp.errors import with_class
 from clickexp.evaluation.evaluation import Evaluation
-from clickexp.evaluation.references import references
+from clickexp.evaluation.references import References, references
 from clickexp.experiment.backward import of_last_log
 from clickexp.experiment.build import Parts
 from clickexp.models import ClickModel, Model, Ranker, TrustBiasModel
@@ -121,12 +121,7 @@ def evaluate_run(parts: Parts, fit: FitReport, refined: Refined, evaluation: Eva
     Returns:
         The run.
     """
-    model, dataset, trainer, settings = (
-        parts.model,
-        parts.dataset,
-        parts.trainer,
-        parts.config.settings,
-    )
+    model, dataset, settings = parts.model, parts.dataset, parts.config.settings
     for line in evaluation.describe_judgments():
         parts.logger.message(line)
     result = {
@@ -157,7 +152,7 @@ def evaluate_run(parts: Parts, fit: FitReport, refined: Refined, evaluation: Eva
         update = parts.continued.update(model, dataset, parts.origin, backward, parts.folder)
         result["update"] = update.model_dump()
     if settings.report:
-        result["references"] = references(model, dataset, trainer.evaluator, parts.groups)
+        result["references"] = _references(parts)
     result |= _over_draws(parts)
     if settings.keep_values:
         result["intervals"] = evaluation.keep(dataset, parts.folder)
@@ -179,6 +174,12 @@ def _of_clicks(model: Model, dataset: Dataset) -> _Part:
         "marginals": model.marginal_method(dataset.test.ranks),
         "click_rates": click_rates(dataset.test, groupings(dataset.train)),
     }
+
+
+def _references(parts: Parts) -> References:
+    """What the metrics are held against."""
+    rates = parts.rank_ctr if isinstance(parts.model, ClickModel) else None
+    return references(parts.model, parts.dataset, parts.trainer.evaluator, parts.groups, rates)
 
 
 def _over_draws(parts: Parts) -> _Part:

@@ -30,6 +30,7 @@ from clickexp.experiment.result import (
     refine_shared,
 )
 from clickexp.loggers import Logger
+from clickexp.models import ClickModel
 from clickexp.posteriors.policy_prior import Queries
 from clickexp.runs.run import Run
 from clickexp.runs.store import CHECKPOINT, CONFIG
@@ -176,12 +177,14 @@ def _finish(parts: Parts, finished: Run) -> None:
 
 
 def _prepare(parts: Parts, test: CompiledEvaluation, state: nnx.State) -> None:
-    """Compiles and loads in a thread what training does without; what fails here fails again later."""
+    """Does in a thread what training does without; what fails here fails again later."""
     with contextlib.suppress(Exception):
         if parts.trainer.devices == 1:
             test.compile((state,))
         if parts.config.settings.report:
             importlib.import_module("clickexp.results.pages.write")
+            if isinstance(parts.model, ClickModel):
+                _ = parts.rank_ctr  # which is kept
 
 
 def _report(parts: Parts, finished: Run) -> None:

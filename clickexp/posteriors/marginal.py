@@ -90,8 +90,8 @@ to make any clicks likely."""
 _SPACING = 0.02
 """Of slopes between which sums of priors are interpolated, to 1e-6."""
 _BUMPS, _WIDTH = np.linspace(-3.0, 3.0, 5), 1.2
-_STEPS, _LEAST_GAIN = 50, 1e-2
-"""Of a search at most; gain of the last."""
+_STEPS, _LEAST_GAIN, _LEAST_GAIN_OF_PART = 50, 1e-2, 1.0
+"""Of a search at most; gain of the last, and of that among a part of the documents, which ends elsewhere than all."""
 _PARTS, _LEAST_PART = (64, 8), 2_000
 """One of so many documents leads near the end, where that is enough of them, and then one of fewer."""
 _BLOCK = 256
@@ -305,14 +305,16 @@ def maximum(
     point = likelihood.start
     for number in _PARTS:
         if len(documents.means) >= number * _LEAST_PART:
-            point, _ = _search(likelihood.of_part(number), point)
+            point, _ = _search(likelihood.of_part(number), point, _LEAST_GAIN_OF_PART)
     point, evidence = _search(likelihood, point)
     count = len(sums.start)
     covariance = np.linalg.inv(likelihood.own_information(evidence))
     return point[:count], covariance[:count, :count]
 
 
-def _search(likelihood: "MarginalLikelihood", point: Numbers) -> tuple[Numbers, Evidence]:
+def _search(
+    likelihood: "MarginalLikelihood", point: Numbers, least_gain: float = _LEAST_GAIN
+) -> tuple[Numbers, Evidence]:
     """Returns where quasi-Newton steps from a point end, and the evidence there."""
     length, evidence = 1.0, likelihood(point)
     gradient = likelihood.pull(point) - evidence.score
@@ -328,7 +330,7 @@ def _search(likelihood: "MarginalLikelihood", point: Numbers) -> tuple[Numbers, 
         gradient = likelihood.pull(point) - evidence.score
         if step @ (gradient - before) > 0:
             changes.append((step, gradient - before))
-        if gain < _LEAST_GAIN * length:
+        if gain < least_gain * length:
             break
         length = min(2 * length, 1.0)
     return point, evidence

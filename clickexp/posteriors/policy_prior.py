@@ -23,6 +23,7 @@ always do, which lines alone do not follow.
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, cast
 
 import jax.numpy as jnp
@@ -57,7 +58,7 @@ _FARTHEST = 3.0
 """Standard deviations of the prior to which clicks may pull a document that tell no precision."""
 _BLOCK = 1 << 16
 """Documents that are computed in double precision at a time."""
-_MERGED = 1 << 16
+_MERGED = 1 << 14
 """Links that merge queries at a time: as many as the cache of a core holds."""
 
 Numbers = Float[np.ndarray, " documents"]
@@ -341,18 +342,23 @@ def _merge(query: np.ndarray, links: Integer[np.ndarray, "2 links"]) -> None:
     Ids that no link has may lead there over one that was the smallest before (Tarjan 1975, "Efficiency of a good but
     not linear set union algorithm").
     """
-    smallest = query[links]
-    while ((smaller := query[smallest]) != smallest).any():
+    # clip: numpy would check all ids first
+    take = partial(query.take, mode="clip")
+    smallest = take(links)
+    while ((smaller := take(smallest)) != smallest).any():
         smallest = smaller
-    ends = smallest[:, smallest[0] != smallest[1]]
+    ends = smallest.compress(smallest[0] != smallest[1], axis=1)
     while ends.size:
-        larger = ends.max(axis=0)
-        np.minimum.at(query, larger, ends.min(axis=0))
-        while ((smaller := query[query[larger]]) != query[larger]).any():
-            query[larger] = smaller
-        ends = query[ends]
-        ends = ends[:, ends[0] != ends[1]]
-    query[links] = query[smallest]
+        larger = np.maximum(*ends)
+        # one of the smaller ends of each; those of others are merged in the next turn
+        query[larger] = np.minimum(*ends)
+        smallest_of_larger = take(larger)
+        while ((smaller := take(smallest_of_larger)) != smallest_of_larger).any():
+            smallest_of_larger = smaller
+        query[larger] = smallest_of_larger
+        ends = take(ends)
+        ends = ends.compress(ends[0] != ends[1], axis=1)
+    query[links] = take(smallest)
 
 
 def lists_shown(

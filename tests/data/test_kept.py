@@ -1,5 +1,6 @@
 """Counts that lie beside a prepared log: equal to counting, of these sessions alone, whoever writes meanwhile."""
 
+import math
 import os
 import shutil
 import threading
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 from refusals import refuses
 
-from clickexp.data import Log, LogWriter, SourceLocation, kept
+from clickexp.data import Log, LogWriter, Sessions, SourceLocation, kept
 from clickexp.data.by_document import ByDocument
+from clickexp.data.inspect.identifiability import identifiability
 from clickexp.errors import DataError
 
 RANKS = 4
@@ -67,6 +69,25 @@ def test_counts_are_made_once(largest, tmp_path, monkeypatch):
     assert_counts(train(folder), largest)
     monkeypatch.setattr("clickexp.data.by_document._counted", not_counted)
     assert_counts(train(folder), largest)
+
+
+@pytest.mark.parametrize("enough", [None, 20])
+def test_links_of_positions_are_counted_once(enough, tmp_path, monkeypatch):
+    """They are those of the same sessions in memory, and others where fewer sessions are enough."""
+    monkeypatch.setattr("clickexp.data.inspect.identifiability._LEAST_REPEATS", 1)
+    folder = prepared(tmp_path / "log", largest=60)
+    identifiability(train(folder), 10)
+    of_memory = Sessions.from_arrays(**dict(train(folder).columns))
+    for counted_again in (True, False):
+        if not counted_again:
+            monkeypatch.setattr("clickexp.data.inspect.identifiability._counted", not_counted)
+            monkeypatch.setattr("clickexp.data.view.ColumnsView.chunks", not_counted)
+        found = identifiability(train(folder), enough)
+        if counted_again:
+            expected = identifiability(of_memory, enough)
+        for name in ("positions", "shown", "links", "groups", "movement"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert not math.isnan(expected.movement)
 
 
 def test_counts_of_other_sessions_are_not_believed(tmp_path):

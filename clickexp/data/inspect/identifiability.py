@@ -23,6 +23,7 @@ from jaxtyping import Bool
 
 from clickexp.data.cells import Cells
 from clickexp.data.id_table import dense_rows
+from clickexp.data.kept import Counts, kept
 from clickexp.data.sessions import Sessions
 from clickexp.data.view import Chunk
 from clickexp.utils.rounding import ceil_div
@@ -163,7 +164,7 @@ class Identifiability:
 def identifiability(
     sessions: Sessions, enough: int | None = None, cells: Cells | None = None
 ) -> Identifiability:
-    """The links between the positions of these sessions, exactly.
+    """The links between the positions of these sessions, exactly; of a prepared log, see `clickexp.data.kept`.
 
     Takes a bit per document and position, and per document 12 to 35 bytes more where ids are larger than the number
     of documents shown.
@@ -173,6 +174,18 @@ def identifiability(
         enough: Number of sessions whose links suffice if they link all positions already; None: all.
         cells: Layouts whose positions count as different ones; None for positions alone.
     """
+    if cells is None:  # the numbers of layouts are those of a model
+        counts = kept(sessions, "links", enough or 0, lambda: _counted(sessions, enough))
+    else:
+        counts = _counted(sessions, enough, cells)
+    positions, links = counts["positions"], counts["links"]
+    groups = tuple(tuple(positions[group].tolist()) for group in _connected(links))
+    moved = float(counts["movement"])
+    return Identifiability(positions, counts["shown"], links, groups, moved, cells)
+
+
+def _counted(sessions: Sessions, enough: int | None, cells: Cells | None = None) -> Counts:
+    """Returns the positions of `identifiability`, how many documents they show, their links, and the movement."""
     by_position, sessions = sessions, sessions if cells is None else cells.view(sessions)
     shown = sessions.by_position.shown
     positions = np.flatnonzero(shown)
@@ -180,23 +193,17 @@ def identifiability(
     number, rows = dense_rows(sessions.query_doc_pairs, int(shown.sum()))
     marks = np.zeros((ceil_div(len(positions), 8), rows), np.uint8)
     cut = sessions.count if enough is None else min(enough, sessions.count)
+    links = np.zeros((0, 0), np.int64)
     for part in (sessions.slice(0, cut), sessions.slice(cut, sessions.count)):
         for chunk in part.chunks():
             for position, ids in _documents_by_position(chunk):
                 byte, bit = divmod(int(node_of[position]), 8)
                 marks[byte][number(ids)] |= np.uint8(1 << bit)
         links = _shared(marks, len(positions))
-        groups = _connected(links)
-        if len(groups) == 1:
+        if len(_connected(links)) == 1:
             break
-    return Identifiability(
-        positions,
-        shown[positions],
-        links,
-        tuple(tuple(positions[group].tolist()) for group in groups),
-        movement(by_position),
-        cells,
-    )
+    moved = np.array(movement(by_position))
+    return {"positions": positions, "shown": shown[positions], "links": links, "movement": moved}
 
 
 def positions_of(
