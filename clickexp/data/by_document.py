@@ -8,7 +8,7 @@ from jaxtyping import Float, Int, Integer
 
 from clickexp.data.kept import Counts, kept
 from clickexp.data.sessions import Sessions
-from clickexp.utils.sums import add_at
+from clickexp.utils.sums import add_at, add_runs_at
 
 
 class ByDocument(NamedTuple):
@@ -53,17 +53,19 @@ class ByDocument(NamedTuple):
 def _counted(sessions: Sessions) -> Counts:
     ids = _ids_of_rows(sessions)
     rows = sessions.query_doc_pairs + 1 if ids is None else len(ids)
-    shown, clicks = (np.zeros(rows, np.int32) for _ in range(2))
-    log_ranks, of_rank = np.zeros(rows), np.log(np.arange(1, sessions.ranks + 1))
+    clicks, sums = np.zeros(rows, np.int32), np.zeros((rows, 2))
+    of_rank = np.log(np.arange(1, sessions.ranks + 1))
+    vectors = np.stack([np.ones(len(of_rank)), of_rank], axis=1)
     for chunk in sessions.chunks():
-        at = chunk["query_doc_ids"].ravel()
+        at = chunk["query_doc_ids"]
         places = at if ids is None else np.searchsorted(ids, at)
-        of_documents = places[chunk.shown.ravel()]
-        add_at(shown, of_documents, 1)
-        add_at(clicks, places[np.flatnonzero(chunk["clicks"])], 1)
-        of_ranks = np.broadcast_to(of_rank, chunk.shown.shape)[chunk.shown]
-        add_at(log_ranks, of_documents, of_ranks)
-    counts = {"shown": shown, "clicks": clicks, "log_ranks": log_ranks.astype(np.float32)}
+        is_shown = chunk.shown
+        by_rank = places.T.ravel() if is_shown.all() else places.T[is_shown.T]
+        ends = np.append(0, np.cumsum(np.count_nonzero(is_shown, axis=0)))
+        add_runs_at(sums, by_rank, ends, vectors)
+        add_at(clicks, places.ravel()[np.flatnonzero(chunk["clicks"])], 1)
+    shown, log_ranks = sums[:, 0].astype(np.int32), sums[:, 1].astype(np.float32)
+    counts = {"shown": shown, "clicks": clicks, "log_ranks": log_ranks}
     counts["squares"] = np.array(sessions.by_length[1:] @ np.cumsum(of_rank**2))
     return counts if ids is None else counts | {"ids": ids}
 
