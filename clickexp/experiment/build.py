@@ -5,6 +5,7 @@ import errno
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -45,7 +46,7 @@ from clickexp.training.accelerators import keep_precision
 from clickexp.training.base import BaseTrainer
 from clickexp.training.checkpoint import check_same
 from clickexp.training.spread import computing_on
-from clickexp.utils import hosts
+from clickexp.utils import hosts, threads
 from clickexp.utils.programs import forget_programs
 from clickexp.utils.signatures import accepted
 
@@ -70,8 +71,8 @@ class Parts:
         trainer: Holds the optimizer, the metrics of the validation and the logger.
         metrics: By group, such as click and ranking.
         logger: Receives what the run reports.
-        origin: What the data are, by content.
-        list_hashes: Of all their lists.
+        origin: What the data are, by content; see `origin_of_lists`.
+        list_hashes: Of all their lists, which a thread computes.
         continued: What the model goes on from, where an earlier run gives its prior.
     """
 
@@ -83,7 +84,7 @@ class Parts:
     metrics: Mapping[str, MetricGroup]
     logger: Logger
     origin: Origin
-    list_hashes: ListHashes
+    list_hashes: Future[ListHashes]
     continued: "Continued | None" = None
 
     @property
@@ -113,6 +114,11 @@ class Parts:
     def rank_ctr(self) -> Reference:
         """The reference that knows no document."""
         return rank_ctr(self.dataset)
+
+    @property
+    def origin_of_lists(self) -> Origin:
+        """The origin, with the hash of all lists."""
+        return with_lists(self.origin, self.list_hashes.result())
 
     @property
     def metric_weightings(self) -> dict[str, Weighting]:
@@ -154,18 +160,17 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
     read = sources(config.values)
     dataset = _read(config, run, logger).first(settings.max_sessions)
     check_click_rate(dataset.click_rate)
-    list_hashes = ListHashes.of((dataset.train, dataset.val, dataset.test))
+    list_hashes = threads.result_of(ListHashes.of, (dataset.train, dataset.val, dataset.test))
     origin = Origin(
         sources=read,
         fingerprint=dataset.fingerprint(),
         directory=str(Path.cwd()),
-        digest=list_hashes.digest,
         until=dataset.until,
     )
     settings_of_run = flat(hashed(config.values))
     hosts.check_same({"version": __version__, **settings_of_run, "log": origin.fingerprint})
     if run is not None:
-        run.check(dataset, origin)
+        run.check(dataset, with_lists(origin, list_hashes.result()))
         dataset = dataset.covering(run.query_doc_pairs, *run.sizes)
     with computing_on(config.trainer.devices):
         model = build_model(config.new_model, dataset, settings.seed)
@@ -192,6 +197,11 @@ def build(config: Config, folder: Path, logger: Logger) -> Parts:
         return Parts(
             config, folder, dataset, model, trainer, metrics, logger, origin, list_hashes, continued
         )
+
+
+def with_lists(origin: Origin, hashes: ListHashes) -> Origin:
+    """Returns an origin with the hash of all lists."""
+    return origin.model_copy(update={"digest": hashes.digest})
 
 
 def _read(config: Config, run: "EarlierRun | None", logger: Logger) -> Dataset:

@@ -161,7 +161,7 @@ def _note_earlier_run(parts: Parts) -> None:
     parts.logger.message(parts.continued.run.describe())
     for line in parts.continued.run.advice(parts.dataset, parts.model):
         parts.logger.warning(line)
-    if (doubt := parts.continued.doubt_of_copies(parts.list_hashes.sample)) is not None:
+    if (doubt := parts.continued.doubt_of_copies(parts.list_hashes.result().sample)) is not None:
         parts.logger.warning(doubt)
 
 

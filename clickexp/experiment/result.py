@@ -139,7 +139,7 @@ def evaluate_run(parts: Parts, fit: FitReport, refined: Refined, evaluation: Eva
         "test_set": dataset.test_set(),
         "data": dataset.sizes() | _lists_seen(dataset, "ranking" in evaluation.groups),
         "environment": _environment(),
-        "origin": parts.origin.model_dump(),
+        "origin": parts.origin_of_lists.model_dump(),
         "config_hash": config_hash(parts.config.values),
     }
     saved = threads.result_of(_save, parts, fit, refined)
@@ -149,7 +149,9 @@ def evaluate_run(parts: Parts, fit: FitReport, refined: Refined, evaluation: Eva
     saved.result()
     if parts.continued is not None:
         backward = of_last_log(parts, parts.continued.run)
-        update = parts.continued.update(model, dataset, parts.origin, backward, parts.folder)
+        update = parts.continued.update(
+            model, dataset, parts.origin_of_lists, backward, parts.folder
+        )
         result["update"] = update.model_dump()
     if settings.report:
         result["references"] = _references(parts)
@@ -205,7 +207,7 @@ def _save(parts: Parts, fit: FitReport, refined: Refined) -> None:
     _save_names(parts.dataset, parts.folder)
     if fit.documents is not None:
         earlier = [] if parts.continued is None else [parts.continued.seen.hashes]
-        hashes = sampled(*earlier, parts.list_hashes.sample)
+        hashes = sampled(*earlier, parts.list_hashes.result().sample)
         Seen.of(fit.documents, refined.queries, hashes).save(parts.folder / SEEN)
 
 

@@ -96,7 +96,7 @@ _PARTS, _LEAST_PART = (64, 8), 2_000
 """One of so many documents leads near the end, where that is enough of them, and then one of fewer."""
 _BLOCK = 256
 """Documents of a product: OpenBLAS gives larger ones to threads, which wait for each other where cores are busy."""
-_EVALUATED = 1 << 13
+_EVALUATED = 1 << 12
 """Documents that a thread evaluates at a time."""
 _KEPT = 100_000
 """Documents up to which what does not change with numbers is kept, in about 1,000 bytes each."""

@@ -27,7 +27,9 @@ def add_at(sums: np.ndarray, places: np.ndarray, values: Any) -> None:
     _sparsetools.csc_matvec(len(sums), 1, ends, places, column, np.ones(1, sums.dtype), sums)
 
 
-def add_runs_at(sums: np.ndarray, places: np.ndarray, ends: np.ndarray, vectors: np.ndarray) -> None:
+def add_runs_at(
+    sums: np.ndarray, places: np.ndarray, ends: np.ndarray, vectors: np.ndarray
+) -> None:
     """Adds vectors to sums at places, which may repeat; memory is read once for all numbers of a vector.
 
     Args:

@@ -22,6 +22,7 @@ from clickexp.data.id_table import mixed
 from clickexp.data.kept import Counts, kept
 from clickexp.data.schema import Columns
 from clickexp.data.sessions import Sessions
+from clickexp.utils import threads
 
 COMPARED = ("query_doc_ids", "positions", "clicks", "lengths", "query_ids", "session_ids", "times")
 """Columns in which copies of a list are the same."""
@@ -81,6 +82,7 @@ def _hashes(sessions: Sessions) -> Counts:
     count, total, sample = 0, 0, np.zeros(0, np.uint64)
     waiting, limit = [sample], _limit(sample)
     for chunk in sessions.chunks():
+        threads.end_where_needless()
         # other columns have numbers that depend on the log
         keys = mixed(list_keys(chunk, ("times",)))
         count, total = count + len(keys), total + int(keys.sum(dtype=np.uint64))
