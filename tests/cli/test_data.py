@@ -621,6 +621,8 @@ def test_inspect_proposes_a_column_of_dates_that_nobody_named(when, is_read, tmp
     assert ("dataset.columns.time=ts" in next_command(printed)) == is_read
     assert ("2026-03-01 09:00:00" in printed) == is_read
     assert ("not read: ts" not in printed) == is_read
+    # of words and truth values, the option is an error
+    assert ("ts (columns.time=ts reads it)" in printed) == (when(9) == 9)
     assert "click rate by device" in printed
 
 
