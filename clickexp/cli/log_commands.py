@@ -355,7 +355,7 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
     why, left_out = "", ()
     if format is None:
         format, options, why, left_out = _detected(path, options)
-    opener = _opener(format)
+    opener = _opener(str(format))  # which may be a number or a list
     _check(opener, options, _names(opener), opener.format)
     try:
         dataset, unread = _read_with_unread(opener, path, options)

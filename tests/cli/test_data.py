@@ -998,6 +998,16 @@ def test_errors_without_a_cache_name_the_log(tmp_path):
         open_lists(tmp_path / "log.parquet").train.column("labels")
 
 
+@pytest.mark.parametrize("value", ["3", "[lists]"])
+def test_a_format_that_is_no_name_is_an_error(value, tmp_path, capsys):
+    pl.DataFrame({"query_doc_ids": [[1, 2]], "clicks": [[1, 0]]}).write_parquet(
+        tmp_path / "log.parquet"
+    )
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "log.parquet"), f"format={value}"])
+    assert "there is no format" in capsys.readouterr().err
+
+
 def test_figures_of_logs_of_one_name_lie_apart(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for folder in ("a", "b"):
