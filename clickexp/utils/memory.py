@@ -13,8 +13,8 @@ _BYTES = 1 << 20
 def share_pools() -> None:
     """Makes threads share the pools of memory of the C library of Linux, of which there are then one per processor.
 
-    It otherwise has eight per processor, each of which keeps what threads have freed: 120 MiB at the peak of a run of 10
-    million sessions on two processors. Pools that are there stay.
+    It otherwise has eight per processor, each of which keeps what threads have freed: 120 MiB at the peak of a run of
+    10 million sessions on two processors. Pools that are there stay.
     """
     mallopt = _of_glibc("mallopt")
     if mallopt is not None:
