@@ -122,7 +122,9 @@ def _has_finished_since(folder: Path, ends: Mapping[str, int]) -> bool:
         configuration = _hash_of_config(written)
     else:
         return False
-    return configuration in ends and ends[configuration] > written.stat().st_mtime_ns
+    if not isinstance(configuration, str):  # a damaged record may hold anything
+        return False
+    return ends.get(configuration, 0) > written.stat().st_mtime_ns
 
 
 def _hash_of_config(file: Path) -> str | None:

@@ -90,13 +90,14 @@ def test_a_job_that_has_finished_in_a_repetition_of_its_sweep_is_not_skipped(tmp
     digest = read_object(done / "result.json")["config_hash"]
     os.utime(done / "result.json", (2, 2))
     jobs = (1, "interrupted", digest), (1, "interrupted", "another"), (3, "failed", digest)
+    jobs += ((1, "interrupted", [digest]),)
     for number, (time, status, configuration) in enumerate(jobs):
         job = tmp_path / f"{number}/job.json"
         write_json(job, {"status": status, "config_hash": configuration})
         os.utime(job, (time, time))
     runs, skipped = find_runs([tmp_path])
     assert [run.folder for run in runs] == [done]
-    assert [one.folder.name for one in skipped] == ["1", "2"]
+    assert [one.folder.name for one in skipped] == ["1", "2", "3"]
 
 
 def interrupted(folder, run, time):
