@@ -56,7 +56,7 @@ class ClickRates(abc.ABC):
 
     @abc.abstractmethod
     def log_likelihood(self, rates: Rates) -> Nodes:
-        """Returns the log-likelihood of the clicks and skips of documents, at nodes, given the logits of rates."""
+        """Returns the log-likelihood of the clicks and skips of documents at nodes, given the logits of rates."""
 
     @abc.abstractmethod
     def slopes(self, rates: Rates, weights: Nodes) -> csr_array:
@@ -76,6 +76,7 @@ class Products(ClickRates):
         self._clicked = clicks.sum(axis=1)[:, None] * log_expit(logits)
 
     def log_likelihood(self, rates: Rates) -> Nodes:
+        """Returns the log-likelihood at nodes."""
         numbers, document = self._skips
         found = self._clicked + (self._clicks.numbers @ log_expit(rates))[:, None]
         examined = expit(rates)[numbers.indices]
@@ -85,6 +86,7 @@ class Products(ClickRates):
         return found
 
     def slopes(self, rates: Rates, weights: Nodes) -> csr_array:
+        """Returns mean derivatives by the logarithms of rates."""
         numbers, document = self._skips
         examined, odds = expit(rates)[numbers.indices], np.zeros(len(document))
         for attraction, weight in zip(self._attraction, _by_node(weights), strict=True):
@@ -100,6 +102,7 @@ class Mixtures(ClickRates):
     """
 
     def log_likelihood(self, rates: Rates) -> Nodes:
+        """Returns the log-likelihood at nodes."""
         found = np.zeros(self._attraction.T.shape)
         for counts, logits in (self._clicks, rates), (self._skips, -rates):
             numbers, document = counts
@@ -111,6 +114,7 @@ class Mixtures(ClickRates):
         return found
 
     def slopes(self, rates: Rates, weights: Nodes) -> csr_array:
+        """Returns mean derivatives by the logarithms of rates."""
         clicked = self._shares(self._clicks, rates, weights)
         skipped = self._shares(self._skips, -rates, weights)
         # log (1 - t) falls by the odds of t where log t rises by 1

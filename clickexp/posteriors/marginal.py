@@ -47,8 +47,8 @@ from clickexp.data.loader import ahead
 from clickexp.data.view import Chunk
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows
-from clickexp.posteriors.click_rates import ClickRates, Mixtures, Products
 from clickexp.parameters.table import Prior
+from clickexp.posteriors.click_rates import ClickRates, Mixtures, Products
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import (
     Queries,
@@ -238,7 +238,8 @@ def improve_examination(
 
     Args:
         model: PBM or UBM with a number per position, or per position and last click, and differences between layouts
-            or none; or the trust-bias model with two per position. Its attraction is a whole table of pairs with a learned prior by rank. Others stay as they are.
+            or none; or the trust-bias model with two per position. Its attraction is a whole table of pairs with a
+            learned prior by rank. Others stay as they are.
         train: Its training sessions.
         queries: Of pairs, in these and in earlier logs, from `lists_shown`.
         impressions: How many of them show the pair; None for those of the training sessions.

@@ -499,7 +499,11 @@ def log_of_trust(rng, sessions=20_000):
     attraction, log = log_of(rng, PositionBasedModel, sessions)
     ids = log.column("query_doc_ids")
     clicks = rng.random(ids.shape) < false + (true - false) * attraction[ids]
-    return true, false, Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=PAIRS)
+    return (
+        true,
+        false,
+        Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=PAIRS),
+    )
 
 
 def test_rates_of_trust_bias_come_near_the_truth_and_documents_follow():
