@@ -30,8 +30,8 @@ class Counts(NamedTuple):
     @classmethod
     def of(cls, numbers: csr_array) -> "Counts":
         """Returns those of a matrix."""
-        documents = np.arange(numbers.shape[0])
-        return cls(numbers, np.repeat(documents, np.diff(numbers.indptr)))
+        of_documents = np.diff(numbers.indptr)
+        return cls(numbers, np.repeat(np.arange(len(of_documents)), of_documents))
 
     def times(self, factors: Float[np.ndarray, " counts"]) -> csr_array:
         """Returns the numbers times factors."""

@@ -79,6 +79,10 @@ _ENOUGH_DOCUMENTS, _MOST_DOCUMENTS, _MOST_IMPRESSIONS = 50_000, 250_000, 500_000
 as many impressions, unless they are fewer than enough or more than the most."""
 _MOST_MIXED = 1_000_000
 """Rows of trust bias up to which it has a search: all documents are refitted, in some 1,000 bytes each."""
+_LEAST_MIXED = 4.0
+"""Impressions per document below which rates of trust bias stay: clicks hardly tell their level. With two, in random
+order, slopes were 68% wrong, where training leaves 11%; with five they are 10.5% wrong for 11.2%.
+"""
 _GOLDEN = np.uint32(0x9E3779B9)
 """Its multiples modulo 2^32 are spread evenly (Knuth 1973, "The art of computer programming", section 6.4)."""
 _LEAST_FOR_SHAPE = 50
@@ -234,7 +238,8 @@ def improve_examination(
 
     Clicks leave its scale open: the geometric mean over clicks stays. The means of posteriors of documents follow, so
     that the loss stays near its optimum; the prior that training has learned stays. In the trust-bias model both are
-    fitted again. It moves where no earlier log is known, and where it has a million documents at most.
+    fitted again. It moves where no earlier log is known, and where it has a million documents at most, with four
+    impressions each on average.
 
     Args:
         model: PBM or UBM with a number per position, or per position and last click, and differences between layouts
@@ -265,6 +270,8 @@ def improve_examination(
     earlier = Earlier.of(prior, len(before))
     clicks = documents.clicks.sum(axis=0)
     shown = clicks + documents.skips.sum(axis=0)
+    if tower.kind is Mixtures and shown.sum() < _LEAST_MIXED * len(documents.means):
+        return None
     cells = np.flatnonzero(shown + np.diag(earlier.information)[: tower.size])
     documents = documents._replace(
         clicks=documents.clicks[:, cells], skips=documents.skips[:, cells]

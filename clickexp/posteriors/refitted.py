@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.sparse import csr_array
 
-from clickexp.posteriors.click_rates import ClickRates
+from clickexp.posteriors.click_rates import ClickRates, Nodes
 
 _NODES = 0.75 * np.arange(-8, 9)
 """In deviations of posteriors from the mean, where these were before."""
@@ -85,16 +85,23 @@ def refitted(
         logits = means[:, None] + deviations[:, None] * _NODES
         of_clicks = kind(log.clicks, log.skips, logits).log_likelihood(rates)
         for _ in range(_STEPS):
-            offsets = logits - (regressors @ prior.line)[:, None]
-            logs = of_clicks - offsets**2 / (2 * prior.variance)
-            weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-            weights /= weights.sum(axis=1, keepdims=True)
-            means = np.sum(weights * logits, axis=1)
-            variances = np.sum(weights * (logits - means[:, None]) ** 2, axis=1)
+            means, variances = _moments(logits, of_clicks, regressors @ prior.line, prior.variance)
             line = np.linalg.lstsq(regressors, means)[0]
             prior = PriorByRank(line, float(np.mean((means - regressors @ line) ** 2 + variances)))
+        means, variances = _moments(logits, of_clicks, regressors @ prior.line, prior.variance)
         deviations = np.sqrt(variances)
     return Refitted(prior, means, deviations)
+
+
+def _moments(
+    logits: Nodes, of_clicks: Nodes, prior_means: Numbers, prior_variance: float
+) -> tuple[Numbers, Numbers]:
+    """Returns means and variances of posteriors, given the log-likelihood of clicks at nodes."""
+    logs = of_clicks - (logits - prior_means[:, None]) ** 2 / (2 * prior_variance)
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    means = np.sum(weights * logits, axis=1)
+    return means, np.sum(weights * (logits - means[:, None]) ** 2, axis=1)
 
 
 def _regressors(x: Numbers) -> Float[np.ndarray, "documents 3"]:

@@ -531,6 +531,15 @@ def test_rates_of_trust_bias_come_near_the_truth_and_documents_follow():
     assert log_likelihood() > before - 1e-4
 
 
+def test_rates_of_trust_bias_stay_where_documents_have_few_impressions():
+    *_, log = log_of_trust(np.random.default_rng(15), 1000)
+    model = TrustBiasModel(positions=RANKS, query_doc_pairs=PAIRS, rngs=nnx.Rngs(0))
+    Trainer(seed=0).train(model, log, log.slice(0, 200))
+    before = np.asarray(model.true_positive.weight[...])
+    assert improved(model, log) is None
+    np.testing.assert_array_equal(model.true_positive.weight[...], before)
+
+
 def test_updates_of_trust_bias_stay_as_training_leaves_them():
     """Earlier logs say of documents what they do under the rates of their day, whose level each log leaves open."""
     *_, log = log_of_trust(np.random.default_rng(14), 2000)
