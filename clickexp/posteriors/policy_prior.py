@@ -51,7 +51,7 @@ _FEW = 8
 _BOUNDS = (-5.0, 3.0), (-4.0, 7.0), (-9.0, 3.0), *[(-9.0, 9.0)] * 8
 """Of log constant, log of_few, log per_query, mean, and a to g.
 
-The last eight have a standard normal prior themselves.
+The last eight have a standard normal prior themselves, and log of_few one around what chance of ranks explains.
 """
 _START = 0.0, 0.0, -2.0, *[0.0] * 8
 _FARTHEST = 3.0
@@ -158,8 +158,29 @@ def regressors(shown: Shown, center: float) -> Float[np.ndarray, "7 documents"]:
     return np.stack([*lines, of_shares**2, of_shares * x, x**2])
 
 
-def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
-    """Returns the most likely prior, with the logits of documents integrated out; slopes are held near 0 by a prior.
+def chance_of_ranks(rows: Rows, shown: Shown) -> float:
+    """Returns how much documents vary since their ranks are off by chance, times the number of their lists.
+
+    If x of one list is off with variance w, that of n lists is off with w / n. Documents around a slope b by x then
+    vary by b^2 w / n (Fuller 1987, "Measurement error models"). The slope is that which training has learned. A line
+    by the log rank of one document leaves a = v w / (v + w) of the variance v of x over all documents in lists, which
+    tells w. It is at most the average number of lists, where the log ranks of most documents tell little of them.
+
+    Args:
+        rows: Of attraction.
+        shown: What the log shows of documents, each in a list at least.
+    """
+    slope = float(cast(Prior, rows.prior).slopes[0, 0]) * scale_of(rows)
+    average = np.average(shown.x, weights=shown.impressions)
+    variance = float(np.average((shown.x - average) ** 2, weights=shown.impressions))
+    left, of_one = float(rows.log_ranks[2]), float(shown.impressions.mean())
+    if variance * left < of_one * (variance - left):
+        of_one = variance * left / (variance - left)
+    return slope**2 * of_one
+
+
+def fit(offsets: Numbers, variances: Numbers, shown: Shown, of_chance: float) -> PolicyPrior:
+    """Returns the most likely prior, with the logits of documents integrated out.
 
     The posterior N(m, v) of an offset under the prior N(0, 1) is the product of that prior and of what clicks say, a
     normal factor of precision p = 1 / v - 1 and mean m / (v p). Under N(mu + u, s), the integral of the product is
@@ -167,13 +188,20 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
     r = h - p mu and t = 1 + s p. Its logarithm is a parabola in u, and so is the sum over the documents of a query,
     which is integrated in turn.
 
+    Mean and slopes are held near 0 by a standard normal prior. Clicks that tell little of a variance are often most
+    likely where it is 0, and intervals are too short there (Chung, Rabe-Hesketh, Dorie, Gelman and Liu 2013, "A
+    nondegenerate penalized likelihood estimator for variance parameters in multilevel models"). So log of_few has a
+    normal prior with deviation 1 around what chance of ranks explains.
+
     Args:
         offsets: Means of posteriors, from those of the prior, in its standard deviations.
         variances: Of posteriors, over that of the prior.
         shown: What the log shows of the documents, each in a list at least.
+        of_chance: From `chance_of_ranks`.
     """
     from scipy.optimize import minimize  # here, since it takes long, and runs do without
 
+    log_chance = float(np.clip(np.log(max(of_chance, 1e-9)), *_BOUNDS[1]))
     precisions, tilts = evidence_of(offsets, variances)
     center = float(log_odds(shown).mean())
     lines = np.concatenate([np.ones((1, len(tilts))), regressors(shown, center)])
@@ -195,7 +223,9 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown) -> PolicyPrior:
             [parts @ by_variance, [per_query * of_query.by_variance()], lines @ by_mean]
         )
         gradient[3:] += 2 * point[3:]
-        total = value.sum() + of_query.value() + point[3:] @ point[3:]
+        away = point[1] - log_chance
+        gradient[1] += 2 * away
+        total = value.sum() + of_query.value() + point[3:] @ point[3:] + away**2
         return total / 2 / len(tilts), gradient / 2 / len(tilts)
 
     # a tolerance of values stops where the sums of several devices, which round differently, are 1e-4 apart
@@ -427,7 +457,9 @@ class UnderPolicy(NamedTuple):
         documents: Integer[np.ndarray, " documents"],
     ) -> "UnderPolicy":
         numbers = in_units(np.asarray(rows.values)[documents], scale_of(rows))
-        return cls(model, rows, shown, documents, fit(*numbers, shown.some(documents)))
+        some = shown.some(documents)
+        prior = fit(*numbers, some, chance_of_ranks(rows, some))
+        return cls(model, rows, shown, documents, prior)
 
     def refitted(self, model: Model) -> "UnderPolicy":
         """Fits the prior to other posteriors of the same rows."""

@@ -15,10 +15,11 @@ from scipy.special import expit, log_expit
 
 from clickexp.data import Sessions
 from clickexp.data.view import Chunk
-from clickexp.models import Model, PositionBasedModel, UserBrowsingModel
+from clickexp.models import Model, PositionBasedModel, TrustBiasModel, UserBrowsingModel
 from clickexp.parameters import PositionParameter
 from clickexp.parameters.layouts import CellParameter, LayoutParameter
 from clickexp.parameters.table import Prior
+from clickexp.posteriors.click_rates import ClickRates, Mixtures, Products
 from clickexp.posteriors.shared import MOST_SHARED
 from clickexp.training.earlier import SharedPrior
 
@@ -45,6 +46,7 @@ class Sums(NamedTuple):
         precisions: Of the same, those of earlier logs included.
         own: Precisions without earlier logs, and without those around what training has found: it has seen the same
             clicks.
+        rates: What clicks are of these logits.
     """
 
     design: Float[np.ndarray, "cells numbers"]
@@ -52,6 +54,7 @@ class Sums(NamedTuple):
     centers: Numbers
     precisions: Float[np.ndarray, "numbers numbers"]
     own: Numbers
+    rates: type[ClickRates] = Products
 
     @classmethod
     def of_cells(cls, logits: Float[np.ndarray, " cells"]) -> "Sums":
@@ -81,13 +84,22 @@ class Tower(abc.ABC):
         return False
 
     @property
+    def kind(self) -> type[ClickRates]:
+        """What clicks are of the rates of cells."""
+        return Products
+
+    @property
     @abc.abstractmethod
     def size(self) -> int:
         """Number of cells."""
 
     @abc.abstractmethod
-    def logits(self) -> Float[np.ndarray, " cells"]:
-        """Returns those of all cells."""
+    def logits(self) -> Float[np.ndarray, " rates"]:
+        """Returns those of the rates of all cells."""
+
+    def rates(self, cells: Places) -> Integer[np.ndarray, " rates"]:
+        """Returns the places of the rates of some cells."""
+        return cells
 
     @abc.abstractmethod
     def view(self, sessions: Sessions) -> Sessions:
@@ -156,16 +168,20 @@ class _OfPositions(Tower):
 
     def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
         moved = _scaled(found, self.logits()[cells], clicks)
-        weight = np.array(self.shared.weight[...])
-        weight[cells] = moved
-        self.shared.weight[...] = jnp.asarray(weight)
+        _set(self.shared, cells, moved)
         # so that those of logarithms of examination stay
         return expit(-found) / expit(-moved)
 
 
-def names_of_positions(cells: Places) -> tuple[str, ...]:
+def _set(tower: PositionParameter, cells: Places, numbers: Numbers) -> None:
+    weight = np.array(tower.weight[...])
+    weight[cells] = numbers
+    tower.weight[...] = jnp.asarray(weight)
+
+
+def names_of_positions(cells: Places, role: str = "examination") -> tuple[str, ...]:
     """Returns how posteriors call the numbers of a tower of positions."""
-    return tuple(f"examination/weight[{cell}]" for cell in cells)
+    return tuple(f"{role}/weight[{cell}]" for cell in cells)
 
 
 def _scaled(
@@ -254,9 +270,7 @@ class _OfLayouts(Tower):
     def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
         shared, differences = map(np.unique, self._places(cells))
         of_shared, of_differences = np.split(found, [len(shared)])
-        weight = np.array(self.shared.weight[...])
-        weight[shared] = of_shared
-        self.shared.weight[...] = jnp.asarray(weight)
+        _set(self.shared, shared, of_shared)
         rows = self.differences.table.get_value()
         offsets = np.float32(of_differences - self._mean)
         values = jnp.asarray(rows.values).at[differences, 0].set(offsets)
@@ -279,6 +293,41 @@ class _OfLayouts(Tower):
         return cells % self.shared.weight.size, cells // self.radix
 
 
+@dataclasses.dataclass(frozen=True)
+class _OfTrust(_OfPositions):
+    """True- and false-positive rates of positions, t and f: `shared` has t.
+
+    Attributes:
+        false: Has f.
+    """
+
+    false: PositionParameter
+
+    @property
+    def kind(self) -> type[ClickRates]:
+        return Mixtures
+
+    def logits(self) -> Float[np.ndarray, " rates"]:
+        return np.asarray([self.shared.weight[...], self.false.weight[...]], np.float64).ravel()
+
+    def rates(self, cells: Places) -> Integer[np.ndarray, " rates"]:
+        return np.concatenate([cells, self.size + cells])
+
+    def sums(self, cells: Places, prior: SharedPrior | None) -> Sums:
+        return Sums.of_cells(self.logits()[self.rates(cells)])._replace(rates=self.kind)
+
+    def names(self, cells: Places) -> tuple[str, ...]:
+        return (
+            *names_of_positions(cells, "true_positive"),
+            *names_of_positions(cells, "false_positive"),
+        )
+
+    def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
+        for tower, numbers in zip((self.shared, self.false), np.split(found, 2), strict=True):
+            _set(tower, cells, numbers)
+        return np.ones(len(found))
+
+
 _FEATURES: dict[type[Model], str] = {
     PositionBasedModel: "positions",
     UserBrowsingModel: "examination_idx",
@@ -287,10 +336,14 @@ _FEATURES: dict[type[Model], str] = {
 
 
 def tower_of_examination(model: Model) -> Tower | None:
-    """Returns that of PBM and UBM whose numbers are all of positions, or of layouts with posteriors; None of others.
+    """Returns that of PBM, UBM or trust bias whose numbers are all of positions; None of others.
+
+    Those of PBM and UBM may be of layouts with posteriors, too.
 
     Of very many layouts there is none: the time of a search grows with the square of the numbers, and its memory.
     """
+    if type(model) is TrustBiasModel:
+        return _tower_of_trust(model)
     feature, tower = _FEATURES.get(type(model)), getattr(model, "examination", None)
     layouts = tower if isinstance(tower, LayoutParameter) else None
     shared = tower if layouts is None else layouts.terms["shared"]
@@ -300,6 +353,15 @@ def tower_of_examination(model: Model) -> Tower | None:
     if layouts is None:
         return _OfPositions(shared, radix)
     return _tower_of_layouts(shared, radix, layouts)
+
+
+def _tower_of_trust(model: TrustBiasModel) -> Tower | None:
+    true, false = model.true_positive, model.false_positive
+    if not (isinstance(true, PositionParameter) and isinstance(false, PositionParameter)):
+        return None
+    reads_positions = {true.config.use_feature, false.config.use_feature} == {"positions"}
+    is_apart = true is not false and true.weight.size == false.weight.size
+    return _OfTrust(true, 1, false) if reads_positions and is_apart else None
 
 
 def _tower_of_layouts(

@@ -17,7 +17,7 @@ from clickexp.data import Column, Sessions
 from clickexp.errors import DataError
 from clickexp.experiment import result
 from clickexp.experiment.result import find_queries, refine_shared
-from clickexp.models import PositionBasedModel, UserBrowsingModel
+from clickexp.models import PositionBasedModel, TrustBiasModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.posteriors import marginal
 from clickexp.posteriors.intervals import propensity
@@ -25,11 +25,12 @@ from clickexp.posteriors.marginal import (
     Documents,
     Earlier,
     MarginalLikelihood,
+    has_marginal_likelihood,
     improve_examination,
     maximum,
 )
 from clickexp.posteriors.policy_prior import lists_of_queries
-from clickexp.posteriors.shared import SharedPosterior
+from clickexp.posteriors.shared import SharedPosterior, shared_posterior
 from clickexp.posteriors.towers import Sums, tower_of_examination
 from clickexp.training import Trainer
 from clickexp.updates.shared import combined, prior_of
@@ -490,6 +491,63 @@ def test_attraction_follows_examination():
     cross = (loss(h, h) - loss(h, -h) - loss(-h, h) + loss(-h, -h)) / (4 * h * h)
     assert np.abs(means_now - means).max() > 0.02
     np.testing.assert_allclose(means_now - means, -(deviations**2) * cross, atol=1e-4)
+
+
+def log_of_trust(rng, sessions=20_000):
+    """A log of lists by attraction and noise, and its true- and false-positive rates."""
+    true, false = BY_RANK[1:] * 0.95, BY_RANK[1:] * [0.4, 0.25, 0.15, 0.1]
+    attraction, log = log_of(rng, PositionBasedModel, sessions)
+    ids = log.column("query_doc_ids")
+    clicks = rng.random(ids.shape) < false + (true - false) * attraction[ids]
+    return (
+        true,
+        false,
+        Sessions.from_arrays(query_doc_ids=ids, clicks=clicks, query_doc_pairs=PAIRS),
+    )
+
+
+def test_rates_of_trust_bias_come_near_the_truth_and_documents_follow():
+    """Slopes within their intervals, and predictions as good as those that training leaves."""
+    rng = np.random.default_rng(13)
+    true, false, log = log_of_trust(rng)
+    train, test = log.slice(0, 15_000), log.slice(15_000, 20_000)
+    model = TrustBiasModel(positions=RANKS, query_doc_pairs=PAIRS, rngs=nnx.Rngs(0))
+    Trainer(seed=0).train(model, train, test)
+
+    def log_likelihood():
+        batch = {name: test.column(name) for name in ("query_doc_ids", "clicks")}
+        batch["positions"] = np.broadcast_to(np.arange(1, RANKS + 1), batch["clicks"].shape)
+        batch["mask"] = np.ones(batch["clicks"].shape, bool)
+        logs = np.asarray(model.predict_clicks(batch), np.float64)
+        return np.where(batch["clicks"], logs, np.log1p(-np.exp(logs))).mean()
+
+    before = log_likelihood()
+    posterior = improved(model, train)
+    found = propensity(model, posterior, train)
+    for each, truth in zip(found, true - false, strict=True):
+        ratio = truth / (true[0] - false[0])
+        assert abs(np.log(each.relative / ratio)) < 3 * each.sd + 1e-9
+        assert each.sd < 0.1
+    assert log_likelihood() > before - 1e-4
+
+
+def test_rates_of_trust_bias_stay_where_documents_have_few_impressions():
+    *_, log = log_of_trust(np.random.default_rng(15), 1000)
+    model = TrustBiasModel(positions=RANKS, query_doc_pairs=PAIRS, rngs=nnx.Rngs(0))
+    Trainer(seed=0).train(model, log, log.slice(0, 200))
+    before = np.asarray(model.true_positive.weight[...])
+    assert improved(model, log) is None
+    np.testing.assert_array_equal(model.true_positive.weight[...], before)
+
+
+def test_updates_of_trust_bias_stay_as_training_leaves_them():
+    """Earlier logs say of documents what they do under the rates of their day, whose level each log leaves open."""
+    *_, log = log_of_trust(np.random.default_rng(14), 2000)
+    model = TrustBiasModel(positions=RANKS, query_doc_pairs=PAIRS, rngs=nnx.Rngs(0))
+    assert not has_marginal_likelihood(model)
+    queries = lists_of_queries(log, PAIRS + 1, no_report)
+    prior = prior_of(model, shared_posterior(model, log), 1.0)
+    assert improve_examination(model, log, queries, prior=prior) is None
 
 
 def test_some_documents_represent_many(monkeypatch):

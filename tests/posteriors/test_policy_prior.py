@@ -1,5 +1,8 @@
 """The prior by what a policy shows against integration, and its fit, probabilities and intervals against the truth."""
 
+import dataclasses
+
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
@@ -10,7 +13,8 @@ from small_logs import sigmoid
 from clickexp.data import Dataset, Sessions
 from clickexp.export.tables import write_documents
 from clickexp.models import PositionBasedModel
-from clickexp.parameters import EmbeddingParameterConfig
+from clickexp.parameters import EmbeddingParameterConfig, Rows
+from clickexp.parameters.table import Prior
 from clickexp.posteriors import policy_prior
 from clickexp.posteriors.policy_prior import (
     LEAST_FOR_POLICY_PRIOR,
@@ -19,6 +23,7 @@ from clickexp.posteriors.policy_prior import (
     Shown,
     ShownByRow,
     UnderPolicy,
+    chance_of_ranks,
     documents_to_fit,
     fit,
     lists_of_queries,
@@ -27,6 +32,7 @@ from clickexp.posteriors.policy_prior import (
 )
 from clickexp.posteriors.shared import shared_posterior
 from clickexp.training import Trainer
+from clickexp.training.sparse.learned_priors import _standardised
 
 Z = np.linspace(-14, 14, 701)
 SLOPES = 0.5, -0.4, 0.2, 0.3, 0.1, -0.15, 0.2
@@ -92,7 +98,7 @@ def test_documents_that_no_list_shows_have_the_mean_by_rank():
     np.testing.assert_array_equal(prior.means(none), 0.0)
     np.testing.assert_allclose(prior.variances(none), 0.6 + 3.0 / 2)
     _, shown, means, variances = posteriors(np.random.default_rng(0), 500, 0.7, 2.0)
-    found = fit(means, variances, shown)
+    found = fit(means, variances, shown, 2.0)
     left_out = shown._replace(impressions=0 * shown.impressions, x=0 * shown.x)
     assert found.left_out == pytest.approx((found.means(left_out) ** 2).mean())
 
@@ -128,14 +134,14 @@ def log_likelihood(point, means, variances, shown, center):
 
 
 def test_the_fit_is_the_most_likely():
-    """Integrals on a grid, times a standard normal density of mean and slopes, have no slope there."""
+    """Integrals on a grid, times the densities of its numbers, have no slope there."""
     _, shown, means, variances = posteriors(np.random.default_rng(1), 150, 0.7, 2.0, per_query=0.5)
-    found = fit(means, variances, shown)
+    found = fit(means, variances, shown, of_chance=3.0)
     sizes = np.log([found.constant, found.of_few, found.per_query])
     best = np.array([*sizes, found.mean, *found.slopes])
 
     def loss(point):
-        held = point[3:] @ point[3:] / 2
+        held = -stats.norm.logpdf(point[3:]).sum() - stats.norm.logpdf(point[1], np.log(3.0))
         return held - log_likelihood(point, means, variances, shown, found.center)
 
     above, below = (
@@ -144,6 +150,42 @@ def test_the_fit_is_the_most_likely():
     slopes, curvatures = (above - below) / 2e-3, (above + below - 2 * loss(best)) / 1e-6
     assert (curvatures > 0).all()
     assert (np.abs(slopes / curvatures) < 2e-3).all()  # Newton steps
+
+
+def test_variances_of_which_clicks_tell_little_are_what_chance_of_ranks_explains():
+    """Not 0, which is most likely for half of such logs; intervals of documents are then too short."""
+    rng, held = np.random.default_rng(6), []
+    for _ in range(20):
+        truth, shown, means, variances = posteriors(rng, 300, 0.02, 2.0)
+        # hardly any clicks: the posteriors are near the prior
+        precisions = 0.005 * shown.impressions
+        seen = rng.normal(truth, precisions**-0.5)
+        means, variances = seen * precisions / (precisions + 1), 1 / (precisions + 1)
+        prior = fit(means, variances, shown, 2.0)
+        sd = np.sqrt(prior.variances(shown) / (0.02 + 2.0 / (shown.impressions + 2)))
+        held.append(sd.mean())
+    assert min(held) > 0.8 and np.median(held) == pytest.approx(1.0, abs=0.15)
+
+
+def test_chance_of_ranks_is_that_of_simulated_ranks():
+    """Documents whose log ranks vary by .2 between them and by .5 within; the slope is that of the log rank."""
+    rng = np.random.default_rng(7)
+    lists = rng.integers(1, 80, 4000)
+    document = np.repeat(np.arange(len(lists)), lists)
+    ranks = rng.normal(0, 0.2**0.5, len(lists))[document] + rng.normal(0, 0.5**0.5, len(document))
+    means = np.bincount(document, ranks) / lists
+    x, log_ranks = _standardised(
+        jnp.float32(means), jnp.float32(lists), jnp.float32(np.sum(ranks**2))
+    )
+    reliable = means * lists / (lists + 0.5 / 0.2)
+    unit = reliable.std()
+    prior = Prior(jnp.log(4.0), jnp.zeros(1), jnp.array([[-0.7], [0.1]]))
+    rows = Rows(jnp.zeros((len(lists), 3)), 1, prior, log_ranks)
+    shown = Shown(lists, lists, np.asarray(x, np.float64), np.arange(len(lists)))
+    expected = (2 * 0.7 / unit) ** 2 * 0.5
+    assert chance_of_ranks(rows, shown) == pytest.approx(expected, rel=0.25)
+    unordered = dataclasses.replace(rows, log_ranks=jnp.array([0.0, 0.0, 1e3]))
+    assert chance_of_ranks(unordered, shown) == pytest.approx(1.4**2 * lists.mean(), rel=1e-5)
 
 
 def test_documents_of_a_query_are_recombined_together():
@@ -169,7 +211,7 @@ def test_the_fit_finds_what_offsets_were_drawn_from(constant, of_few, slopes):
     truth, shown, means, variances = posteriors(
         np.random.default_rng(2), 20_000, constant, of_few, slopes
     )
-    prior = fit(means, variances, shown)
+    prior = fit(means, variances, shown, of_few)
     assert prior.constant == pytest.approx(constant, rel=0.1)
     assert prior.of_few == pytest.approx(of_few, abs=0.4)
     assert prior.per_query < 0.02
@@ -207,8 +249,8 @@ def test_posteriors_wider_than_their_prior_say_little():
     few = Shown(*(each[:80] for each in shown))
     more = Shown(*(np.append(each, other) for each, other in zip(shown, few, strict=True)))
     off = np.tile([1.0, -1.0], 40)
-    prior = fit(np.append(means, off), np.append(variances, np.full(80, 1.2)), more)
-    expected = fit(means, variances, shown)
+    prior = fit(np.append(means, off), np.append(variances, np.full(80, 1.2)), more, 2.0)
+    expected = fit(means, variances, shown, 2.0)
     np.testing.assert_allclose(prior.means(shown), expected.means(shown), atol=0.06)
     np.testing.assert_allclose(prior.variances(shown), expected.variances(shown), rtol=0.1)
     mean, variance = recombined(np.zeros(1), np.full(1, 1.3), np.full(1, 0.2), np.full(1, 0.7))
