@@ -5,8 +5,8 @@ of other documents of its query. Of documents whose attraction is not normal in 
 
     p(z) proportional to N(z; M, V) exp(h((z - M) / sqrt(V))),
 
-with an h alike for all (Efron 2016, "Empirical Bayes deconvolution estimates"). It is a base and smooth bumps of the most
-likely heights around 0. No click tells how small attraction is that nobody has seen, so that the base decides on it:
+with an h alike for all (Efron 2016, "Empirical Bayes deconvolution estimates"): a base, and smooth bumps of the most
+likely heights around 0. Documents without clicks hardly tell how small their attraction is, so that the base decides:
 
     h of a normal base is 0, and of the logit of a Beta(a, b), exp(h(r) - r^2 / 2) = s(y)^a s(-y)^b, y = m + d r,
 
