@@ -133,7 +133,7 @@ def write_yandex(folder: Path, log: Log, truth: GroundTruth, rng: np.random.Gene
 
 def yandex_lines(log: Log, rng: np.random.Generator) -> Iterator[str]:
     """Lines of sessions of one to three pages; the clicks of a page follow it."""
-    session, left = -1, 0
+    session, left, time = -1, 0, 0
     for query, urls, clicks in zip(
         log["query_ids"], log["query_doc_ids"], log["clicks"], strict=True
     ):

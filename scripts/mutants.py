@@ -112,7 +112,9 @@ class Mutant:
         return f"{self.file}:{self.line}: {self.before.strip()} -> {self.after.strip()}"
 
 
-def replacements(node: ast.AST, text: str) -> Iterator[tuple[int, int, str]]:
+def replacements(
+    node: ast.expr | ast.stmt, text: str
+) -> Iterator[tuple[int | None, int | None, str]]:
     """Start, end and new text of each change of a node that stands on one line."""
     start, end = node.col_offset, node.end_col_offset
     match node:
@@ -166,8 +168,10 @@ def mutants_of(area: str, file: Path) -> Iterator[Mutant]:
     lines, tree = source.splitlines(), ast.parse(source)
     left = unchanged(tree)
     for node in ast.walk(tree):
-        line = getattr(node, "lineno", None)
-        if line is None or id(node) in left or not lines[line - 1].isascii():
+        if not isinstance(node, ast.expr | ast.stmt) or id(node) in left:
+            continue
+        line = node.lineno
+        if not lines[line - 1].isascii():
             continue
         if node.end_lineno != line and not isinstance(node, ast.If):
             continue
@@ -300,7 +304,7 @@ def table(results: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--areas",
         nargs="+",

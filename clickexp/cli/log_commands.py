@@ -352,21 +352,22 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
     is_option = bool(equals) and "/" not in key
     path_first = "The path comes first: clickexp-data inspect PATH format=NAME."
     check_source(path, path_first if is_option else "Check the path.")
-    why, left_out = "", {}
+    why, left_out = "", ()
     if format is None:
         format, options, why, left_out = _detected(path, options)
-    opener = _opener(format)
+    opener = _opener(str(format))  # which may be a number or a list
     _check(opener, options, _names(opener), opener.format)
     try:
         dataset, unread = _read_with_unread(opener, path, options)
     except FaultyLogError:
         _show(why, to_error=True)
         raise
+    numbers = None
     if not spans(dataset):  # numbers that are no dates may be anything
-        unread.pop(TIME, None)
+        numbers = unread.pop(TIME, None)
     dates = {key: name for key, name in unread.items() if key == TIME}
     following = _next(format, path, _with_columns(options, dates))
-    layout = f"{why}\n{_further(unread, left_out)}".strip()
+    layout = f"{why}\n{_further(unread, left_out, numbers)}".strip()
     return _Opened(dataset, layout, _split(dataset, options), following, unread)
 
 
@@ -410,14 +411,23 @@ def _unread(format: str, path: Path, options: Mapping[str, Any]) -> dict[str, An
     return unread_columns(path, format, _named(options), files, text)
 
 
-def _further(unread: Mapping[str, Any], left_out: Mapping[str, str]) -> str:
-    """A line about columns that nobody named: those that were read nevertheless, and those that were not."""
+def _further(unread: Mapping[str, Any], left_out: Sequence[str], numbers: str | None) -> str:
+    """A line about columns that nobody named: those that were read nevertheless, and those that were not.
+
+    Args:
+        unread: What the option `columns` says of those that were read.
+        left_out: Those that the format leaves out.
+        numbers: The one of them that is called as times are, and holds numbers.
+    """
     options = [f"{key}={value}" for key, value in flat_options({"columns": unread})]
     read = {*_named({"columns": unread}).values()}
-    others = [words for name, words in left_out.items() if name not in read]
+    others = [name for name in left_out if name not in read]
     lines = []
     if options:
         lines.append(f"read as dates, or by few values as layouts: {shlex.join(options)}")
+    if numbers in others:
+        option = shlex.quote(f"columns.{TIME}={numbers}")
+        others[others.index(numbers)] = f"{numbers} ({option} reads it)"
     if others:
         lines.append(f"not read: {', '.join(others)}")
     return "; ".join(lines)

@@ -86,7 +86,7 @@ def _shared_by_jobs(sweep: Path) -> dict[str, Any]:
     """Overrides of a sweep, in Hydra's record of it: those of a single value are the same for all of its jobs."""
     try:
         words = read_object(sweep / MULTIRUN)["hydra"]["overrides"]["task"]
-    except (KeyError, TypeError):  # there is no record, as of a search
+    except (KeyError, TypeError):  # there is no record
         return {}
     return values(words)
 

@@ -217,22 +217,19 @@ class Export:
             table = pl.DataFrame(rows, infer_schema_length=None)
             self.save(SHARED_TABLE, _without_formulas(table).write_csv)
         _warn_of_examination(self.run, model, self.fit.log.train, posterior is None)
-        settings = {"intervals": intervals, "has_intervals": self.fit.is_own, **self._seen()}
+        settings: dict[str, Any] = {"intervals": intervals, "has_intervals": self.fit.is_own}
         settings["devices"] = self._devices
+        if self.fit.is_own and (self.run / SEEN).is_file():
+            settings["read_seen"] = self._read_seen
         arguments = model, self.fit.log, self.names, posterior
         self.save(DOCUMENTS_TABLE, partial(write_documents, *arguments, **settings))
 
-    def _seen(self) -> dict[str, Any]:
-        """Returns impressions and lists of the run and those before it, where it has kept them."""
-        if not (self.fit.is_own and (self.run / SEEN).is_file()):
-            return {}
-        impressions = Seen.load(self.run / SEEN).impressions(self.fit.model)
-        if impressions is not None:
-            impressions = impressions.copy()  # the sums that they are a column of are then freed
-        return {"all_impressions": impressions, "read_queries": self._queries}
-
-    def _queries(self) -> Queries | None:
-        return Seen.load(self.run / SEEN).queries
+    def _read_seen(self) -> tuple[np.ndarray | None, Queries | None]:
+        """Reads impressions and lists of the run and those before it."""
+        seen = Seen.load(self.run / SEEN)
+        impressions = seen.impressions(self.fit.model)
+        # the sums that a copy is a column of are freed
+        return None if impressions is None else impressions.copy(), seen.queries
 
     def _write_examination(self, sessions: Sessions, posterior: SharedPosterior | None) -> None:
         model = self.fit.model

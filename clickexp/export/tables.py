@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,7 @@ from clickexp.export.predict import (
 from clickexp.models import ClickModel, Model
 from clickexp.parameters.layouts import layouts_of
 from clickexp.posteriors.documents import EFFECTIVE, ROLES
-from clickexp.posteriors.exported import exported, open_documents
-from clickexp.posteriors.policy_prior import Queries
+from clickexp.posteriors.exported import ReadSeen, exported, open_documents
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
 from clickexp.utils.progress import Steps
@@ -108,14 +107,13 @@ def write_documents(
     *,
     intervals: Sequence[SharedParameter] = (),
     has_intervals: bool = True,
-    all_impressions: np.ndarray | None = None,
-    read_queries: Callable[[], Queries | None] | None = None,
+    read_seen: ReadSeen | None = None,
     devices: int | str = 1,
 ) -> None:
     """Writes a row for each document that is shown, by earlier logs, too: probabilities, impressions and clicks.
 
-    Impressions and clicks are those of the training sessions of this log. `all_impressions` and `read_queries` count
-    earlier logs, too. So many devices share the passes over it.
+    Impressions and clicks are those of the training sessions of this log. `read_seen` counts earlier logs, too. So many
+    devices share the passes over it.
 
     Where tables have posteriors, these are those of `exported`, and there are standard deviations, intervals and
     effective impressions, too; see `posterior_outputs`. They follow from the sessions that the model was fitted to, so
@@ -125,18 +123,18 @@ def write_documents(
     to session has no probabilities of a document alone, so that these are left out.
     """
     impressions, clicks, shown = _counts(dataset)
-    if all_impressions is not None and dataset.features is None:  # which earlier logs had theirs of
-        shown[: len(all_impressions)] |= all_impressions > 0
+    if read_seen is not None and dataset.features is None:  # which earlier logs had theirs of
+        _add_seen(shown, read_seen)
     left_open = open_documents(dataset.train, intervals, len(shown), layouts_of(model))
     blocks = _known_of_documents(
         model,
         dataset,
         shown,
-        impressions if all_impressions is None else all_impressions,
+        impressions,
         clicks,
         posterior,
         has_intervals=has_intervals,
-        read_queries=read_queries,
+        read_seen=read_seen,
         devices=devices,
     )
 
@@ -161,6 +159,13 @@ def write_documents(
         )
 
 
+def _add_seen(shown: np.ndarray, read_seen: ReadSeen) -> None:
+    """Adds documents that earlier logs have shown."""
+    impressions, _ = read_seen()
+    if impressions is not None:
+        shown[: len(impressions)] |= impressions > 0
+
+
 def _known_of_documents(
     model: Model,
     dataset: Dataset,
@@ -170,7 +175,7 @@ def _known_of_documents(
     posterior: SharedPosterior | None,
     *,
     has_intervals: bool,
-    read_queries: Callable[[], Queries | None] | None,
+    read_seen: ReadSeen | None,
     devices: int | str,
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Yields, some documents at a time, the ids of those shown and what the model knows of them."""
@@ -182,9 +187,7 @@ def _known_of_documents(
         return
     models, outputs = model, document_outputs
     if has_intervals:
-        models = exported(
-            model, dataset.train, impressions, clicks, posterior, read_queries, devices
-        )
+        models = exported(model, dataset.train, impressions, clicks, posterior, read_seen, devices)
         outputs = exported_outputs
     # here, since the posteriors take memory
     ids = np.flatnonzero(shown).astype(np.int32)

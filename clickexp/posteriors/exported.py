@@ -20,6 +20,9 @@ from clickexp.runs.run import SharedParameter
 from clickexp.utils.memory import break_cycles, return_freed_memory
 from clickexp.utils.progress import Steps
 
+ReadSeen = Callable[[], tuple[np.ndarray | None, Queries | None]]
+"""Reads training impressions by id and lists of queries, those of earlier logs included; None of what is not known."""
+
 
 class Exported(NamedTuple):
     """A model with the posteriors that each part of an export is of; the model itself where there is nothing to change.
@@ -46,7 +49,7 @@ def exported(
     impressions: np.ndarray,
     clicks: np.ndarray,
     posterior: SharedPosterior | None,
-    read_queries: Callable[[], Queries | None] | None = None,
+    read_seen: ReadSeen | None = None,
     devices: int | str = 1,
 ) -> Exported:
     """Returns the model as an export needs it.
@@ -56,39 +59,17 @@ def exported(
     Args:
         model: A fitted model.
         train: Its training sessions.
-        impressions: Training impressions by id, those of earlier logs included.
+        impressions: Training impressions by id, of this log.
         clicks: Training clicks by id, of this log.
         posterior: Of its shared parameters, if it is known.
-        read_queries: Reads those of documents, if they are known; see `lists_shown`. They are freed once they are used.
+        read_seen: What this log and earlier ones have shown. It is read when it is needed, and freed then.
         devices: How many share the passes over the sessions, or `all`.
     """
     if not row_tables(model):
         return Exported(model, model)
-    with Steps("posteriors of documents") as progress:
-        refined = newton_refined(model, row_tables(model), train, progress, devices)
-    queries = None if read_queries is None else read_queries()
-    if queries is None:
-        with Steps("lists of queries") as progress:
-            queries = lists_shown(model, train, progress)
-    under = UnderPolicy.of(refined, impressions, queries)
-    del queries
-    if under is None:
-        known = Exported(refined, refined)
-    else:
-        tower = cast(EmbeddingParameter, tower_of(refined, ROLES["attraction"]))
-        effective, is_read = effective_by_id(tower), refined is not model
-        # a table that is not needed from here on, as that of each posterior below
-        del tower, refined
-        if is_read:
-            under = _read_again(under, train, devices)
-        posteriors = shaped(under, clicks) if is_read and has_shape(under) else under
-        del under
-        known = Exported(
-            posteriors.probabilities(), posteriors.intervals(), effective, posteriors.ends
-        )
-        del posteriors
-        break_cycles()
-        return_freed_memory()
+    known = _of_documents(model, train, impressions, clicks, read_seen, devices)
+    break_cycles()
+    return_freed_memory()
     if posterior is None:
         return known
     intervals = with_shared_cells(known.intervals)
@@ -97,6 +78,46 @@ def exported(
             intervals, row_tables(intervals), posterior, train, progress, devices
         )
     return known._replace(intervals=intervals)
+
+
+def _of_documents(
+    model: Model,
+    train: Sessions,
+    impressions: np.ndarray,
+    clicks: np.ndarray,
+    read_seen: ReadSeen | None,
+    devices: int | str,
+) -> Exported:
+    """Returns the model with the posteriors of its documents alone; see `exported`."""
+    with Steps("posteriors of documents") as progress:
+        refined = newton_refined(model, row_tables(model), train, progress, devices)
+    under = _under_policy(refined, model, train, impressions, read_seen)
+    if under is None:
+        return Exported(refined, refined)
+    tower = cast(EmbeddingParameter, tower_of(refined, ROLES["attraction"]))
+    effective, is_read = effective_by_id(tower), refined is not model
+    # a table that is not needed from here on, as that of each posterior below
+    del tower, refined
+    if is_read:
+        under = _read_again(under, train, devices)
+    posteriors = shaped(under, clicks) if is_read and has_shape(under) else under
+    del under
+    return Exported(posteriors.probabilities(), posteriors.intervals(), effective, posteriors.ends)
+
+
+def _under_policy(
+    refined: Model,
+    model: Model,
+    train: Sessions,
+    impressions: np.ndarray,
+    read_seen: ReadSeen | None,
+) -> UnderPolicy | None:
+    """Returns the posteriors of a refined model under a prior that knows which lists a policy has shown."""
+    seen, queries = (None, None) if read_seen is None else read_seen()
+    if queries is None:
+        with Steps("lists of queries") as progress:
+            queries = lists_shown(model, train, progress)
+    return UnderPolicy.of(refined, impressions if seen is None else seen, queries)
 
 
 def _read_again(under: UnderPolicy, train: Sessions, devices: int | str) -> UnderPolicy:

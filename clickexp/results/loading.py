@@ -1,16 +1,18 @@
 """Results of runs on disk: found below folders, checked, and read into one tidy data frame."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from clickexp.errors import UserError, with_class
+from clickexp.runs.hashing import config_hash
 from clickexp.runs.run import Run
 from clickexp.runs.store import (
     BEST,
+    CONFIG,
     KEPT,
     RECORD,
     RESULT,
@@ -75,8 +77,8 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         folders: Of a run, a sweep, or many of them.
 
     Returns:
-        Each run once, of those with the same configuration and seed the latest, and what else is there, but for jobs
-        that have a later result elsewhere.
+        Each run once, of those with the same configuration and seed the latest, and what else is there, but for runs
+        without a result that have a later one elsewhere.
 
     Raises:
         UserError: There is no run.
@@ -88,8 +90,11 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         raise UserError(
             f"no finished runs below {where}: name folders with a result.json inside{reasons}"
         )
-    runs = sorted(by_folder.values(), key=lambda run: (run.folder / RESULT).stat().st_mtime_ns)
-    skipped = [one for one in unread if not _has_finished_since(one, runs)]
+    times = {folder: (run.folder / RESULT).stat().st_mtime_ns for folder, run in by_folder.items()}
+    order = sorted(by_folder, key=lambda folder: times[folder])
+    runs = [by_folder[folder] for folder in order]
+    ends = {by_folder[folder].config_hash: times[folder] for folder in order}
+    skipped = [one for one in unread if not _has_finished_since(one.folder, ends)]
     latest = {run.same: run for run in runs}
     trials_of: dict[tuple, list[_Trial]] = defaultdict(list)
     for run in runs:
@@ -102,15 +107,32 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     return sorted(marked, key=lambda run: natural(run.folder)), skipped
 
 
-def _has_finished_since(skipped: Skipped, runs: Iterable[Run]) -> bool:
-    """Whether a job without a result has one elsewhere, of a later repetition of its sweep."""
-    record = skipped.folder / RECORD
-    configuration = read_object(record).get("config_hash")
-    return any(
-        run.config_hash == configuration
-        and (run.folder / RESULT).stat().st_mtime_ns > record.stat().st_mtime_ns
-        for run in runs
-    )
+def _has_finished_since(folder: Path, ends: Mapping[str, int]) -> bool:
+    """Returns whether a run without a result has one elsewhere, of a later repetition, or of what continued it.
+
+    Args:
+        folder: That of the run.
+        ends: When the latest run of each configuration finished, by its hash.
+    """
+    if (folder / RECORD).is_file():
+        written = folder / RECORD
+        configuration = read_object(written).get("config_hash")
+    elif (folder / CONFIG).is_file():
+        written = folder / CONFIG
+        configuration = _hash_of_config(written)
+    else:
+        return False
+    if not isinstance(configuration, str):  # a damaged record may hold anything
+        return False
+    return ends.get(configuration, 0) > written.stat().st_mtime_ns
+
+
+def _hash_of_config(file: Path) -> str | None:
+    """Returns the hash of a configuration; None where no run has written it."""
+    try:
+        return config_hash(read_object(file))
+    except TypeError:  # dates, or keys that are no text
+        return None
 
 
 _Trial = tuple[str, bool]

@@ -8,14 +8,14 @@ from typing import Any
 import optuna
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from optuna.trial import Trial, TrialState
 
 from clickexp.errors import ConfigError
 from clickexp.experiment.values import plain, without_hydra
 from clickexp.runs.objective import higher_is_better
 from clickexp.runs.sources import Sources, sources
-from clickexp.runs.store import CHECKPOINT, PRUNED, Record, read_epochs
+from clickexp.runs.store import CHECKPOINT, MULTIRUN, PRUNED, Record, read_epochs
 from clickexp.sweeps.checks import check_jobs
 from clickexp.sweeps.launcher import LAUNCHER, JobError, Queue, check_pool
 from clickexp.sweeps.space import Space, ends, overrides, read_space
@@ -72,6 +72,8 @@ def _search(
         settings.study, parts, folder, space, metric, common, contents, _direction(common)
     )
     trials = _Trials(study, space, fixed, config, settings)
+    # as Hydra does of other sweeps; it says what all jobs share
+    OmegaConf.save(config, folder / MULTIRUN)
     try:
         if trials.to_come:
             with Queue(context, task, config, trials.to_come) as queue:

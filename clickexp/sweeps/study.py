@@ -23,7 +23,7 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.runs.hashing import config_hash
 from clickexp.runs.settings import LAUNCHING
 from clickexp.runs.sources import Sources, changed
-from clickexp.runs.store import BEST
+from clickexp.runs.store import BEST, MULTIRUN
 from clickexp.sweeps.space import Space, overrides
 from clickexp.sweeps.view import print_plain
 from clickexp.utils.bounds import PositiveInt
@@ -66,6 +66,7 @@ def writing_study(folder: Path) -> Iterator[None]:
     except BaseException as error:
         if is_new and not any(place.is_dir() for place in folder.glob("[!.]*")):
             file.unlink(missing_ok=True)
+            (folder / MULTIRUN).unlink(missing_ok=True)
             if makes_folder:
                 with contextlib.suppress(OSError):  # it may be absent, or another's by now
                     folder.rmdir()

@@ -86,7 +86,7 @@ class Seen:
         with undamaged(file), file.open("rb") as stream, np.load(stream) as stored:
             arrays = {name: stored[name] for name in stored}
             labels, lists = arrays.pop(_LABELS, None), arrays.pop(_LISTS, None)
-            hashes = arrays.pop(_HASHES, _NONE)  # earlier versions kept none
+            hashes = arrays.pop(_HASHES)
             names = {name.rpartition("/")[0] for name in arrays}
             documents = {
                 name: Documents(arrays[f"{name}/sums"], arrays[f"{name}/squares"]) for name in names

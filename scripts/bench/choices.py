@@ -73,6 +73,7 @@ def fit(data: Dataset, model: str, choice: Choice) -> tuple[float, float, int]:
     built = MODELS[model](choice.tower, **sizes, rngs=nnx.Rngs(0))
     trainer = Trainer(choice.optimizer, early_stopping=EarlyStopping(), decays=0)
     epochs = trainer.train(built, data.train, data.val).epochs
+    assert data.ranking is not None  # as simulated logs have it
     ranking = trainer.test_ranking(built, data.ranking, ranking_metrics(["ndcg"], [10]))
     return trainer.test(built, data.test)["test_ll"], ranking["test_ndcg@10"], epochs
 

@@ -8,6 +8,7 @@ Parameters are drawn at random, so that predictions differ as those of a fitted 
 
 import argparse
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=50_000, help="with 20 pairs each")
     parser.add_argument("--repeats", type=int, default=7)
     arguments = parser.parse_args()
-    parts = dict(train_sessions=0.05, val_sessions=0.05, test_sessions=0.9)
+    parts: dict[str, Any] = dict(train_sessions=0.05, val_sessions=0.05, test_sessions=0.9)
     data = simulate(
         UserBrowsingModel, sessions=arguments.sessions, queries=arguments.queries, **parts
     )
@@ -60,7 +61,9 @@ def main() -> None:
         "| model | metrics | wall ms | CPU ms | CPU ns a document | to one | to three |\n|---|---|---|---|---|---|---|"
     )
     for kind in (PositionBasedModel, UserBrowsingModel, DynamicBayesianNetwork):
-        sizes = dict(positions=data.positions) if kind is not DynamicBayesianNetwork else {}
+        sizes: dict[str, Any] = (
+            dict(positions=data.positions) if kind is not DynamicBayesianNetwork else {}
+        )
         model = kind(query_doc_pairs=data.query_doc_pairs, rngs=nnx.Rngs(0), **sizes)
         model.eval()
         _, state = nnx.split(model)

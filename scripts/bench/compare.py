@@ -91,7 +91,7 @@ def best_workers(args: argparse.Namespace, sides: Sides, log: Log, rows: int) ->
         task = dict(task="throughput", model=args.model, workers=count, epochs=2, sessions=probe)
         seconds[count] = sides.theirs(log, **task)[-1]["seconds"]
     tried = ", ".join(f"{count}: {probe / each / 1e6:.3g} M/s" for count, each in seconds.items())
-    best = min(seconds, key=seconds.get)
+    best = min(seconds, key=lambda count: seconds[count])
     print(
         f"CLAX, {rows:.0e} rows, {probe:,} sessions by num_workers: {tried}; takes {best}",
         flush=True,

@@ -13,14 +13,16 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from flax import nnx
 from report import machine, print_table
 
 from clickexp import models
 from clickexp.data import Dataset, Sessions, open_yandex
+from clickexp.models import ClickModel
 from clickexp.simulation import simulate
-from clickexp.training import CountingTrainer, EMTrainer
+from clickexp.training import CountingTrainer, EMTrainer, FitReport
 from clickexp.utils.signatures import accepted
 
 HERE = Path(__file__).resolve().parent
@@ -59,14 +61,18 @@ def ours(name: str, e_step: str, iterations: int, data: Dataset) -> dict[str, fl
     """Figures of a fit, and its median seconds an iteration; the one pass that counts is timed without compilation."""
     sizes = dict(positions=data.positions, query_doc_pairs=data.query_doc_pairs)
     options = {"fix_continuation": True} if name == "SDBN" else {}
-    few = dict(eval_batch_size=data.val.count)
+    few: dict[str, Any] = dict(eval_batch_size=data.val.count)
     if name in HIDDEN:
         trainer = EMTrainer(iterations, e_step=e_step, prior_successes=1, prior_failures=1, **few)
     else:
         trainer = CountingTrainer(**few)
-    for _ in range(2):  # the second does without what a process does once
+
+    def fit() -> tuple[ClickModel, FitReport]:
         model = CLASSES[name](**accepted(CLASSES[name], sizes), **options, rngs=nnx.Rngs(0))
-        report = trainer.train(model, data.train, data.val)
+        return model, trainer.train(model, data.train, data.val)
+
+    fit()  # the second does without what a process does once
+    model, report = fit()
     seconds = [record["seconds"] for record in report.history]
     each = statistics.median(seconds) if name in HIDDEN else report.seconds - report.compile_seconds
     return {**trainer.evaluate(model, data.test).compute(), "seconds": each}
@@ -100,17 +106,19 @@ def main() -> None:
     if args.log is None:
         args.log = args.logs / f"pyclick-{args.sessions}-{args.queries}.txt"
         user = models.DynamicBayesianNetwork
-        everything = dict(
+        everything: dict[str, Any] = dict(
             sessions=args.sessions, queries=args.queries, train_sessions=[0, args.sessions - 2]
         )
-        rest = dict(
+        rest: dict[str, Any] = dict(
             val_sessions=[args.sessions - 2, args.sessions - 1],
             test_sessions=[args.sessions - 1, None],
         )
         dataset = simulate(user, **everything, **rest)
         write_text(args.log, dataset.train)
     few = 0.001  # of the sessions validate, since PyClick has no validation
-    splits = dict(train_sessions=args.train, val_sessions=few, test_sessions=1 - args.train - few)
+    splits: dict[str, Any] = dict(
+        train_sessions=args.train, val_sessions=few, test_sessions=1 - args.train - few
+    )
     data = open_yandex(args.log, cache=str(args.logs / "cache"), **splits)
     start = data.train.count + data.val.count
     settings = dict(

@@ -8,6 +8,7 @@ sums over search sessions, which are independent of each other.
 """
 
 import argparse
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,6 +24,7 @@ from clickexp.experiment.instantiate import build_trainer, constructor, model_co
 from clickexp.experiment.overrides import canonical
 from clickexp.experiment.resolve import resolve
 from clickexp.metrics import LogLikelihood, MultiMetric, Perplexity
+from clickexp.models import ClickModel
 
 MODELS = {
     "UBM, no documents": ("attraction=global",),
@@ -32,11 +34,11 @@ MODELS = {
 }
 COLUMNS = [each.column for each in CONTEXT.values()]
 METRICS = {"conditional": LogLikelihood(), "marginal": Perplexity()}
-COLUMNS = {"conditional": "observed_conditional_log_prob", "marginal": "observed_log_prob"}
+OUTPUTS = {"conditional": "observed_conditional_log_prob", "marginal": "observed_log_prob"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("overrides", nargs="+", help="the dataset, as the command takes it")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--context", default="both", choices=("list", "document", "both"))
@@ -58,7 +60,7 @@ def main() -> None:
             "with": (log, (*plain, f"+context={given.context}")),
             "shuffled": (shuffled, (*plain, f"+context={given.context}")),
         }
-        values = {kind: held_out(*run, fold) for kind, run in runs.items()}
+        values = {kind: held_out(shown, words, fold) for kind, (shown, words) in runs.items()}
         documents = values["without"]["documents"]
         sums = {kind: values[kind]["conditional"] for kind in runs}
         level = [f"{sums[kind].sum() / documents.sum():.4f}" for kind in runs]
@@ -83,7 +85,9 @@ def whole(overrides: list[str]) -> Sessions:
         part for name, part in constructor(node, "dataset")().parts.items() if name != "ranking"
     ]
     names = ["query_doc_ids", "clicks", "lengths", "query_ids"]
-    columns = {name: np.concatenate([part.column(name) for part in parts]) for name in names}
+    columns: dict[str, Any] = {
+        name: np.concatenate([part.column(name) for part in parts]) for name in names
+    }
     sessions = [np.unique(part.column("session_ids"), return_inverse=True)[1] for part in parts]
     ends = np.cumsum([0, *(each.max() + 1 for each in sessions)])
     columns["session_ids"] = np.concatenate(
@@ -99,7 +103,7 @@ def whole(overrides: list[str]) -> Sessions:
 def with_shuffled_context(log: Sessions) -> Sessions:
     """The log, whose lists have the context of others."""
     order = np.random.default_rng(2).permutation(log.count)
-    packed = {name: log.column(name) for name in log.columns}
+    packed: dict[str, Any] = {name: log.column(name) for name in log.columns}
     extra = {log.schema[name]: packed.pop(name) for name in ("document_ids", "query_numbers")}
     extra |= {column: log.column(column.name)[order] for column in COLUMNS}
     return Sessions.from_arrays(**packed, extra=extra).with_pairs(log.query_doc_pairs)
@@ -120,16 +124,17 @@ def held_out(log: Sessions, overrides: tuple[str, ...], fold: np.ndarray) -> dic
         sessions = log.column("session_ids")[rest]
         is_val = np.random.default_rng(number).permutation(log.count)[sessions] % 8 == 0
         test = np.flatnonzero(fold == number)
-        parts = (log.select(rows) for rows in (rest[~is_val], rest[is_val], test))
-        dataset = Dataset("fold", *parts, log.query_doc_pairs, log.positions)
+        train, val, held = (log.select(rows) for rows in (rest[~is_val], rest[is_val], test))
+        dataset = Dataset("fold", train, val, held, log.query_doc_pairs, log.positions)
         model = build_model(model_constructor(values), dataset, number)
+        assert isinstance(model, ClickModel)
         build_trainer(values, {}).train(model, dataset.train, dataset.val)
         found = (
             Evaluator()
             .clicks(model, dataset.test, MultiMetric(METRICS).keep_values().metrics)
             .values()
         )
-        for name, column in COLUMNS.items():
+        for name, column in OUTPUTS.items():
             sums[name][test] = np.nansum(found[column][: len(test)], axis=1)
     return sums | {"documents": log.column("lengths").astype(float)}
 

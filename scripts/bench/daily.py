@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import methods
@@ -53,7 +54,7 @@ CHANGED_ON = 5
 WINDOW = 3
 NEW = 0.45
 """Share of the pairs that the first day does not have."""
-QUIET = dict(logger="jsonl", report=False, progress="off", keep_values=False)
+QUIET: dict[str, Any] = dict(logger="jsonl", report=False, progress="off", keep_values=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +181,9 @@ def compared(
     """A line of figures for each method and day."""
     design = Design(user, args.policy, 0.5, 10, args.queries, args.documents)
     pairs = design.pairs if args.full_tables else None
-    days, last, lines = [], {}, []
+    days: list[Day] = []
+    last: dict[str, clickexp.FittedRun] = {}
+    lines = []
     for at, day in enumerate(days_of(args, design, drift, seed)):
         days.append(day)
         for method in args.methods:
@@ -204,7 +207,7 @@ def compared(
                 last[method] = run
             if at + 1 in args.show:
                 case = dict(method=method, day=at + 1, user=user, drift=drift, seed=seed)
-                lines.append(line_of(design, days, run) | case)
+                lines.append(line_of(design, days, last[method]) | case)
     return lines
 
 
@@ -246,7 +249,7 @@ class Continued(Case):
 
 def with_sites(build: Callable[[], ClickModel]) -> ClickModel:
     """A model with sites of precision 1."""
-    model = build()
+    model: Any = build()
     rows = model.attraction.table.get_value()
     sites = np.zeros((len(rows.values), 2 * rows.dim), np.float32)
     sites[:, : rows.dim] = 1.0
@@ -293,11 +296,13 @@ def line_of(design: Design, days: Sequence[Day], run: clickexp.FittedRun) -> dic
     log = SimulatedLog(design, truth, every, day.val, day.test)
     known = SharedPosterior.load(run.folder / SHARED) if (run.folder / SHARED).exists() else None
     queries = Seen.load(run.folder / "seen.npz").queries
+    assert isinstance(run.model, ClickModel)
     fitted = methods.estimates(
         design.user, run.model, run.dataset.train, log, 0.0, known, queries=queries
     )
     found = parameters.figures(log, fitted)
     shown = np.unique(every.ids)
+    assert fitted.parameters is not None  # as click models of these users have them
     error = fitted.parameters.attraction[shown] - truth.attraction[shown]
     found["logit error"] = float(error.std())
     trained = run.result.train

@@ -4,7 +4,8 @@
 
 The log is made up: queries of twelve documents with Beta-distributed attraction, four lists of five documents each
 in noisy order, text as ids. Both commands run twice: the second time, their compiled programs are kept, and the packed
-log.
+log. Then an export is sampled while it runs, for the most bytes on the device: of arrays with a row per document,
+without what compiled programs hold meanwhile.
 """
 
 import argparse
@@ -13,7 +14,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -53,6 +57,38 @@ def measured(command: list[str]) -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
+def print_device_bytes(run: Path, documents: int) -> None:
+    """Exports a run, and prints the most bytes per document that arrays on the device had at a time."""
+    import jax
+
+    from clickexp.export.export import export
+
+    peak, has_ended = 0, threading.Event()
+
+    def sample() -> None:
+        nonlocal peak
+        while not has_ended.wait(0.003):
+            sizes = {}
+            for array in jax.live_arrays():
+                if array.ndim and len(array) >= documents and not array.is_deleted():
+                    sizes[array.unsafe_buffer_pointer()] = array.nbytes  # several may share one
+            peak = max(peak, sum(sizes.values()))
+
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
+    export(run, report=lambda _: None)
+    has_ended.set()
+    sampler.join()
+    print(f"{peak / documents:.0f} bytes per document on the device")
+
+
+def in_other_process(function: Callable[..., None], *arguments: Any) -> None:
+    """Calls a function in a new process."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queries", type=int, default=500_000)
@@ -61,11 +97,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.parquet"
         # in another process: Linux counts the peak of this one as that of what it starts
-        writer = multiprocessing.get_context("spawn").Process(
-            target=write_log, args=(log, arguments.queries)
-        )
-        writer.start()
-        writer.join()
+        in_other_process(write_log, log, arguments.queries)
         for turn in ("first", "second"):
             run = Path(folder) / turn
             train = [scripts / "clickexp", f"dataset.path={log}", f"cache_dir={folder}/cache"]
@@ -74,8 +106,10 @@ def main() -> None:
             for name, command in {"train": train, "export": export}.items():
                 seconds, memory = measured([str(word) for word in command])
                 print(f"{name:7} {turn:7} {seconds:6.1f} CPU s {memory:7,.0f} MiB", flush=True)
-        documents = pl.scan_parquet(run / "export" / "documents.parquet")
-        print(f"{documents.select(pl.len()).collect().item():,} documents")
+        table = pl.scan_parquet(run / "export" / "documents.parquet")
+        documents = table.select(pl.len()).collect().item()
+        print(f"{documents:,} documents")
+        in_other_process(print_device_bytes, run, documents)
 
 
 if __name__ == "__main__":

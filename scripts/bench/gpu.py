@@ -167,8 +167,9 @@ class Case:
         """Us per step, M sessions/s, kernels per step, loops of unknown length, table-sized copies."""
         batches = on_device(superbatches(log, batch_size, STEPS))
         steps = sum(batch.steps for batch in batches)
-        each = median_seconds(lambda: self.epoch(batches)) / steps
-        text = list(self.step.programs.values())[-1].as_text()
+        each = median_seconds(lambda: self.epoch(iter(batches))) / steps
+        program: Any = list(self.step.programs.values())[-1]
+        text = program.as_text()
         return (
             1e6 * each,
             batch_size / each / 1e6,

@@ -47,7 +47,7 @@ def measured(passes: Passes, state: State, used: np.ndarray, data: Data) -> tupl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sessions", type=int, default=1 << 14)
     count = parser.parse_args().sessions
     print(f"{'':12} {'numbers':>8} {'directions':>11} {'documents':>10} {'largest difference':>19}")

@@ -19,7 +19,7 @@ import argparse
 import itertools
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from flax import nnx
@@ -27,7 +27,7 @@ from report import machine, print_table
 
 from clickexp.data import Column, Dataset, Sessions
 from clickexp.data.inspect.doubts import examination_doubts
-from clickexp.models import PositionBasedModel, UserBrowsingModel
+from clickexp.models import ClickModel, PositionBasedModel, UserBrowsingModel
 from clickexp.posteriors.intervals import propensity
 from clickexp.posteriors.marginal import improve_examination
 from clickexp.posteriors.policy_prior import lists_shown
@@ -96,14 +96,18 @@ def simulate(user: str, sessions: int, seed: int, curves: Sequence[np.ndarray] =
 def dataset_of(log: Log, numbered: bool = False) -> Dataset:
     """The log, its last tenths for validation and test; numbered: with ranks of all devices in a row."""
     places = np.arange(1, log.ids.shape[1] + 1)[None] + OFFSETS[log.device][:, None]
-    columns = {"query_doc_ids": log.ids, "clicks": log.clicks, "lengths": log.lengths}
+    columns: dict[str, Any] = {
+        "query_doc_ids": log.ids,
+        "clicks": log.clicks,
+        "lengths": log.lengths,
+    }
     if numbered:
         columns["positions"] = np.where(log.ids > 0, places, 0)
     whole = Sessions.from_arrays(
         **columns, query_doc_pairs=QUERIES * DOCUMENTS, extra={DEVICE: log.device.astype(np.int8)}
     )
-    parts = [whole.slice(*each) for each in itertools.pairwise(_cuts(whole.count))]
-    return Dataset("layouts", *parts, whole.query_doc_pairs, whole.positions)
+    train, val, test = (whole.slice(*each) for each in itertools.pairwise(_cuts(whole.count)))
+    return Dataset("layouts", train, val, test, whole.query_doc_pairs, whole.positions)
 
 
 def figures(user: str, method: str, log: Log, seed: int) -> dict[str, float]:
@@ -142,11 +146,11 @@ def figures(user: str, method: str, log: Log, seed: int) -> dict[str, float]:
     ]
     others = [at for at in range(len(slots)) if at != reference]
     last = [at for at in others if slots[at][0] == len(LENGTHS) - 1]
-    widths = [
-        known[keys[at]].relative_high - known[keys[at]].relative_low
-        for at in others
-        if known[keys[at]].relative_low is not None
-    ]
+    widths = []
+    for at in others:
+        low, high = known[keys[at]].relative_low, known[keys[at]].relative_high
+        if low is not None and high is not None:
+            widths.append(high - low)
     return found | {
         "width": float(np.mean(widths)),
         "error": float(np.mean([errors[at] for at in others])),
@@ -155,7 +159,7 @@ def figures(user: str, method: str, log: Log, seed: int) -> dict[str, float]:
     }
 
 
-def _log_likelihood(model: object, data: Dataset, log: Log, numbered: bool) -> float:
+def _log_likelihood(model: ClickModel, data: Dataset, log: Log, numbered: bool) -> float:
     """Of a document of the test sessions, less that of the true user."""
     start = _cuts(len(log.ids))[2]
     ids, rates, clicks = (each[start:] for each in (log.ids, log.click_rate, log.clicks))
@@ -177,7 +181,7 @@ def _cuts(sessions: int) -> list[int]:
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--users", nargs="+", default=["PBM", "UBM"], choices=MODELS)
     parser.add_argument("--sessions", nargs="+", type=int, default=[5_000, 20_000])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])

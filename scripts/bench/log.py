@@ -14,6 +14,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -87,7 +88,7 @@ def drawn(
 
 
 def simulated(
-    folder: Path, user: str, sessions: int, queries: int, seed: int, **options: object
+    folder: Path, user: str, sessions: int, queries: int, seed: int, **options: Any
 ) -> Log:
     """Sessions of clickexp.simulation.simulated; `user` names the class of the clicking model."""
 
@@ -100,9 +101,7 @@ def simulated(
     return _written(folder / f"{user}-{sessions}-{queries}-{seed}{named}", splits, parquet=True)
 
 
-def zipf(
-    rows: int, rng: np.random.Generator, shuffled: bool
-) -> Callable[[tuple[int, ...]], np.ndarray]:
+def zipf(rows: int, rng: np.random.Generator, shuffled: bool) -> Callable[..., np.ndarray]:
     """Draws ids 1 .. rows, P(popularity rank i) proportional to 1 / i; the id is the rank, or shuffled over the table.
 
     The first HEAD ranks are exact. Beyond, the sum of 1 / i is replaced by the integral over i +- 1/2, which

@@ -102,7 +102,7 @@ def errors(log: SimulatedLog, seed: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=["strong"])
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=["normal", "beta"])
     parser.add_argument("--impressions", nargs="+", type=int, default=[40])

@@ -278,7 +278,7 @@ def estimates(
     middle, bounds_of_rows = {}, {}
     impressions = np.bincount(log.train.ids.ravel(), minlength=pairs + 1)
     clicks = np.bincount(log.train.ids.ravel(), log.train.clicks.ravel(), pairs + 1)
-    better = exported(model, train, impressions, clicks, known, lambda: queries)
+    better = exported(model, train, impressions, clicks, known, lambda: (None, queries))
     for role in ("attraction", "satisfaction"):
         if role in spread:
             middle[role], deviation = moments(getattr(better.intervals, role))

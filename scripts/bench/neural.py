@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -83,7 +84,9 @@ def dataset_of(args: argparse.Namespace) -> Dataset:
 
 def model_of(name: str, dataset: Dataset) -> ClickModel:
     """A model of the size of the peer's."""
-    return build_model(MODELS[name], dataset, 0)
+    model = build_model(MODELS[name], dataset, 0)
+    assert isinstance(model, ClickModel)
+    return model
 
 
 def time_ours(args: argparse.Namespace) -> dict[str, float]:
@@ -139,7 +142,7 @@ def write_batches(args: argparse.Namespace, name: str, size: int, folder: Path) 
     columns = {
         key: np.concatenate([part.arrays[key] for part in parts]) for key in (*READ[name], "clicks")
     }
-    columns = {
+    columns: dict[str, Any] = {
         key: values.astype(np.float32 if key == "clicks" else np.int64)
         for key, values in columns.items()
     }

@@ -30,7 +30,7 @@ RANDOM = 1e6
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("overrides", nargs="*", help="further ones, of the log and of all models")
     parser.add_argument("--sessions", type=int, default=300_000)
     parser.add_argument("--users", nargs="+", default=[*FAMILIES], choices=[*FAMILIES])
@@ -52,6 +52,7 @@ def main() -> None:
             settings = values([*log, f"model={name}"])
             dataset = constructor(settings["dataset"], "dataset")()
             model = build_model(model_constructor(settings), dataset, 0)
+            assert isinstance(model, ClickModel)
             trained = build_trainer(settings, {}).train(model, dataset.train, dataset.val)
             found = [log_likelihood(model, part) for part in (dataset.test, elsewhere)]
             base = base or found

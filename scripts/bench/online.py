@@ -11,6 +11,7 @@ each needs is the number with which it finds the difference that it observed wit
 import argparse
 import statistics
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from flax import nnx
@@ -35,7 +36,12 @@ USERS: dict[str, type[ClickModel]] = {
 }
 PAIRS = (0.0, 1.0), (0.0, 2.0), (0.5, 1.5), (1.0, 2.0), (3.0, 0.5), (2.0, 1.0)
 """Standard deviations of the noise of rankers A and B, in logits."""
-SIZES = {"sessions": 1000, "queries": 100, "documents_per_query": 20, "positions": 10}
+SIZES: dict[str, Any] = {
+    "sessions": 1000,
+    "queries": 100,
+    "documents_per_query": 20,
+    "positions": 10,
+}
 SHOWN = 6
 
 
@@ -50,9 +56,12 @@ def ranker(log: Dataset, noise: float, seed: int) -> PositionBasedModel:
 
 def compared(log: Dataset, number: int, sessions: int) -> OnlineComparison:
     """One pair, judged by the user of the log."""
-    rankers = [ranker(log, noise, 2 * number + which) for which, noise in enumerate(PAIRS[number])]
-    settings = {"sessions": sessions, "days": 1, "positions": SHOWN, "seed": number}
-    return compare_rankers(*rankers, log.truth, log.ranking, **settings)
+    first, second = (
+        ranker(log, noise, 2 * number + which) for which, noise in enumerate(PAIRS[number])
+    )
+    settings: dict[str, Any] = {"sessions": sessions, "days": 1, "positions": SHOWN, "seed": number}
+    assert log.ranking is not None  # as simulated logs have it
+    return compare_rankers(first, second, log.truth, log.ranking, **settings)
 
 
 def needs(result: OnlineComparison) -> tuple[int | None, dict[str, int]]:

@@ -12,7 +12,9 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,6 +29,7 @@ from clickexp.loggers.base import Logger
 from clickexp.models import ClickModel
 from clickexp.parameters import EmbeddingParameterConfig
 from clickexp.training import Trainer, click_metrics, lazy_adagrad
+from clickexp.training.optimizers import optimizer_of
 from clickexp.training.step import TrainStep, split_model
 
 MODELS = {
@@ -71,7 +74,7 @@ class Stamps(Logger):
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def epoch(self, record: dict[str, float | int | bool]) -> None:
+    def epoch(self, record: Mapping[str, Any]) -> None:
         self.times.append(time.perf_counter())
 
 
@@ -137,16 +140,16 @@ class Case:
     @property
     def row_bytes(self) -> float:
         """Bytes in memory per row of a table while the model trains, of the widest."""
-        _, state = split_model(self.build(), self.trainer.optimizer)
+        _, state = split_model(self.build(), optimizer_of(self.trainer.optimizer))
         return max(
             4 * table.get_value().values.shape[1] for _, table in nnx.to_flat_state(state.tables)
         )
 
     @functools.cached_property
     def _step(self) -> tuple[Compiled, list]:
-        graphdef, self._state = split_model(self.build(), self.trainer.optimizer)
+        graphdef, self._state = split_model(self.build(), optimizer_of(self.trainer.optimizer))
         batches = superbatches(self.train, self.batch_size, self.trainer.steps_per_execution)
-        step = Compiled(TrainStep(graphdef, self.trainer.optimizer), donate_argnums=0)
+        step = Compiled(TrainStep(graphdef, optimizer_of(self.trainer.optimizer)), donate_argnums=0)
         return step, list(itertools.islice(batches, SUPERBATCHES))
 
     @functools.cached_property
@@ -168,7 +171,7 @@ def throughput(log: Log, model: str, batch_size: int = 4096) -> dict[str, float]
 
 
 def fit(
-    log: Log, model: str, seed: int = 0, options: dict[str, object] | None = None
+    log: Log, model: str, seed: int = 0, options: dict[str, Any] | None = None
 ) -> dict[str, float]:
     """Test metrics after training with the trainer's defaults, epochs run, seconds without compilation."""
     fitted, trainer = build(model, log, seed, **(options or {})), Trainer(seed=seed)

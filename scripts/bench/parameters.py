@@ -19,6 +19,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import methods
 import numpy as np
@@ -26,11 +27,11 @@ import users
 from methods import METHODS, Fitted, Method
 from report import machine, print_table
 from scipy.special import expit
-from users import POLICIES, Design, SimulatedLog
+from users import POLICIES, Design, Parameters, SimulatedLog
 
 USERS = ("PBM", "UBM", "TrustBias", "DBN", "DCM", "CCM")
 DENSE_USERS = ("DCTR", "DRCTR", "PBM", "UBM", "DCM", "CCM", "DBN")
-DENSE = dict(queries=1, documents=40, impressions=50_000)
+DENSE: dict[str, Any] = dict(queries=1, documents=40, impressions=50_000)
 """200,000 training sessions."""
 SMALL = dict(
     users=USERS, policies=("random", "medium"), skews=(1.0,), impressions=(10, 40), seeds=(0,)
@@ -104,32 +105,34 @@ def figures(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
         [pick(user, each) for each in (fitted.parameters, truth)]
         for pick in (users.relative_examination, users.continuation)
     )
-    if ratios[1] is not None:
+    if ratios[0] is not None and ratios[1] is not None:
         found["examination"] = _distance(ratios[0] / ratios[1], 1.0)
-    if continuations[1] is not None:
-        found["continuation"] = _distance(*continuations)
+    if continuations[0] is not None and continuations[1] is not None:
+        found["continuation"] = _distance(continuations[0], continuations[1])
     if fitted.shared is not None:
         low, high = fitted.shared[~np.isnan(fitted.shared[:, 0])].T
-        true = users.shared(user, truth)[~np.isnan(fitted.shared[:, 0])]
+        of_user = users.shared(user, truth)
+        assert of_user is not None  # as its intervals are there
+        true = of_user[~np.isnan(fitted.shared[:, 0])]
         found["coverage of shared"] = float(np.mean((low <= true) & (true <= high)))
         if np.isfinite(high).any():
             found["width of shared"] = float(np.mean((high - low)[np.isfinite(high)]))
-    return found | _rows(log, fitted)
+    return found | _rows(log, fitted, fitted.parameters)
 
 
-def _rows(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
+def _rows(log: SimulatedLog, fitted: Fitted, given: Parameters) -> dict[str, float]:
     """Figures of pairs."""
-    truth, given = log.truth, fitted.parameters
+    truth = log.truth
     found = {}
     if np.isfinite(given.attraction).all():
-        found |= _attraction(log, fitted)
+        found |= _attraction(log, fitted, given)
     if truth.satisfaction is not None and given.satisfaction is not None:
-        found |= _satisfaction(log, fitted)
+        found |= _satisfaction(log, fitted, truth.satisfaction, given.satisfaction)
     return found
 
 
-def _attraction(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
-    user, truth, given = log.design.user, log.truth, fitted.parameters
+def _attraction(log: SimulatedLog, fitted: Fitted, given: Parameters) -> dict[str, float]:
+    user, truth = log.design.user, log.truth
     at_top = functools.partial(users.top_click_rate, user, given)
     true = users.top_click_rate(user, truth, truth.attraction)[1:]
     estimated = at_top(given.attraction)[1:]
@@ -148,10 +151,12 @@ def _attraction(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
     return found
 
 
-def _satisfaction(log: SimulatedLog, fitted: Fitted) -> dict[str, float]:
-    logits = log.truth.satisfaction[1:]
+def _satisfaction(
+    log: SimulatedLog, fitted: Fitted, true: np.ndarray, given: np.ndarray
+) -> dict[str, float]:
+    logits = true[1:]
     mean = float(logits.mean())
-    found = {"satisfaction": abs(float(fitted.parameters.satisfaction[1:].mean()) - mean)}
+    found = {"satisfaction": abs(float(given[1:].mean()) - mean)}
     if "satisfaction" in fitted.prior_means:
         found["prior satisfaction"] = abs(fitted.prior_means["satisfaction"] - mean)
     if (ends := fitted.interval("satisfaction")) is not None:
@@ -230,7 +235,7 @@ def run(
         log = users.simulate(design, seed) if missing else None
         for name, method in chosen.items():
             line = dict(vars(design), seed=seed, method=name)
-            if name in missing:
+            if log is not None and name in missing:
                 fitted = method(log, seed)
                 line["figures"] = None if fitted is None else figures(log, fitted)
                 with file.open("a") as out:

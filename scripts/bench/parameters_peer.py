@@ -11,6 +11,7 @@ import io
 import json
 import sys
 import time
+from typing import Any
 
 import clax
 import numpy as np
@@ -56,7 +57,7 @@ def main():
     seconds = time.perf_counter() - start
     predict = nnx.jit(lambda model, batch: model.predict_conditional_clicks(batch))
     predictions = np.exp(np.concatenate([predict(model, batch) for batch in parts[2]]))
-    towers = {
+    towers: dict[str, Any] = {
         name: logits(tower)
         for name, tower in vars(model).items()
         if isinstance(tower, clax.parameters.Parameter)

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -101,7 +102,7 @@ def runs(output: Path) -> dict[str, list[Run]]:
     """Finished runs by method, in the order of the folds."""
     found: dict[str, list[Run]] = {}
     for run in find_runs([output])[0]:
-        method = OF_PBM if "propensity" in run.given else str(run.given["method"])
+        method = OF_PBM if "propensity" in run.overrides else str(run.overrides["method"])
         found.setdefault(method, []).append(run)
     return {method: sorted(each, key=lambda run: run.fold or 0) for method, each in found.items()}
 
@@ -134,9 +135,12 @@ def write(path: Path, setting: str, folder: Path, more: Sequence[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(FOLDS):
         dataset = dataset_of(path, setting, number, more)
-        train = {name: dataset.train.column(name) for name in ("clicks", "lengths")}
-        lists = {f"test_{name}": dataset.ranking.column(name) for name in ("lengths", "labels")}
-        ids = {
+        train: dict[str, Any] = {name: dataset.train.column(name) for name in ("clicks", "lengths")}
+        assert dataset.ranking is not None and dataset.train.features is not None  # as letor has
+        lists: dict[str, Any] = {
+            f"test_{name}": dataset.ranking.column(name) for name in ("lengths", "labels")
+        }
+        ids: dict[str, Any] = {
             "ids": dataset.train.column("query_doc_ids"),
             "test_ids": dataset.ranking.column("query_doc_ids"),
         }

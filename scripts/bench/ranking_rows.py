@@ -11,11 +11,12 @@ import itertools
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
-from log import drawn
+from log import Log, drawn
 from report import machine, print_table
 
 from clickexp.data import Dataset, superbatches
@@ -24,6 +25,7 @@ from clickexp.models import Ranker, TwoTowersModel
 from clickexp.models.ranker import debias, learned, losses, pairs
 from clickexp.propensities import Propensities
 from clickexp.training import Trainer
+from clickexp.training.optimizers import optimizer_of
 from clickexp.training.step import TrainStep, split_model
 
 KNOWN = Propensities(tuple(1 / np.arange(1.0, 11)), offsets=tuple(0.1 / np.arange(1.0, 11)))
@@ -64,9 +66,9 @@ SUPERBATCHES = 4
 class Case:
     """A method on a log."""
 
-    def __init__(self, method: str, log: object, batch_size: int):
-        parts = [log.sessions(name) for name in ("train", "val", "val")]
-        sizes = {
+    def __init__(self, method: str, log: Log, batch_size: int):
+        train, val = log.sessions("train"), log.sessions("val")
+        sizes: dict[str, Any] = {
             "positions": log.positions,
             "query_doc_pairs": log.query_doc_pairs,
             "rngs": nnx.Rngs(0),
@@ -75,16 +77,18 @@ class Case:
             model = TwoTowersModel(**sizes)
         else:
             model = Ranker(loss=chosen[0], debias=chosen[1], **sizes)
-        train = model.prepare(Dataset("log", *parts, log.query_doc_pairs, log.positions)).train
+        dataset = Dataset("log", train, val, val, log.query_doc_pairs, log.positions)
+        train = model.prepare(dataset).train
         trainer = Trainer(batch_size=batch_size)
-        graphdef, self.state = split_model(model, trainer.optimizer)
+        optimizer = optimizer_of(trainer.optimizer)
+        graphdef, self.state = split_model(model, optimizer)
         carried = train.with_batch_columns({*train.batch_columns, *train.derived})
         self.batches = [
             *itertools.islice(
                 superbatches(carried, batch_size, trainer.steps_per_execution), SUPERBATCHES
             )
         ]
-        self.step = Compiled(TrainStep(graphdef, trainer.optimizer), donate_argnums=0)
+        self.step = Compiled(TrainStep(graphdef, optimizer), donate_argnums=0)
 
     def seconds(self) -> float:
         """CPU seconds of a step."""

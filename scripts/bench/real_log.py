@@ -23,7 +23,7 @@ BY_RANK = "attraction"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("overrides", nargs="+", help="the dataset, as the command takes it")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument(

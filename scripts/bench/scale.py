@@ -48,8 +48,11 @@ CONSTANTS = {
     "network": Constant(50, "GB/s between machines: a data sheet, of 400 Gbit/s"),
     "gpu_memory": Constant(80, "GB of a GPU: a data sheet"),
     "resident_share": Constant(0.4, "of the free memory that resident sessions may take"),
-    "export_us": Constant(5.6, "CPU us of an export per document (`export.py`, 4.65 million)"),
-    "export_bytes": Constant(190, "of memory that an export takes per document, beyond 450 MiB"),
+    "export_us": Constant(
+        9.4,
+        "CPU us of an export per document (`export.py`, 4.65 million less 0.19, at a load of 6)",
+    ),
+    "export_bytes": Constant(100, "of memory that an export takes per document, beyond 510 MiB"),
 }
 LOGS = "1e8:1e8,1e9:5e8,1e10:2e9"
 CORES, NODES, GPUS = 16, 64, 8
@@ -121,7 +124,7 @@ class Paper:
     @property
     def exporting(self) -> tuple[float, float]:
         """Seconds of an export on one core, and its GB."""
-        return self.rows * self.export_us / 1e6, 0.47 + self.rows * self.export_bytes / 1e9
+        return self.rows * self.export_us / 1e6, 0.54 + self.rows * self.export_bytes / 1e9
 
 
 def duration(seconds: float) -> str:

@@ -15,12 +15,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 from report import machine
 
 from clickexp.loggers import Logger, RunInfo
+from clickexp.loggers.base import Phase
 
 SWEEP = ["model=pbm,ubm", "seed=1,2,3,4,5,6"]
 JOB = [
@@ -41,7 +41,9 @@ class FirstStep(Logger):
     def start(self, info: RunInfo) -> None:
         self.file = info.folder / "first_step.json"
 
-    def progress(self, phase: str, *_: Any) -> None:
+    def progress(
+        self, phase: Phase, epoch: int, done: int, total: int, loss: float | None = None
+    ) -> None:
         if phase == "train" and self.file is not None:
             # both since the machine started: psutil's time of that is a whole second
             start = psutil.Process().create_time() - psutil.boot_time()

@@ -68,7 +68,8 @@ def measured(cases: Iterable[Case], repeats: int) -> list[Timings]:
     """Every case in turn, again and again, so that what else the machine does hits all alike."""
     timings = [Timings(case) for case in cases]
     for timing in timings:
-        timing.case.step_seconds(), timing.case.evaluation_seconds()  # compile
+        timing.case.step_seconds()  # compiles
+        timing.case.evaluation_seconds()
     for _ in range(repeats):
         for timing in timings:
             timing.repeat()

@@ -291,6 +291,7 @@ def _continue_probs(
     continues = parameters.shared["continuation"]
     match user:
         case "DBN":
+            assert parameters.satisfaction is not None
             return continues[0] * expit(-parameters.satisfaction[ids]), continues[0]
         case "DCM":
             return continues[rank], 1.0

@@ -180,7 +180,7 @@ def _zip_bomb(file: Path) -> None:
         archive.writestr("x.npy", bytes(1 << 26))
 
 
-_KINDS: dict[str, Callable[[Path, random.Random], None]] = {
+_KINDS: dict[str, Callable[[Path, random.Random], object]] = {
     "bytes": damage_bytes,
     "document": _document,
     "value": _document,

@@ -61,7 +61,8 @@ def counted(report: dict) -> Count:
     """Returns lists, documents and clicks of what inspect reports."""
     parts = [report["parts"][name] for name in ("train", "val", "test")]
     names = "sessions", "documents_shown", "clicks"
-    return tuple(sum(part[name] for part in parts) for name in names)
+    sessions, documents, clicks = (sum(part[name] for part in parts) for name in names)
+    return sessions, documents, clicks
 
 
 def expected(format: Format, path: Path) -> Count | None:

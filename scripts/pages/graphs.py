@@ -7,6 +7,7 @@ declares and their default towers.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from clickexp.parameters import (
     EmbeddingParameterConfig,
@@ -52,7 +53,7 @@ class Graph:
     ranks: Sequence[str] = field(default=("r",))
 
 
-CHAIN = {"ranks": ("r − 1", "r"), "across": ("EE", "CE")}
+CHAIN: dict[str, Any] = {"ranks": ("r − 1", "r"), "across": ("EE", "CE")}
 HEAD = (
     '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
     '<path d="M0 0L8 4L0 8z" fill="currentColor" stroke="none"/></marker></defs>'

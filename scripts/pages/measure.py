@@ -175,9 +175,14 @@ def photograph(page: Path, parts: Mapping[str, str], width: int = 1280) -> None:
         top = 0
         for name, selector in parts.items():
             shown = tab.locator(selector).bounding_box()
+            if shown is None:
+                raise SystemExit(f"{page}: {selector} is not shown")
             bottom = shown["y"] + shown["height"] + 8
-            clip = {"x": 0, "y": top, "width": width, "height": bottom - top}
-            tab.screenshot(path=IMAGES / f"{name}.png", full_page=True, clip=clip)
+            tab.screenshot(
+                path=IMAGES / f"{name}.png",
+                full_page=True,
+                clip={"x": 0, "y": top, "width": width, "height": bottom - top},
+            )
             top = bottom
         browser.close()
 

@@ -621,6 +621,8 @@ def test_inspect_proposes_a_column_of_dates_that_nobody_named(when, is_read, tmp
     assert ("dataset.columns.time=ts" in next_command(printed)) == is_read
     assert ("2026-03-01 09:00:00" in printed) == is_read
     assert ("not read: ts" not in printed) == is_read
+    # of words and truth values, the option is an error
+    assert ("ts (columns.time=ts reads it)" in printed) == (when(9) == 9)
     assert "click rate by device" in printed
 
 
@@ -994,6 +996,16 @@ def test_errors_without_a_cache_name_the_log(tmp_path):
     log.write_parquet(tmp_path / "log.parquet")
     with refuses(DataError, str(tmp_path / "log.parquet"), "no labels"):
         open_lists(tmp_path / "log.parquet").train.column("labels")
+
+
+@pytest.mark.parametrize("value", ["3", "[lists]"])
+def test_a_format_that_is_no_name_is_an_error(value, tmp_path, capsys):
+    pl.DataFrame({"query_doc_ids": [[1, 2]], "clicks": [[1, 0]]}).write_parquet(
+        tmp_path / "log.parquet"
+    )
+    with pytest.raises(SystemExit):
+        main(["inspect", str(tmp_path / "log.parquet"), f"format={value}"])
+    assert "there is no format" in capsys.readouterr().err
 
 
 def test_figures_of_logs_of_one_name_lie_apart(tmp_path, monkeypatch, capsys):

@@ -242,6 +242,5 @@ def test_a_probability_that_may_be_0_has_an_interval_on_its_side():
     assert deviations[0] == pytest.approx(
         np.sqrt(0.5 * 5 / 5.5**2 / 6.5) / (5 * 0.5 / 5.5**2), rel=0.05
     )
-    assert deviations[1] == pytest.approx(
-        np.std(logit(draws[:, 1])), rel=0.01
-    )  # far from 0, as logits have it
+    # far from 0, as logits have it
+    assert deviations[1] == pytest.approx(np.std(logit(draws[:, 1])), rel=0.01)

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 
 from refusals import refuses
 from small_runs import write_json, write_run
 
 from clickexp.errors import UserError
 from clickexp.results import find_runs, load
+from clickexp.runs.hashing import config_hash
 from clickexp.runs.store import read_object
 
 
@@ -88,13 +90,37 @@ def test_a_job_that_has_finished_in_a_repetition_of_its_sweep_is_not_skipped(tmp
     digest = read_object(done / "result.json")["config_hash"]
     os.utime(done / "result.json", (2, 2))
     jobs = (1, "interrupted", digest), (1, "interrupted", "another"), (3, "failed", digest)
+    jobs += ((1, "interrupted", [digest]),)
     for number, (time, status, configuration) in enumerate(jobs):
         job = tmp_path / f"{number}/job.json"
         write_json(job, {"status": status, "config_hash": configuration})
         os.utime(job, (time, time))
     runs, skipped = find_runs([tmp_path])
     assert [run.folder for run in runs] == [done]
-    assert [one.folder.name for one in skipped] == ["1", "2"]
+    assert [one.folder.name for one in skipped] == ["1", "2", "3"]
+
+
+def interrupted(folder, run, time):
+    """A run of the same configuration that did not finish."""
+    (folder / ".hydra").mkdir(parents=True)
+    shutil.copy(run / "config.yaml", folder)
+    os.utime(folder / "config.yaml", (time, time))
+
+
+def test_a_run_that_has_finished_in_another_folder_is_not_skipped(tmp_path):
+    """One of another configuration is, and one that started after the result, or whose configuration is none."""
+    done = write_run(tmp_path / "continued")
+    content = read_object(done / "result.json")
+    digest = config_hash(read_object(done / "config.yaml"))
+    write_json(done / "result.json", content | {"config_hash": digest})
+    os.utime(done / "result.json", (2, 2))
+    interrupted(tmp_path / "before", done, 1)
+    interrupted(tmp_path / "after", done, 3)
+    interrupted(tmp_path / "other", write_run(tmp_path / "seed", seed=2), 1)
+    interrupted(tmp_path / "dates", done, 1)
+    (tmp_path / "dates/config.yaml").write_text("seed: 2026-01-01")
+    _, skipped = find_runs([tmp_path])
+    assert [one.folder.name for one in skipped] == ["after", "dates", "other"]
 
 
 def test_without_runs_the_error_names_folder_and_reason(tmp_path):

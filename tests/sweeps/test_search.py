@@ -189,6 +189,8 @@ def test_a_search_finds_the_best_point_and_keeps_all_devices_busy(run):
     assert written["trial"] == best[0] and written["overrides"] == [f"{RATE}={best[1][RATE]}"]
     assert written["command"] == f"clickexp notes=here {RATE}={best[1][RATE]}"
     assert written["value"] == jobs.best == parabola(best[1])[-1] < 0.01
+    record = yaml.safe_load((run.folder / "multirun.yaml").read_text())
+    assert "notes=here" in record["hydra"]["overrides"]["task"]  # which all jobs share
     later = [abs(rate(point) - 0.3) for _, point in jobs.log[10:]]
     assert sum(later) / len(later) < 0.25  # uniform draws are 0.29 away on average
 

@@ -201,17 +201,15 @@ class Layout(NamedTuple):
         ]
         return f"layout: {ROWS[self.format]}, by the names of columns: {', '.join(taken)}"
 
-    def left_out(self, present: Iterable[str], named: Mapping[str, str | None]) -> dict[str, str]:
-        """Words for a report by the name of each column that is not read; of times, with the option that reads them.
+    def left_out(self, present: Iterable[str], named: Mapping[str, str | None]) -> list[str]:
+        """Names of columns that are not read.
 
         Args:
             present: Columns of the table.
             named: Names of columns that options state, by key; None leaves one out.
         """
         taken = self._taken(present, named).values()
-        words = {name: name for name in present if name not in taken}
-        time = None if self.format == "counts" else time_column(words)
-        return words if time is None else words | {time: f"{time} (columns.time={time} reads it)"}
+        return [name for name in present if name not in taken]
 
     def _taken(
         self, present: Iterable[str], named: Mapping[str, str | None]

@@ -1,9 +1,8 @@
 """The format of a log that nobody has named, found in its files."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -48,13 +47,13 @@ class Detected(NamedTuple):
         format: The format.
         options: Options of its reader.
         reason: A line for the reader of a report.
-        left_out: Words for it by the name of each column that is not read.
+        left_out: Names of columns that are not read.
     """
 
     format: str
     options: dict[str, str]
     reason: str
-    left_out: Mapping[str, str] = MappingProxyType({})
+    left_out: Sequence[str] = ()
 
 
 def _check_convertible(path: Path, line: str) -> None:
