@@ -5,8 +5,15 @@ of other documents of its query. Of documents whose attraction is not normal in 
 
     p(z) proportional to N(z; M, V) exp(h((z - M) / sqrt(V))),
 
-with a smooth h, alike for all (Efron 2016, "Empirical Bayes deconvolution estimates"). The heights of its bumps are the
-most likely ones with a normal prior, and so is their width, of two. What a policy tells of a document stays in M and V.
+with an h alike for all (Efron 2016, "Empirical Bayes deconvolution estimates"): a base, and smooth bumps of the most
+likely heights around 0. Documents without clicks hardly tell how small their attraction is, so that the base decides:
+
+    h of a normal base is 0, and of the logit of a Beta(a, b), exp(h(r) - r^2 / 2) = s(y)^a s(-y)^b, y = m + d r,
+
+for the means m and d^2 of M and V. This one has exponential tails (the generalised logistic distribution of type IV,
+Johnson, Kotz and Balakrishnan 1995, "Continuous univariate distributions"), with the most likely a and b. The prior is
+the mean over both bases and two kinds of bumps by their evidence (Hoeting et al. 1999, "Bayesian model averaging").
+What a policy tells of a document stays in M and V.
 
 Clicks are no normal factor, either: where nobody has clicked, a document may attract hardly, or not at all. Of a user
 who clicks on what he examines and what attracts him, k clicks and some skips have the logarithm
@@ -25,7 +32,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer, Real
-from scipy.special import expit
+from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
 
 from clickexp.models import ClickModel, Model
 from clickexp.numerics import mean_log_sigmoid_pair, mean_slope
@@ -50,14 +57,19 @@ from clickexp.utils.statistics.means import QUANTILE
 
 _MOST_DOCUMENTS = 20_000
 """That the shape is learned of; of more, about as many, spread evenly."""
-_REACH, _SPACING = 6.0, 0.25
-_NODES = np.arange(-_REACH, _REACH + _SPACING / 2, _SPACING, dtype=np.float32)
-"""In standard deviations of the normal posterior from its mean."""
+_SPACING = 0.25
+_EVEN = np.arange(-6.0, 6.0 + _SPACING / 2, _SPACING, dtype=np.float32)
+"""Nodes before they are stretched."""
+_INNER, _STRETCH = 3.0, 0.6
+"""Standard deviations from the mean as far as which nodes are even; how fast their distances grow then, for tails."""
 _FINE = 0.0025
 """Of residuals where h is tabulated."""
-_TABLE = np.arange(-8.0, 8.0 + _FINE / 2, _FINE)
-_SMOOTHNESS = (1.2, 10.0), (1.2, 1.0), (0.6, 1.0)
+_FARTHEST = 12.0
+_TABLE = np.arange(-_FARTHEST, _FARTHEST + _FINE / 2, _FINE)
+_SMOOTHNESS = (1.2, 10.0), (0.6, 1.0)
 """Widths of bumps, in standard deviations of the prior, and precisions of their heights around 0."""
+_BETA_PRECISION = 1.0
+"""Of log a and log b around those of a Beta distribution with the mode and the curvature of the normal prior."""
 _FARTHEST_BUMP = 4.0
 _PER_WIDTH = 1.2
 """Width of bumps over the distance of their centers."""
@@ -67,6 +79,8 @@ _SHORTEST = 1 / 16
 """Part of a step that a search still tries."""
 _HALVINGS = 24
 """Of the interval of examination; with fewer, the last digits of posteriors would decide between two of its values."""
+_BELOW_ONE = np.nextafter(np.float32(1), np.float32(0))
+"""The largest number of single precision there."""
 _NEWTON = 4
 """Steps to a mean probability."""
 _TAILS = 0.025, 0.975
@@ -79,6 +93,8 @@ _LEARNED = 1 << 8
 """The same, where the bumps at nodes are needed, too."""
 
 Nodes = Float[np.ndarray, "documents nodes"]
+EvenNodes = Float[np.ndarray, "*documents nodes"]
+Point = Float[np.ndarray, " bumps"]
 
 
 class Likelihood(NamedTuple):
@@ -140,19 +156,17 @@ class Likelihood(NamedTuple):
         With many clicks, single precision does for differences alone.
         """
         attraction = expit(logits)
-        if_skipped = attraction * (1 - self.examination) / (1 - self.examination * attraction)
-        # s(z + d) and 1 - e s(z + d) are e^d and what the skipped have gained, over what all have
-        gain = _log_gain(attraction, steps)
-        skipped = _log_gain(if_skipped, steps) - gain
-        return self.clicks[:, None] * (steps - gain) + self.skips[:, None] * skipped
-
-
-def _log_gain(probabilities: Numbers, steps: Nodes) -> Nodes:
-    """Returns log(1 - p + p exp(step)), whose exponentials do not overflow."""
-    falls = np.expm1(-np.abs(steps))
-    is_up = steps > 0
-    of_fall = np.where(is_up, 1 - probabilities[:, None], probabilities[:, None])
-    return np.where(is_up, steps, 0) + np.log1p(of_fall * falls)
+        # s(z + d) = s(z) exp(d) / g for g = 1 - s(z) + s(z) exp(d), whose exponentials do not overflow
+        falls = np.expm1(-np.abs(steps))
+        is_up = steps > 0
+        of_falls = np.where(is_up, 1 - attraction[:, None], attraction[:, None]) * falls
+        log_g = np.where(is_up, steps, 0) + np.log1p(of_falls)
+        # 1 - e s(z + d) over 1 - e s(z) is 1 - weight (exp(d) - 1) / g, which keeps what a small e says
+        weight = self.examination * attraction * (1 - attraction)
+        weight /= 1 - self.examination * attraction
+        rises = np.where(is_up, -falls, falls) / (1 + of_falls)
+        skipped = np.log1p(-np.minimum(weight[:, None] * rises, _BELOW_ONE))
+        return self.clicks[:, None] * (steps - log_g) + self.skips[:, None] * skipped
 
 
 class Known(NamedTuple):
@@ -184,18 +198,30 @@ class Known(NamedTuple):
         likelihood, *others = self
         return Known(Likelihood(*map(change, likelihood)), *map(change, others))
 
-    def nodes(self) -> tuple[Nodes, Nodes, Nodes]:
-        """Returns logits at nodes, residuals from the prior there, and logarithms of posteriors without a shape."""
-        steps = self.deviations[:, None] * _NODES
+    def nodes(self, even: EvenNodes = _EVEN) -> tuple[Nodes, Nodes, Nodes]:
+        """Returns logits at nodes, residuals from the prior there, and log masses of posteriors without a shape."""
+        nodes, log_distances = _stretched(even)
+        steps = self.deviations[:, None] * nodes
         logits = self.means[:, None] + steps
         residuals = (logits - self.prior_means[:, None]) / self.prior_deviations[:, None]
-        return logits, residuals, self.likelihood.at(self.means, steps) - residuals**2 / 2
+        logs = self.likelihood.at(self.means, steps) - residuals**2 / 2
+        return logits, residuals, logs + log_distances
 
     @property
     def open_share(self) -> float:
         """How much of the variance of logits the means of priors leave open."""
         within = np.mean(self.prior_deviations**2)
         return float(within / (within + self.prior_means.var()))
+
+
+def _stretched(even: EvenNodes) -> tuple[EvenNodes, EvenNodes]:
+    """Returns nodes, in standard deviations of the normal posterior from its mean, and log distances over even ones."""
+    beyond = np.maximum(np.abs(even) - _INNER, 0)
+    nodes = even + np.sign(even) * _STRETCH * beyond**2
+    return nodes, np.log1p(2 * _STRETCH * beyond)
+
+
+_NODES = _stretched(_EVEN)[0]
 
 
 class Summary(NamedTuple):
@@ -240,8 +266,8 @@ class Shape(NamedTuple):
 
 
 def _places(residuals: Nodes) -> Integer[np.ndarray, "documents nodes"]:
-    """Returns where the table has residuals."""
-    places = (residuals - np.float32(_TABLE[0])) * np.float32(1 / _FINE)
+    """Returns where the table has residuals: the nearest, since those below would seem likelier where h rises."""
+    places = (residuals - np.float32(_TABLE[0] - _FINE / 2)) * np.float32(1 / _FINE)
     return np.clip(places, 0, len(_TABLE) - 1).astype(np.int32)
 
 
@@ -251,15 +277,23 @@ def _quantile(cumulative: Nodes, tail: float) -> Numbers:
     rows = np.arange(len(after))
     low, high = cumulative[rows, after - 1], cumulative[rows, after]
     share = np.clip((tail - low) / np.maximum(high - low, 1e-30), 0, 1)
-    return _NODES[after - 1] + share * _SPACING
+    return _NODES[after - 1] + share * (_NODES[after] - _NODES[after - 1])
 
 
 def learned(known: Known) -> Shape:
-    """Returns the most likely shape of some widths and precisions, the heights integrated out."""
+    """Returns the mean shape over bases, widths and precisions by their evidence, the heights integrated out."""
     documents = _Documents.of(known)
     share = known.open_share
-    fits = [_Fit.of(documents, width, precision / share**2) for width, precision in _SMOOTHNESS]
-    return max(fits, key=lambda fit: fit.evidence).shape
+    fits = [
+        _Fit.of(documents, base, width, precision / share**2)
+        for base in (np.zeros(len(_TABLE)), _beta(documents, known))
+        for width, precision in _SMOOTHNESS
+    ]
+    probabilities = softmax([fit.evidence for fit in fits])
+    normal = -(_TABLE**2) / 2
+    log_densities = log_softmax([fit.table + normal for fit in fits], axis=1)
+    mean = logsumexp(log_densities, axis=0, b=probabilities[:, None])
+    return Shape((mean - normal).astype(np.float32))
 
 
 class Shaped(NamedTuple):
@@ -443,54 +477,111 @@ class _Documents(NamedTuple):
 
     @classmethod
     def of(cls, known: Known) -> "_Documents":
-        """Returns those of documents, whose residuals have one prior, as far as clicks are likely at all nodes."""
+        """Returns those of documents, whose residuals have one prior, as far as clicks are likely at all nodes.
+
+        Nodes are shifted by chance, since a prior could have all its mass at those that documents with few impressions
+        share.
+        """
+        rng = np.random.default_rng(0)
+        shifts = _SPACING * (rng.random(len(known.means), np.float32) - np.float32(0.5))
         logs, places = [], []
         for part in blocks(len(known.means), _BLOCK):
-            _, residuals, of_part = known.some(part).nodes()
+            _, residuals, of_part = known.some(part).nodes(_EVEN + shifts[part, None])
             is_finite = np.isfinite(of_part).all(axis=1)
             logs.append(of_part[is_finite])
             places.append(_places(residuals[is_finite]))
-        prior = np.arange(-_REACH, _REACH, _SPACING / 2)[None]
+        prior = np.arange(-_FARTHEST, _FARTHEST, _SPACING / 2)[None]
         return cls(np.concatenate(logs), np.concatenate(places), -(prior**2) / 2, _places(prior))
+
+    def on(self, base: Float[np.ndarray, " residuals"]) -> "_Documents":
+        """Returns them with a base, given at the residuals of the table."""
+        base = base.astype(np.float32)
+        return self._replace(
+            logs=self.logs + base[self.places], prior=self.prior + base[self.prior_places]
+        )
 
 
 class _Fit(NamedTuple):
-    """Heights at the largest posterior.
+    """A base, with heights of bumps at the largest posterior.
 
     Attributes:
-        shape: Of the prior.
+        table: h at `_TABLE`.
         evidence: Logarithm of the probability of clicks, the heights integrated out (Laplace).
     """
 
-    shape: Shape
+    table: Float[np.ndarray, " residuals"]
     evidence: float
 
     @classmethod
-    def of(cls, documents: _Documents, width: float, precision: float) -> "_Fit":
-        """Returns the heights that Newton steps find.
+    def of(
+        cls,
+        documents: _Documents,
+        base: Float[np.ndarray, " residuals"],
+        width: float,
+        precision: float,
+    ) -> "_Fit":
+        """Returns the fit of bumps.
 
         Args:
             documents: With their clicks.
+            base: h without bumps.
             width: Of bumps.
             precision: Of heights, around 0.
         """
         bumps = _bumps(width)
-        heights = np.zeros(bumps.shape[1])
-        here = _Evidence.at(documents, bumps, heights, precision)
-        for _ in range(_STEPS):
-            step, length = np.linalg.solve(here.curvature(precision), here.gradient), 1.0
-            there = _Evidence.at(documents, bumps, heights + step, precision)
-            while there.value < here.value and length > _SHORTEST:
-                length /= 2
-                there = _Evidence.at(documents, bumps, heights + length * step, precision)
-            gain = there.value - here.value
-            if not gain >= 0:
-                break
-            heights, here = heights + length * step, there
-            if gain < _LEAST_GAIN:
-                break
-        _, spread = np.linalg.slogdet(here.curvature(precision) / precision)
-        return cls(Shape((bumps @ heights).astype(np.float32)), here.value - spread / 2)
+        on_base = documents.on(base)
+
+        def evidence(heights: Point) -> _Evidence:
+            return _Evidence.at(on_base, bumps, heights).around(heights, precision)
+
+        heights, best = _highest(evidence, np.zeros(bumps.shape[1]), precision)
+        _, spread = np.linalg.slogdet(best.curvature(precision) / precision)
+        return cls(base + bumps @ heights, best.value - spread / 2)
+
+
+def _beta(documents: _Documents, known: Known) -> Float[np.ndarray, " residuals"]:
+    """Returns the base of the most likely Beta distribution."""
+    mean, variance = known.prior_means.mean(), np.mean(known.prior_deviations**2)
+    logits = mean + np.sqrt(variance) * _TABLE
+    # less what they are at the mean, since single precision has the differences of large numbers
+    features = np.stack([log_expit(sign * logits) - log_expit(sign * mean) for sign in (1, -1)])
+    features = features.T.astype(np.float32)
+    without_normal = documents.on(_TABLE**2 / 2)
+    start = -np.log(variance) - log_expit([-mean, mean])
+    precision = _BETA_PRECISION / known.open_share**2
+
+    def evidence(logs: Point) -> _Evidence:
+        at = _Evidence.at(without_normal, features, np.exp(logs))
+        return at.by_logarithms(np.exp(logs)).around(logs - start, precision)
+
+    logs, _ = _highest(evidence, start, precision)
+    return _TABLE**2 / 2 + features @ np.exp(logs)
+
+
+def _highest(
+    evidence: Callable[[Point], "_Evidence"], start: Point, precision: float
+) -> tuple[Point, "_Evidence"]:
+    """Returns the point of the largest posterior that Newton steps find, and the evidence there.
+
+    Args:
+        evidence: At a point.
+        start: Where the search starts.
+        precision: Of the prior of points.
+    """
+    point, here = start, evidence(start)
+    for _ in range(_STEPS):
+        step, length = np.linalg.solve(here.curvature(precision), here.gradient), 1.0
+        there = evidence(point + step)
+        while not there.value >= here.value and length > _SHORTEST:
+            length /= 2
+            there = evidence(point + length * step)
+        gain = there.value - here.value
+        if not gain >= 0:
+            break
+        point, here = point + length * step, there
+        if gain < _LEAST_GAIN:
+            break
+    return point, here
 
 
 def _bumps(width: float) -> Float[np.ndarray, "residuals bumps"]:
@@ -501,27 +592,23 @@ def _bumps(width: float) -> Float[np.ndarray, "residuals bumps"]:
 
 
 class _Evidence(NamedTuple):
-    """The logarithm of the posterior of heights, and its derivatives.
+    """The logarithm of the likelihood or of the posterior of a point, as the heights of bumps, and its derivatives.
 
     Attributes:
         value: The logarithm.
-        gradient: By heights.
+        gradient: By coordinates.
         information: The opposite of the second derivatives of the log-likelihood.
     """
 
     value: float
-    gradient: Float[np.ndarray, " bumps"]
+    gradient: Point
     information: Float[np.ndarray, "bumps bumps"]
 
     @classmethod
     def at(
-        cls,
-        documents: _Documents,
-        bumps: Float[np.ndarray, "residuals bumps"],
-        heights: Float[np.ndarray, " bumps"],
-        precision: float,
+        cls, documents: _Documents, bumps: Float[np.ndarray, "residuals bumps"], heights: Point
     ) -> "_Evidence":
-        """Returns it at some heights."""
+        """Returns the likelihood of some heights."""
         logs, places, prior, prior_places = documents
         table = bumps @ heights.astype(np.float32)
         count = len(logs)
@@ -531,8 +618,18 @@ class _Evidence(NamedTuple):
             of_part = _moments(logs[part], places[part], table, bumps)
             value, gradient = value + of_part[0], gradient + of_part[1]
             information = information - of_part[2]
-        value -= precision * heights @ heights / 2
-        return cls(float(value), gradient - precision * heights, information)
+        return cls(float(value), gradient, information)
+
+    def around(self, apart: Point, precision: float) -> "_Evidence":
+        """Returns the posterior under a normal prior, from whose mean the point is apart."""
+        value = self.value - precision * apart @ apart / 2
+        return self._replace(value=value, gradient=self.gradient - precision * apart)
+
+    def by_logarithms(self, point: Point) -> "_Evidence":
+        """Returns the likelihood with derivatives by the logarithms of coordinates."""
+        gradient = point * self.gradient
+        information = np.outer(point, point) * self.information - np.diag(gradient)
+        return self._replace(gradient=gradient, information=information)
 
     def curvature(self, precision: float) -> Float[np.ndarray, "bumps bumps"]:
         """Returns that of the posterior, where the log-likelihood bends down."""

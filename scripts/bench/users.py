@@ -28,11 +28,13 @@ POSITIONS = 10
 ATTRACTION = -1.5, 1.2
 """Mean and standard deviation of the logits."""
 
-FAMILIES = "normal", "beta", "peaked", "mixture"
+FAMILIES = "normal", "beta", "peaked", "rare", "uniform", "mixture"
 """Of attraction: logits from ATTRACTION, or probabilities from one of BETAS."""
 BETAS: dict[str, tuple[tuple[float, float, float], ...]] = {
     "beta": ((1.0, 1.0, 3.0),),
     "peaked": ((1.0, 2.0, 5.0),),
+    "rare": ((1.0, 0.5, 5.0),),
+    "uniform": ((1.0, 1.0, 1.0),),
     "mixture": ((0.8, 1.0, 30.0), (0.2, 5.0, 3.0)),
 }
 """Mixtures of Beta distributions: (weight, a, b) of each."""
