@@ -12,7 +12,9 @@ the prior is, in units of the standard deviation of the N(mean by rank, 1 / prec
 
     mean by rank + mean + w (a l + b x) + (1 - w) (c l + d x) + e l^2 + f l x + g x^2 + u
 
-and variance constant + of_few / (n + 2).
+and variance constant + of_few / (n + 2) + r' C r. The last term is what clicks leave open of the mean: r are the
+factors of mean and a to g, whose covariance is C (Kass and Steffey 1989, "Approximate Bayesian inference in
+conditionally independent hierarchical models").
 
 u ~ N(0, per_query) is what the documents of a query share. Ranks and shares compare them with each other, so that a
 query whose documents all attract shows in neither.
@@ -121,6 +123,7 @@ class PolicyPrior(NamedTuple):
         slopes: a to g.
         center: Average of the log odds of shares.
         left_out: Mean square of the means that documents would have that all lists of these queries leave out.
+        covariance: Of mean and slopes, as clicks leave them open.
     """
 
     constant: float = 1.0
@@ -130,15 +133,18 @@ class PolicyPrior(NamedTuple):
     slopes: tuple[float, ...] = (0.0,) * 7
     center: float = 0.0
     left_out: float = 0.0
+    covariance: Float[np.ndarray, "8 8"] = np.zeros((8, 8))
 
     def means(self, shown: Shown) -> Numbers:
         """Returns the means without u; of documents that no list shows, that by rank alone, for they may be new."""
-        line = self.mean + np.array(self.slopes) @ regressors(shown, self.center)
+        line = np.array([self.mean, *self.slopes]) @ _lines(shown, self.center)
         return np.where(shown.lists > 0, line, 0.0)
 
     def variances(self, shown: Shown) -> Numbers:
         """Returns the variances around the means with u."""
-        return self.constant + self.of_few * _scarcity(shown)
+        lines = _lines(shown, self.center)
+        of_line = np.where(shown.lists > 0, np.sum(lines * (self.covariance @ lines), axis=0), 0.0)
+        return self.constant + self.of_few * _scarcity(shown) + of_line
 
 
 def log_odds(shown: Shown) -> Numbers:
@@ -156,6 +162,11 @@ def regressors(shown: Shown, center: float) -> Float[np.ndarray, "7 documents"]:
     many = shown.lists / (shown.lists + _FEW)
     lines = [many * of_shares, many * x, (1 - many) * of_shares, (1 - many) * x]
     return np.stack([*lines, of_shares**2, of_shares * x, x**2])
+
+
+def _lines(shown: Shown, center: float) -> Float[np.ndarray, "8 documents"]:
+    """Returns what the mean and a to g are factors of."""
+    return np.concatenate([np.ones((1, len(shown.x))), regressors(shown, center)])
 
 
 def chance_of_ranks(rows: Rows, shown: Shown) -> float:
@@ -204,7 +215,7 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown, of_chance: float) ->
     log_chance = float(np.clip(np.log(max(of_chance, 1e-9)), *_BOUNDS[1]))
     precisions, tilts = evidence_of(offsets, variances)
     center = float(log_odds(shown).mean())
-    lines = np.concatenate([np.ones((1, len(tilts))), regressors(shown, center)])
+    lines = _lines(shown, center)
     query, scarcity = np.unique(shown.query, return_inverse=True)[1], _scarcity(shown)
 
     def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
@@ -238,7 +249,31 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown, of_chance: float) ->
     none = np.zeros(len(tilts))
     of_none = mean + np.array(slopes) @ regressors(shown._replace(impressions=none, x=none), center)
     left_out = float(np.mean(of_none**2))
-    return PolicyPrior(constant, of_few, per_query, mean, tuple(slopes), center, left_out)
+    of_documents = precisions / (1 + (constant + of_few * scarcity) * precisions)
+    covariance = np.linalg.inv(_information(lines, of_documents, query, per_query))
+    return PolicyPrior(
+        constant, of_few, per_query, mean, tuple(slopes), center, left_out, covariance
+    )
+
+
+def _information(
+    lines: Float[np.ndarray, "8 documents"],
+    curvature: Numbers,
+    query: Integer[np.ndarray, " documents"],
+    per_query: float,
+) -> Float[np.ndarray, "8 8"]:
+    """Returns the information of mean and slopes, u integrated out, with that of their standard normal prior.
+
+    Args:
+        lines: What they are factors of.
+        curvature: Information of each document on its mean.
+        query: Numbers from 0.
+        per_query: Variance of u.
+    """
+    weighted = lines * curvature
+    of_query = np.stack([np.bincount(query, row) for row in weighted])
+    shared = per_query / (1 + per_query * np.bincount(query, curvature))
+    return weighted @ lines.T - (of_query * shared) @ of_query.T + np.eye(len(lines))
 
 
 class _Sums(NamedTuple):

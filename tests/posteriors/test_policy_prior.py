@@ -152,6 +152,25 @@ def test_the_fit_is_the_most_likely():
     assert (np.abs(slopes / curvatures) < 2e-3).all()  # Newton steps
 
 
+def test_what_clicks_leave_open_of_the_mean_adds_to_variances():
+    """As the covariance of generalised least squares, with the clicks of a query correlated by what it shares."""
+    _, shown, means, variances = posteriors(np.random.default_rng(3), 150, 0.7, 2.0, per_query=0.5)
+    found = fit(means, variances, shown, of_chance=3.0)
+    clicks = 1 / (1 / variances - 1)  # variance of what they say
+    alike = found.per_query * (shown.query[:, None] == shown.query)
+    around = found.constant + found.of_few / (shown.impressions + 2)
+    slopes = [
+        line(shown, *each, found.center)
+        for each in [(1, np.zeros(7)), *((0, e) for e in np.eye(7))]
+    ]
+    design = np.transpose(slopes)
+    information = design.T @ np.linalg.solve(np.diag(clicks + around) + alike, design) + np.eye(8)
+    of_mean = np.einsum("di,ij,dj->d", design, np.linalg.inv(information), design)
+    np.testing.assert_allclose(found.variances(shown), around + of_mean, rtol=1e-9)
+    none = Shown(*np.zeros((4, 1)))
+    np.testing.assert_allclose(found.variances(none), found.constant + found.of_few / 2)
+
+
 def test_variances_of_which_clicks_tell_little_are_what_chance_of_ranks_explains():
     """Not 0, which is most likely for half of such logs; intervals of documents are then too short."""
     rng, held = np.random.default_rng(6), []
@@ -161,7 +180,8 @@ def test_variances_of_which_clicks_tell_little_are_what_chance_of_ranks_explains
         precisions = 0.005 * shown.impressions
         seen = rng.normal(truth, precisions**-0.5)
         means, variances = seen * precisions / (precisions + 1), 1 / (precisions + 1)
-        prior = fit(means, variances, shown, 2.0)
+        # beside what is open of the mean
+        prior = fit(means, variances, shown, 2.0)._replace(covariance=np.zeros((8, 8)))
         sd = np.sqrt(prior.variances(shown) / (0.02 + 2.0 / (shown.impressions + 2)))
         held.append(sd.mean())
     assert min(held) > 0.8 and np.median(held) == pytest.approx(1.0, abs=0.15)
