@@ -295,7 +295,8 @@ def _opener(format: str) -> Any:
     if ":" not in format:
         other = "or MODULE:FUNCTION for a reader of your own"
         raise ConfigError(
-            f"there is no format {format!r}. The formats are {', '.join(FORMATS)}, {other}."
+            f"there is no format {format!r}.{did_you_mean(format, FORMATS)} The formats are"
+            f" {', '.join(FORMATS)}, {other}."
         )
     opener = located(format.replace(":", "."), "format")
     if not isinstance(opener, LogFormat):
@@ -356,7 +357,7 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
     if format is None:
         format, options, why, left_out = _detected(path, options)
     opener = _opener(str(format))  # which may be a number or a list
-    _check(opener, options, _names(opener), opener.format)
+    _check(opener, options, [*_names(opener), "format"], opener.format)
     try:
         dataset, unread = _read_with_unread(opener, path, options)
     except FaultyLogError:

@@ -133,9 +133,10 @@ def _without_model(run: Path) -> str:
     command = finishing_command(run, overrides)
     if (run / CHECKPOINT).is_file():
         epochs = read_epochs(run)
-        after = f" after epoch {epochs[-1]['epoch']}" if epochs else ""
-        return f"{run}: the run was interrupted{after}. This finishes it: {command}"
-    return f"{run}: the run did not finish. This repeats it: {command}"
+        last = f" (last epoch: {epochs[-1]['epoch']})" if epochs else ""
+        still = f"{run}: the run has not finished{last}."
+        return f"{still} Where it no longer runs, this finishes it: {command}"
+    return f"{run}: the run has not finished. Where it no longer runs, this repeats it: {command}"
 
 
 def _origin(run: Path) -> Origin:

@@ -1008,6 +1008,15 @@ def test_a_format_that_is_no_name_is_an_error(value, tmp_path, capsys):
     assert "there is no format" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("word", "meant"), [("format=list", "lists"), ("formt=lists", "format")])
+def test_misspelt_formats_are_corrected(word, meant, tmp_path, capsys):
+    log = tmp_path / "log.parquet"
+    pl.DataFrame({"query_doc_ids": [[1, 2]], "clicks": [[1, 0]]}).write_parquet(log)
+    with pytest.raises(SystemExit):
+        main(["inspect", str(log), word])
+    assert f"Did you mean {meant}?" in capsys.readouterr().err
+
+
 def test_figures_of_logs_of_one_name_lie_apart(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for folder in ("a", "b"):

@@ -628,7 +628,7 @@ WRONG = {
     "another config": (lambda pbm, folder: foreign(folder), ("config.yaml", "dataset and model")),
     "interrupted": (
         lambda pbm, folder: interrupted(folder),
-        ("interrupted after epoch 2", "clickexp model=pbm", "hydra.run.dir="),
+        ("has not finished (last epoch: 2)", "clickexp model=pbm", "hydra.run.dir="),
     ),
     "no model": (lambda pbm, folder: without_model(folder), ("no model.npz", "save_model=true")),
     "half a model": (
