@@ -65,8 +65,9 @@ def test_several_devices_export_as_one(model, tmp_path):
         counts = found["documents.parquet"].drop_in_place(EFFECTIVE)
         np.testing.assert_allclose(counts, of_one, rtol=1e-5, atol=1e-5)
         for name, table in tables.items():
-            # what skips say of a document is a small difference, which enlarges that of sums of precisions
-            bound = 2e-5 if name == "documents.parquet" else 1e-6
+            # what skips say of a document is a small difference, which enlarges that of sums of precisions; by the
+            # evidence of all documents, where sums are 3e-8 apart, bases of the prior are 3e-5 more or less probable
+            bound = 5e-5 if name == "documents.parquet" else 1e-6
             assert_frame_equal(found[name], table, check_exact=False, rel_tol=0, abs_tol=bound)
         for name, values in arrays.items():
             np.testing.assert_allclose(others[name], values, rtol=0, atol=1e-6)
