@@ -48,7 +48,7 @@ CHAIN = (
 BATCH = 8192
 INTERVAL = 1.959963984540054
 """Standard deviations from the middle to the ends of a 95 % interval of a normal distribution."""
-LOGITS = np.linspace(-24.0, 8.0, 1601)
+LOGITS = np.linspace(-24.0, 12.0, 1801)
 """Where exact posteriors are summed."""
 HERE = Path(__file__).resolve().parent
 
