@@ -247,7 +247,7 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown, of_chance: float) ->
     constant, of_few, per_query = np.exp(best[:3]).tolist()
     mean, *slopes = best[3:].tolist()
     none = np.zeros(len(tilts))
-    of_none = mean + np.array(slopes) @ regressors(shown._replace(impressions=none, x=none), center)
+    of_none = best[3:] @ _lines(shown._replace(impressions=none, x=none), center)
     left_out = float(np.mean(of_none**2))
     of_documents = precisions / (1 + (constant + of_few * scarcity) * precisions)
     covariance = np.linalg.inv(_information(lines, of_documents, query, per_query))
