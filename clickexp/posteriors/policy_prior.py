@@ -58,8 +58,8 @@ The last eight have a standard normal prior themselves, and log of_few one aroun
 _START = 0.0, 0.0, -2.0, *[0.0] * 8
 _FARTHEST = 3.0
 """Standard deviations of the prior to which clicks may pull a document that tell no precision."""
-_BLOCK = 1 << 16
-"""Documents that are computed in double precision at a time."""
+_BLOCK = 1 << 13
+"""Documents that are computed in double precision at a time: as many as a cache holds."""
 _MERGED = 1 << 14
 """Links that merge queries at a time: as many as the cache of a core holds."""
 
@@ -135,16 +135,15 @@ class PolicyPrior(NamedTuple):
     left_out: float = 0.0
     covariance: Float[np.ndarray, "8 8"] = np.zeros((8, 8))
 
-    def means(self, shown: Shown) -> Numbers:
-        """Returns the means without u; of documents that no list shows, that by rank alone, for they may be new."""
-        line = np.array([self.mean, *self.slopes]) @ _lines(shown, self.center)
-        return np.where(shown.lists > 0, line, 0.0)
+    def moments(self, shown: Shown) -> tuple[Numbers, Numbers]:
+        """Returns the means without u, and the variances around those with u.
 
-    def variances(self, shown: Shown) -> Numbers:
-        """Returns the variances around the means with u."""
-        lines = _lines(shown, self.center)
-        of_line = np.where(shown.lists > 0, np.sum(lines * (self.covariance @ lines), axis=0), 0.0)
-        return self.constant + self.of_few * _scarcity(shown) + of_line
+        Documents that no list shows have the mean by rank alone, for they may be new.
+        """
+        lines = np.where(shown.lists > 0, _lines(shown, self.center), 0.0)
+        means = np.array([self.mean, *self.slopes]) @ lines
+        of_means = np.sum(lines * (self.covariance @ lines), axis=0)
+        return means, self.constant + self.of_few * _scarcity(shown) + of_means
 
 
 def log_odds(shown: Shown) -> Numbers:
@@ -308,6 +307,15 @@ class _Sums(NamedTuple):
         """Returns the derivative of the value by the variance."""
         scale = 1 + self.variance * self.curvature
         return float(np.sum(self.curvature / scale - (self.slope / scale) ** 2))
+
+
+def _on_shared(
+    offsets: Numbers, variances: Numbers, means: Numbers, spreads: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Returns curvature and slope of what each document says of u; see `recombined` for the arguments."""
+    precisions, tilts = evidence_of(offsets, variances)
+    weights = 1 / (1 + spreads * precisions)
+    return precisions * weights, (tilts - precisions * means) * weights
 
 
 def evidence_of(offsets: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
@@ -524,14 +532,12 @@ class Recombination(NamedTuple):
     """A prior that takes the place of another in posteriors.
 
     Attributes:
-        means: Of documents, without what those of a query share.
-        variances: Around the means.
+        moments: Means of documents, without what those of a query share, and variances around them.
         per_query: Variance of what documents of a query share.
         unknown: Variance of the means of documents that no list shows.
     """
 
-    means: Callable[[Shown], Numbers]
-    variances: Callable[[Shown], Numbers]
+    moments: Callable[[Shown], tuple[Numbers, Numbers]]
     per_query: float
     unknown: float
 
@@ -539,28 +545,16 @@ class Recombination(NamedTuple):
     def for_probabilities(cls, prior: PolicyPrior) -> "Recombination":
         """Returns that of a prior; documents that no list shows may be new, and stay as training has left them."""
 
-        def variances(some: Shown) -> Numbers:
-            return np.where(some.lists > 0, prior.variances(some), 1.0)
+        def moments(some: Shown) -> tuple[Numbers, Numbers]:
+            means, variances = prior.moments(some)
+            return means, np.where(some.lists > 0, variances, 1.0)
 
-        return cls(prior.means, variances, prior.per_query, 0.0)
+        return cls(moments, prior.per_query, 0.0)
 
     @classmethod
     def for_intervals(cls, prior: PolicyPrior) -> "Recombination":
         """Returns that of a prior; documents that no list shows may be of any query, and what the policy leaves out."""
-        return cls(prior.means, prior.variances, prior.per_query, prior.left_out + prior.per_query)
-
-    def evidence(self, offsets: Numbers, variances: Numbers, some: Shown) -> _Sums:
-        """Returns what each document says of what those of its query share.
-
-        Args:
-            offsets: Means of posteriors under the prior that training has learned.
-            variances: Of the same.
-            some: What the log shows of the documents.
-        """
-        precisions, tilts = evidence_of(offsets, variances)
-        weights = 1 / (1 + self.variances(some) * precisions)
-        slopes = (tilts - precisions * self.means(some)) * weights
-        return _Sums(precisions * weights, slopes, self.per_query)
+        return cls(prior.moments, prior.per_query, prior.left_out + prior.per_query)
 
     def priors(self, rows: np.ndarray, scale: float, shown: Shown | ShownByRow) -> "Priors":
         """Returns the priors of documents.
@@ -573,9 +567,9 @@ class Recombination(NamedTuple):
         curvature, slope = np.zeros((2, int(shown.query.max()) + 1))
         for part in blocks(len(rows), _BLOCK):
             some = shown.some(part)
-            evidence = self.evidence(*in_units(rows[part], scale), some)
-            add_at(curvature, some.query, evidence.curvature)
-            add_at(slope, some.query, evidence.slope)
+            of_each = _on_shared(*in_units(rows[part], scale), *self.moments(some))
+            add_at(curvature, some.query, of_each[0])
+            add_at(slope, some.query, of_each[1])
         return Priors(self, _Sums(curvature, slope, self.per_query))
 
     def of(self, rows: np.ndarray, scale: float, shown: Shown | ShownByRow) -> np.ndarray:
@@ -613,17 +607,17 @@ class Priors(NamedTuple):
             variances: Of the same.
             some: What the log shows of the documents.
         """
-        own, is_shown = self.recombination.evidence(offsets, variances, some), some.lists > 0
+        (means, spreads), is_shown = self.recombination.moments(some), some.lists > 0
+        curvature, slope = _on_shared(offsets, variances, means, spreads)
         all_ = self.of_queries
         others = _Sums(
-            np.maximum(all_.curvature[some.query] - own.curvature, 0.0),
-            all_.slope[some.query] - own.slope,
+            np.maximum(all_.curvature[some.query] - curvature, 0.0),
+            all_.slope[some.query] - slope,
             all_.variance,
         )
         shared, doubts = others.posterior()
-        means = self.recombination.means(some) + np.where(is_shown, shared, 0.0)
-        unknown = self.recombination.unknown
-        return means, self.recombination.variances(some) + np.where(is_shown, doubts, unknown)
+        doubts = np.where(is_shown, doubts, self.recombination.unknown)
+        return means + np.where(is_shown, shared, 0.0), spreads + doubts
 
     def posteriors(self, rows: np.ndarray, scale: float, some: Shown) -> tuple[Numbers, Numbers]:
         """Returns offsets and spreads of rows under these priors; see `Recombination.of`."""

@@ -87,7 +87,7 @@ _TAILS = 0.025, 0.975
 """Where intervals end."""
 _BLOCK = 1 << 11
 """Documents whose nodes are computed at a time: as many as a cache holds."""
-_NORMAL = 1 << 16
+_NORMAL = 1 << 13
 """Documents whose normal posteriors are computed at a time."""
 _LEARNED = 1 << 8
 """The same, where the bumps at nodes are needed, too."""

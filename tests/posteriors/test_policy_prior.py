@@ -85,7 +85,7 @@ def test_posteriors_are_those_of_integration():
     prior = PolicyPrior(0.6, 3.0, mean=-0.2, slopes=SLOPES, center=1.0)
     of_prior = line(shown, -0.2, SLOPES, 1.0), (0.6 + 3.0 / (shown.impressions + 2)) ** 0.5
     _, mean, variance = log_integrals(means, variances, *of_prior)
-    found = recombined(means, variances, prior.means(shown), prior.variances(shown))
+    found = recombined(means, variances, *prior.moments(shown))
     np.testing.assert_allclose(found[0], mean, atol=1e-5)
     np.testing.assert_allclose(found[1], variance, rtol=1e-5)
     same = recombined(means, variances, np.zeros(50), np.ones(50))
@@ -95,12 +95,12 @@ def test_posteriors_are_those_of_integration():
 def test_documents_that_no_list_shows_have_the_mean_by_rank():
     none = Shown(*np.zeros((4, 1)))
     prior = PolicyPrior(0.6, 3.0, mean=-0.2, slopes=SLOPES, center=1.0)
-    np.testing.assert_array_equal(prior.means(none), 0.0)
-    np.testing.assert_allclose(prior.variances(none), 0.6 + 3.0 / 2)
+    np.testing.assert_array_equal(prior.moments(none)[0], 0.0)
+    np.testing.assert_allclose(prior.moments(none)[1], 0.6 + 3.0 / 2)
     _, shown, means, variances = posteriors(np.random.default_rng(0), 500, 0.7, 2.0)
     found = fit(means, variances, shown, 2.0)
     left_out = shown._replace(impressions=0 * shown.impressions, x=0 * shown.x)
-    assert found.left_out == pytest.approx((found.means(left_out) ** 2).mean())
+    assert found.left_out == pytest.approx((found.moments(left_out)[0] ** 2).mean())
 
 
 def test_a_prior_is_fitted_to_whole_queries_of_a_large_log(monkeypatch):
@@ -166,9 +166,9 @@ def test_what_clicks_leave_open_of_the_mean_adds_to_variances():
     design = np.transpose(slopes)
     information = design.T @ np.linalg.solve(np.diag(clicks + around) + alike, design) + np.eye(8)
     of_mean = np.einsum("di,ij,dj->d", design, np.linalg.inv(information), design)
-    np.testing.assert_allclose(found.variances(shown), around + of_mean, rtol=1e-9)
+    np.testing.assert_allclose(found.moments(shown)[1], around + of_mean, rtol=1e-9)
     none = Shown(*np.zeros((4, 1)))
-    np.testing.assert_allclose(found.variances(none), found.constant + found.of_few / 2)
+    np.testing.assert_allclose(found.moments(none)[1], found.constant + found.of_few / 2)
 
 
 def test_variances_of_which_clicks_tell_little_are_what_chance_of_ranks_explains():
@@ -182,7 +182,7 @@ def test_variances_of_which_clicks_tell_little_are_what_chance_of_ranks_explains
         means, variances = seen * precisions / (precisions + 1), 1 / (precisions + 1)
         # beside what is open of the mean
         prior = fit(means, variances, shown, 2.0)._replace(covariance=np.zeros((8, 8)))
-        sd = np.sqrt(prior.variances(shown) / (0.02 + 2.0 / (shown.impressions + 2)))
+        sd = np.sqrt(prior.moments(shown)[1] / (0.02 + 2.0 / (shown.impressions + 2)))
         held.append(sd.mean())
     assert min(held) > 0.8 and np.median(held) == pytest.approx(1.0, abs=0.15)
 
@@ -257,8 +257,8 @@ def test_the_fit_finds_what_offsets_were_drawn_from(constant, of_few, slopes):
     around = prior.center * np.array([2 * e, f, 2 * e, f, 0, 0, 0])
     assert (np.abs(np.array(prior.slopes) - slopes - around) < 4 * errors[1:]).all()
     expected = line(shown, 0.1, slopes, 0.0)
-    assert np.abs(prior.means(shown) - expected).mean() < 0.05
-    mean, variance = recombined(means, variances, prior.means(shown), prior.variances(shown))
+    assert np.abs(prior.moments(shown)[0] - expected).mean() < 0.05
+    mean, variance = recombined(means, variances, *prior.moments(shown))
     for few in shown.lists < 3, shown.lists >= 3:
         assert 0.94 < (np.abs(mean - truth)[few] < 1.959964 * variance[few] ** 0.5).mean() < 0.96
 
@@ -271,8 +271,8 @@ def test_posteriors_wider_than_their_prior_say_little():
     off = np.tile([1.0, -1.0], 40)
     prior = fit(np.append(means, off), np.append(variances, np.full(80, 1.2)), more, 2.0)
     expected = fit(means, variances, shown, 2.0)
-    np.testing.assert_allclose(prior.means(shown), expected.means(shown), atol=0.06)
-    np.testing.assert_allclose(prior.variances(shown), expected.variances(shown), rtol=0.1)
+    np.testing.assert_allclose(prior.moments(shown)[0], expected.moments(shown)[0], atol=0.06)
+    np.testing.assert_allclose(prior.moments(shown)[1], expected.moments(shown)[1], rtol=0.1)
     mean, variance = recombined(np.zeros(1), np.full(1, 1.3), np.full(1, 0.2), np.full(1, 0.7))
     # one that is where training put it says nothing
     np.testing.assert_allclose((mean[0], variance[0]), (0.2, 0.7))
