@@ -18,6 +18,7 @@ from clickexp.cli import log_report as report
 from clickexp.data import Dataset
 from clickexp.data.checksums import REMEDY
 from clickexp.data.description import NAMES, is_log
+from clickexp.data.ingest.layouts import time_column
 from clickexp.data.ingest.source_table import PACKED_NAMES, TextForm
 from clickexp.data.inspect.alike import alike_names
 from clickexp.data.inspect.context import context_summaries
@@ -27,7 +28,7 @@ from clickexp.data.inspect.layout import Detected, detect
 from clickexp.data.inspect.layouts import LENGTH, click_rates, groupings
 from clickexp.data.inspect.spans import future_in_training, spans
 from clickexp.data.inspect.summary import summaries
-from clickexp.data.inspect.unread import TIME, unread_columns
+from clickexp.data.inspect.unread import TIME, formats_of_dates, unread_columns
 from clickexp.data.log_format import LogFormat, prepare
 from clickexp.data.names import read_names
 from clickexp.data.prepared import open_prepared, verify_log
@@ -363,12 +364,12 @@ def _dataset(path: Path, options: dict[str, Any]) -> _Opened:
     except FaultyLogError:
         _show(why, to_error=True)
         raise
-    numbers = None
+    remedy = {}
     if not spans(dataset):  # numbers that are no dates may be anything
-        numbers = unread.pop(TIME, None)
+        remedy = _remedy_of_times(path, options, unread.pop(TIME, None), left_out)
     dates = {key: name for key, name in unread.items() if key == TIME}
     following = _next(format, path, _with_columns(options, dates))
-    layout = f"{why}\n{_further(unread, left_out, numbers)}".strip()
+    layout = f"{why}\n{_further(unread, left_out, remedy)}".strip()
     return _Opened(dataset, layout, _split(dataset, options), following, unread)
 
 
@@ -412,23 +413,53 @@ def _unread(format: str, path: Path, options: Mapping[str, Any]) -> dict[str, An
     return unread_columns(path, format, _named(options), files, text)
 
 
-def _further(unread: Mapping[str, Any], left_out: Sequence[str], numbers: str | None) -> str:
+def _remedy_of_times(
+    path: Path, options: Mapping[str, Any], numbers: str | None, left_out: Sequence[str]
+) -> dict[str, str]:
+    """What reads a column that is called as times are, by its name; empty where nothing does.
+
+    Args:
+        path: File or folder of the log.
+        options: Those of the reader.
+        numbers: The column, where it holds numbers.
+        left_out: Columns that the format leaves out.
+    """
+    if numbers is not None:
+        return {numbers: f"{_option_of_times(numbers)} reads it"}
+    if (name := time_column(left_out)) is None:
+        return {}
+    formats = formats_of_dates(path, name, options.get("files"), _text_form(options))
+    option = _option_of_times(name)
+    # in double quotes, which a shell takes off and a parser of options does not need
+    stated = [f"\"time_format='{form}'\"" for form in formats]
+    if not stated:
+        return {}
+    order = f" where days come first, and {stated[1]} where months do" if stated[1:] else ""
+    return {name: f"{option} {stated[0]} reads it{order}"}
+
+
+def _option_of_times(name: str) -> str:
+    return shlex.quote(f"columns.{TIME}={name}")
+
+
+def _further(unread: Mapping[str, Any], left_out: Sequence[str], remedy: Mapping[str, str]) -> str:
     """A line about columns that nobody named: those that were read nevertheless, and those that were not.
 
     Args:
         unread: What the option `columns` says of those that were read.
         left_out: Those that the format leaves out.
-        numbers: The one of them that is called as times are, and holds numbers.
+        remedy: What reads some of them, by their names.
     """
     options = [f"{key}={value}" for key, value in flat_options({"columns": unread})]
     read = {*_named({"columns": unread}).values()}
-    others = [name for name in left_out if name not in read]
+    others = [
+        f"{name} ({remedy[name]})" if name in remedy else name
+        for name in left_out
+        if name not in read
+    ]
     lines = []
     if options:
         lines.append(f"read as dates, or by few values as layouts: {shlex.join(options)}")
-    if numbers in others:
-        option = shlex.quote(f"columns.{TIME}={numbers}")
-        others[others.index(numbers)] = f"{numbers} ({option} reads it)"
     if others:
         lines.append(f"not read: {', '.join(others)}")
     return "; ".join(lines)

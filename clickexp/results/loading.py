@@ -1,5 +1,6 @@
 """Results of runs on disk: found below folders, checked, and read into one tidy data frame."""
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,7 +79,8 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
 
     Returns:
         Each run once, of those with the same configuration and seed the latest, and what else is there, but for runs
-        without a result that have a later one elsewhere.
+        without a result that have a later one elsewhere. One that another run has continued with other settings has
+        none.
 
     Raises:
         UserError: There is no run.
@@ -94,7 +96,14 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
     order = sorted(by_folder, key=lambda folder: times[folder])
     runs = [by_folder[folder] for folder in order]
     ends = {by_folder[folder].config_hash: times[folder] for folder in order}
-    skipped = [one for one in unread if not _has_finished_since(one.folder, ends)]
+    continued = _continued(runs)
+    skipped = []
+    for one in unread:
+        if _has_finished_since(one.folder, ends):
+            continue
+        if (later := continued.get(os.path.realpath(one.folder))) is not None:
+            one = Skipped(one.folder, f"interrupted, and continued with other settings in {later}")
+        skipped.append(one)
     latest = {run.same: run for run in runs}
     trials_of: dict[tuple, list[_Trial]] = defaultdict(list)
     for run in runs:
@@ -125,6 +134,17 @@ def _has_finished_since(folder: Path, ends: Mapping[str, int]) -> bool:
     if not isinstance(configuration, str):  # a damaged record may hold anything
         return False
     return ends.get(configuration, 0) > written.stat().st_mtime_ns
+
+
+def _continued(runs: Iterable[Run]) -> dict[str, Path]:
+    """Returns, for each folder that a run has continued from, the folder of that run."""
+    folders = {}
+    for run in runs:
+        earlier = run.config.get("continue_from")
+        if isinstance(earlier, str) and run.origin is not None:
+            # resolve fails where links are in a circle
+            folders[os.path.realpath(run.origin.located(earlier))] = run.folder
+    return folders
 
 
 def _hash_of_config(file: Path) -> str | None:

@@ -626,6 +626,33 @@ def test_inspect_proposes_a_column_of_dates_that_nobody_named(when, is_read, tmp
     assert "click rate by device" in printed
 
 
+@pytest.mark.parametrize(
+    "form, hint",
+    [
+        (
+            "{day}.02.2026",
+            """not read: ts (columns.time=ts "time_format='%d.%m.%Y'" reads it)""",
+        ),
+        (
+            "0{day}/02/2026",
+            """not read: ts (columns.time=ts "time_format='%d/%m/%Y'" reads it where days come first, and """
+            """"time_format='%m/%d/%Y'" where months do)""",
+        ),
+        ("{day}. Feb", "not read: ts\n"),
+    ],
+    ids=["dots", "open", "words"],
+)
+def test_inspect_says_how_dates_of_another_order_are_read(form, hint, tmp_path, capsys):
+    """It does not guess which number is the day."""
+    days = [form.format(day=1 + row // 1000) for row in range(6000)]
+    devices(("desktop", "phone"), ts=days).write_parquet(tmp_path / "log.parquet")
+    printed = text_of(capsys, "inspect", tmp_path / "log.parquet")
+    assert hint in printed and "columns.time" not in " ".join(next_command(printed))
+    if "(" in hint:
+        words = shlex.split(hint.partition("(")[2])[:2]
+        assert "times (UTC)" in text_of(capsys, "inspect", tmp_path / "log.parquet", *words)
+
+
 @pytest.mark.parametrize("faulty, readings", [("ts", 2), ("clicks", 1), (None, 1)])
 def test_a_log_is_read_again_only_without_a_faulty_column_that_nobody_named(
     faulty, readings, tmp_path, capsys, monkeypatch

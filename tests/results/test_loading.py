@@ -123,6 +123,19 @@ def test_a_run_that_has_finished_in_another_folder_is_not_skipped(tmp_path):
     assert [one.folder.name for one in skipped] == ["after", "dates", "other"]
 
 
+def test_a_run_that_was_continued_with_other_settings_names_what_continued_it(tmp_path):
+    """Its own settings have no result, so that it stays in the list."""
+    origin = {"sources": {}, "fingerprint": "f", "directory": str(tmp_path)}
+    done = write_run(tmp_path / "longer", origin=origin)
+    interrupted(tmp_path / "short", write_run(tmp_path / "seed", seed=2), 1)
+    settings = read_object(done / "config.yaml") | {"continue_from": "short"}
+    (done / "config.yaml").write_text(json.dumps(settings))
+    _, skipped = find_runs([tmp_path])
+    assert [(one.folder, one.reason) for one in skipped] == [
+        (tmp_path / "short", f"interrupted, and continued with other settings in {done}")
+    ]
+
+
 def test_without_runs_the_error_names_folder_and_reason(tmp_path):
     write_json(tmp_path / "foreign/result.json", {"format": 1, "accuracy": 0.9})
     with refuses(UserError, str(tmp_path), "no finished runs", "names no model"):

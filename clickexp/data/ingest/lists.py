@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from clickexp.data.ingest.columns import Fields, Readable
-from clickexp.data.ingest.times import TEXT, date_format
+from clickexp.data.ingest.times import TEXT, date_formats
 from clickexp.data.ingest.vectors import as_array
 from clickexp.data.log_writer import LogWriter
 from clickexp.data.schema import COLUMNS, Column, Remedy, SourceLocation
@@ -257,9 +257,10 @@ def _reject_nulls(
 def _rule_for(wrong: pl.Series, field: Readable) -> str:
     """What a column holds, and for dates in another order the option that reads them."""
     is_text = wrong.dtype in TEXT and field.form is not None
-    form = date_format(wrong.cast(pl.String)) if is_text else None
-    if form is None:
+    forms = date_formats(wrong.cast(pl.String)) if is_text else []
+    if len(forms) != 1:
         return field.rule
+    form = forms[0]
     first = "days" if form.startswith("%d") else "months"
     return Remedy(f"{first} come first: time_format='{form}'", {"time_format": f"'{form}'"})
 

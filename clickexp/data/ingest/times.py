@@ -94,31 +94,28 @@ class TimeForm(NamedTuple):
         ).dt.convert_time_zone("UTC")
 
 
-def date_format(words: pl.Series) -> str | None:
-    """Returns the format of dates such as 24.12.2025 or 12/24/2025 where all words of a text are such; else None.
+def date_formats(words: pl.Series) -> list[str]:
+    """Returns the formats that dates such as 24.12.2025 or 12/24/2025 may have; none where a word is no such date.
 
     With dots, days come first. With slashes, months may; one number above 12 tells.
     """
     if not len(words):
-        return None
+        return []
     for separator in (".", "/"):
         for pattern, ending in _DATES.items():
             date = rf"^(\d{{1,2}})\{separator}(\d{{1,2}})\{separator}\d{{4}}{pattern}$"
             if words.str.contains(date).all():
-                order = "dm" if separator == "." else _order(words, date)
-                parts = [f"%{part}" for part in order or ""]
-                return separator.join([*parts, "%Y"]) + ending if parts else None
-    return None
+                orders = ["dm"] if separator == "." else _orders(words, date)
+                return [separator.join([f"%{a}", f"%{b}", "%Y"]) + ending for a, b in orders]
+    return []
 
 
-def _order(words: pl.Series, date: str) -> str | None:
-    """Returns "dm" or "md", as days or months come first; None where no number of a date is above 12."""
+def _orders(words: pl.Series, date: str) -> list[str]:
+    """Returns "dm" where days may come first, and "md" where months may: no number of a month is above 12."""
     first, second = (
         int(words.str.extract(date, number).cast(pl.Int64).to_numpy().max()) for number in (1, 2)
     )
-    if (first > 12) == (second > 12):
-        return None
-    return "dm" if first > 12 else "md"
+    return [order for order, month in {"dm": second, "md": first}.items() if month <= 12]
 
 
 class TimeCheck:

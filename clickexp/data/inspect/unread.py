@@ -11,6 +11,7 @@ from clickexp.data.ingest.columns import ANY_ID, Field
 from clickexp.data.ingest.layouts import names_read, time_column
 from clickexp.data.ingest.source_table import SourceTable, TextForm
 from clickexp.data.ingest.tables import batches_of, open_tables
+from clickexp.data.ingest.times import date_formats
 from clickexp.data.inspect.layouts import MOST_VALUES
 from clickexp.data.schema import CATEGORY, COLUMNS, MADE
 from clickexp.errors import DataError
@@ -22,6 +23,8 @@ _MOST_ROWS = 1 << 20
 _CATEGORY = Field("biuU", "categories are integers, text, or true and false", per_document=False)
 _PAGE = "\0page"
 """Key of the column whose rows of one value are a page; no column is called so."""
+_DATES = "\0dates"
+"""Key of a column of dates, which no format has."""
 TIME = "time"
 """Key of the column of times."""
 
@@ -65,6 +68,27 @@ def unread_columns(
         key = _free_key(name, {*others, *read, *COLUMNS, *MADE, *columns})
         columns[key] = _declaration(name, key, few[name])
     return columns
+
+
+def formats_of_dates(path: Path, name: str, files: str | None, text: TextForm) -> list[str]:
+    """Returns the formats that a column of dates such as 24.12.2025 may have; none where it has others.
+
+    Args:
+        path: File or folder.
+        name: Of the column.
+        files: Pattern of the files in a folder.
+        text: How text is written.
+    """
+    words = pl.Series(dtype=pl.String)
+    columns, fields = {_DATES: name}, {_DATES: ANY_ID._replace(per_document=False)}
+    try:
+        for batch in batches_of(open_tables(path, fields, columns, fields, files=files, text=text)):
+            words.append(pl.Series(batch.columns[_DATES]).cast(pl.String))
+            if len(words) >= _MOST_ROWS:
+                break
+    except DataError:  # such as a cell without a date
+        return []
+    return date_formats(words)
 
 
 def _key(name: str) -> str:

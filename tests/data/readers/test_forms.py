@@ -10,7 +10,7 @@ from refusals import refuses
 from stored_logs import write_table as write
 
 from clickexp.data import open_counts, open_impressions, open_lists, prepare
-from clickexp.data.ingest.times import date_format
+from clickexp.data.ingest.times import date_formats
 from clickexp.errors import DataError
 
 WHOLE = dict(train_sessions=[0, 3], val_sessions=[3, 4], test_sessions=[4, 5])
@@ -159,20 +159,21 @@ def test_times_have_a_format(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words, form",
+    "words, forms",
     [
-        (["03/01/2026 10:00:00", "13/01/2026 9:05:00"], "%d/%m/%Y %H:%M:%S"),
-        (["01/03/2026", "1/13/2026"], "%m/%d/%Y"),
-        (["03/01/2026", "04/01/2026"], None),
-        (["13/14/2026", "04/01/2026"], None),
-        (["03.01.2026 10:00", "04.01.2026 10:00"], "%d.%m.%Y %H:%M"),
-        (["03.01.2026", "13/01/2026"], None),
+        (["03/01/2026 10:00:00", "13/01/2026 9:05:00"], ["%d/%m/%Y %H:%M:%S"]),
+        (["01/03/2026", "1/13/2026"], ["%m/%d/%Y"]),
+        (["03/01/2026", "04/01/2026"], ["%d/%m/%Y", "%m/%d/%Y"]),
+        (["13/14/2026", "04/01/2026"], []),
+        (["03.01.2026 10:00", "04.01.2026 10:00"], ["%d.%m.%Y %H:%M"]),
+        (["03.01.2026", "13/01/2026"], []),
+        ([], []),
     ],
 )
-def test_the_order_of_days_and_months_is_proposed_where_one_is_above_twelve(words, form):
+def test_the_order_of_days_and_months_is_told_by_a_number_above_twelve(words, forms):
     """What is proposed is read by strptime; what is open is left to the user."""
-    assert date_format(pl.Series(words)) == form
-    assert form is None or [datetime.strptime(word, form) for word in words]
+    assert date_formats(pl.Series(words, dtype=pl.String)) == forms
+    assert all(datetime.strptime(word, form) for word in words for form in forms)
 
 
 def test_times_without_an_offset_are_those_of_a_zone(tmp_path):
