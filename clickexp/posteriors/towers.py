@@ -87,7 +87,7 @@ class Tower(abc.ABC):
     """Per document, below which it stays."""
 
     def may_move(self, prior: SharedPrior | None, rows: int) -> bool:
-        """Whether there is a search, by what earlier logs say, None for nothing, and by how many rows documents have."""
+        """Whether there is a search, by what earlier logs say, None for nothing, and the number of documents."""
         return True
 
     @property
@@ -306,8 +306,10 @@ class _OfTrust(_OfPositions):
     kind: ClassVar[type[ClickRates]] = Mixtures
     refits: ClassVar[bool] = True
     least_impressions: ClassVar[float] = 4.0
-    """Clicks hardly tell the level of rates. With two, in random order, slopes were 68% wrong, where training leaves 11%;
-    with five they are 10.5% wrong for 11.2%.
+    """Clicks hardly tell the level of rates.
+
+    With two, in random order, slopes were 68% wrong, where training leaves 11%; with five they are 10.5% wrong for
+    11.2%.
     """
 
     def may_move(self, prior: SharedPrior | None, rows: int) -> bool:

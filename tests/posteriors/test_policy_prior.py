@@ -276,9 +276,12 @@ def test_posteriors_wider_than_their_prior_say_little():
     mean, variance = recombined(np.zeros(1), np.full(1, 1.3), np.full(1, 0.2), np.full(1, 0.7))
     # one that is where training put it says nothing
     np.testing.assert_allclose((mean[0], variance[0]), (0.2, 0.7))
-    for spread in (0.5, 4.0, 1000.0):  # within a deviation of the prior, and no farther than the clicks themselves are
+    # within a deviation of the prior, and no farther than what clicks say alone: 4 / |h|, or 3 where they are steep
+    for spread in (0.5, 4.0, 1000.0):
         mean, variance = recombined(off, np.full(80, 1.2), np.zeros(80), np.full(80, spread))
         assert (np.abs(mean) < min(spread**0.5, 4 * 1.2)).all() and (variance < spread).all()
+    mean, variance = recombined(9 * off, np.full(80, 1.2), np.zeros(80), np.full(80, 1000.0))
+    assert (np.abs(mean) < 3.001).all() and (variance < 1000).all()
 
 
 def read(around, clicks, impressions):
