@@ -238,6 +238,12 @@ def test_what_a_scorer_needs_is_said(dataset):
     table = described(fill_tables(built(models.DocumentCTRModel, dataset)), dataset)
     with pytest.raises(ValueError, match="the ranker has a table of ids: give ids"):
         table.score(np.zeros((2, 6)))
+    for ids in ([1.5], ["a"], [True]):  # the first row for 1.5 would be that of another document
+        with pytest.raises(
+            ValueError, match="ids are whole numbers, query_doc_id of documents.par"
+        ):
+            table.score(ids=ids)
+    assert table.score(ids=[]).shape == (0,)
 
 
 @pytest.mark.parametrize(

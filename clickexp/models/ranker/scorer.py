@@ -90,13 +90,18 @@ class Scorer:
             Scores [...]; higher is better.
 
         Raises:
-            ValueError: What a step reads is missing, or features have another length.
+            ValueError: What a step reads is missing, features have another length, or ids are no whole numbers.
         """
         if self.width is not None:
             features = self._transformed(features, transformed)
         if self.reads_ids and ids is None:
             raise ValueError("the ranker has a table of ids: give ids")
-        return self._computed(self.description["steps"], features, np.asarray(ids))
+        ids = np.asarray(ids)
+        if self.reads_ids and ids.size and ids.dtype.kind not in "iu":
+            raise ValueError(
+                f"ids are whole numbers, query_doc_id of documents.parquet, and these {ids.dtype}"
+            )
+        return self._computed(self.description["steps"], features, ids)
 
     def vectors(self, columns):
         """Returns the features of documents, as `score` takes them, from the columns that a log has for them.
