@@ -288,7 +288,7 @@ def _reused(folder: Path, source: Path, ids: Numbering | None) -> Log | None:
 
 
 def _contents(source: Path, options: Mapping[str, Any]) -> list[Any]:
-    """What tells a source, the files that its options name, and what the runs that they name have learned from others."""
+    """What tells a source, files that its options name, and what runs that they name have learned, from others."""
     named = [Path(value).expanduser() for value in options.values() if isinstance(value, str)]
     learned = [file for path in named if path.is_dir() for file in sorted(path.glob("*/*.npz"))]
     others = [file for file in (*named, *learned) if file.is_file()]

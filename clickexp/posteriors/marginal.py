@@ -48,7 +48,7 @@ from clickexp.data.view import Chunk
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.parameters.table import Prior
-from clickexp.posteriors.click_rates import ClickRates, Mixtures, Products
+from clickexp.posteriors.click_rates import ClickRates
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import (
     Queries,
@@ -77,12 +77,6 @@ from clickexp.utils.sums import add_at
 _ENOUGH_DOCUMENTS, _MOST_DOCUMENTS, _MOST_IMPRESSIONS = 50_000, 250_000, 500_000
 """Documents that are integrated out; of more, some that are spread evenly over the ids represent all. These have about
 as many impressions, unless they are fewer than enough or more than the most."""
-_MOST_MIXED = 1_000_000
-"""Rows of trust bias up to which it has a search: all documents are refitted, in some 1,000 bytes each."""
-_LEAST_MIXED = 4.0
-"""Impressions per document below which rates of trust bias stay: clicks hardly tell their level. With two, in random
-order, slopes were 68% wrong, where training leaves 11%; with five they are 10.5% wrong for 11.2%.
-"""
 _GOLDEN = np.uint32(0x9E3779B9)
 """Its multiples modulo 2^32 are spread evenly (Knuth 1973, "The art of computer programming", section 6.4)."""
 _LEAST_FOR_SHAPE = 50
@@ -224,7 +218,7 @@ class _Parts(NamedTuple):
 def has_marginal_likelihood(model: Model) -> bool:
     """Whether updates move examination of a model to its largest marginal likelihood."""
     parts = _Parts.of(model)
-    return parts is not None and parts.tower.kind is Products
+    return parts is not None and not parts.tower.refits
 
 
 def improve_examination(
@@ -254,10 +248,7 @@ def improve_examination(
         What these sessions say of examination; None where it stays as it is.
     """
     parts = _Parts.of(model)
-    if parts is None or (parts.tower.needs_prior and prior is None):
-        return None
-    is_large = len(parts.rows.values) > _MOST_MIXED
-    if parts.tower.kind is Mixtures and (prior is not None or is_large):
+    if parts is None or not parts.tower.may_move(prior, len(parts.rows.values)):
         return None
     tower, attraction = parts.tower, parts.attraction
     baseline = 0.0 if attraction.baseline is None else float(attraction.baseline[...])
@@ -270,7 +261,7 @@ def improve_examination(
     earlier = Earlier.of(prior, len(before))
     clicks = documents.clicks.sum(axis=0)
     shown = clicks + documents.skips.sum(axis=0)
-    if tower.kind is Mixtures and shown.sum() < _LEAST_MIXED * len(documents.means):
+    if shown.sum() < tower.least_impressions * len(documents.means):
         return None
     cells = np.flatnonzero(shown + np.diag(earlier.information)[: tower.size])
     documents = documents._replace(
@@ -288,7 +279,7 @@ def improve_examination(
     found = np.array(hosts.broadcast(found.tolist()))
     slopes = tower.move(cells, found, clicks[cells])
     return_freed_memory()
-    if tower.kind is Mixtures:
+    if tower.refits:
         rows = _refitted(log, posteriors, parts.rows)
     else:
         change = log_expit(tower.logits()) - log_expit(before)

@@ -56,8 +56,10 @@ _BOUNDS = (-5.0, 3.0), (-4.0, 7.0), (-9.0, 3.0), *[(-9.0, 9.0)] * 8
 The last eight have a standard normal prior themselves, and log of_few one around what chance of ranks explains.
 """
 _START = 0.0, 0.0, -2.0, *[0.0] * 8
-_FARTHEST = 3.0
-"""Standard deviations of the prior to which clicks may pull a document that tell no precision."""
+_LARGEST_GAIN = 2.0
+"""Logarithm of the largest value of the factor of clicks where p is below 0, over that at 0."""
+_NEAREST = 3.0
+"""Where it is largest, for a steep one at least."""
 _BLOCK = 1 << 13
 """Documents that are computed in double precision at a time: as many as a cache holds."""
 _MERGED = 1 << 14
@@ -319,9 +321,20 @@ def _on_shared(
 
 
 def evidence_of(offsets: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
-    """Returns what clicks say, p and h of `fit`; where p is below 0, by noise or skips, one that bounds h / p."""
+    """Returns what clicks say, p and h of `fit`; where p is below 0, one above 0 that bounds the factor.
+
+    There the likelihood is convex: by noise, or of skips, or of a click that may be a mistake. At the true logits, the
+    square of the slope less p is 0 in the mean over all documents, which tells how much they vary. It is above 0 of
+    these. Without them, or with a large p, documents seem alike, and intervals are too short. With a p of 0, or with p
+    itself, factors have no bound, and a few of them can make any variance likely.
+
+    With h^2 / 4, no logit is more than e^2 times as likely as 0, and under a normal prior around 0 none moves by more
+    than a standard deviation of this one. Of large h it is |h| / 3, since h / p would be near 0.
+    """
     precisions, tilts = 1 / variances - 1, offsets / variances
-    return np.where(precisions > 0, precisions, np.abs(tilts) / _FARTHEST), tilts
+    slopes = np.abs(tilts)
+    bounds = slopes * np.minimum(slopes / (2 * _LARGEST_GAIN), 1 / _NEAREST)
+    return np.where(precisions > 0, precisions, bounds), tilts
 
 
 def recombined(

@@ -31,6 +31,8 @@ Of small logs, training leaves examination far from where it would end: more tha
 LEAST_PRECISION = 1e-3
 """Of numbers that nothing else holds."""
 _LARGEST_LOGIT = 14.0
+_MOST_REFITTED = 1_000_000
+"""Rows of documents that are fitted again, in some 1,000 bytes each."""
 
 Numbers = Float[np.ndarray, " numbers"]
 Places = Integer[np.ndarray, " places"]
@@ -77,16 +79,16 @@ class Tower(abc.ABC):
     radix: int
     holds_scale: ClassVar[bool] = False
     """Whether a search has to leave the geometric mean of examination, since `move` does."""
+    kind: ClassVar[type[ClickRates]] = Products
+    """What clicks are of the rates of cells."""
+    refits: ClassVar[bool] = False
+    """Whether documents are fitted again where it has moved; the means of others follow to first order."""
+    least_impressions: ClassVar[float] = 0.0
+    """Per document, below which it stays."""
 
-    @property
-    def needs_prior(self) -> bool:
-        """Whether training knew of earlier logs."""
-        return False
-
-    @property
-    def kind(self) -> type[ClickRates]:
-        """What clicks are of the rates of cells."""
-        return Products
+    def may_move(self, prior: SharedPrior | None, rows: int) -> bool:
+        """Whether there is a search, by what earlier logs say, None for nothing, and the number of documents."""
+        return True
 
     @property
     @abc.abstractmethod
@@ -219,9 +221,8 @@ class _OfLayouts(Tower):
     differences: CellParameter
     prior: Prior
 
-    @property
-    def needs_prior(self) -> bool:
-        return self.differences.table.get_value().has_sites
+    def may_move(self, prior: SharedPrior | None, rows: int) -> bool:
+        return prior is not None or not self.differences.table.get_value().has_sites
 
     @property
     def size(self) -> int:
@@ -302,10 +303,17 @@ class _OfTrust(_OfPositions):
     """
 
     false: PositionParameter
+    kind: ClassVar[type[ClickRates]] = Mixtures
+    refits: ClassVar[bool] = True
+    least_impressions: ClassVar[float] = 4.0
+    """Clicks hardly tell the level of rates.
 
-    @property
-    def kind(self) -> type[ClickRates]:
-        return Mixtures
+    With two, in random order, slopes were 68% wrong, where training leaves 11%; with five they are 10.5% wrong for
+    11.2%.
+    """
+
+    def may_move(self, prior: SharedPrior | None, rows: int) -> bool:
+        return prior is None and rows <= _MOST_REFITTED
 
     def logits(self) -> Float[np.ndarray, " rates"]:
         return np.asarray([self.shared.weight[...], self.false.weight[...]], np.float64).ravel()

@@ -42,10 +42,10 @@ PER_QUERY = 5
 """Documents."""
 
 
-def shown_of(rng, documents):
+def shown_of(rng, documents, least=1):
     """Queries of few lists and of many, documents in some of these."""
     query = np.arange(documents) // PER_QUERY
-    lists = np.minimum(np.ceil(rng.pareto(0.7, documents) + 1), 80)[query]
+    lists = least * np.minimum(np.ceil(rng.pareto(0.7, documents) + 1), 80)[query]
     impressions = np.maximum(rng.binomial(lists.astype(int), rng.random(documents)), 1.0)
     return Shown(impressions, lists, rng.normal(size=documents), 3 * query)
 
@@ -276,8 +276,52 @@ def test_posteriors_wider_than_their_prior_say_little():
     mean, variance = recombined(np.zeros(1), np.full(1, 1.3), np.full(1, 0.2), np.full(1, 0.7))
     # one that is where training put it says nothing
     np.testing.assert_allclose((mean[0], variance[0]), (0.2, 0.7))
-    mean, variance = recombined(off, np.full(80, 1.2), np.zeros(80), np.full(80, 1000.0))
+    # within a deviation of the prior, and no farther than what clicks say alone: 4 / |h|, or 3 where they are steep
+    for spread in (0.5, 4.0, 1000.0):
+        mean, variance = recombined(off, np.full(80, 1.2), np.zeros(80), np.full(80, spread))
+        assert (np.abs(mean) < min(spread**0.5, 4 * 1.2)).all() and (variance < spread).all()
+    mean, variance = recombined(9 * off, np.full(80, 1.2), np.zeros(80), np.full(80, 1000.0))
     assert (np.abs(mean) < 3.001).all() and (variance < 1000).all()
+
+
+def read(around, clicks, impressions):
+    """Posteriors under N(0, 1) by the slope and curvature of clicks over two points: 20% to 90% click, by logit."""
+    expectation, variance = around
+    points = expectation + np.array([[1.0], [-1.0]]) * variance**0.5
+    attraction = sigmoid(1.2 * points - 2)
+    rate, by_logit = 0.2 + 0.7 * attraction, 0.7 * 1.2 * attraction * (1 - attraction)
+    by_rate = clicks / rate - (impressions - clicks) / (1 - rate)
+    information = clicks / rate**2 + (impressions - clicks) / (1 - rate) ** 2
+    curvature = information * by_logit**2 - by_rate * by_logit * 1.2 * (1 - 2 * attraction)
+    precision = np.maximum(1 + curvature.mean(axis=0), 0.25)
+    slope = (by_rate * by_logit).mean(axis=0)
+    return expectation + (slope - expectation) / precision, 1 / precision
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clicks_that_may_be_mistakes_tell_how_much_documents_vary(seed):
+    """Of these, the likelihood is convex: a tenth of all posteriors, read twice, are wider than what training knows."""
+    rng = np.random.default_rng(seed)
+    shown = shown_of(rng, 20_000, least=8)
+    true = PolicyPrior(0.05, 3.0, mean=0.1, slopes=SLOPES)
+    center, spread = true.moments(shown)
+    truth = rng.normal(center, spread**0.5)
+    rates = 0.2 + 0.7 * sigmoid(1.2 * truth - 2)
+    counts = rng.binomial(shown.impressions.astype(int), rates), shown.impressions
+    found = np.zeros(len(truth)), np.ones(len(truth))
+    for _ in range(30):  # half steps, until they end
+        mean, variance = read(found, *counts)
+        found = (found[0] + mean) / 2, variance
+    found = read(found, *counts)
+    prior = fit(*found, shown, 3.0)
+    again = read(recombined(*found, *prior.moments(shown)), *counts)
+    assert 0.1 < np.mean(again[1] > 1) < 0.13
+    prior = fit(*again, shown, 3.0)
+    deviations = np.sqrt(prior.moments(shown)[1] / spread)
+    mean, variance = recombined(*again, *prior.moments(shown))
+    held = np.mean(np.abs(truth - mean) < 1.96 * variance**0.5)
+    assert deviations.mean() == pytest.approx(1.0, abs=0.1)
+    assert 0.9 < held < 0.96
 
 
 def test_lists_link_the_documents_of_a_query(monkeypatch):
