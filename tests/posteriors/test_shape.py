@@ -277,7 +277,7 @@ def log_of_two_impressions(rng, logits):
 
 
 def model_of_a_narrow_prior(documents):
-    """PBM that knows examination, with a prior as training finds it in sparse logs: its deviation is .9, and not 1.2."""
+    """PBM that knows examination, with a prior as training finds it in sparse logs: deviation .9, not 1.2."""
     model = PositionBasedModel(positions=5, query_doc_pairs=documents, rngs=nnx.Rngs(0))
     model.examination.weight[1:] = logit(np.minimum(EXAMINATION, 0.999)).astype(np.float32)
     table = model.attraction.table
