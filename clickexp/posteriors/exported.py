@@ -14,7 +14,7 @@ from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.documents import ROLES, effective_by_id, table_of_documents, tower_of
 from clickexp.posteriors.policy_prior import Queries, UnderPolicy, lists_shown
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
-from clickexp.posteriors.shape import has_shape, shaped
+from clickexp.posteriors.shape import Shaped, has_shape, shaped
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
 from clickexp.utils.memory import break_cycles, return_freed_memory
@@ -98,9 +98,7 @@ def _of_documents(
     effective, is_read = effective_by_id(tower), refined is not model
     # a table that is not needed from here on, as that of each posterior below
     del tower, refined
-    if is_read:
-        under = _read_again(under, train, devices)
-    posteriors = shaped(under, clicks) if is_read and has_shape(under) else under
+    posteriors = _read_again(under, clicks, train, devices) if is_read else under
     del under
     return Exported(posteriors.probabilities(), posteriors.intervals(), effective, posteriors.ends)
 
@@ -120,14 +118,22 @@ def _under_policy(
     return UnderPolicy.of(refined, impressions if seen is None else seen, queries)
 
 
-def _read_again(under: UnderPolicy, train: Sessions, devices: int | str) -> UnderPolicy:
-    """Returns what clicks say where a prior leaves documents, which training has not known, and the prior by that."""
+def _read_again(
+    under: UnderPolicy, clicks: np.ndarray, train: Sessions, devices: int | str
+) -> UnderPolicy | Shaped:
+    """Returns posteriors by what clicks say where a prior leaves documents, which training has not known.
+
+    They are under the prior by that, with a shape where the model has one.
+    """
     model = under.probabilities()
     table = cast(Table, table_of_documents(tower_of(model, ROLES["attraction"])))
+    read_at = np.array(table.get_value().values[:, :2])
     with Steps("posteriors under a policy") as progress:
         refined = newton_refined(model, [table], train, progress, devices, longest=math.inf)
+    del model, table
     break_cycles()
-    return under.refitted(refined)
+    again = under.refitted(refined)
+    return shaped(again, clicks, read_at) if has_shape(again) else again
 
 
 def open_documents(

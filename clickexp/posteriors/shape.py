@@ -20,8 +20,9 @@ who clicks on what he examines and what attracts him, k clicks and some skips ha
 
     k log s(z) + n log(1 - e s(z)).
 
-It has the mean slope and the mean curvature over m -+ sd that the normal posterior N(m, sd^2) tells. With equal
-examination, n is the number of skips, and e is examination there.
+It has the mean slope and the mean curvature over m -+ sd that the last pass over the log has found, for the N(m, sd^2)
+of that pass. With equal examination, n is the number of skips, and e is examination there. A wider N(m, sd^2), as that
+under the prior that is fitted after the pass, makes e too large, and the shape of few impressions too narrow.
 """
 
 import dataclasses
@@ -43,7 +44,6 @@ from clickexp.posteriors.policy_prior import (
     Priors,
     Recombination,
     UnderPolicy,
-    evidence_of,
     in_units,
     learned_rows,
     recombined,
@@ -338,7 +338,9 @@ def has_shape(under: UnderPolicy) -> bool:
 
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")  # of documents that are left out
-def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> Shaped:
+def shaped(
+    under: UnderPolicy, clicks: Real[np.ndarray, " ids"], read_at: Float[np.ndarray, "ids columns"]
+) -> Shaped:
     """Returns posteriors under the most likely shape.
 
     Documents that no list shows keep their normal ones, and so do those whose logits are so far out, under a prior that
@@ -347,8 +349,13 @@ def shaped(under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> Shaped:
     Args:
         under: The model, and its normal prior.
         clicks: In training, by id.
+        read_at: Offsets and spreads of the rows in whose place the pass over the log has put those of the model.
     """
-    logits, documents, is_shown = _Logits.of(under, clicks), under.documents, under.shown.is_shown
+    logits, documents, is_shown = (
+        _Logits.of(under, clicks, read_at),
+        under.documents,
+        under.shown.is_shown,
+    )
     intervals = logits.normal()
     probabilities = np.where(is_shown, intervals, np.asarray(under.rows.values)[:, :2].T)
     ends = np.empty((len(is_shown), 2), np.float32)
@@ -388,6 +395,7 @@ class _Logits(NamedTuple):
         under: The model, and its normal prior.
         priors: Normal priors, in units of `clickexp.posteriors.policy_prior.fit`.
         clicks: In training, by id.
+        read_at: See `shaped`.
         scale: Of logits, in these units.
         baseline: Of all logits.
     """
@@ -395,17 +403,23 @@ class _Logits(NamedTuple):
     under: UnderPolicy
     priors: Priors
     clicks: Real[np.ndarray, " ids"]
+    read_at: Float[np.ndarray, "ids columns"]
     scale: float
     baseline: float
 
     @classmethod
-    def of(cls, under: UnderPolicy, clicks: Real[np.ndarray, " ids"]) -> "_Logits":
+    def of(
+        cls,
+        under: UnderPolicy,
+        clicks: Real[np.ndarray, " ids"],
+        read_at: Float[np.ndarray, "ids columns"],
+    ) -> "_Logits":
         """Returns those of a model."""
         recombination, scale = Recombination.for_intervals(under.prior), scale_of(under.rows)
         priors = recombination.priors(np.asarray(under.rows.values), scale, under.shown)
         tower = cast(EmbeddingParameter, tower_of(under.model, ROLES["attraction"]))
         baseline = 0.0 if tower.baseline is None else float(tower.baseline[...])
-        return cls(under, priors, clicks, scale, baseline)
+        return cls(under, priors, clicks, read_at, scale, baseline)
 
     def normal(self) -> Float[np.ndarray, "2 ids"]:
         """Returns offsets and spreads of all documents under the normal priors."""
@@ -433,16 +447,34 @@ class _Logits(NamedTuple):
         """Returns what is known of documents."""
         offsets, variances = in_units(np.asarray(self.under.rows.values)[ids], self.scale)
         means, spreads = self.priors.of(offsets, variances, self.under.shown.some(ids))
-        precisions, tilts = evidence_of(offsets, variances)
         middles, changed = recombined(offsets, variances, means, spreads)
-        location, deviations = self._location(ids), np.sqrt(changed) / self.scale
-        logits = location + middles / self.scale
-        slopes, curvatures = tilts - precisions * middles, precisions * self.scale**2
-        likelihood = Likelihood.matching(
-            self.clicks[ids].astype(np.float64), logits, deviations, slopes * self.scale, curvatures
+        location = self._location(ids)
+        return Known(
+            self._likelihood(ids, location, offsets, variances),
+            prior_means=location + means / self.scale,
+            prior_deviations=np.sqrt(spreads) / self.scale,
+            means=location + middles / self.scale,
+            deviations=np.sqrt(changed) / self.scale,
         )
-        prior = location + means / self.scale, np.sqrt(spreads) / self.scale
-        return Known(likelihood, *prior, logits, deviations)
+
+    def _likelihood(
+        self,
+        ids: Integer[np.ndarray, " documents"],
+        location: Numbers,
+        offsets: Numbers,
+        variances: Numbers,
+    ) -> Likelihood:
+        """Returns what clicks of documents say, of posteriors N(offset, variance) that Newton steps have found."""
+        before, variances_before = in_units(self.read_at[ids], self.scale)
+        curvatures = 1 / variances - 1
+        slopes = offsets / variances - curvatures * before
+        return Likelihood.matching(
+            self.clicks[ids].astype(np.float64),
+            location + before / self.scale,
+            np.sqrt(variances_before) / self.scale,
+            slopes * self.scale,
+            curvatures * self.scale**2,
+        )
 
     def offsets(self, ids: Integer[np.ndarray, " documents"], logits: Numbers) -> Numbers:
         """Returns what a table has of logits."""
