@@ -122,7 +122,7 @@ class PolicyPrior(NamedTuple):
         mean: Of documents of average shares and ranks.
         slopes: a to g.
         center: Average of the log odds of shares.
-        left_out: Mean square of the means that documents would have that all lists of these queries leave out.
+        left_out: From `left_out`; 0 of a prior that intervals do not use.
         covariance: Of mean and slopes, as clicks leave them open.
     """
 
@@ -141,9 +141,13 @@ class PolicyPrior(NamedTuple):
         Documents that no list shows have the mean by rank alone, for they may be new.
         """
         lines = np.where(shown.lists > 0, _lines(shown, self.center), 0.0)
-        means = np.array([self.mean, *self.slopes]) @ lines
-        of_means = np.sum(lines * (self.covariance @ lines), axis=0)
+        means, of_means = self.moments_of_mean(lines)
         return means, self.constant + self.of_few * _scarcity(shown) + of_means
+
+    def moments_of_mean(self, lines: Float[np.ndarray, "8 documents"]) -> tuple[Numbers, Numbers]:
+        """Returns the means of documents and the variances with which clicks leave these open."""
+        means = np.array([self.mean, *self.slopes]) @ lines
+        return means, np.sum(lines * (self.covariance @ lines), axis=0)
 
 
 def log_odds(shown: Shown) -> Numbers:
@@ -245,14 +249,36 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown, of_chance: float) ->
     ).x
     constant, of_few, per_query = np.exp(best[:3]).tolist()
     mean, *slopes = best[3:].tolist()
-    none = np.zeros(len(tilts))
-    of_none = best[3:] @ _lines(shown._replace(impressions=none, x=none), center)
-    left_out = float(np.mean(of_none**2))
     of_documents = precisions / (1 + (constant + of_few * scarcity) * precisions)
     covariance = np.linalg.inv(_information(lines, of_documents, query, per_query))
     return PolicyPrior(
-        constant, of_few, per_query, mean, tuple(slopes), center, left_out, covariance
+        constant, of_few, per_query, mean, tuple(slopes), center, covariance=covariance
     )
+
+
+def left_out(rows: Rows, shown: Shown, prior: PolicyPrior) -> float:
+    """Returns the mean square of the means that documents would have that all lists of these queries leave out.
+
+    They have the mean by rank of the average x, as new documents do. Lists with them would have them at their end:
+    at the x that a line of x by l has there, as far as x of other documents goes. So a mean is from theirs
+
+        s x + t (x^2 - 1) + mean + w (a l + b x) + ... + g x^2,
+
+    with the slopes s and t by rank that training has learned. What clicks leave open of a to g adds to the square.
+
+    Args:
+        rows: Of attraction.
+        shown: What the log shows of documents, each in a list at least.
+        prior: That is fitted to these.
+    """
+    line = np.stack([np.ones(len(shown.x)), log_odds(shown)], axis=1)
+    of_x = np.linalg.lstsq(line, shown.x)[0]
+    unseen = shown._replace(impressions=np.zeros(len(shown.x)))
+    x = np.clip(of_x[0] + of_x[1] * log_odds(unseen), shown.x.min(), shown.x.max())
+    by_rank = np.asarray(cast(Prior, rows.prior).slopes, np.float64)[:, 0] * scale_of(rows)
+    means, of_means = prior.moments_of_mean(_lines(unseen._replace(x=x), prior.center))
+    means += by_rank @ np.stack([x, x**2 - 1])
+    return float(np.mean(means**2 + of_means))
 
 
 def _information(
@@ -502,6 +528,7 @@ class UnderPolicy(NamedTuple):
         numbers = in_units(np.asarray(rows.values)[documents], scale_of(rows))
         some = shown.some(documents)
         prior = fit(*numbers, some, chance_of_ranks(rows, some))
+        prior = prior._replace(left_out=left_out(rows, some, prior))
         return cls(model, rows, shown, documents, prior)
 
     def refitted(self, model: Model) -> "UnderPolicy":
