@@ -10,19 +10,18 @@ around the mean (Fuller 1987, "Measurement error models"). For a document in n o
 
 the prior is, in units of the standard deviation of the N(mean by rank, 1 / precision) that training learns, normal with
 
-    mean by rank + mean + w (a l + b x) + (1 - w) (c l + d x) + e l^2 + f l x + g x^2 + h l^3 / 10 + u
+    mean by rank + mean + w (a l + b x) + (1 - w) (c l + d x) + e l^2 + f l x + g x^2 + u
 
 and variance constant + of_few / (n + 2) + r' C r. The last term is what clicks leave open of the mean: r are the
-factors of mean and a to h, whose covariance is C (Kass and Steffey 1989, "Approximate Bayesian inference in
+factors of mean and a to g, whose covariance is C (Kass and Steffey 1989, "Approximate Bayesian inference in
 conditionally independent hierarchical models").
 
 u ~ N(0, per_query) is what the documents of a query share. Ranks and shares compare them with each other, so that a
 query whose documents all attract shows in neither.
-In random order a to h are near 0. Attraction rises with l where lists seldom show documents, and hardly where they
-always do, which lines alone do not follow. Where clicks are, they fit the mean, and few are where lists seldom show
-documents. A policy with normal noise shows a document in shares whose quantiles are a line in what it ranks by, so that
-these extrapolate better than log odds; 1.7 makes both alike for usual shares. The cubic term follows attraction that
-falls ever faster, as that of the logit of a Beta distribution with many documents near 0 does.
+In random order a to g are near 0. Attraction rises with l where lists seldom show documents, and hardly where they
+always do, which lines alone do not follow. Few clicks are where lists seldom show documents, so that the mean there
+goes on from that of others. A policy with normal noise shows documents in shares whose quantiles are a line in what it
+ranks by, and these go on better than log odds; 1.7 makes both alike for usual shares.
 """
 
 import dataclasses
@@ -54,12 +53,12 @@ _SAMPLE = 200_000
 """Documents that the prior is fitted to; of more, as many by chance."""
 _FEW = 8
 """Lists of a query whose shares and ranks count half as those of many lists and half as those of few."""
-_BOUNDS = (-5.0, 3.0), (-4.0, 7.0), (-9.0, 3.0), *[(-9.0, 9.0)] * 9
-"""Of log constant, log of_few, log per_query, mean, and a to h.
+_BOUNDS = (-5.0, 3.0), (-4.0, 7.0), (-9.0, 3.0), *[(-9.0, 9.0)] * 8
+"""Of log constant, log of_few, log per_query, mean, and a to g.
 
-The last nine have a standard normal prior themselves, and log of_few one around what chance of ranks explains.
+The last eight have a standard normal prior themselves, and log of_few one around what chance of ranks explains.
 """
-_START = 0.0, 0.0, -2.0, *[0.0] * 9
+_START = 0.0, 0.0, -2.0, *[0.0] * 8
 _FARTHEST = 3.0
 """Standard deviations of the prior to which clicks may pull a document that tell no precision."""
 _BLOCK = 1 << 13
@@ -124,7 +123,7 @@ class PolicyPrior(NamedTuple):
         of_few: How much more documents vary that few lists show, times their number and 2.
         per_query: Variance of what the documents of a query share.
         mean: Of documents of average shares and ranks.
-        slopes: a to h.
+        slopes: a to g.
         center: Average of l.
         left_out: From `left_out`; 0 of a prior that intervals do not use.
         covariance: Of mean and slopes, as clicks leave them open.
@@ -134,10 +133,10 @@ class PolicyPrior(NamedTuple):
     of_few: float = 0.0
     per_query: float = 0.0
     mean: float = 0.0
-    slopes: tuple[float, ...] = (0.0,) * 8
+    slopes: tuple[float, ...] = (0.0,) * 7
     center: float = 0.0
     left_out: float = 0.0
-    covariance: Float[np.ndarray, "9 9"] = np.zeros((9, 9))
+    covariance: Float[np.ndarray, "8 8"] = np.zeros((8, 8))
 
     def moments(self, shown: Shown) -> tuple[Numbers, Numbers]:
         """Returns the means without u, and the variances around those with u.
@@ -148,7 +147,7 @@ class PolicyPrior(NamedTuple):
         means, of_means = self.moments_of_mean(lines)
         return means, self.constant + self.of_few * _scarcity(shown) + of_means
 
-    def moments_of_mean(self, lines: Float[np.ndarray, "9 documents"]) -> tuple[Numbers, Numbers]:
+    def moments_of_mean(self, lines: Float[np.ndarray, "8 documents"]) -> tuple[Numbers, Numbers]:
         """Returns the means of documents and the variances with which clicks leave these open."""
         means = np.array([self.mean, *self.slopes]) @ lines
         return means, np.sum(lines * (self.covariance @ lines), axis=0)
@@ -176,11 +175,10 @@ def regressors(shown: Shown, of_shares: Numbers) -> Float[np.ndarray, "7 documen
     return np.stack([*lines, of_shares**2, of_shares * x, x**2])
 
 
-def _lines(shown: Shown, center: float) -> Float[np.ndarray, "9 documents"]:
-    """Returns what the mean and a to h are factors of."""
-    of_shares = _quantiles(shown) - center
-    ones = np.ones(len(of_shares))
-    return np.stack([ones, *regressors(shown, of_shares), of_shares**3 / 10])
+def _lines(shown: Shown, center: float) -> Float[np.ndarray, "8 documents"]:
+    """Returns what the mean and a to g are factors of."""
+    lines = regressors(shown, _quantiles(shown) - center)
+    return np.concatenate([np.ones((1, len(shown.x))), lines])
 
 
 def chance_of_ranks(rows: Rows, shown: Shown) -> float:
@@ -273,9 +271,9 @@ def left_out(rows: Rows, shown: Shown, prior: PolicyPrior) -> float:
     They have the mean by rank of the average x, as new documents do. Lists with them would have them at their end:
     at the x that a line of x by l has there, as far as x of other documents goes. So a mean is from theirs
 
-        s x + t (x^2 - 1) + mean + w (a l + b x) + ... + h l^3 / 10,
+        s x + t (x^2 - 1) + mean + w (a l + b x) + ... + g x^2,
 
-    with the slopes s and t by rank that training has learned. What clicks leave open of a to h adds to the square.
+    with the slopes s and t by rank that training has learned. What clicks leave open of a to g adds to the square.
 
     Args:
         rows: Of attraction.
@@ -293,11 +291,11 @@ def left_out(rows: Rows, shown: Shown, prior: PolicyPrior) -> float:
 
 
 def _information(
-    lines: Float[np.ndarray, "9 documents"],
+    lines: Float[np.ndarray, "8 documents"],
     curvature: Numbers,
     query: Integer[np.ndarray, " documents"],
     per_query: float,
-) -> Float[np.ndarray, "9 9"]:
+) -> Float[np.ndarray, "8 8"]:
     """Returns the information of mean and slopes, u integrated out, with that of their standard normal prior.
 
     Args:
