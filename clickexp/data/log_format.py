@@ -20,7 +20,12 @@ from clickexp.data.log_writer import LogWriter
 from clickexp.data.prepared import Log, open_prepared
 from clickexp.data.public_logs import how_to_get
 from clickexp.errors import DataError, no_room
-from clickexp.utils.content import content_of, content_of_all, content_of_code
+from clickexp.utils.content import (
+    content_of,
+    content_of_all,
+    content_of_code,
+    inodes_of_large,
+)
 from clickexp.utils.files import check_source
 from clickexp.utils.progress import Progress, no_report
 from clickexp.utils.signatures import with_flat_options
@@ -282,19 +287,28 @@ def _reused(folder: Path, source: Path, ids: Numbering | None) -> Log | None:
         return None
 
 
-def _contents(source: Path, options: Mapping[str, Any]) -> list[str]:
-    """Hashes of a source, and of the files that its options name and what the runs that they name have learned."""
+def _contents(source: Path, options: Mapping[str, Any]) -> list[Any]:
+    """What tells a source, files that its options name, and what runs that they name have learned, from others."""
     named = [Path(value).expanduser() for value in options.values() if isinstance(value, str)]
     learned = [file for path in named if path.is_dir() for file in sorted(path.glob("*/*.npz"))]
-    others = content_of_all(file for file in (*named, *learned) if file.is_file())
-    return [_content(source, options.get("files")), others]
+    others = [file for file in (*named, *learned) if file.is_file()]
+    pattern = options.get("files")
+    inodes = inodes_of_large([*_files(source, pattern), *others])
+    return [_content(source, pattern), content_of_all(others), inodes]
 
 
 def _content(source: Path, pattern: Any) -> str:
     """The hash of a file, or of those in a folder and of those inside that a pattern names."""
     if not source.is_dir():
         return content_of(source)
+    return content_of_all(_files(source, pattern), source)
+
+
+def _files(source: Path, pattern: Any) -> list[Path]:
+    """The file, or those in a folder and those inside that a pattern names."""
+    if not source.is_dir():
+        return [source]
     files = set() if isinstance(pattern, str) else {*filter(Path.is_file, source.iterdir())}
     with contextlib.suppress(DataError):  # which the reader raises
         files.update(log_files(source, pattern if isinstance(pattern, str) else None))
-    return content_of_all(sorted(files, key=str), source)
+    return sorted(files, key=str)

@@ -82,11 +82,13 @@ def resolve(cfg: DictConfig, overrides: Sequence[str] = ()) -> Config:
     _check_parts(composition)
     _check_added(composition, overrides)
     values = composition.values
+    # first, since other keys refer to them, and a message is to name what the user has set
+    settings = Settings(**accepted(Settings, values))
     metrics = build_metrics(values["metric"])
     trainer = build_trainer(values, metrics)
     config = Config(
         values=values,
-        settings=Settings(**accepted(Settings, values)),
+        settings=settings,
         loggers=instantiate(values.get("logger") or {}, "logger"),
         metrics=metrics,
         trainer=trainer,

@@ -23,6 +23,7 @@ from clickexp.models.ranker import scorer
 from clickexp.models.ranker.scorer import Scorer
 from clickexp.parameters import Formula, Parameter
 from clickexp.runs.store import RANKER
+from clickexp.simulation.svmlight import DOCUMENTS
 
 _messages = logging.getLogger(__name__)
 _RANKER, _SCORER = Path(RANKER).name, "ranker.py"
@@ -183,6 +184,7 @@ def _scorer(
         "model": model.name or type(model).__name__,
         "features": width,
         "transform": transform,
+        "documents": dataset.notes.get(DOCUMENTS),
         "encoding": encoding.steps,
         "columns": columns,
         "steps": formula.steps,

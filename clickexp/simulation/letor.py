@@ -1,5 +1,7 @@
 """Learning-to-rank datasets such as MSLR-WEB, Yahoo LTRC and Istella, with clicks simulated from their labels."""
 
+import hashlib
+import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +21,7 @@ from clickexp.simulation.logged import LOGGED, SIMULATED, check_clicks, write_lo
 from clickexp.simulation.policies import check_policy, policy_scores
 from clickexp.simulation.simulated import RANDOMIZED, GroundTruth, zipf
 from clickexp.simulation.svmlight import (
+    DOCUMENTS,
     MISSING,
     POSITION,
     TRANSFORMS,
@@ -137,7 +140,11 @@ def open_letor(
         for part, file in paths.items()
     }
     log.features_of = _encoding(missing, standardize)
-    log.notes |= {"features": log.features().shape[1], "transform": transform}
+    log.notes |= {
+        "features": log.features().shape[1],
+        "transform": transform,
+        DOCUMENTS: _hash_of(lists),
+    }
     if clicks == LOGGED:
         write_logged(log, paths, lists, positions, val_queries, np.random.default_rng(seed))
         return
@@ -176,6 +183,12 @@ def open_letor(
     with log.part("ranking", ranks, [*_COLUMNS, *kept]) as pack:
         ranking = truth.labelled(np.where(mask, ids, 0)[:, :ranks], queries["test"])
         pack.append(_with_scores(ranking, kept, scores), place)
+
+
+def _hash_of(lists: Mapping[str, LabelledLists]) -> str:
+    """Returns what tells which documents the ids of a log are, whatever its options and the names of its files."""
+    contents = "".join(part.content for part in lists.values())
+    return hashlib.sha256(contents.encode()).hexdigest()[:12]
 
 
 def _encoding(missing: Missing, standardize: bool) -> FeatureSettings | None:
@@ -240,6 +253,10 @@ def _files(folder: Path, names: Mapping[str, str | None], pooled: bool) -> dict[
 
 def _no_file(folder: Path, part: str, matches: Sequence[Path]) -> DataError:
     """The error about a part of which there is no file, or not one alone."""
+    if len(matches) == 1 and os.path.lexists(matches[0]):
+        return SourceLocation(str(matches[0])).error(
+            "is no file", f"remove it, or set files.{part}"
+        )
     present = [file.name for file in matches] or "none"
     such = f"={present[0]}" if matches else ""
     return DataError(
@@ -270,7 +287,7 @@ def _is_named(file: Path, words: tuple[str, ...]) -> bool:
         (file.name.removesuffix(s) for s in _SUFFIXES[1:] if file.name.endswith(s)), file.name
     )
     return (
-        file.is_file()
+        not file.is_dir()
         and not {*re.split(r"[^a-z]+", stem.lower())}.isdisjoint(words)
         and not file.name.endswith((".query", ".scores", POSITION))
     )

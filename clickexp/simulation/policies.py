@@ -11,7 +11,7 @@ from clickexp.data.schema import SourceLocation
 from clickexp.errors import DataError, with_class
 from clickexp.models.ranker.scorer import Scorer
 from clickexp.runs.store import RANKER
-from clickexp.simulation.svmlight import beside
+from clickexp.simulation.svmlight import DOCUMENTS, beside
 from clickexp.utils.blocks import blocks
 
 _BLOCK = 1 << 16
@@ -146,6 +146,8 @@ def _scores_of(
     if ranker.rows - {rows}:
         documents = max(ranker.rows) - 1
         what = f"it knows {documents:,} documents by their ids, and there are {rows - 1:,}"
+    elif ranker.rows and ranker.description.get("documents") != log.notes[DOCUMENTS]:
+        what = "it knows documents by their ids, and those of these files are others"
     if what:
         raise location.error(
             what, "choose a run on the same files, with the same features and transform"

@@ -3,7 +3,9 @@
 Without qid, the number of documents of each query is in a file of the same name plus ".query".
 """
 
+import hashlib
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -28,6 +30,8 @@ _LAYOUT = "a line is label, qid:N (or none, with a .query file of group sizes), 
 MISSING = 1.797e308
 """Istella's files have the largest float64 where a feature is missing, which other files leave out."""
 _LARGEST = np.finfo(np.float32).max
+DOCUMENTS = "hash of documents"
+"""Name of the note of which documents the ids of a log are."""
 POSITION = ".position"
 """Ending of a file of positions, one per line of documents, as LightGBM has it."""
 _MOST_POSITIONS = 10**9 - 1
@@ -40,11 +44,13 @@ class LabelledLists(NamedTuple):
     Attributes:
         labels: `[documents]`.
         starts: `[queries + 1]`, where the list of each query starts, and the end.
+        content: Hash of the lines of the file, which tells whose documents the rows are.
         queries: `[queries]`, their ids; None where a file of sizes replaces them.
     """
 
     labels: np.ndarray
     starts: np.ndarray
+    content: str
     queries: np.ndarray | None = None
 
 
@@ -117,7 +123,9 @@ def read_lists(
     else:
         width, taken = max(feature_count([file]), max(features) + 1), [*features]
     rows = max(_SLICE // (np.dtype(np.float32).itemsize * width), 1)
+    content = hashlib.sha256()
     for block in _blocks(file):
+        content.update(block)
         location = SourceLocation(str(file), line + 1, "line")
         parsed = _parsed(block, width, location, missing_above, absent)
         if parsed.missing:
@@ -136,7 +144,8 @@ def read_lists(
         raise SourceLocation(str(file)).error("there are no documents", _LAYOUT)
     sizes = beside(file, ".query")
     if sizes.is_file():
-        return LabelledLists(labels, np.append(0, np.cumsum(_sizes(sizes, len(labels)))))
+        starts = np.append(0, np.cumsum(_sizes(sizes, len(labels))))
+        return LabelledLists(labels, starts, content.hexdigest())
     if not named.all():
         row = int(named.argmin())
         raise SourceLocation(str(file), 1, "line").error(
@@ -147,7 +156,8 @@ def read_lists(
         raise SourceLocation(str(file)).error(
             "a query comes back after another", "put the lines of a query together"
         )
-    return LabelledLists(labels, np.append(starts, len(labels)), queries[starts])
+    ends = np.append(starts, len(labels))
+    return LabelledLists(labels, ends, content.hexdigest(), queries[starts])
 
 
 def absent_feature(missing: str) -> float:
@@ -235,10 +245,19 @@ def _check(
 
 
 def beside(file: Path, ending: str) -> Path:
-    """Returns the file of more about the lines of a file: its name, without that of a compression, and the ending."""
-    whole = file.with_name(file.name + ending)
+    """Returns the file of more about the lines of a file: its name, without that of a compression, and the ending.
+
+    Raises:
+        DataError: What is called so is no file, such as a pipe, whose reader might wait for ever.
+    """
     name = file.stem if file.suffix in COMPRESSIONS else file.name
-    return whole if whole.is_file() else file.with_name(name + ending)
+    found = [file.with_name(each + ending) for each in dict.fromkeys((file.name, name))]
+    for path in found:
+        if path.is_file():
+            return path
+        if os.path.lexists(path):
+            raise SourceLocation(str(path)).error("is no file", "rename it, or write a file there")
+    return found[-1]
 
 
 def read_positions(file: Path, documents: int) -> np.ndarray | None:

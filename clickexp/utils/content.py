@@ -32,7 +32,7 @@ def content_of(file: Path) -> str:
     a larger file has another hash, unless it keeps the time.
 
     Names, folders and inodes do not matter: a log that is moved, or copied with its time to another machine, is the
-    same log.
+    same log. See `inodes_of_large` for what tells large files of one machine apart.
 
     Of a file elsewhere, it is made of the size, and the tag or time of its last change that the server reports, or of
     all bytes where it reports none.
@@ -69,6 +69,12 @@ def _remote_content(file: Any) -> str:
             while block := opened.read(_WHOLE):
                 digest.update(block)
     return digest.hexdigest()[:20]
+
+
+def inodes_of_large(files: Iterable[Path]) -> list[int]:
+    """Returns the inodes of files of which `content_of` reads a part: no two files of a machine share one."""
+    status = [file.stat() for file in files if not is_remote(file)]
+    return [one.st_ino for one in status if one.st_size > _WHOLE]
 
 
 def content_of_all(files: Iterable[Path], folder: Path | None = None) -> str:

@@ -297,7 +297,7 @@ WRONG = {
     "++attraction=deep": ["attraction", "defaults list: override /parameter@"],
     "dataset.user=pbm": ["dataset.user='pbm'", "give a group of keys with _target_"],
     "metric.click=5": ["metric.click=5", "~metric.click leaves it out"],
-    "seed=abc hydra.run.dir=mine/run": ["seed='abc'", "give an integer"],
+    "seed=abc hydra.run.dir=mine/run": ["clickexp: seed='abc'", "give an integer"],
     "-m seed=1,2,-3": ["seed=-3", "at least 0 and at most 4294967295"],
     "-m dataset.train_sessions=0.5,0.9": ["train_sessions=0.9", "sum to 1.2"],
     "-m model=pbm,5 seed=1,2": ["model=pbm,5", "choose an option of model"],

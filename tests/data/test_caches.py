@@ -4,10 +4,12 @@ import importlib
 import os
 import sys
 
+import numpy as np
 from refusals import refuses
 
 from clickexp.data import log_format, open_lists
 from clickexp.errors import DataError
+from clickexp.utils.content import content_of
 
 SPLIT = dict(train_sessions=0.5, val_sessions=0.25, test_sessions=0.25)
 
@@ -27,6 +29,26 @@ def test_logs_of_the_same_name_size_and_time_have_caches_of_their_own(tmp_path):
         for day in ("day1", "day2")
     ]
     assert rates == [0, 1]
+
+
+def test_large_logs_that_differ_between_head_middle_and_tail_have_caches_of_their_own(tmp_path):
+    """Both are of one name, size and time."""
+    rows = 100_000
+    for day in ("day1", "day2"):
+        clicks = np.zeros(rows, int)
+        clicks[rows // 4 : rows // 4 + 100] = day == "day2"
+        lines = [f'"[{1 + row % 3},{4 + row % 3}]","[{c},0]"\n' for row, c in enumerate(clicks)]
+        (tmp_path / day).mkdir()
+        file = tmp_path / day / "log.csv"
+        file.write_text("query_doc_ids,clicks\n" + "".join(lines))
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+    files = [tmp_path / day / "log.csv" for day in ("day1", "day2")]
+    assert content_of(files[0]) == content_of(files[1])
+    clicks = [
+        open_lists(file, cache=tmp_path / "cache", **SPLIT).train.column("clicks").sum()
+        for file in files
+    ]
+    assert clicks == [0, 100]
 
 
 def test_a_log_that_was_moved_is_not_read_again(tmp_path):

@@ -1,7 +1,9 @@
 """Protocols of unbiased learning to rank on labelled lists: folds, logging policies, examination and trust by rank."""
 
+import itertools
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -257,6 +259,35 @@ def test_a_cache_does_not_keep_lists_in_the_order_of_another_ranker(folder, tmp_
         train = open_letor(folder, cache=tmp_path / "cache", **settings, **FEW).train
         scores = train.features.values @ weights[:, 0]
         assert all((np.diff(scores[ids]) <= 1e-5).all() for ids in shown(train))
+
+
+def test_scores_by_ids_are_refused_for_other_documents(folder, tmp_path):
+    """As many of them, in the files of another order."""
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    lines = (other / "train.txt").read_text().splitlines()
+    queries = [[*group] for _, group in itertools.groupby(lines, lambda line: line.split()[1])]
+    (other / "train.txt").write_text("\n".join(itertools.chain.from_iterable(reversed(queries))))
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    own = [f"dataset.{key}={value}" for key, value in FEW.items()]
+    run = new_run(tmp_path / "run", "model=dctr", "dataset=letor", f"dataset.path={folder}", *own)
+    export(run, numpy=True)
+    settings = dict(policy="ranker", policy_ranker=str(run), policy_noise=0.0)
+    with refuses(UserError, "ranker.npz", "by their ids, and those of these files are others"):
+        open_letor(other, **settings, **FEW)
+    assert open_letor(copy, **settings, **FEW).train.count == FEW["sessions"]
+
+
+@pytest.mark.parametrize("name", ["train.txt.scores", "vali.txt", "train.txt.query"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("nowhere")])
+def test_what_is_no_file_is_refused_instead_of_waited_for(folder, tmp_path, name, make):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    (copy / name).unlink(missing_ok=True)
+    make(copy / name)
+    with refuses(UserError, name, "is no file"):
+        open_letor(copy, policy="scores", **FEW)
 
 
 @pytest.mark.parametrize("model", ["mixture", pytest.param("rctr", marks=pytest.mark.nightly)])

@@ -54,9 +54,9 @@ def lines_of(case, *devices):
         pytest.param("em", [2, 8], marks=nightly),
         pytest.param("em_dbn", [2, 8], marks=nightly),
         pytest.param("counting", [2, 8], marks=nightly),
-        pytest.param("pbm", [2, 3, 8], marks=nightly),
+        pytest.param("pbm", [2, 3, 4, 8], marks=nightly),
         pytest.param("dbn", [2, 4, 8], marks=nightly),
-        pytest.param("ccm", [2, 8], marks=nightly),
+        pytest.param("ccm", [2, 4, 8], marks=nightly),
         pytest.param("points", [2, 8], marks=nightly),
         pytest.param("adagrad", [2, 8], marks=nightly),
         pytest.param("positions", [2, 8], marks=nightly),
@@ -64,12 +64,12 @@ def lines_of(case, *devices):
         pytest.param("quotients", [2, 8], marks=nightly),
         pytest.param("update", [2, 8], marks=nightly),
         pytest.param("deep", [2, 8], marks=nightly),
-        pytest.param("deep_cross", [2, 4], marks=nightly),
-        pytest.param("ncm", [2, 4], marks=nightly),
-        pytest.param("cacm", [2, 4], marks=nightly),
-        pytest.param("cacm_minus", [2, 4], marks=nightly),
-        pytest.param("mixture", [2, 4], marks=nightly),
-        pytest.param("ranker", [2, 4], marks=nightly),
+        pytest.param("deep_cross", [2, 4, 8], marks=nightly),
+        pytest.param("ncm", [2, 4, 8], marks=nightly),
+        pytest.param("cacm", [2, 4, 8], marks=nightly),
+        pytest.param("cacm_minus", [2, 4, 8], marks=nightly),
+        pytest.param("mixture", [2, 4, 8], marks=nightly),
+        pytest.param("ranker", [2, 4, 8], marks=nightly),
     ],
 )
 def test_several_devices_train_as_one(case, devices):
@@ -84,12 +84,30 @@ def test_several_devices_train_as_one(case, devices):
 
 
 @nightly
-@pytest.mark.parametrize("case", ["ubm", "dbn", "points", "hash", "quotients"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(
+            "pbm",
+            "ubm",
+            "dbn",
+            "ccm",
+            "points",
+            "adagrad",
+            "hash",
+            "quotients",
+            "deep",
+            "deep_cross",
+        ),
+        *("mixture", "ranker"),
+    ],
+)
 def test_twelve_steps_of_several_devices_are_those_of_one(case):
     """To 1e-6 of numbers, or of the largest of a kind.
 
     Rows of quotients have 342 documents each, so that their mean log ranks differ by .03 only: standardised, a unit of
-    float32, 1.2e-7, is 4e-6.
+    float32, 1.2e-7, is 4e-6. Networks that read vectors of documents are compared above: rows of these move by a
+    gradient over its size, which amplifies last digits to 8e-6.
     """
     most = 5e-6 if case == "quotients" else 1e-6
     for line in lines_of("twelve", case, 2, 4, 8):
@@ -100,8 +118,20 @@ def test_twelve_steps_of_several_devices_are_those_of_one(case):
 @pytest.mark.parametrize(
     "case",
     [
-        *("em", "em_dbn", "counting", "ubm", "dbn", "points", "adagrad", "hash", "quotients"),
-        *("deep", "deep_cross"),
+        *(
+            "em",
+            "em_dbn",
+            "counting",
+            "pbm",
+            "ubm",
+            "dbn",
+            "ccm",
+            "points",
+            "adagrad",
+            "hash",
+            "quotients",
+        ),
+        *("deep", "deep_cross", "mixture", "ranker"),
     ],
 )
 def test_several_devices_end_where_one_does(case):

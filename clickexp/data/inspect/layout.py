@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from clickexp.data.ingest.layouts import ROWS, Kind, guess, guessed_columns, likeliest, needed
-from clickexp.data.ingest.source_table import TextForm, remedy_for_header
+from clickexp.data.ingest.source_table import SourceTable, TextForm, remedy_for_header
 from clickexp.data.ingest.tables import open_tables
 from clickexp.data.ingest.text_table import TextTable
 from clickexp.data.log_files import UnknownKindError
@@ -92,7 +92,8 @@ def detect(
         return detected
     _check_convertible(path, line)
     try:
-        table = open_tables(path, {}, {}, (), files=files, text=text)[0]
+        tables = open_tables(path, {}, {}, (), files=files, text=text)
+        table = tables[0]
         kinds = table.kinds()
     except UnknownKindError as error:
         remedy = f"Or add format=, one of {', '.join(formats)}."
@@ -101,10 +102,12 @@ def detect(
     if layout is None:
         if isinstance(table, TextTable) and (remedy := remedy_for_header([*kinds])) is not None:
             raise table.source.error(f"the columns {', '.join(kinds)} show no layout", remedy)
+        _check_alike(path, tables)
         _check_rows_without_pages(path, kinds)
-        tables = "; ".join(f"format={other} has {ROWS[other]}: {needed(other)}" for other in ROWS)
+        _check_rows_without_ranks(path, kinds)
+        layouts = "; ".join(f"format={other} has {ROWS[other]}: {needed(other)}" for other in ROWS)
         raise DataError(
-            f"{path}: the columns {', '.join(kinds)} do not show the layout. {tables}. Name those that are called "
+            f"{path}: the columns {', '.join(kinds)} do not show the layout. {layouts}. Name those that are called "
             "otherwise.",
             likeliest(kinds),
         )
@@ -128,6 +131,34 @@ def _by_line(line: str) -> Detected | None:
         if re.match(pattern, line):
             return Detected(format, {}, f"layout: format={format}, which has {lines}")
     return None
+
+
+def _check_alike(path: Path, tables: Sequence[SourceTable]) -> None:
+    """DataError for tables of other columns than the first, as where clicks are apart from impressions."""
+    first, *others = tables
+    for other in others:
+        if {*other.kinds()} != {*first.kinds()}:
+            stated = "; ".join(
+                f"{Path(table.source.source).name}: {', '.join(table.kinds())}"
+                for table in (first, other)
+            )
+            raise DataError(
+                f"{path}: files have different columns ({stated}), and none shows the layout alone. Join impressions "
+                "and clicks into one table, as the SQL in docs/howto/my-log.md (From a warehouse) does; or name the "
+                "files of the log, such as files=NAME*.csv."
+            )
+
+
+def _check_rows_without_ranks(path: Path, kinds: Mapping[str, Kind]) -> None:
+    """DataError for rows of documents shown that do not say at which rank."""
+    names = guessed_columns("impressions", kinds)
+    if "rank" in names or not names.keys() >= {"session", "document", "click"}:
+        return
+    raise DataError(
+        f"{path}: {ROWS['impressions']}, but no column among {', '.join(kinds)} is called as ranks are. Name it, or "
+        "add one: models of clicks need to know the order in which a page shows its documents.",
+        likeliest(kinds),
+    )
 
 
 def _check_rows_without_pages(path: Path, kinds: Mapping[str, Kind]) -> None:

@@ -145,6 +145,26 @@ def test_rows_of_bandits_say_what_a_page_may_be(tmp_path):
     assert caught.value.options == {"format": "impressions", **names, **unknown}
 
 
+def test_rows_without_ranks_ask_for_them(tmp_path):
+    file = table(tmp_path, "session,query,document,click", "1,1,1,0")
+    with refuses(DataError, "session, query, document, click", "as ranks are", "order") as caught:
+        detect(file, FORMATS)
+    assert caught.value.options == {"format": "impressions", "columns.rank": "NAME"}
+
+
+def test_clicks_apart_from_impressions_are_to_be_joined(tmp_path):
+    """The columns of one of the files alone would mislead."""
+    (tmp_path / "clicks.csv").write_text("session,document\n1,a\n")
+    (tmp_path / "shown.csv").write_text("session,document,rank\n1,a,1\n")
+    parts = (
+        "clicks.csv: session, document;",
+        "shown.csv: session, document, rank",
+        "From a warehouse",
+    )
+    with refuses(DataError, *parts):
+        detect(tmp_path, FORMATS)
+
+
 def test_unknown_names_are_asked_for_in_a_command(tmp_path):
     with refuses(DataError, "do not show the layout", "session, query (optional)") as caught:
         detect(table(tmp_path, "besuch,query,sku,platz,clicked", "1,1,1,1,1"), FORMATS)
