@@ -288,8 +288,9 @@ def _prior_by_lists(
     """Returns the documents that are shown, and their prior by what lists show."""
     rows, documents = _rows(tower), np.flatnonzero(counts.shown)
     shown = shown_in(rows, counts.shown, queries).some(documents)
-    center = float(log_odds(shown).mean())
-    lines = np.column_stack([np.ones(len(documents)), *regressors(shown, center)])
+    of_shares = log_odds(shown)
+    known = regressors(shown, of_shares - of_shares.mean())
+    lines = np.column_stack([np.ones(len(documents)), *known])
     query = np.unique(shown.query, return_inverse=True)[1]
     base = _means_of_prior(tower)[documents]
     # a policy tells more of documents that it shows on top

@@ -827,7 +827,8 @@ def _documents(
     of_chosen = posteriors.some(chosen)
     lists = np.maximum(queries.lists[chosen], of_all)
     shown = Shown(of_all, lists, of_chosen.x, queries.labels[chosen])
-    known = regressors(shown, float(log_odds(shown).mean())).T
+    of_shares = log_odds(shown)
+    known = regressors(shown, of_shares - of_shares.mean()).T
     sites = _sites(rows, chosen, posteriors.baseline)
     return Documents(clicks, skips, of_chosen.means, of_chosen.deviations, known, *sites)
 
