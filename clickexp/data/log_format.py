@@ -252,13 +252,13 @@ def written(read: _Read, source: Path, log: LogWriter, **options: Any) -> Waitin
         DataError: The source cannot be read or changes meanwhile, or there is too little room for the log.
     """
     files = options.get("files")
-    before = None if is_remote(source) else _content(source, files)
+    before = None if is_remote(source) else _content(source, _files(source, files))
     try:
         with log:
             lists = read(source, log, **options)
             if lists is not None and log.share.is_whole:
                 lists.pack(log)
-            if before is not None and _content(source, files) != before:
+            if before is not None and _content(source, _files(source, files)) != before:
                 raise DataError(
                     f"{source}: it has changed while it was read. Wait until nothing writes to it, or read a copy."
                 )
@@ -292,16 +292,13 @@ def _contents(source: Path, options: Mapping[str, Any]) -> list[Any]:
     named = [Path(value).expanduser() for value in options.values() if isinstance(value, str)]
     learned = [file for path in named if path.is_dir() for file in sorted(path.glob("*/*.npz"))]
     others = [file for file in (*named, *learned) if file.is_file()]
-    pattern = options.get("files")
-    inodes = inodes_of_large([*_files(source, pattern), *others])
-    return [_content(source, pattern), content_of_all(others), inodes]
+    files = _files(source, options.get("files"))
+    return [_content(source, files), content_of_all(others), inodes_of_large([*files, *others])]
 
 
-def _content(source: Path, pattern: Any) -> str:
-    """The hash of a file, or of those in a folder and of those inside that a pattern names."""
-    if not source.is_dir():
-        return content_of(source)
-    return content_of_all(_files(source, pattern), source)
+def _content(source: Path, files: Sequence[Path]) -> str:
+    """The hash of a file, or of these files of a folder."""
+    return content_of_all(files, source) if source.is_dir() else content_of(source)
 
 
 def _files(source: Path, pattern: Any) -> list[Path]:

@@ -30,8 +30,7 @@ from clickexp.posteriors.policy_prior import (
     LEAST_FOR_POLICY_PRIOR,
     Queries,
     learned_rows,
-    log_odds,
-    regressors,
+    regressors_by_log_odds,
     scale_of,
     shown_in,
 )
@@ -288,9 +287,7 @@ def _prior_by_lists(
     """Returns the documents that are shown, and their prior by what lists show."""
     rows, documents = _rows(tower), np.flatnonzero(counts.shown)
     shown = shown_in(rows, counts.shown, queries).some(documents)
-    of_shares = log_odds(shown)
-    known = regressors(shown, of_shares - of_shares.mean())
-    lines = np.column_stack([np.ones(len(documents)), *known])
+    lines = np.column_stack([np.ones(len(documents)), *regressors_by_log_odds(shown)])
     query = np.unique(shown.query, return_inverse=True)[1]
     base = _means_of_prior(tower)[documents]
     # a policy tells more of documents that it shows on top

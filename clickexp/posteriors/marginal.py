@@ -54,8 +54,7 @@ from clickexp.posteriors.policy_prior import (
     Queries,
     Shown,
     learned_rows,
-    log_odds,
-    regressors,
+    regressors_by_log_odds,
 )
 from clickexp.posteriors.refitted import ClicksOfDocuments, PriorByRank, Refitted, refitted
 from clickexp.posteriors.shared import SharedPosterior
@@ -827,8 +826,7 @@ def _documents(
     of_chosen = posteriors.some(chosen)
     lists = np.maximum(queries.lists[chosen], of_all)
     shown = Shown(of_all, lists, of_chosen.x, queries.labels[chosen])
-    of_shares = log_odds(shown)
-    known = regressors(shown, of_shares - of_shares.mean()).T
+    known = regressors_by_log_odds(shown).T
     sites = _sites(rows, chosen, posteriors.baseline)
     return Documents(clicks, skips, of_chosen.means, of_chosen.deviations, known, *sites)
 

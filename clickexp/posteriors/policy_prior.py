@@ -155,11 +155,6 @@ class PolicyPrior(NamedTuple):
         return means, np.sum(lines * (self.covariance @ lines), axis=0)
 
 
-def log_odds(shown: Shown) -> Numbers:
-    """Returns the log odds of the share of lists that show each document."""
-    return np.log((shown.impressions + 0.5) / (shown.lists - shown.impressions + 0.5))
-
-
 def _scarcity(shown: Shown) -> Numbers:
     return 1 / (shown.impressions + 2)
 
@@ -169,8 +164,13 @@ def _quantiles(shown: Shown) -> Numbers:
     return 1.7 * ndtri((shown.impressions + 0.5) / (shown.lists + 1))
 
 
-def regressors(shown: Shown, of_shares: Numbers) -> Float[np.ndarray, "7 documents"]:
-    """Returns what a to g are the slopes of, for l or what takes its place."""
+def regressors_by_log_odds(shown: Shown) -> Float[np.ndarray, "7 documents"]:
+    """Returns what a to g are the slopes of, with the log odds of shares, less their mean, in place of l."""
+    log_odds = np.log((shown.impressions + 0.5) / (shown.lists - shown.impressions + 0.5))
+    return _regressors(shown, log_odds - log_odds.mean())
+
+
+def _regressors(shown: Shown, of_shares: Numbers) -> Float[np.ndarray, "7 documents"]:
     x = shown.x
     many = shown.lists / (shown.lists + _FEW)
     lines = [many * of_shares, many * x, (1 - many) * of_shares, (1 - many) * x]
@@ -179,7 +179,7 @@ def regressors(shown: Shown, of_shares: Numbers) -> Float[np.ndarray, "7 documen
 
 def _lines(shown: Shown, center: float) -> Float[np.ndarray, "8 documents"]:
     """Returns what the mean and a to g are factors of."""
-    lines = regressors(shown, _quantiles(shown) - center)
+    lines = _regressors(shown, _quantiles(shown) - center)
     return np.concatenate([np.ones((1, len(shown.x))), lines])
 
 

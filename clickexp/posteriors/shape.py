@@ -351,11 +351,8 @@ def shaped(
         clicks: In training, by id.
         read_at: Offsets and spreads of the rows in whose place the pass over the log has put those of the model.
     """
-    logits, documents, is_shown = (
-        _Logits.of(under, clicks, read_at),
-        under.documents,
-        under.shown.is_shown,
-    )
+    logits = _Logits.of(under, clicks, read_at)
+    documents, is_shown = under.documents, under.shown.is_shown
     intervals = logits.normal()
     probabilities = np.where(is_shown, intervals, np.asarray(under.rows.values)[:, :2].T)
     ends = np.empty((len(is_shown), 2), np.float32)
