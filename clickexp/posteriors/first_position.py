@@ -1,6 +1,6 @@
 """Errors of attraction of trust bias where clicks hardly tell its scale: those of the click rate at the first position.
 
-There P(click) is p = f + (t - f) a for a = s(z). Clicks hardly tell an affine change of the attraction of all documents,
+There P(click) is p = f + (t - f) a for a = s(z). Clicks hardly tell an affine change of all attraction,
 which t and f of all positions take up, and which leaves p. So an interval of a under the estimated t and f is read as
 one of p. With the logits of t and f, p of a given a moves by t (1 - t) a and f (1 - f) (1 - a). Over (t - f) a (1 - a),
 these are moves of z. Clicks move z of documents that have many of them back. Documents with few impressions follow
