@@ -137,8 +137,8 @@ def _shortness(model: Model) -> tuple[float, str]:
     """Returns the movement of documents below which not all intervals of a model hold, and which; 0 for none."""
     if isinstance(model, TrustBiasModel):
         return RANDOM, (
-            "Intervals of attraction of the trust-bias model take the click rates of the first position as known, and "
-            "those of documents that attract least are too short."
+            "Click rates of the trust-bias model hang on the shape of attraction, and intervals of documents that "
+            "attract least may be too short."
         )
     if _learns_continuation(model):
         return _STRONGLY_ORDERED, (
