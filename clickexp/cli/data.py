@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         from clickexp.cli import log_commands as commands
 
+        exits.check_interruption()
         getattr(commands, run)(**chosen)
 
 

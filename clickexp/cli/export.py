@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return_freed_arrays()
         from clickexp.export.drawn import export_drawn
 
+        exits.check_interruption()
         export_drawn(**chosen)
 
 

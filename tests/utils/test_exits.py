@@ -102,6 +102,42 @@ main()
     assert done.returncode == 130 and line.startswith(f"{name}: stopped")
 
 
+@pytest.mark.parametrize(
+    "command, words, package",
+    [
+        ("main", ["debug=fast"], "jaxlib.gpu_rnn"),
+        ("data", ["inspect", "log.csv"], "numpy"),
+        ("compare", ["runs"], "polars"),
+        ("export", ["run"], "jaxlib.gpu_rnn"),
+    ],
+)
+def test_an_interrupt_that_an_import_takes_for_a_missing_library_ends_the_command(
+    command, words, package, tmp_path
+):
+    """Compiled code makes an ImportError of it, which JAX passes over; the command went on to its end."""
+    code = f"""
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "{package}":
+            sys.meta_path.remove(self)
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                pass
+sys.meta_path.insert(0, Interrupting())
+from clickexp.cli.{command} import main
+sys.argv[1:] = {words}
+main()
+"""
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    name = "clickexp" if command == "main" else f"clickexp-{command}"
+    assert done.returncode == 130 and done.stderr.startswith(f"{name}: "), done.stderr
+    assert "stopped" in done.stderr or "interrupted" in done.stderr
+    assert not (tmp_path / "outputs").exists()
+
+
 def test_the_environment_asks_for_the_trace():
     code = "from clickexp.utils import exits; print(exits.SHOW_TRACE)"
     env = {**os.environ, "HYDRA_FULL_ERROR": "1"}
