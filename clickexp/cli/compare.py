@@ -45,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exits.ending("clickexp-compare"):
         chosen = vars(command().parse_intermixed_args(words))
         module, _, function = chosen.pop("run").partition(":")
-        imported = importlib.import_module(module)
-        exits.check_interruption()
+        with exits.importing():
+            imported = importlib.import_module(module)
         getattr(imported, function)(**chosen)
 
 

@@ -42,9 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
             download(**chosen)
             return
-        from clickexp.cli import log_commands as commands
+        with exits.importing():
+            from clickexp.cli import log_commands as commands
 
-        exits.check_interruption()
         getattr(commands, run)(**chosen)
 
 

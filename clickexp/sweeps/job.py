@@ -31,7 +31,7 @@ from clickexp.runs.store import (
 )
 from clickexp.sweeps.callback import all_overrides, composed_config, current, in_sweep, jobs_folder
 from clickexp.sweeps.view import print_plain
-from clickexp.utils.exits import check_interruption
+from clickexp.utils.exits import importing
 from clickexp.utils.paths import display_path
 
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: "
@@ -207,9 +207,9 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
 
 
 def _run_experiment(cfg: DictConfig, hydra: HydraConf) -> float:
-    from clickexp.experiment.run import run_experiment
+    with importing():
+        from clickexp.experiment.run import run_experiment
 
-    check_interruption()
     sweep = Path(hydra.sweep.dir) if in_sweep(hydra) else None
     try:
         result = run_experiment(cfg, Path(hydra.runtime.output_dir), sweep, all_overrides(hydra))

@@ -26,6 +26,8 @@ INTERRUPTED = threading.Event()
 """Set after Ctrl-C."""
 _PRESSED = threading.Event()
 """Set from Ctrl-C to the end of the command."""
+_IMPORTING = threading.Event()
+"""Set while a command imports what it needs."""
 _LATER = 0.1
 """Seconds until a Ctrl-C that was ignored comes again."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -106,8 +108,10 @@ def _interruptible() -> Iterator[None]:
     before, handler = sys.unraisablehook, signal.getsignal(signal.SIGINT)
 
     def note(number: int, frame: FrameType | None) -> None:
+        waits = _IMPORTING.is_set() and not _PRESSED.is_set()
         _PRESSED.set()
-        signal.default_int_handler(number, frame)
+        if not waits:
+            signal.default_int_handler(number, frame)
 
     def again(ignored: Any) -> None:
         if issubclass(ignored.exc_type, KeyboardInterrupt):
@@ -134,12 +138,18 @@ def _interruptible() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def check_interruption() -> None:
-    """Raises the KeyboardInterrupt of a Ctrl-C after which the command has gone on.
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Has Ctrl-C wait for the end of imports, unless it comes twice.
 
-    Where Ctrl-C falls into the import of compiled code, this makes an ImportError of it, and JAX takes that for a
-    library that is not installed. Commands call this once they have imported what they need.
+    Where it falls into compiled code, this prints its trace, crashes, or makes an ImportError of it, which JAX takes
+    for a library that is not installed: the command went on.
     """
+    _IMPORTING.set()
+    try:
+        yield
+    finally:
+        _IMPORTING.clear()
     if _PRESSED.is_set():
         raise KeyboardInterrupt
 
