@@ -43,7 +43,9 @@ from clickexp.utils.text import listed
 
 EXAMINATION_TABLE, SHARED_TABLE = "examination.csv", "shared.csv"
 DOCUMENTS_TABLE = "documents.parquet"
-_OPTIONS = f"options are columns.KEY=NAME, {', '.join(OPTIONS[1:])}, for --predict FILE or --rank LISTS"
+_OPTIONS = (
+    f"options are columns.KEY=NAME, {', '.join(OPTIONS[1:])}, for --predict FILE or --rank LISTS"
+)
 Write = Callable[[Path], object]
 """Writes a file to a path."""
 
@@ -287,9 +289,7 @@ def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict
     """Returns the options of the files to predict or to rank; UserError for others."""
     parsed = parsed_options(options)
     if unknown := [key for key in parsed if key not in OPTIONS]:
-        raise UserError(
-            f"{' '.join(options)}: there is no option {listed(unknown, 3)}; {_OPTIONS}"
-        )
+        raise UserError(f"{' '.join(options)}: there is no option {listed(unknown, 3)}; {_OPTIONS}")
     if options and not given_file:
         raise UserError(f"{' '.join(options)}: {_OPTIONS}")
     check_arguments(open_lists, parsed, "")

@@ -49,12 +49,16 @@ def test_words_of_the_glossary_are_in_order():
     assert words == sorted(words, key=str.lower) and len(words) > 20
 
 
-def test_figures_are_of_the_last_result_of_each_job_wherever_its_sweep_has_it(tmp_path, monkeypatch):
+def test_figures_are_of_the_last_result_of_each_job_wherever_its_sweep_has_it(
+    tmp_path, monkeypatch
+):
     """A sweep that was interrupted has the rest in its repetition."""
     monkeypatch.setattr(measure, "ROOT", tmp_path)
     monkeypatch.setattr(measure, "RUNS", tmp_path)
     monkeypatch.setattr(measure, "MODELS", "cm,pbm,ubm")
-    for time, (place, epochs) in enumerate({"1": 4, "0": 3, "repeat-2/1": 5, "repeat-2/2": 6}.items()):
+    for time, (place, epochs) in enumerate(
+        {"1": 4, "0": 3, "repeat-2/1": 5, "repeat-2/2": 6}.items()
+    ):
         file = tmp_path / "models" / place / "result.json"
         file.parent.mkdir(parents=True)
         content = {

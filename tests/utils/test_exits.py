@@ -114,7 +114,7 @@ main()
 def test_an_interrupt_in_the_import_of_compiled_code_ends_the_command_in_one_line(
     command, words, package, tmp_path
 ):
-    """Such code prints the trace of an error, and makes an ImportError of it, for which JAX does without the package."""
+    """Such code prints the trace, and makes an ImportError of it, for which JAX does without the package."""
     code = f"""
 import signal, sys, traceback
 class Interrupting:
