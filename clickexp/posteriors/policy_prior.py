@@ -164,14 +164,15 @@ def _quantiles(shown: Shown) -> Numbers:
     return 1.7 * ndtri((shown.impressions + 0.5) / (shown.lists + 1))
 
 
-def regressors_by_log_odds(shown: Shown) -> Float[np.ndarray, "7 documents"]:
-    """Returns what a to g are the slopes of, with the log odds of shares, less their mean, in place of l."""
-    log_odds = np.log((shown.impressions + 0.5) / (shown.lists - shown.impressions + 0.5))
-    return _regressors(shown, log_odds - log_odds.mean())
+def regressors(shown: Shown, center: float | None = None) -> Float[np.ndarray, "7 documents"]:
+    """Returns what a to g are the slopes of.
 
-
-def _regressors(shown: Shown, of_shares: Numbers) -> Float[np.ndarray, "7 documents"]:
-    x = shown.x
+    Args:
+        shown: What the log shows of documents.
+        center: Of l, by default its mean over these documents.
+    """
+    of_shares, x = _quantiles(shown), shown.x
+    of_shares -= of_shares.mean() if center is None else center
     many = shown.lists / (shown.lists + _FEW)
     lines = [many * of_shares, many * x, (1 - many) * of_shares, (1 - many) * x]
     return np.stack([*lines, of_shares**2, of_shares * x, x**2])
@@ -179,8 +180,7 @@ def _regressors(shown: Shown, of_shares: Numbers) -> Float[np.ndarray, "7 docume
 
 def _lines(shown: Shown, center: float) -> Float[np.ndarray, "8 documents"]:
     """Returns what the mean and a to g are factors of."""
-    lines = _regressors(shown, _quantiles(shown) - center)
-    return np.concatenate([np.ones((1, len(shown.x))), lines])
+    return np.concatenate([np.ones((1, len(shown.x))), regressors(shown, center)])
 
 
 def chance_of_ranks(rows: Rows, shown: Shown) -> float:
