@@ -548,10 +548,13 @@ class UnderPolicy(NamedTuple):
         documents: Integer[np.ndarray, " documents"],
     ) -> "UnderPolicy":
         numbers = in_units(np.asarray(rows.values)[documents], scale_of(rows))
-        some = shown.some(documents)
-        prior = fit(*numbers, some, chance_of_ranks(rows, some))
-        prior = prior._replace(left_out=left_out(rows, some, prior))
-        return cls(model, rows, shown, documents, prior)
+        return cls(model, rows, shown, documents, PolicyPrior()).fitted_to(*numbers)
+
+    def fitted_to(self, offsets: Numbers, variances: Numbers) -> "UnderPolicy":
+        """Fits the prior to posteriors of its documents, in the units of `fit`."""
+        some = self.shown.some(self.documents)
+        prior = fit(offsets, variances, some, chance_of_ranks(self.rows, some))
+        return self._replace(prior=prior._replace(left_out=left_out(self.rows, some, prior)))
 
     def refitted(self, model: Model) -> "UnderPolicy":
         """Fits the prior to other posteriors of the same rows."""
