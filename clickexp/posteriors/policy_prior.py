@@ -34,7 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Bool, Float, Integer, Real
-from scipy.special import ndtri
+from scipy.special import digamma, ndtri
 
 from clickexp.data import Sessions
 from clickexp.data.kept import kept
@@ -63,6 +63,8 @@ _LARGEST_GAIN = 2.0
 """Logarithm of the largest value of the factor of clicks where p is below 0, over that at 0."""
 _NEAREST = 3.0
 """Where it is largest, for a steep one at least."""
+_LEFT_OUT = math.exp(digamma(0.5)) - 0.5
+"""Impressions of documents that all lists leave out; see `left_out`."""
 _BLOCK = 1 << 13
 """Documents that are computed in double precision at a time: as many as a cache holds."""
 _MERGED = 1 << 14
@@ -276,6 +278,8 @@ def left_out(rows: Rows, shown: Shown, prior: PolicyPrior) -> float:
         s x + t (x^2 - 1) + mean + w (a l + b x) + ... + g x^2,
 
     with the slopes s and t by rank that training has learned. What clicks leave open of a to g adds to the square.
+    By Jeffreys' prior, the share of a document that none of N lists shows has the mean logarithm of .14 / N, and l is
+    the one of that share.
 
     Args:
         rows: Of attraction.
@@ -284,7 +288,7 @@ def left_out(rows: Rows, shown: Shown, prior: PolicyPrior) -> float:
     """
     line = np.stack([np.ones(len(shown.x)), _quantiles(shown)], axis=1)
     of_x = np.linalg.lstsq(line, shown.x)[0]
-    unseen = shown._replace(impressions=np.zeros(len(shown.x)))
+    unseen = shown._replace(impressions=np.full(len(shown.x), _LEFT_OUT))
     x = np.clip(of_x[0] + of_x[1] * _quantiles(unseen), shown.x.min(), shown.x.max())
     by_rank = np.asarray(cast(Prior, rows.prior).slopes, np.float64)[:, 0] * scale_of(rows)
     means, of_means = prior.moments_of_mean(_lines(unseen._replace(x=x), prior.center))
