@@ -362,11 +362,10 @@ def fitted_to_clicks(
 ) -> UnderPolicy:
     """Fits the normal prior to the likelihood of clicks; see `shaped` for the arguments.
 
-    Each fit takes for a document the normal factor N(m, v) / N(M, V), for the mean m and the variance v of the posterior
-    by the likelihood of its clicks under the prior N(M, V) of the fit before (Minka 2001, "Expectation propagation for
-    approximate Bayesian inference"). The factors of passes over the log, which have the slope and the curvature there,
-    take few impressions without a click for a small attraction that is known well, and documents for more alike than
-    they are.
+    Each fit takes for a document the normal factor N(m, v) / N(M, V), for the mean m and the variance v that its clicks
+    leave under the prior N(M, V) of the fit before (Minka 2001, "Expectation propagation for approximate Bayesian
+    inference"). Factors with the slope and the curvature of the last pass over the log take few skips for a small
+    attraction that is known well, and documents for more alike than they are.
     """
     for _ in range(_FITS):
         logits = _Logits.of(under, clicks, read_at, under.documents)
