@@ -30,7 +30,7 @@ from clickexp.posteriors.policy_prior import (
     LEAST_FOR_POLICY_PRIOR,
     Queries,
     learned_rows,
-    regressors_by_log_odds,
+    regressors,
     scale_of,
     shown_in,
 )
@@ -287,7 +287,7 @@ def _prior_by_lists(
     """Returns the documents that are shown, and their prior by what lists show."""
     rows, documents = _rows(tower), np.flatnonzero(counts.shown)
     shown = shown_in(rows, counts.shown, queries).some(documents)
-    lines = np.column_stack([np.ones(len(documents)), *regressors_by_log_odds(shown)])
+    lines = np.column_stack([np.ones(len(documents)), *regressors(shown)])
     query = np.unique(shown.query, return_inverse=True)[1]
     base = _means_of_prior(tower)[documents]
     # a policy tells more of documents that it shows on top

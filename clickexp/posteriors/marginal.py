@@ -54,7 +54,7 @@ from clickexp.posteriors.policy_prior import (
     Queries,
     Shown,
     learned_rows,
-    regressors_by_log_odds,
+    regressors,
 )
 from clickexp.posteriors.refitted import ClicksOfDocuments, PriorByRank, Refitted, refitted
 from clickexp.posteriors.shared import SharedPosterior
@@ -826,7 +826,7 @@ def _documents(
     of_chosen = posteriors.some(chosen)
     lists = np.maximum(queries.lists[chosen], of_all)
     shown = Shown(of_all, lists, of_chosen.x, queries.labels[chosen])
-    known = regressors_by_log_odds(shown).T
+    known = regressors(shown).T
     sites = _sites(rows, chosen, posteriors.baseline)
     return Documents(clicks, skips, of_chosen.means, of_chosen.deviations, known, *sites)
 

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Bool, Float, Integer, Real
-from scipy.special import ndtri
+from scipy.special import digamma, ndtri
 
 from clickexp.data import Sessions
 from clickexp.data.kept import kept
@@ -63,6 +63,8 @@ _LARGEST_GAIN = 2.0
 """Logarithm of the largest value of the factor of clicks where p is below 0, over that at 0."""
 _NEAREST = 3.0
 """Where it is largest, for a steep one at least."""
+_LEFT_OUT = math.exp(digamma(0.5)) - 0.5
+"""Impressions of documents that all lists leave out; see `left_out`."""
 _BLOCK = 1 << 13
 """Documents that are computed in double precision at a time: as many as a cache holds."""
 _MERGED = 1 << 14
@@ -164,14 +166,15 @@ def _quantiles(shown: Shown) -> Numbers:
     return 1.7 * ndtri((shown.impressions + 0.5) / (shown.lists + 1))
 
 
-def regressors_by_log_odds(shown: Shown) -> Float[np.ndarray, "7 documents"]:
-    """Returns what a to g are the slopes of, with the log odds of shares, less their mean, in place of l."""
-    log_odds = np.log((shown.impressions + 0.5) / (shown.lists - shown.impressions + 0.5))
-    return _regressors(shown, log_odds - log_odds.mean())
+def regressors(shown: Shown, center: float | None = None) -> Float[np.ndarray, "7 documents"]:
+    """Returns what a to g are the slopes of.
 
-
-def _regressors(shown: Shown, of_shares: Numbers) -> Float[np.ndarray, "7 documents"]:
-    x = shown.x
+    Args:
+        shown: What the log shows of documents.
+        center: Of l, by default its mean over these documents.
+    """
+    of_shares, x = _quantiles(shown), shown.x
+    of_shares -= of_shares.mean() if center is None else center
     many = shown.lists / (shown.lists + _FEW)
     lines = [many * of_shares, many * x, (1 - many) * of_shares, (1 - many) * x]
     return np.stack([*lines, of_shares**2, of_shares * x, x**2])
@@ -179,8 +182,7 @@ def _regressors(shown: Shown, of_shares: Numbers) -> Float[np.ndarray, "7 docume
 
 def _lines(shown: Shown, center: float) -> Float[np.ndarray, "8 documents"]:
     """Returns what the mean and a to g are factors of."""
-    lines = _regressors(shown, _quantiles(shown) - center)
-    return np.concatenate([np.ones((1, len(shown.x))), lines])
+    return np.concatenate([np.ones((1, len(shown.x))), regressors(shown, center)])
 
 
 def chance_of_ranks(rows: Rows, shown: Shown) -> float:
@@ -276,6 +278,8 @@ def left_out(rows: Rows, shown: Shown, prior: PolicyPrior) -> float:
         s x + t (x^2 - 1) + mean + w (a l + b x) + ... + g x^2,
 
     with the slopes s and t by rank that training has learned. What clicks leave open of a to g adds to the square.
+    By Jeffreys' prior, the share of a document that none of N lists shows has the mean logarithm of .14 / N, and l is
+    the one of that share.
 
     Args:
         rows: Of attraction.
@@ -284,7 +288,7 @@ def left_out(rows: Rows, shown: Shown, prior: PolicyPrior) -> float:
     """
     line = np.stack([np.ones(len(shown.x)), _quantiles(shown)], axis=1)
     of_x = np.linalg.lstsq(line, shown.x)[0]
-    unseen = shown._replace(impressions=np.zeros(len(shown.x)))
+    unseen = shown._replace(impressions=np.full(len(shown.x), _LEFT_OUT))
     x = np.clip(of_x[0] + of_x[1] * _quantiles(unseen), shown.x.min(), shown.x.max())
     by_rank = np.asarray(cast(Prior, rows.prior).slopes, np.float64)[:, 0] * scale_of(rows)
     means, of_means = prior.moments_of_mean(_lines(unseen._replace(x=x), prior.center))
@@ -562,10 +566,13 @@ class UnderPolicy(NamedTuple):
         documents: Integer[np.ndarray, " documents"],
     ) -> "UnderPolicy":
         numbers = in_units(np.asarray(rows.values)[documents], scale_of(rows))
-        some = shown.some(documents)
-        prior = fit(*numbers, some, chance_of_ranks(rows, some))
-        prior = prior._replace(left_out=left_out(rows, some, prior))
-        return cls(model, rows, shown, documents, prior)
+        return cls(model, rows, shown, documents, PolicyPrior()).fitted_to(*numbers)
+
+    def fitted_to(self, offsets: Numbers, variances: Numbers) -> "UnderPolicy":
+        """Fits the prior to posteriors of its documents, in the units of `fit`."""
+        some = self.shown.some(self.documents)
+        prior = fit(offsets, variances, some, chance_of_ranks(self.rows, some))
+        return self._replace(prior=prior._replace(left_out=left_out(self.rows, some, prior)))
 
     def refitted(self, model: Model) -> "UnderPolicy":
         """Fits the prior to other posteriors of the same rows."""

@@ -114,7 +114,8 @@ def test_documents_that_lists_leave_out_have_the_mean_at_the_end_of_lists():
     rows = Rows(jnp.zeros((500, 3)), 1, prior, jnp.zeros(3))
     root = rng.normal(0, 0.1, (8, 8))
     under = PolicyPrior(0.6, 3.0, mean=-0.2, slopes=SLOPES, center=1.0, covariance=root @ root.T)
-    unseen = shown._replace(impressions=np.zeros(500))
+    # e to the mean logarithm of a share under Jeffreys' prior, Beta(1/2, N + 1/2), is (n + 1/2) / N for this n
+    unseen = shown._replace(impressions=np.full(500, np.exp(special.psi(0.5)) - 0.5))
     by_share = np.polyfit(quantiles(shown), shown.x, 1)
     x = np.clip(np.polyval(by_share, quantiles(unseen)), None, shown.x.max())
     assert (x == shown.x.max()).any() and (x < shown.x.max()).any()

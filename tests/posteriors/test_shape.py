@@ -16,10 +16,19 @@ from clickexp.data import Dataset, Sessions
 from clickexp.data.by_document import ByDocument
 from clickexp.export.tables import write_documents
 from clickexp.models import PositionBasedModel, TrustBiasModel
+from clickexp.posteriors import shape
 from clickexp.posteriors.exported import exported, row_tables
 from clickexp.posteriors.policy_prior import Queries, UnderPolicy, lists_shown
 from clickexp.posteriors.rows import newton_refined
-from clickexp.posteriors.shape import Known, Likelihood, Shape, has_shape, learned, shaped
+from clickexp.posteriors.shape import (
+    Known,
+    Likelihood,
+    Shape,
+    fitted_to_clicks,
+    has_shape,
+    learned,
+    shaped,
+)
 
 GRID = np.linspace(-16.0, 10.0, 1301)
 EXAMINATION = np.arange(1, 6) ** -0.7
@@ -269,21 +278,21 @@ def test_a_policy_that_tells_nearly_all_leaves_no_shape():
     assert np.abs(difference).sum() / 2 < 0.06
 
 
-def log_of_two_impressions(rng, logits):
-    """Ids from 0 and clicks of lists of five, in random order, which show each document twice; queries have 20."""
+def log_of_impressions(rng, logits, impressions):
+    """Ids from 0 and clicks of lists of five, in random order, which show each document so often; queries have 20."""
     queries = np.arange(len(logits)).reshape(-1, 20)
-    ids = np.concatenate([rng.permuted(queries, axis=1) for _ in range(2)]).reshape(-1, 5)
+    ids = np.concatenate([rng.permuted(queries, axis=1) for _ in range(impressions)]).reshape(-1, 5)
     return ids, rng.random(ids.shape) < EXAMINATION * expit(logits[ids])
 
 
-def model_of_a_narrow_prior(documents):
+def model_of_a_narrow_prior(documents, mean=-1.2, deviation=0.9):
     """PBM that knows examination, with a prior as training finds it in sparse logs: deviation .9, not 1.2."""
     model = PositionBasedModel(positions=5, query_doc_pairs=documents, rngs=nnx.Rngs(0))
     model.examination.weight[1:] = logit(np.minimum(EXAMINATION, 0.999)).astype(np.float32)
     table = model.attraction.table
     rows = table.get_value()
-    narrow = jnp.float32(-2 * np.log(0.9))
-    prior = dataclasses.replace(rows.prior, mean=jnp.array([-1.2]), log_precision=narrow)
+    narrow = jnp.float32(-2 * np.log(deviation))
+    prior = dataclasses.replace(rows.prior, mean=jnp.array([mean]), log_precision=narrow)
     table.set_value(dataclasses.replace(rows, prior=prior))
     return model
 
@@ -303,7 +312,7 @@ def test_exports_of_two_impressions_are_near_exact_posteriors():
     """
     rng = np.random.default_rng(9)
     logits = rng.normal(-1.5, 1.2, 10_000)
-    ids, clicked = log_of_two_impressions(rng, logits)
+    ids, clicked = log_of_impressions(rng, logits, 2)
     log = Sessions.from_arrays(
         query_doc_ids=(ids + 1).astype(np.int32), clicks=clicked, query_doc_pairs=len(logits)
     )
@@ -326,6 +335,33 @@ def test_exports_of_two_impressions_are_near_exact_posteriors():
     nodes, weights = np.polynomial.hermite_e.hermegauss(20)
     attraction = expit(means[:, None] + deviations[:, None] * nodes) @ weights / weights.sum()
     assert np.abs(attraction - exact).mean() < 0.005
+
+
+def test_the_prior_of_documents_with_hardly_a_click_is_as_wide_as_they_differ(monkeypatch):
+    """Factors with slope and curvature of the likelihood leave a deviation of 1.5, and two fits by moments 1.73."""
+    rng, mean, deviation = np.random.default_rng(0), -4.0, 2.0
+    logits = rng.normal(mean, deviation, 8000)
+    ids, clicked = log_of_impressions(rng, logits, 8)
+    log = Sessions.from_arrays(
+        query_doc_ids=(ids + 1).astype(np.int32), clicks=clicked, query_doc_pairs=len(logits)
+    )
+    counts, model = ByDocument.of(log), model_of_a_narrow_prior(len(logits), -3.4, 1.4)
+    for _ in range(5):
+        model = newton_refined(model, row_tables(model), log)
+    by_passes = UnderPolicy.of(model, counts.shown, lists_shown(model, log))
+    assert by_passes is not None
+    read_at = np.asarray(model.attraction.table.get_value().values)
+
+    def apart(fits):
+        """How far mean and deviation of the prior of all documents are from the truth."""
+        monkeypatch.setattr(shape, "_FITS", fits)
+        under = fitted_to_clicks(by_passes, counts.clicks, read_at)
+        means, variances = under.prior.moments(under.shown.some(under.documents))
+        found = np.sqrt(variances.mean() + means.var() + under.prior.per_query)
+        return np.abs([-3.4 + 1.4 * means.mean() - mean, 1.4 * found - deviation])
+
+    assert (apart(2) < 0.75 * apart(0)).all()
+    assert (apart(12) < 0.1).all()
 
 
 def small_log(rng, documents=240, sessions=400):
