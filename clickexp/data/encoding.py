@@ -3,6 +3,7 @@
 What it takes for that is learned of the training sessions, and kept with a run, so that exports do the same.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,8 @@ from clickexp.data.sessions import Sessions
 from clickexp.errors import DataError
 from clickexp.utils.blocks import blocks
 
+_messages = logging.getLogger(__name__)
+
 FEATURES = "query_doc_features"
 Missing = Literal["mean", "zero", "indicator"]
 Names = list[StrictInt | StrictStr]
@@ -39,6 +42,10 @@ _BLOCK = 1 << 16
 """Rows of a table that are encoded at a time."""
 _SESSIONS = 1 << 14
 """Sessions whose numbers are in memory at a time."""
+_SAMPLE = 4096
+"""Documents whose features show where most are."""
+_ALIKE = 1e-4
+"""Of standard deviations, in which a feature does not tell documents apart."""
 
 
 def numbered_names(categories: Names) -> tuple[str, ...]:
@@ -465,7 +472,29 @@ def _standardized(train: Sessions, reader: FeatureVectors, encoder: Encoder) -> 
     for numbers in _documents(train, reader):
         square += ((encoder.encode(numbers) - center) ** 2).sum(axis=0)
     deviation = np.sqrt(square / count)
+    first = next(_documents(train, reader))[:_SAMPLE]
+    _warn_of_outliers(encoder.names, encoder.encode(first), deviation)
     # the inverse would be beyond single precision
     is_constant = deviation < np.finfo(np.float32).tiny
     scale = np.where(binary | is_constant, 1.0, 1 / np.where(is_constant, 1.0, deviation))
     return encoder.model_copy(update={"center": center.tolist(), "scale": scale.tolist()})
+
+
+def _warn_of_outliers(names: Sequence[str], vectors: np.ndarray, deviation: np.ndarray) -> None:
+    """Warns of features that a few values far out leave alike for all other documents.
+
+    Args:
+        names: Of the features.
+        vectors: Features of some documents, before they are standardised.
+        deviation: Standard deviations, over all documents.
+    """
+    low, high = np.quantile(vectors, (0.25, 0.75), axis=0)
+    middle = high - low
+    for place in np.flatnonzero((middle > 0) & (middle < _ALIKE * deviation)):
+        _messages.warning(
+            "%s: the middle half of the documents is within %.3g, and the standard deviation is %.3g. A few values far "
+            "out make all other documents alike, once it is standardised. Correct or clip these, or take the logarithm",
+            names[place],
+            middle[place],
+            deviation[place],
+        )

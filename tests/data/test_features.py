@@ -138,6 +138,18 @@ def test_numbers_too_small_to_be_scaled_are_a_constant(size, tmp_path):
     np.testing.assert_allclose(vectors, 0, atol=1e-30)
 
 
+def test_an_outlier_that_flattens_a_feature_is_warned_about(tmp_path, caplog):
+    rows = rows_of()
+    options = {"layout": "impressions parquet", "features": ["price", "age"]}
+    opened(tmp_path / "sound", rows, **options)
+    assert "make all other documents alike" not in caplog.text
+    prices = rows["price"].to_list()
+    far = rows.with_columns(price=pl.Series([1e35, *prices[1:]]))
+    opened(tmp_path / "far", far, **options)
+    assert "price: the middle half of the documents" in caplog.text
+    assert "age: the middle half" not in caplog.text
+
+
 def test_text_of_typed_files_is_a_category_and_numbers_may_stay_as_they_are(tmp_path):
     rows = rows_of()
     plain = opened(

@@ -78,7 +78,8 @@ class RayPool(RemotePool):
         group = ray.util.placement_group([bundle] * self._hosts, strategy="SPREAD")
         place = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
         places = [place(group, number) for number in range(self._hosts)]
-        address = ray.remote(num_cpus=0)(_address).options(scheduling_strategy=places[0]).remote()
+        task_of_address = cast(Any, ray.remote(num_cpus=0))(_address)
+        address = task_of_address.options(scheduling_strategy=places[0]).remote()
         tasks = [
             self.task.options(scheduling_strategy=place).remote(call, address, self._hosts, index)
             for index, place in enumerate(places)
