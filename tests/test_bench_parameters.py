@@ -257,6 +257,29 @@ def test_exact_intervals_hold_the_truth_wherever_estimates_are(bench, user):
     assert found["coverage, estimated below 0.05"] == pytest.approx(0.95, abs=0.015)
 
 
+def test_exact_posteriors_in_blocks_are_those_of_all_rows(bench, monkeypatch):
+    log = small(bench, "PBM")
+    examination = log.truth.shared["examination"]
+    prior = bench.users.log_density(log.design.family, bench.methods.LOGITS)
+    rows = bench.methods.posterior_of_rows(bench.methods.click_counts(log), examination, prior)
+    sizes = []
+
+    def of_block(counts, examination, log_density, of=bench.methods.posterior_of_rows):
+        sizes.append(counts.shape[2])
+        return of(counts, examination, log_density)
+
+    monkeypatch.setattr(bench.methods, "posterior_of_rows", of_block)
+    monkeypatch.setattr(bench.methods, "EXACT_ROWS", 50)
+    found = bench.METHODS["exact"](log, 0)
+    assert max(sizes) == 50 and sum(sizes) == len(rows)
+    np.testing.assert_allclose(found.parameters.attraction, rows @ bench.methods.LOGITS, rtol=1e-9)
+    for end, tail in zip(found.bounds["attraction"], (0.025, 0.975), strict=True):
+        below = rows @ (bench.methods.LOGITS[:, None] < end)
+        np.testing.assert_array_less(np.diag(below), tail)
+        upto = rows @ (bench.methods.LOGITS[:, None] <= end)
+        assert (np.diag(upto) >= tail - 1e-12).all()
+
+
 @pytest.mark.parametrize("user", [user for user in ALL if user not in ("DCTR", "DRCTR")])
 def test_parameters_are_read_from_models_in_their_places(bench, user):
     """The formulas of the users, with what was read from a model, predict what the model predicts."""

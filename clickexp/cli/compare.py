@@ -45,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exits.ending("clickexp-compare"):
         chosen = vars(command().parse_intermixed_args(words))
         module, _, function = chosen.pop("run").partition(":")
-        getattr(importlib.import_module(module), function)(**chosen)
+        with exits.importing():
+            imported = importlib.import_module(module)
+        getattr(imported, function)(**chosen)
 
 
 def _folders() -> argparse.ArgumentParser:

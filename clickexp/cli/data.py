@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
             download(**chosen)
             return
-        from clickexp.cli import log_commands as commands
+        with exits.importing():
+            from clickexp.cli import log_commands as commands
 
         getattr(commands, run)(**chosen)
 

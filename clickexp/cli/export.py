@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exits.ending("clickexp-export", "stopped, nothing half-written is left"):
         chosen = vars(_parser().parse_intermixed_args(arguments))
         return_freed_arrays()
-        from clickexp.export.drawn import export_drawn
+        with exits.importing():
+            from clickexp.export.drawn import export_drawn
 
         export_drawn(**chosen)
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import importlib.metadata
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -14,13 +13,12 @@ import jax
 from flax import nnx
 from omegaconf import DictConfig, OmegaConf
 
-from clickexp.errors import with_class
 from clickexp.evaluation.evaluation import Evaluation
 from clickexp.evaluation.evaluator import CompiledEvaluation
 from clickexp.evaluation.groups import HeldOut
 from clickexp.experiment.build import Parts, build, open_loggers
-from clickexp.experiment.differences import changed_settings, command_of
 from clickexp.experiment.display import note, print_config, run_info
+from clickexp.experiment.report import without_page, write_page
 from clickexp.experiment.resolve import resolve
 from clickexp.experiment.result import (
     Refined,
@@ -43,8 +41,6 @@ from clickexp.utils.threads import work
 
 if TYPE_CHECKING:
     from clickexp.updates.chain import Continued
-
-log = logging.getLogger(__name__)
 
 
 def run_experiment(
@@ -190,14 +186,8 @@ def _prepare(parts: Parts, test: CompiledEvaluation, state: nnx.State) -> None:
 def _report(parts: Parts, finished: Run) -> None:
     """Writes the page and figures of a finished run, and reports its path, or why there is none."""
     try:
-        # here, since what it imports takes long
-        from clickexp.results.pages.write import write_report
-
-        overrides = parts.config.overrides
-        changed, command = [*changed_settings(overrides)], command_of(overrides)
-        page, figures = write_report(finished, changed, command)
+        page, figures = write_page(finished, parts.config.overrides)
         parts.logger.report(page, figures)
         parts.logger.message(f"report: {display_path(page)}")
     except Exception as error:  # the result is there: nothing that goes wrong here may end a sweep
-        log.debug("no report", exc_info=True)
-        parts.logger.warning(f"no report was written ({with_class(error)})")
+        parts.logger.warning(without_page(error))

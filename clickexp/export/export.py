@@ -39,9 +39,13 @@ from clickexp.utils.escape import csv_cell
 from clickexp.utils.files import check_inside, whole
 from clickexp.utils.signatures import check_arguments, parsed_options
 from clickexp.utils.sources import source_path
+from clickexp.utils.text import listed
 
 EXAMINATION_TABLE, SHARED_TABLE = "examination.csv", "shared.csv"
 DOCUMENTS_TABLE = "documents.parquet"
+_OPTIONS = (
+    f"options are columns.KEY=NAME, {', '.join(OPTIONS[1:])}, for --predict FILE or --rank LISTS"
+)
 Write = Callable[[Path], object]
 """Writes a file to a path."""
 
@@ -89,6 +93,7 @@ def export(
     folder = Path(output) if output is not None else run / "export"
     if output is None:
         check_inside(folder, run)  # a link may have come with the folder
+    _check_paths({"RUN": run, "--predict": predict, "--rank": rank})
     file_options = _file_options(options, predict or rank)
     to_onnx = None if onnx is None else onnx_writer()
     config = configuration(run)
@@ -266,14 +271,27 @@ def _without_formulas(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(pl.col(pl.String).map_elements(csv_cell, return_dtype=pl.String))
 
 
+def _check_paths(paths: Mapping[str, str | Path | None]) -> None:
+    """Raises a UserError for an option in the place of a path.
+
+    Args:
+        paths: By the argument that takes it; None where it is not given.
+    """
+    for argument, path in paths.items():
+        key, equals, _ = str(path or "").partition("=")
+        if equals and "/" not in key and not source_path(str(path)).exists():
+            raise UserError(
+                f"{path}: an option in the place of the path of {argument}. Paths come first; {_OPTIONS}"
+            )
+
+
 def _file_options(options: Sequence[str], given_file: str | Path | None) -> dict[str, Any]:
     """Returns the options of the files to predict or to rank; UserError for others."""
     parsed = parsed_options(options)
-    if (options and not given_file) or parsed.keys() - {*OPTIONS}:
-        raise UserError(
-            f"{' '.join(options)}: options are columns.KEY=NAME, {', '.join(OPTIONS[1:])}, for --predict FILE or "
-            "--rank LISTS"
-        )
+    if unknown := [key for key in parsed if key not in OPTIONS]:
+        raise UserError(f"{' '.join(options)}: there is no option {listed(unknown, 3)}; {_OPTIONS}")
+    if options and not given_file:
+        raise UserError(f"{' '.join(options)}: {_OPTIONS}")
     check_arguments(open_lists, parsed, "")
     return parsed
 

@@ -12,6 +12,7 @@ from clickexp.models import ClickModel, Model
 from clickexp.parameters import EmbeddingParameter, Table
 from clickexp.parameters.layouts import with_shared_cells
 from clickexp.posteriors.documents import ROLES, effective_by_id, table_of_documents, tower_of
+from clickexp.posteriors.first_position import FirstPosition
 from clickexp.posteriors.policy_prior import Queries, UnderPolicy, lists_shown
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
 from clickexp.posteriors.shape import Shaped, has_shape, shaped
@@ -67,7 +68,11 @@ def exported(
     """
     if not row_tables(model):
         return Exported(model, model)
-    known = _of_documents(model, train, impressions, clicks, read_seen, devices)
+    known, posteriors = _of_documents(model, train, impressions, clicks, read_seen, devices)
+    first = None
+    if posterior is not None and isinstance(posteriors, UnderPolicy):
+        first = FirstPosition.of(model, posterior, posteriors)
+    del posteriors
     break_cycles()
     return_freed_memory()
     if posterior is None:
@@ -75,7 +80,7 @@ def exported(
     intervals = with_shared_cells(known.intervals)
     with Steps("errors of shared parameters") as progress:
         intervals = with_shared_uncertainty(
-            intervals, row_tables(intervals), posterior, train, progress, devices
+            intervals, row_tables(intervals), posterior, train, progress, devices, first
         )
     return known._replace(intervals=intervals)
 
@@ -87,20 +92,22 @@ def _of_documents(
     clicks: np.ndarray,
     read_seen: ReadSeen | None,
     devices: int | str,
-) -> Exported:
-    """Returns the model with the posteriors of its documents alone; see `exported`."""
+) -> tuple[Exported, UnderPolicy | Shaped | None]:
+    """Returns the model with the posteriors of its documents alone, see `exported`, and what has these."""
     with Steps("posteriors of documents") as progress:
         refined = newton_refined(model, row_tables(model), train, progress, devices)
     under = _under_policy(refined, model, train, impressions, read_seen)
     if under is None:
-        return Exported(refined, refined)
+        return Exported(refined, refined), None
     tower = cast(EmbeddingParameter, tower_of(refined, ROLES["attraction"]))
     effective, is_read = effective_by_id(tower), refined is not model
     # a table that is not needed from here on, as that of each posterior below
     del tower, refined
     posteriors = _read_again(under, clicks, train, devices) if is_read else under
     del under
-    return Exported(posteriors.probabilities(), posteriors.intervals(), effective, posteriors.ends)
+    ends = posteriors.ends
+    known = Exported(posteriors.probabilities(), posteriors.intervals(), effective, ends)
+    return known, posteriors
 
 
 def _under_policy(

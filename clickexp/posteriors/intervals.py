@@ -13,7 +13,13 @@ from scipy.special import expit
 from clickexp.data import Sessions
 from clickexp.data.cells import Cells
 from clickexp.data.inspect.identifiability import RANDOM, movement
-from clickexp.models import DynamicBayesianNetwork, MixtureModel, Model, TrustBiasModel
+from clickexp.models import (
+    ClickChainModel,
+    DynamicBayesianNetwork,
+    MixtureModel,
+    Model,
+    TrustBiasModel,
+)
 from clickexp.parameters import GlobalParameter, PositionParameter
 from clickexp.parameters.base import Parameter
 from clickexp.parameters.context import in_new_session
@@ -131,15 +137,22 @@ def _shortness(model: Model) -> tuple[float, str]:
     """Returns the movement of documents below which not all intervals of a model hold, and which; 0 for none."""
     if isinstance(model, TrustBiasModel):
         return RANDOM, (
-            "Intervals of attraction of the trust-bias model take the click rates of the first position as known, and "
-            "those of documents that attract least are too short."
+            "Click rates of the trust-bias model hang on the shape of attraction, and intervals of documents that "
+            "attract least may be too short."
         )
-    if isinstance(model, DynamicBayesianNetwork) and not model.fix_continuation:
+    if _learns_continuation(model):
         return _STRONGLY_ORDERED, (
             "The probability of going on hangs on the shape of attraction: where few documents attract, its interval "
             "may miss it."
         )
     return 0.0, ""
+
+
+def _learns_continuation(model: Model) -> bool:
+    """Whether the log tells how users go on only by where clicks end, which attraction of what follows decides, too."""
+    if isinstance(model, DynamicBayesianNetwork):
+        return not model.fix_continuation
+    return isinstance(model, ClickChainModel)
 
 
 def propensity(

@@ -497,6 +497,20 @@ def lists_shown(
     return None if rows is None else lists_of_queries(train, len(rows.values), report, earlier)
 
 
+class Followed(NamedTuple):
+    """How posteriors of documents follow the mean of their prior, in its units.
+
+    Attributes:
+        lines: What mean and slopes are factors of.
+        shares: How much of a move of its mean a posterior follows.
+        precisions: Of what clicks say.
+    """
+
+    lines: Float[np.ndarray, "8 documents"]
+    shares: Numbers
+    precisions: Numbers
+
+
 class UnderPolicy(NamedTuple):
     """A model, and the prior of its attraction by what lists show.
 
@@ -574,6 +588,21 @@ class UnderPolicy(NamedTuple):
     def intervals(self) -> Model:
         """Returns the model with posteriors for intervals."""
         return self._recombined(Recombination.for_intervals(self.prior))
+
+    def followed(self, rows: Rows, chosen: Integer[np.ndarray, " documents"]) -> Followed:
+        """Returns how posteriors follow the mean of their prior.
+
+        Args:
+            rows: With posteriors for probabilities or intervals.
+            chosen: Some of them.
+        """
+        scale = scale_of(self.rows)
+        clicks = in_units(np.asarray(self.rows.values)[chosen], scale)
+        _, variances = in_units(np.asarray(rows.values)[chosen], scale)
+        some, (precisions, _) = self.shown.some(chosen), evidence_of(*clicks)
+        lines = np.where(some.lists > 0, _lines(some, self.prior.center), 0.0)
+        shares = np.clip(1 - precisions * variances, 0.0, 1.0)
+        return Followed(lines, shares, precisions)
 
     @property
     def ends(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from clickexp.errors import UserError
 from clickexp.results.differences import Tests, run_tests, untested
-from clickexp.results.groups import FEW_RUNS, Group, experiments, groups_of
+from clickexp.results.groups import FEW_RUNS, Group, experiments, groups_of, sharing_test_sets
 from clickexp.results.metric_names import direction, leading, name, short, uncapitalised
 from clickexp.runs.objective import is_loss, mixes_losses, stated_by
 from clickexp.runs.run import VALIDATION, Run, by_warning
@@ -252,7 +252,7 @@ def comparisons(
         UserError: For a metric that no run has, or a baseline that is none of the groups.
     """
     _check_metrics(metrics or (), _reported(runs))
-    parts = sorted(_sharing_test_sets(experiments(runs)), key=_first_shown)
+    parts = sorted(sharing_test_sets(experiments(runs)), key=_first_shown)
     datasets = {run.dataset for run in runs}
     by_name: dict[str, Comparison] = {}
     for part in parts:
@@ -330,21 +330,6 @@ def _reported(runs: Iterable[Run]) -> dict[str, None]:
     """Names of all metrics, those of the test first."""
     names = dict.fromkeys(metric for run in runs for metric in run.metrics)
     return dict.fromkeys(sorted(names, key=lambda metric: metric.startswith(VALIDATION)))
-
-
-def _sharing_test_sets(of_experiments: Iterable[Sequence[Run]]) -> list[list[Sequence[Run]]]:
-    """Experiments linked by test sets that they share."""
-    parts: list[tuple[set[str], list[Sequence[Run]]]] = []
-    for runs in of_experiments:
-        sets, together = {run.test_set for run in runs}, [runs]
-        apart = []
-        for other_sets, other in parts:
-            if sets & other_sets:
-                sets, together = sets | other_sets, [*other, *together]
-            else:
-                apart.append((other_sets, other))
-        parts = [*apart, (sets, together)]
-    return [together for _, together in parts]
 
 
 def _sizes(counts: Collection[int], noun: str) -> str:

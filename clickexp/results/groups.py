@@ -1,10 +1,11 @@
 """Runs that differ in their seed only, summed up, and their names."""
 
+import itertools
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -175,7 +176,7 @@ class Group:
         vectors = [run.per_rank[metric] for run in self.runs if run.per_rank.get(metric)]
         if not vectors:
             return None
-        by_rank = zip_longest(*vectors)
+        by_rank = itertools.zip_longest(*vectors)
         spread = over_runs([*zip(*by_rank, strict=True)])
         if metric != "examination":
             return spread
@@ -241,11 +242,36 @@ def over_runs(vectors: Sequence[Any] | np.ndarray) -> Spread:
 
 
 def experiments(runs: Iterable[Run]) -> list[list[Run]]:
-    """Puts runs of one configuration together, which differ in their seed or fold only."""
-    by_experiment: dict[str, list[Run]] = {}
+    """Puts runs of one configuration and log together, which differ in their seed or fold only.
+
+    Logs are others where both the content of their files and the test sets are: a copy of a large file may have another
+    hash, and each simulated seed has another test set.
+    """
+    by_experiment: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
-        by_experiment.setdefault(run.experiment, []).append(run)
-    return list(by_experiment.values())
+        sources = {} if run.origin is None else run.origin.sources
+        by_sources = by_experiment.setdefault(run.experiment, {})
+        by_sources.setdefault(json.dumps(sources, sort_keys=True), []).append(run)
+    return [
+        list(itertools.chain(*of_one_log))
+        for by_sources in by_experiment.values()
+        for of_one_log in sharing_test_sets(by_sources.values())
+    ]
+
+
+def sharing_test_sets(parts: Iterable[Sequence[Run]]) -> list[list[Sequence[Run]]]:
+    """Runs in parts, of which those are put together that are linked by test sets."""
+    linked: list[tuple[set[str], list[Sequence[Run]]]] = []
+    for runs in parts:
+        sets, together = {run.test_set for run in runs}, [runs]
+        apart = []
+        for other_sets, other in linked:
+            if sets & other_sets:
+                sets, together = sets | other_sets, [*other, *together]
+            else:
+                apart.append((other_sets, other))
+        linked = [*apart, (sets, together)]
+    return [together for _, together in linked]
 
 
 def groups_of(experiments: Sequence[Sequence[Run]]) -> list[Group]:

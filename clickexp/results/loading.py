@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from clickexp.runs.store import (
     CONFIG,
     KEPT,
     RECORD,
+    REPEAT,
     RESULT,
     natural,
     read_object,
@@ -78,9 +79,9 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         folders: Of a run, a sweep, or many of them.
 
     Returns:
-        Each run once, of those with the same configuration and seed the latest, and what else is there, but for runs
-        without a result that have a later one elsewhere. One that another run has continued with other settings has
-        none.
+        Each run once, of those with the same configuration and seed on one test set the latest, and of jobs that their
+        sweep has repeated the last, on whatever data. And what else is there, but for runs without a result that have a
+        later one elsewhere. One that another run has continued with other settings has none.
 
     Raises:
         UserError: There is no run.
@@ -105,6 +106,7 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
             one = Skipped(one.folder, f"interrupted, and continued with other settings in {later}")
         skipped.append(one)
     latest = {run.same: run for run in runs}
+    replaced = _replaced(runs)
     trials_of: dict[tuple, list[_Trial]] = defaultdict(list)
     for run in runs:
         trials_of[run.same] += trials[run.folder.resolve()]
@@ -112,6 +114,10 @@ def find_runs(folders: Iterable[str | Path]) -> tuple[list[Run], list[Skipped]]:
         if again != run.folder:
             reason = f"repeated later, with the same configuration, in {again}"
             skipped.append(Skipped(run.folder, reason))
+        elif run.folder in replaced:
+            reason = f"repeated later, on data that have changed, in {replaced[run.folder]}"
+            skipped.append(Skipped(run.folder, reason))
+            del latest[run.same]
     marked = [_marked(run, trials_of[same]) for same, run in latest.items()]
     return sorted(marked, key=lambda run: natural(run.folder)), skipped
 
@@ -134,6 +140,31 @@ def _has_finished_since(folder: Path, ends: Mapping[str, int]) -> bool:
     if not isinstance(configuration, str):  # a damaged record may hold anything
         return False
     return ends.get(configuration, 0) > written.stat().st_mtime_ns
+
+
+def _replaced(runs: Iterable[Run]) -> dict[Path, Path]:
+    """Returns, for folders of jobs, that of the same job in the last repetition of their sweep.
+
+    A sweep repeats a job with a result where its data have changed.
+
+    Args:
+        runs: The runs, in the order in which they finished.
+    """
+    replaced: dict[Path, Path] = {}
+    earlier: dict[str, list[Path]] = defaultdict(list)
+    for run in runs:
+        if not run.config_hash:  # a result that was written by hand
+            continue
+        folder, same = run.folder.resolve(), earlier[run.config_hash]
+        for sweep in _repeated_sweeps(folder):
+            replaced |= {job: run.folder for job in same if job.resolve().is_relative_to(sweep)}
+        same.append(run.folder)
+    return replaced
+
+
+def _repeated_sweeps(folder: Path) -> Iterator[Path]:
+    """Yields the folders of sweeps of which a folder is in a repetition."""
+    return (place.parent for place in folder.parents if place.name.startswith(REPEAT))
 
 
 def _continued(runs: Iterable[Run]) -> dict[str, Path]:

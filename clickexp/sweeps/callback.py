@@ -20,9 +20,8 @@ from clickexp.errors import ConfigError, UserError
 from clickexp.experiment.values import compose_values, current, without_hydra
 from clickexp.runs.claims import RUN_DIR, Claim, claim_named, claim_new, claim_sweep
 from clickexp.runs.run import Run
-from clickexp.runs.store import KEPT, Record, records
+from clickexp.runs.store import KEPT, REPEAT, Record, records
 
-_REPEAT = "repeat-"
 _SWEEP_DIR = "hydra.sweep.dir"
 
 
@@ -67,7 +66,7 @@ class SweepCallback(Callback):
         earlier = records(claim.folder)
         if earlier and config.get("search") is None:
             number = 2
-            while (repeat := claim.folder / f"{_REPEAT}{number}").exists():
+            while (repeat := claim.folder / f"{REPEAT}{number}").exists():
                 number += 1
             repeat.mkdir()
             subdir, claim = f"{repeat.name}/{subdir}", claim._replace(made=[repeat])
@@ -114,7 +113,7 @@ def _collect(config: DictConfig, ended: bool) -> None:
     jobs, folder = jobs_folder(config.hydra), Path(config.hydra.sweep.dir)
     best = collect(folder, jobs, config.optimized_metric)
     if {record.status for _, record in records(jobs)} == {KEPT}:
-        if jobs.name.startswith(_REPEAT):
+        if jobs.name.startswith(REPEAT):
             shutil.rmtree(jobs, ignore_errors=True)
     elif best is not None and ended:
         _report_best(config, folder, best)
@@ -136,7 +135,7 @@ def jobs_folder(hydra: HydraConf) -> Path:
     """Returns the folder below which a sweep has its jobs, and only its own."""
     first = _subdir(hydra).split("/")[0]
     folder = Path(hydra.sweep.dir)
-    return folder / first if first.startswith(_REPEAT) else folder
+    return folder / first if first.startswith(REPEAT) else folder
 
 
 def in_sweep(hydra: HydraConf) -> bool:

@@ -1,6 +1,7 @@
 """One run as a job: a job of a sweep is skipped where its result exists, and recorded however it ends."""
 
 import contextlib
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ from clickexp.runs.store import (
     CHECKPOINT,
     DASHBOARD,
     KEPT,
+    REPORT,
+    RESULT,
     Record,
     finished,
     is_whole,
@@ -28,10 +31,14 @@ from clickexp.runs.store import (
 )
 from clickexp.sweeps.callback import all_overrides, composed_config, current, in_sweep, jobs_folder
 from clickexp.sweeps.view import print_plain
+from clickexp.utils.exits import importing
 from clickexp.utils.paths import display_path
 
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED: "
 """Start of JAX's errors where a device, or this machine, has too little memory."""
+
+_UNFINISHED = ("running", "interrupted")
+"""States of a job that was ended."""
 
 
 def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
@@ -51,15 +58,20 @@ def run_job(cfg: DictConfig, hydra: HydraConf) -> float:
     try:
         return _run_experiment(cfg, hydra)
     except KeyboardInterrupt as stop:
-        from clickexp.experiment.differences import finishing_command
+        raise KeyboardInterrupt(f"interrupted; {_way_on(folder, hydra)}") from stop
 
-        hint = (
-            "this continues from its checkpoint"
-            if (folder / CHECKPOINT).exists()
-            else "it has no checkpoint yet, and this starts it again"
-        )
-        command = finishing_command(folder, list(hydra.overrides.task))
-        raise KeyboardInterrupt(f"interrupted; {hint}: {command}") from stop
+
+def _way_on(folder: Path, hydra: HydraConf) -> str:
+    """Returns what an interrupted run has left in its folder, and the command that goes on from there."""
+    from clickexp.experiment.differences import finishing_command
+
+    if (folder / RESULT).exists():
+        command = shlex.join(["clickexp-compare", display_path(folder), "--figures"])
+        return f"its result is there, and no {REPORT}; this shows the result: {command}"
+    command = finishing_command(folder, list(hydra.overrides.task))
+    if (folder / CHECKPOINT).exists():
+        return f"this continues from its checkpoint: {command}"
+    return f"it has no checkpoint yet, and this starts it again: {command}"
 
 
 def compose_job(
@@ -110,6 +122,31 @@ def reason_to_rerun(record: Record, earlier: Path, cfg: DictConfig) -> str | Non
     return None
 
 
+def complete(run: Run, sweep: Path, report: bool) -> str | None:
+    """Writes what a job lacks that was ended between its result and its report.
+
+    Args:
+        run: The job; one on which another process works is left alone.
+        sweep: The folder of the sweep that takes its result.
+        report: It is to have a report.
+
+    Returns:
+        A line about the report, where it was missing.
+    """
+    if not is_abandoned(run.folder, sweep):
+        return None
+    record = Record.read(run.folder)
+    if record is not None and record.status in _UNFINISHED:
+        record.status = "finished"
+        with contextlib.suppress(OSError):  # the sweep may be someone else's
+            record.write(run.folder)
+    if not report or (run.folder / REPORT).exists():
+        return None
+    from clickexp.experiment.report import report_later  # here, since few need it
+
+    return report_later(run)
+
+
 def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
     if cfg.continue_from is not None:
         raise ConfigError(
@@ -122,14 +159,17 @@ def _run_in_sweep(cfg: DictConfig, hydra: HydraConf) -> float:
     )
     earlier = finished(*places).get(record.config_hash)
     again = earlier and reason_to_rerun(record, earlier, cfg)
-    if earlier is not None and not again:
-        record.status, record.result = KEPT, str(earlier)
-        record.write(folder)
-        return objective(Run.read(earlier), cfg.optimized_metric)
-    if again:
-        print_plain(again)
     # its own sweep runs no other job of this configuration now
     sweep = Path(hydra.sweep.dir)
+    if earlier is not None and not again:
+        run = Run.read(earlier)
+        if line := complete(run, sweep, cfg.report):
+            print_plain(line)
+        record.status, record.result = KEPT, str(earlier)
+        record.write(folder)
+        return objective(run, cfg.optimized_metric)
+    if again:
+        print_plain(again)
     left = [job for job in unfinished(record.config_hash, *places) if is_abandoned(job, sweep)]
     with _recorded(record, folder):
         _take_checkpoint(left, folder)
@@ -158,7 +198,7 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
         record.status, record.error = "failed", with_class(error).rstrip(".")
         raise
     except BaseException:
-        record.status = "interrupted"
+        record.status = "finished" if (folder / RESULT).exists() else "interrupted"
         raise
     finally:
         record.seconds = time.monotonic() - start
@@ -167,7 +207,8 @@ def _recorded(record: Record, folder: Path) -> Iterator[None]:
 
 
 def _run_experiment(cfg: DictConfig, hydra: HydraConf) -> float:
-    from clickexp.experiment.run import run_experiment
+    with importing():
+        from clickexp.experiment.run import run_experiment
 
     sweep = Path(hydra.sweep.dir) if in_sweep(hydra) else None
     try:

@@ -27,7 +27,7 @@ from clickexp.runs.store import DONE, KEPT, PRUNED, Record, finished
 from clickexp.sweeps.backends.base import LOG, BasePool, Job
 from clickexp.sweeps.backends.remote import RemotePool
 from clickexp.sweeps.callback import all_overrides
-from clickexp.sweeps.job import compose_job, new_record, reason_to_rerun, searched
+from clickexp.sweeps.job import complete, compose_job, new_record, reason_to_rerun, searched
 from clickexp.sweeps.view import View, describe_end, see_log
 from clickexp.utils import hosts
 from clickexp.utils.signatures import accepted, check_arguments, located
@@ -145,6 +145,9 @@ class Queue:
                 self._view.line(again)
                 del self._results[digest]  # the job that runs in its place has another folder
             if digest in self._results:
+                run, sweep = Run.read(self._results[digest]), Path(self._config.hydra.sweep.dir)
+                if line := complete(run, sweep, composed.report):
+                    self._view.line(line)
                 self._keep(job, self._results[digest])
             elif digest in self._duplicates:
                 self._duplicates[digest].append(job)
@@ -193,7 +196,8 @@ class Queue:
         job.record.device, job.record.seconds = ended.slot.name, ended.seconds
         result = _result_in(Path(job.record.result))
         duplicates = self._duplicates.pop(job.record.config_hash)
-        if result is not None and (job.record.status in DONE or ended.returncode == 0):
+        # what ends after its result, for whatever reason, has finished
+        if result is not None and (job.record.status != "failed" or ended.returncode == 0):
             if job.record.status not in DONE:
                 job.record.status = "finished"
             self._succeed(job, result)

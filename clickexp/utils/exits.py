@@ -24,6 +24,10 @@ STOPPED = 128 + signal.SIGINT
 """Exit code after Ctrl-C."""
 INTERRUPTED = threading.Event()
 """Set after Ctrl-C."""
+_PRESSED = threading.Event()
+"""Set from Ctrl-C to the end of the command."""
+_IMPORTING = threading.Event()
+"""Set while a command imports what it needs."""
 _LATER = 0.1
 """Seconds until a Ctrl-C that was ignored comes again."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -102,15 +106,16 @@ def _interruptible() -> Iterator[None]:
     as of an import that it has cut off.
     """
     before, handler = sys.unraisablehook, signal.getsignal(signal.SIGINT)
-    pressed = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> None:
-        pressed.set()
-        signal.default_int_handler(number, frame)
+        waits = _IMPORTING.is_set() and not _PRESSED.is_set()
+        _PRESSED.set()
+        if not waits:
+            signal.default_int_handler(number, frame)
 
     def again(ignored: Any) -> None:
         if issubclass(ignored.exc_type, KeyboardInterrupt):
-            threading.Timer(_LATER, os.kill, (os.getpid(), signal.SIGINT)).start()
+            threading.Timer(_LATER, _press_again).start()
         else:
             before(ignored)
 
@@ -122,14 +127,37 @@ def _interruptible() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if pressed.is_set():
+        if _PRESSED.is_set():
             raise KeyboardInterrupt from error
         raise
     finally:
-        atexit.register(_end_at_once if pressed.is_set() else _ignore_interruptions)
+        atexit.register(_end_at_once if _PRESSED.is_set() else _ignore_interruptions)
+        _PRESSED.clear()
         sys.unraisablehook = before
         if signal.getsignal(signal.SIGINT) is note:
             signal.signal(signal.SIGINT, handler)
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Has Ctrl-C wait for the end of imports, unless it comes twice.
+
+    Where it falls into compiled code, this prints its trace, crashes, or makes an ImportError of it, which JAX takes
+    for a library that is not installed: the command went on.
+    """
+    _IMPORTING.set()
+    try:
+        yield
+    finally:
+        _IMPORTING.clear()
+    if _PRESSED.is_set():
+        raise KeyboardInterrupt
+
+
+def _press_again() -> None:
+    """Sends Ctrl-C to a command that has not ended since; Python ends with a signal that comes later."""
+    if not INTERRUPTED.is_set():
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _ignore_interruptions() -> None:

@@ -29,6 +29,7 @@ from clickexp.posteriors.policy_prior import Queries, lists_shown
 from clickexp.posteriors.shared import SharedPosterior, shared_posterior
 from clickexp.training import CountingTrainer, EMTrainer, Trainer, lazy_adagrad
 from clickexp.training.base import BaseTrainer
+from clickexp.utils.blocks import blocks
 
 MODELS: dict[str, type[ClickModel]] = {
     "PBM": models.PositionBasedModel,
@@ -50,6 +51,8 @@ INTERVAL = 1.959963984540054
 """Standard deviations from the middle to the ends of a 95 % interval of a normal distribution."""
 LOGITS = np.linspace(-24.0, 12.0, 1801)
 """Where exact posteriors are summed."""
+EXACT_ROWS = 1 << 12
+"""Rows whose exact posteriors are computed at a time, in 60 MB."""
 HERE = Path(__file__).resolve().parent
 
 
@@ -148,15 +151,17 @@ def exact(log: SimulatedLog, seed: int) -> Fitted | None:
     """
     if log.design.user not in ("PBM", "UBM") or log.design.policy != "random":
         return None
-    probabilities = posterior_of_rows(
-        click_counts(log),
-        log.truth.shared["examination"].ravel(),
-        users.log_density(log.design.family, LOGITS),
-    )
-    cumulative = probabilities.cumsum(axis=1)
-    low, high = (LOGITS[np.argmax(cumulative >= tail, axis=1)] for tail in (0.025, 0.975))
-    parameters = Parameters(log.truth.shared, probabilities @ LOGITS)
-    return Fitted(0.0, parameters, bounds={"attraction": np.stack([low, high])})
+    counts = click_counts(log)
+    examination = log.truth.shared["examination"].ravel()
+    log_density = users.log_density(log.design.family, LOGITS)
+    means, bounds = np.zeros(counts.shape[2]), np.zeros((2, counts.shape[2]))
+    for part in blocks(len(means), EXACT_ROWS):
+        probabilities = posterior_of_rows(counts[..., part], examination, log_density)
+        means[part] = probabilities @ LOGITS
+        cumulative = probabilities.cumsum(axis=1)
+        for end, tail in zip(bounds, (0.025, 0.975), strict=True):
+            end[part] = LOGITS[np.argmax(cumulative >= tail, axis=1)]
+    return Fitted(0.0, Parameters(log.truth.shared, means), bounds={"attraction": bounds})
 
 
 def click_counts(log: SimulatedLog) -> np.ndarray:
@@ -175,7 +180,7 @@ def click_counts(log: SimulatedLog) -> np.ndarray:
 def posterior_of_rows(
     counts: np.ndarray, examination: np.ndarray, log_density: np.ndarray
 ) -> np.ndarray:
-    """Probabilities of LOGITS, [pairs + 1, logits]."""
+    """Probabilities of LOGITS, [rows, logits], from skips and clicks [2, cells, rows]."""
     skips, clicks = counts
     skipped = np.log1p(-np.outer(examination, expit(LOGITS)))
     logs = skips.T @ skipped + clicks.sum(axis=0)[:, None] * log_expit(LOGITS) + log_density

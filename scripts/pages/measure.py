@@ -17,7 +17,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -88,12 +88,12 @@ def call(command: str, width: int = 80) -> str:
 def models() -> dict:
     """Test figures and training time of each model, by its option."""
     results = {
-        folder.name: (folder, json.loads((folder / "result.json").read_text()))
-        for folder in runs(RUNS / "models")
+        number: (folder, json.loads((folder / "result.json").read_text()))
+        for number, folder in runs(RUNS / "models").items()
     }
     by_option = {}
     for number, option in enumerate(MODELS.split(",")):
-        folder, result = results[str(number)]
+        folder, result = results[number]
         values = {name: result["test"][name] for name in ("ll", "ppl", "cond_ppl", "ndcg@10")}
         times = {
             "epochs": result["train"]["epochs"],
@@ -111,13 +111,11 @@ def models() -> dict:
     }
 
 
-def runs(folder: Path) -> Iterator[Path]:
-    """Folders with a result, by number."""
-    return iter(
-        sorted(
-            (file.parent for file in folder.glob("*/result.json")), key=lambda run: int(run.name)
-        )
-    )
+def runs(sweep: Path) -> dict[int, Path]:
+    """Folders with a result by the number of their job, also of repetitions of the sweep, of which the last counts."""
+    files = sorted(sweep.rglob("result.json"), key=lambda file: file.stat().st_mtime_ns)
+    folders = {int(file.parent.name): file.parent for file in files}
+    return dict(sorted(folders.items()))
 
 
 def start() -> str:

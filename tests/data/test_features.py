@@ -245,6 +245,17 @@ def test_all_faults_of_vectors_are_named_and_their_rows_left_out(tmp_path, layou
     assert dataset.notes["dropped_rows"] == 3
 
 
+def test_a_vector_beyond_single_precision_is_named_as_such(tmp_path):
+    rows = {
+        "query_doc_ids": [[1, 2]] * 9,
+        "clicks": [[0, 1]] * 9,
+        FEATURES: [[[1.0], [1e300 if row == 4 else 2.0]] for row in range(9)],
+    }
+    pl.DataFrame(rows).write_parquet(tmp_path / "log.parquet")
+    with refuses(DataError, "row 4", f"{FEATURES} holds 1e+300", "numbers that fit float32"):
+        open_lists(tmp_path / "log.parquet")
+
+
 def test_what_is_no_feature_is_refused(tmp_path):
     rows = rows_of()
     for features, *parts in (

@@ -1,5 +1,7 @@
 """Pages for who maintains clickexp follow the code."""
 
+import json
+import os
 import re
 import sys
 
@@ -7,7 +9,7 @@ import pytest
 from places import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
-from pages import rooms
+from pages import measure, rooms
 
 DOCS = ROOT / "docs"
 DECISIONS = sorted(set((DOCS / "decisions").glob("*.md")) - {DOCS / "decisions/index.md"})
@@ -45,3 +47,28 @@ def test_words_of_the_glossary_are_in_order():
     text = (DOCS / "glossary.md").read_text()
     words = re.findall(r"^\| ([^|]+?) \|", text, re.MULTILINE)[1:]
     assert words == sorted(words, key=str.lower) and len(words) > 20
+
+
+def test_figures_are_of_the_last_result_of_each_job_wherever_its_sweep_has_it(
+    tmp_path, monkeypatch
+):
+    """A sweep that was interrupted has the rest in its repetition."""
+    monkeypatch.setattr(measure, "ROOT", tmp_path)
+    monkeypatch.setattr(measure, "RUNS", tmp_path)
+    monkeypatch.setattr(measure, "MODELS", "cm,pbm,ubm")
+    for time, (place, epochs) in enumerate(
+        {"1": 4, "0": 3, "repeat-2/1": 5, "repeat-2/2": 6}.items()
+    ):
+        file = tmp_path / "models" / place / "result.json"
+        file.parent.mkdir(parents=True)
+        content = {
+            "test": dict.fromkeys(("ll", "ppl", "cond_ppl", "ndcg@10"), 1.0),
+            "train": {"epochs": epochs, "training_seconds": 1.0},
+            "environment": {"device": "cpu"},
+            "data": {"sessions": {"train": 8, "val": 1, "test": 1}},
+        }
+        file.write_text(json.dumps(content))
+        os.utime(file, (time, time))
+    runs = measure.models()["runs"]
+    assert {name: run["epochs"] for name, run in runs.items()} == {"cm": 3, "pbm": 5, "ubm": 6}
+    assert runs["pbm"]["folder"] == "models/repeat-2/1"

@@ -649,7 +649,19 @@ WRONG = {
     ),
     "unknown option": (
         lambda pbm, folder: [str(pbm), "--predict", "x", "rows=3"],
-        ("rows=3", "columns.KEY=NAME"),
+        ("rows=3: there is no option rows;", "columns.KEY=NAME"),
+    ),
+    "option for a file": (
+        lambda pbm, folder: [str(pbm), "--predict", "progress=off"],
+        ("progress=off: an option in the place of the path of --predict", "columns.KEY=NAME"),
+    ),
+    "option for lists": (
+        lambda pbm, folder: [str(pbm), "--rank", "header=a"],
+        ("header=a: an option in the place of the path of --rank", "header"),
+    ),
+    "option for a run": (
+        lambda pbm, folder: ["header=a", str(pbm)],
+        ("header=a: an option in the place of the path of RUN",),
     ),
     "option for nothing": (
         lambda pbm, folder: [str(pbm), "columns.clicks=c"],

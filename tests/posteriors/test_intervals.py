@@ -11,6 +11,7 @@ from small_logs import sigmoid
 from clickexp.data import Sessions
 from clickexp.errors import UserError
 from clickexp.models import (
+    ClickChainModel,
     DependentClickModel,
     DynamicBayesianNetwork,
     MixtureModel,
@@ -402,7 +403,9 @@ def test_what_the_log_does_not_show_is_left_out():
     assert np.isfinite(posterior.covariance).all()
 
 
-@pytest.mark.parametrize("noise, is_short", [(1e6, ""), (3.0, "TrustBias"), (0.3, "TrustBias DBN")])
+@pytest.mark.parametrize(
+    "noise, is_short", [(1e6, ""), (3.0, "TrustBias"), (0.3, "TrustBias DBN CCM")]
+)
 def test_intervals_are_short_where_a_policy_orders_lists(noise, is_short):
     """Of trust bias also where a weak one does, which leaves a tenth of the variance of scores between documents."""
     rng = np.random.default_rng(0)
@@ -415,6 +418,7 @@ def test_intervals_are_short_where_a_policy_orders_lists(noise, is_short):
         PositionBasedModel(**sizes),
         DynamicBayesianNetwork(query_doc_pairs=20, rngs=nnx.Rngs(0)),
         DynamicBayesianNetwork(query_doc_pairs=20, fix_continuation=True, rngs=nnx.Rngs(0)),
+        ClickChainModel(query_doc_pairs=20, rngs=nnx.Rngs(0)),
     ]
     warned = {model.name: short_intervals(model, log) for model in models}
     assert [name for name, why in warned.items() if why] == is_short.split()

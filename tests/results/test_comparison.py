@@ -227,6 +227,28 @@ def test_different_test_sets_are_compared_apart(tmp_path):
     ]  # fmt: skip
 
 
+def of_log(content):
+    """Where a run had its data from: a file with this content."""
+    return {"sources": {"dataset.path": content}, "fingerprint": content, "directory": "/"}
+
+
+def test_runs_of_one_path_are_apart_where_another_log_is_there_now(tmp_path):
+    """Seeds of one log are together, also where its copy has another hash, and so are simulated seeds."""
+    for seed in (1, 2):
+        for log in ("old", "new"):
+            folder = tmp_path / f"{log}{seed}"
+            write_run(folder, seed=seed, test_set=log, origin=of_log(log))
+    write_run(tmp_path / "copy", seed=3, test_set="new", origin=of_log("copy"))
+    found = comparisons(find_runs([tmp_path])[0])
+    seeds = [{run.folder.name for run in one.runs} for one in found]
+    assert seeds == [{"new1", "new2", "copy"}, {"old1", "old2"}]
+    simulated = {"sources": {}, "fingerprint": "f", "directory": "/"}
+    for seed in (1, 2):
+        write_run(tmp_path / f"s/{seed}", seed=seed, test_set=f"set-{seed}", origin=simulated)
+    (one,) = comparisons(find_runs([tmp_path / "s"])[0])
+    assert len(one.runs) == 2
+
+
 def test_groups_share_the_test_sets_of_their_seeds_and_gaps_are_reported(tmp_path):
     for model, seed in (("PBM", 1), ("PBM", 2), ("UBM", 1), ("UBM", 2), ("DBN", 2)):
         write_run(tmp_path / f"{model}{seed}", model, seed, test_set=f"set-{seed}")

@@ -85,6 +85,26 @@ def test_a_repeated_run_counts_once(tmp_path):
     assert [one.folder.name for one in skipped] == ["early"] and "late" in skipped[0].reason
 
 
+def of_log(content):
+    """Where a run had its data from: a file with this content."""
+    return {"sources": {"dataset.path": content}, "fingerprint": content, "directory": "/"}
+
+
+def test_a_job_that_was_repeated_since_its_log_has_changed_counts_once(tmp_path):
+    """Not one of another sweep, nor of another configuration."""
+    places = ("s/0", "old"), ("t/0", "old"), ("s/repeat-2/0", "new"), ("s/repeat-3/0", "newer")
+    for time, (place, log) in enumerate(places):
+        run = write_run(tmp_path / place, test_set=log, origin=of_log(log))
+        os.utime(run / "result.json", (time, time))
+    write_run(tmp_path / "s/1", seed=2, test_set="old", origin=of_log("old"))
+    runs, skipped = find_runs([tmp_path / "s"])
+    assert [run.folder for run in runs] == [tmp_path / "s/1", tmp_path / "s/repeat-3/0"]
+    reason = f"repeated later, on data that have changed, in {tmp_path / 's/repeat-3/0'}"
+    folders = [tmp_path / "s/0", tmp_path / "s/repeat-2/0"]
+    assert [(one.folder, one.reason) for one in skipped] == [(folder, reason) for folder in folders]
+    assert [run.folder for run in find_runs([tmp_path / "t"])[0]] == [tmp_path / "t/0"]
+
+
 def test_a_job_that_has_finished_in_a_repetition_of_its_sweep_is_not_skipped(tmp_path):
     done = write_run(tmp_path / "repeat-2/0")
     digest = read_object(done / "result.json")["config_hash"]

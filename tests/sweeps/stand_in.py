@@ -51,7 +51,8 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
         file.writelines(
             json.dumps({"epoch": n, "val/loss": loss * 3 / n}) + "\n" for n in (1, 2, 3)
         )
-    act(json.loads(Path("does").read_text()).get(str(cfg.seed)), checkpoint)
+    does = json.loads(Path("does").read_text()).get(str(cfg.seed))
+    act(does, checkpoint)
     config = OmegaConf.to_container(cfg, resolve=True)
     parts = {
         "val": {"loss": loss, cfg.optimized_metric.removeprefix("val/"): loss},
@@ -70,6 +71,8 @@ def run_experiment(cfg, folder, sweep=None, overrides=()):
     with zipfile.ZipFile(folder / MODEL, "w") as model:
         model.writestr("table.npy", bytes(1000))
     result.write()
+    if does == "stop late":
+        raise KeyboardInterrupt
     return result
 
 
@@ -194,6 +197,7 @@ class Place:
             "model": {"_target_": "some.Model"},
             "optimizer": {"learning_rate": 0.1},
             "metric": {},
+            "report": False,
         }
         (self.folder / "conf").mkdir(exist_ok=True)
         (self.folder / "conf/small.yaml").write_text(yaml.safe_dump(config))

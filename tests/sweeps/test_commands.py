@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from stand_in import BASIC, Place, statuses
 
 from clickexp.cli import main as command
-from clickexp.experiment import resolve, run
+from clickexp.experiment import report, resolve, run
 from clickexp.experiment.overrides import parsed, values_of
 from clickexp.sweeps.job import run_job
 from clickexp.utils import exits
@@ -170,6 +170,34 @@ def test_an_interrupted_job_goes_on_where_its_sweep_is_repeated(launcher, place)
     assert statuses(place.rows("outputs/sweeps/b")) == ["kept", "finished"]
 
 
+def test_a_job_that_ends_between_its_result_and_its_report_is_finished_by_the_repetition(
+    launcher, place, monkeypatch
+):
+    """Interrupted, or killed, which leaves it running; a job on which another sweep works is left alone."""
+    reported = []
+
+    def report_later(finished):
+        reported.append(finished.folder.name)
+        return "report: it"
+
+    monkeypatch.setattr(report, "report_later", report_later)
+    place.does({2: "stop late"})
+    sweep = [*launcher, "seed=1,2", "report=true", "hydra.sweep.dir=s"]
+    code, output = place.sweep(*sweep)
+    assert code == 130 and "2 finished" in output and place.ran() == [1, 2]
+    file = place.folder / "s/1/job.json"
+    for status in ("finished", "running", "interrupted"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "status": status}))
+        (place.folder / "s/0/report.html").touch()
+        code, output = place.sweep(*sweep)
+        assert code == 0 and place.ran() == [] and "report: it" in output, output
+        assert json.loads(file.read_text())["status"] == "finished"
+    assert reported == ["1"] * 3
+    with locked(place.folder / "s" / LOCK):
+        place.sweep(*BASIC, "seed=1,2", "report=true", "sweeps_dir=.", "hydra.sweep.dir=t")
+    assert reported == ["1"] * 3
+
+
 def test_a_sweep_continues_by_itself_only(place):
     code, output = place.sweep(*BASIC, "seed=1,2", "continue_from=s", "hydra.sweep.dir=s")
     assert (
@@ -277,6 +305,14 @@ def test_runs_of_one_second_have_folders_of_their_own(place):
 
 def content(folder):
     return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_run_that_is_interrupted_after_its_result_names_the_command_that_shows_it(place):
+    place.does({1: "stop late"})
+    code, output = place.ended("seed=1", "hydra.run.dir=out")
+    assert code == 130 and (place.folder / "out/result.json").exists()
+    assert "its result is there, and no report.html" in output
+    assert output.rstrip().endswith("clickexp-compare out --figures")
 
 
 def test_a_named_folder_has_one_run_at_a_time_and_keeps_its_result(place):

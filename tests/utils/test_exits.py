@@ -102,6 +102,56 @@ main()
     assert done.returncode == 130 and line.startswith(f"{name}: stopped")
 
 
+@pytest.mark.parametrize(
+    "command, words, package",
+    [
+        ("main", ["debug=fast"], "jaxlib.gpu_rnn"),
+        ("data", ["inspect", "log.csv"], "numpy"),
+        ("compare", ["runs"], "polars"),
+        ("export", ["run"], "jaxlib.gpu_rnn"),
+    ],
+)
+def test_an_interrupt_in_the_import_of_compiled_code_ends_the_command_in_one_line(
+    command, words, package, tmp_path
+):
+    """Such code prints the trace, and makes an ImportError of it, for which JAX does without the package."""
+    code = f"""
+import signal, sys, traceback
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "{package}":
+            sys.meta_path.remove(self)
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                traceback.print_exc()
+sys.meta_path.insert(0, Interrupting())
+from clickexp.cli.{command} import main
+sys.argv[1:] = {words}
+main()
+"""
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    name = "clickexp" if command == "main" else f"clickexp-{command}"
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 130 and line.startswith((f"{name}: stopped", f"{name}: interrupted"))
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_second_interrupt_ends_an_import():
+    code = """
+import signal, time
+from clickexp.utils.exits import ending, importing
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with ending("x"), importing():
+    for n in (1, 2, 3):
+        signal.raise_signal(signal.SIGINT)
+        print(n, flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "1\n", "x: stopped\n")
+
+
 def test_the_environment_asks_for_the_trace():
     code = "from clickexp.utils import exits; print(exits.SHOW_TRACE)"
     env = {**os.environ, "HYDRA_FULL_ERROR": "1"}

@@ -277,7 +277,7 @@ class Faults:
                 options, end = {}, f"{end} {_BY_CLICKS}"
         elif options:
             stated = " ".join(f"{key}={value}" for key, value in options.items())
-            end = f"With {stated}, most of these faults are none, or all. What is faulty then is said next."
+            end = f"{stated} mends all of these faults, or most: the next call names those that remain."
         return FaultyLogError(lines, end, options, [kind for kind, _ in self._kinds])
 
     def _end(self) -> str:

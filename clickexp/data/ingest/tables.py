@@ -108,8 +108,9 @@ def _check_columns(table: SourceTable, first: SourceTable) -> None:
     _check_has_columns(first, table)
     for key, kind in table.layout.items():
         if not _is_alike(table, first, key):
-            what = f"{key} holds {kind}, in {first.file} {first.layout[key]}"
-            remedy = "write it alike in all files, or leave it out with columns.NAME=null"
+            option = option_key(key)
+            what = f"{option} holds {kind}, in {first.file} {first.layout[key]}"
+            remedy = f"write it alike in all files, or leave it out with columns.{option}=null"
             raise table.source.error(what, remedy)
 
 

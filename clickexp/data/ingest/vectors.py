@@ -6,7 +6,7 @@ import polars as pl
 from clickexp.data.ingest.columns import Field
 from clickexp.data.schema import Column, SourceLocation
 
-_RULE = "features are finite numbers, as many for every document"
+_RULE = "features are numbers that fit float32, as many for every document"
 VECTORS = Field("v", _RULE)
 """A column with a list of numbers per document."""
 

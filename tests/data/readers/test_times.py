@@ -112,6 +112,13 @@ def test_rows_of_two_kinds_are_refused_in_batches_of_any_size(
         times_of(tmp_path)
 
 
+def test_columns_of_two_types_are_refused_with_the_option_that_leaves_them_out(folder, tmp_path):
+    for name, kind in {"a": "times", "b": "times in a time zone"}.items():
+        log_of(KINDS[kind]).write_parquet(folder / f"{name}.parquet")
+    with refuses(DataError, "b.parquet: time holds times in a time zone, in", "columns.time=null"):
+        times_of(tmp_path)
+
+
 def test_lines_of_two_units_are_refused(folder, tmp_path):
     """Impressions, whose files are named with the line."""
     for name, times in {"a": SECONDS, "b": SECONDS * 1000}.items():
