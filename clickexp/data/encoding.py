@@ -490,7 +490,8 @@ def _warn_of_outliers(names: Sequence[str], vectors: np.ndarray, deviation: np.n
     """
     low, high = np.quantile(vectors, (0.25, 0.75), axis=0)
     middle = high - low
-    for place in np.flatnonzero((middle > 0) & (middle < _ALIKE * deviation)):
+    is_flat = (middle > 0) & (middle < _ALIKE * deviation)
+    for place in np.flatnonzero(is_flat).tolist():
         _messages.warning(
             "%s: the middle half of the documents is within %.3g, and the standard deviation is %.3g. A few values far "
             "out make all other documents alike, once it is standardised. Correct or clip these, or take the logarithm",

@@ -59,7 +59,7 @@ class RayPool(RemotePool):
         task = ray.remote(
             num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, max_retries=retries
         )
-        self.task = task(_call)
+        self.task: Any = task(_call)  # Ray's stubs know one argument of what it calls
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
         self._head, self._heard = (host, int(port)), time.monotonic()
         self._is_lost = False
@@ -78,8 +78,7 @@ class RayPool(RemotePool):
         group = ray.util.placement_group([bundle] * self._hosts, strategy="SPREAD")
         place = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
         places = [place(group, number) for number in range(self._hosts)]
-        task_of_address = cast(Any, ray.remote(num_cpus=0))(_address)
-        address = task_of_address.options(scheduling_strategy=places[0]).remote()
+        address = ray.remote(num_cpus=0)(_address).options(scheduling_strategy=places[0]).remote()
         tasks = [
             self.task.options(scheduling_strategy=place).remote(call, address, self._hosts, index)
             for index, place in enumerate(places)
