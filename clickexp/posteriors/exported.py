@@ -15,6 +15,7 @@ from clickexp.posteriors.documents import ROLES, effective_by_id, table_of_docum
 from clickexp.posteriors.first_position import FirstPosition
 from clickexp.posteriors.policy_prior import Queries, UnderPolicy, lists_shown
 from clickexp.posteriors.rows import newton_refined, with_shared_uncertainty
+from clickexp.posteriors.satisfaction import along_attraction, rows_of_satisfaction
 from clickexp.posteriors.shape import Shaped, has_shape, shaped
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.runs.run import SharedParameter
@@ -103,11 +104,16 @@ def _of_documents(
     effective, is_read = effective_by_id(tower), refined is not model
     # a table that is not needed from here on, as that of each posterior below
     del tower, refined
-    posteriors = _read_again(under, clicks, train, devices) if is_read else under
+    satisfaction = None
+    posteriors = under
+    if is_read:
+        posteriors, satisfaction = _read_again(under, clicks, train, devices)
     del under
     ends = posteriors.ends
-    known = Exported(posteriors.probabilities(), posteriors.intervals(), effective, ends)
-    return known, posteriors
+    models = posteriors.probabilities(), posteriors.intervals()
+    if satisfaction is not None:
+        models = along_attraction(*models, train, satisfaction)
+    return Exported(*models, effective, ends), posteriors
 
 
 def _under_policy(
@@ -127,20 +133,26 @@ def _under_policy(
 
 def _read_again(
     under: UnderPolicy, clicks: np.ndarray, train: Sessions, devices: int | str
-) -> UnderPolicy | Shaped:
+) -> tuple[UnderPolicy | Shaped, np.ndarray | None]:
     """Returns posteriors by what clicks say where a prior leaves documents, which training has not known.
 
-    They are under the prior by that, with a shape where the model has one.
+    They are under the prior by that, with a shape where the model has one. Beside them are offsets and spreads of
+    satisfaction where that pass has read it, None for models without.
     """
     model = under.probabilities()
     table = cast(Table, table_of_documents(tower_of(model, ROLES["attraction"])))
-    read_at = np.array(table.get_value().values[:, :2])
+    tables, read_at = [table], np.array(table.get_value().values[:, :2])
+    satisfaction = rows_of_satisfaction(model)
+    of_satisfaction = None
+    if satisfaction is not None and has_shape(under):
+        tables.append(cast(Table, table_of_documents(tower_of(model, ROLES["satisfaction"]))))
+        of_satisfaction = np.array(satisfaction.values[:, :2])
     with Steps("posteriors under a policy") as progress:
-        refined = newton_refined(model, [table], train, progress, devices, longest=math.inf)
-    del model, table
+        refined = newton_refined(model, tables, train, progress, devices, longest=math.inf)
+    del model, table, tables, satisfaction
     break_cycles()
     again = under.refitted(refined)
-    return shaped(again, clicks, read_at) if has_shape(again) else again
+    return shaped(again, clicks, read_at) if has_shape(again) else again, of_satisfaction
 
 
 def open_documents(

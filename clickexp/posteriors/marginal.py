@@ -98,7 +98,7 @@ to make any clicks likely."""
 _SPACING = 0.02
 """Of slopes between which sums of priors are interpolated, to 1e-6."""
 _BUMPS, _WIDTH = np.linspace(-3.0, 3.0, 5), 1.2
-_STEPS, _LEAST_GAIN, _LEAST_GAIN_OF_PART = 50, 1e-3, 1.0
+_STEPS, _LEAST_GAIN, _LEAST_GAIN_OF_PART = 50, 1e-5, 1.0
 """Of a search at most; gain of the last, and of that among a part of the documents, which ends elsewhere than all."""
 _PARTS, _LEAST_PART = (64, 8), 2_000
 """One of so many documents leads near the end, where that is enough of them, and then one of fewer."""

@@ -284,6 +284,9 @@ class Shape(NamedTuple):
         return Summary(in_logits, known.deviations * deviations, ends, probability)
 
 
+NO_SHAPE = Shape(np.zeros(len(_TABLE), np.float32))
+
+
 def _places(residuals: Nodes) -> Integer[np.ndarray, "documents nodes"]:
     """Returns where the table has residuals: the nearest, since those below would seem likelier where h rises."""
     places = (residuals - np.float32(_TABLE[0] - _FINE / 2)) * np.float32(1 / _FINE)
@@ -311,7 +314,7 @@ def learned(known: Known) -> Shape:
     probabilities = softmax([fit.evidence for fit in fits])
     normal = -(_TABLE**2) / 2
     log_densities = log_softmax([fit.table + normal for fit in fits], axis=1)
-    mean = logsumexp(log_densities, axis=0, b=probabilities[:, None])
+    mean = np.asarray(logsumexp(log_densities, axis=0, b=probabilities[:, None]))
     return Shape((mean - normal).astype(np.float32))
 
 
@@ -409,7 +412,7 @@ def shaped(
 
 
 @jax.jit
-def _with_probability(
+def with_probability(
     means: Float[Array, " documents"],
     deviations: Float[Array, " documents"],
     probability: Float[Array, " documents"],
@@ -469,7 +472,7 @@ class _Logits(NamedTuple):
     def found(self, ids: Integer[np.ndarray, " documents"], shape: Shape) -> np.ndarray:
         """Returns offsets, spreads, offsets with the mean probabilities, and both ends of intervals of documents."""
         summary = shape.summary(self.known(ids))
-        likely = _with_probability(summary.means, summary.deviations, summary.probability)
+        likely = with_probability(summary.means, summary.deviations, summary.probability)
         return np.stack(
             [
                 self.offsets(ids, summary.means),
