@@ -6,8 +6,8 @@ whose posterior is N(m, v), the prior of the logit y of satisfaction is here, in
 
     y ~ N(a + b (m - c), t^2 + b^2 v),
 
-with the mean c of all m. With v, estimates of attraction that are pulled to their mean do not make b too small, or
-intervals too short (Fuller 1987, "Measurement error models").
+with the mean c of m of documents with clicks. With v, estimates of attraction that are pulled to their mean do not make
+b too small, or intervals too short (Fuller 1987, "Measurement error models").
 
 A click that another one follows has not satisfied. After the last click of a list nothing follows either where it has
 satisfied, or where nothing else attracts users or they have left. If that has the probability 1 - e, k followed and
@@ -17,7 +17,7 @@ n last clicks on a document have the log-likelihood
 
 which is `clickexp.posteriors.shape.Likelihood` of -y. a, b and t maximise the likelihood of all clicks, the logits
 integrated out, times b ~ N(0, 1) and log t ~ N(that of training, 1). What clicks leave open of a and b is a part of the
-variance.
+variance. Where clicks do not tell that b is other than 0, the posteriors of training's prior remain.
 """
 
 import math
@@ -27,10 +27,10 @@ import numpy as np
 import scipy.optimize
 from flax import nnx
 from jaxtyping import Float, Integer
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 
 from clickexp.data import Sessions
-from clickexp.models import Model
+from clickexp.models import DynamicBayesianNetwork, Model
 from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.posteriors.policy_prior import Numbers, in_units, recombined, scale_of
@@ -44,6 +44,10 @@ _MOST_DOCUMENTS = 20_000
 """That the prior is fitted to; of more, about as many, spread evenly."""
 _BLOCK = 1 << 11
 """Documents whose posteriors are computed at a time."""
+_HALVINGS = 24
+"""Of the interval of e."""
+_SURE = 3.0
+"""Standard deviations that b is from 0 at least; else documents keep the prior of training."""
 _STEP = 1e-3
 """Of parameters, over which gradients differ for curvatures."""
 
@@ -89,6 +93,12 @@ class SatisfactionPrior(NamedTuple):
     center: float
     covariance: Float[np.ndarray, "2 2"]
 
+    @property
+    def tells(self) -> bool:
+        """Whether clicks tell that satisfaction goes with attraction, or against it."""
+        is_definite = bool(np.linalg.eigvalsh(self.covariance)[0] > 0)
+        return is_definite and abs(self.slope) > _SURE * math.sqrt(self.covariance[1, 1])
+
     def of(self, means: Numbers, variances: Numbers) -> tuple[Numbers, Numbers]:
         """Returns means and variances, given those of attraction."""
         lines = np.stack([np.ones(len(means)), means - self.center])
@@ -115,8 +125,11 @@ def fit(
     flat = np.full(len(means), np.inf)
     known = Known(likelihood, np.zeros(len(means)), flat, -means, deviations)
     nodes, _, logs = known.nodes()
-    center = float(attraction[0].mean())
-    x, of_attraction = attraction[0] - center, attraction[1]
+    is_finite = np.isfinite(logs).all(axis=1) & np.isfinite(attraction).all(axis=0)
+    nodes, logs = nodes[is_finite], logs[is_finite]
+    of_mean, of_attraction = (numbers[is_finite] for numbers in attraction)
+    center = float(of_mean.mean())
+    x = of_mean - center
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """The negative logarithm of the posterior of a, b and log t, and its gradient."""
@@ -142,7 +155,7 @@ def fit(
     sides = [[loss(best + sign * step)[1] for sign in (1, -1)] for step in np.eye(3) * _STEP]
     information = np.array([(after - before) / (2 * _STEP) for after, before in sides])
     a, b, log_t = best.tolist()
-    covariance = np.linalg.inv((information + information.T) / 2)[:2, :2]
+    covariance = np.linalg.pinv((information + information.T) / 2)[:2, :2]
     return SatisfactionPrior(a, b, math.exp(2 * log_t), center, covariance)
 
 
@@ -169,13 +182,11 @@ class _Satisfaction(NamedTuple):
         before, variances_before = in_units(self.read_at[ids], self.scale)
         curvatures = 1 / variances - 1
         slopes = offsets / variances - curvatures * before
-        return Likelihood.matching(
-            self.clicks.followed[ids].astype(np.float64),
-            -(self.level + before / self.scale),
-            np.sqrt(variances_before) / self.scale,
-            -slopes * self.scale,
-            curvatures * self.scale**2,
-        )
+        followed, last = (each[ids].astype(np.float64) for each in self.clicks)
+        deviations = np.sqrt(variances_before) / self.scale
+        nodes = -(self.level + before / self.scale) + deviations * np.array([[-1.0], [1.0]])
+        wanted = followed * np.mean(expit(-nodes), axis=0) + slopes * self.scale
+        return Likelihood(followed, last, _examination(nodes, wanted / last))
 
     def normal(
         self, ids: Integer[np.ndarray, " documents"], means: Numbers, spreads: Numbers
@@ -187,14 +198,29 @@ class _Satisfaction(NamedTuple):
         )
         return self.level + middles / self.scale, np.sqrt(changed) / self.scale
 
-    @property
-    def is_clicked(self) -> np.ndarray:
-        """Whether documents have clicks, by id."""
-        return self.clicks.followed + self.clicks.last > 0
+    def is_clicked(self, ids: Integer[np.ndarray, " documents"] | slice) -> np.ndarray:
+        """Returns whether documents have clicks."""
+        return self.clicks.followed[ids] + self.clicks.last[ids] > 0
+
+
+def _examination(nodes: Float[np.ndarray, "2 documents"], slopes: Numbers) -> Numbers:
+    """Returns the e with which -log(1 - e s(x)) has a mean slope over two nodes x, or the nearest from 0 to 1."""
+    probabilities = expit(nodes)
+    low, high = np.zeros(len(slopes)), np.ones(len(slopes))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        each = middle * probabilities * (1 - probabilities) / (1 - middle * probabilities)
+        is_below = each.mean(axis=0) < slopes
+        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+    return (low + high) / 2
 
 
 def rows_of_satisfaction(model: Model) -> Rows | None:
-    """Returns the table of satisfaction, a number for each document with a prior that training learns; None without."""
+    """Returns the table of satisfaction of DBN, a number for each document, with one normal prior; None of others."""
+    if not isinstance(model, DynamicBayesianNetwork):
+        return None
+    if type(model).probs is not DynamicBayesianNetwork.probs:  # users may go on after satisfaction
+        return None
     table = table_of_documents(tower_of(model, ROLES["satisfaction"]))
     rows = None if table is None else cast(Rows, table.get_value())
     if rows is None or rows.dim != 1 or rows.prior is None or rows.by_rank or rows.has_sites:
@@ -209,7 +235,7 @@ def along_attraction(
     train: Sessions,
     read_at: Float[np.ndarray, "ids columns"],
 ) -> tuple[Model, Model]:
-    """Returns two models with posteriors of satisfaction under the prior that knows attraction.
+    """Returns two models with posteriors of satisfaction under the prior that knows attraction, where clicks tell it.
 
     Args:
         probabilities: A model with posteriors for probabilities; those of satisfaction are of a pass over the log.
@@ -223,10 +249,13 @@ def along_attraction(
     level = float(rows.means(without_offset)[0, 0]) + _baseline(tower)
     known = _Satisfaction(rows, read_at, Clicks.of(train, len(rows.values)), level, scale_of(rows))
     attraction = _Attraction.of(intervals)
-    clicked = np.flatnonzero(known.is_clicked)
-    if len(clicked) < _LEAST_DOCUMENTS:
-        return probabilities, intervals
-    prior = _fitted(known, attraction, clicked[:: ceil_div(len(clicked), _MOST_DOCUMENTS)])
+    clicked = np.flatnonzero(known.is_clicked(slice(None)))
+    prior = None
+    if len(clicked) >= _LEAST_DOCUMENTS:
+        prior = _fitted(known, attraction, clicked[:: ceil_div(len(clicked), _MOST_DOCUMENTS)])
+    if prior is None or not prior.tells:
+        before = read_at[:, :2].T
+        return _with_columns(probabilities, before), _with_columns(intervals, before)
     columns = np.empty((3, len(rows.values)), np.float32)
     ids = np.arange(len(rows.values))
     # even parts, since a small last one would be compiled for
@@ -262,15 +291,11 @@ def _baseline(tower: EmbeddingParameter) -> float:
 def _fitted(
     known: _Satisfaction, attraction: _Attraction, ids: Integer[np.ndarray, " documents"]
 ) -> SatisfactionPrior:
-    """Fits the prior to documents whose clicks have a finite likelihood."""
-    likelihood = known.likelihood(ids)
-    is_finite = np.isfinite(likelihood).all(axis=0)
+    """Fits the prior to some documents."""
     offsets, variances = in_units(np.asarray(known.rows.values)[ids], known.scale)
     logits = known.level + offsets / known.scale, np.sqrt(variances) / known.scale
-    numbers = [logits, attraction.logits(ids)]
-    logits, of_attraction = ((first[is_finite], second[is_finite]) for first, second in numbers)
-    finite = Likelihood(*(column[is_finite] for column in likelihood))
-    return fit(finite, logits, of_attraction, (known.level, 1 / known.scale))
+    trained = known.level, 1 / known.scale
+    return fit(known.likelihood(ids), logits, attraction.logits(ids), trained)
 
 
 def _posteriors(
@@ -287,7 +312,7 @@ def _posteriors(
     summary = NO_SHAPE.summary(of_clicks)
     likely = with_probability(-summary.means, summary.deviations, 1 - summary.probability)
     found = np.stack([np.asarray(likely), -summary.means, summary.deviations])
-    found = np.where(known.is_clicked[ids], found, np.stack([means, means, np.sqrt(spreads)]))
+    found = np.where(known.is_clicked(ids), found, np.stack([means, means, np.sqrt(spreads)]))
     normal = np.stack([of_normal, of_normal, deviations_of_normal])
     likely, middles, deviations = np.where(np.isfinite(found).all(axis=0), found, normal)
     return np.stack([likely - known.level, middles - known.level, np.log(deviations * known.scale)])

@@ -9,7 +9,9 @@ from scipy.stats import beta
 from clickexp.data import Sessions
 from clickexp.data.by_document import ByDocument
 from clickexp.models import DynamicBayesianNetwork, PositionBasedModel
+from clickexp.posteriors import satisfaction
 from clickexp.posteriors.exported import exported
+from clickexp.posteriors.rows import newton_refined
 from clickexp.posteriors.satisfaction import Clicks, fit, rows_of_satisfaction
 from clickexp.posteriors.shape import Likelihood
 from clickexp.training import Trainer
@@ -75,11 +77,26 @@ def users(seed, correlation):
     return log, satisfaction
 
 
+def test_documents_keep_the_prior_of_training_where_clicks_do_not_tell_a_slope(monkeypatch):
+    log, _ = users(1, 0.0)
+    model = DynamicBayesianNetwork(query_doc_pairs=PAIRS, positions=RANKS, rngs=nnx.Rngs(0))
+    counts = ByDocument.of(log).dense(PAIRS + 1)
+    seen = model, log, counts.shown, counts.clicks, None
+    found = rows_of_satisfaction(exported(*seen).intervals)
+    refined = newton_refined(model, [model.attraction.table, model.satisfaction.table], log)
+    expected = rows_of_satisfaction(refined)
+    np.testing.assert_allclose(found.values, expected.values, atol=1e-5)
+    monkeypatch.setattr(satisfaction, "_SURE", 0.0)
+    moved = rows_of_satisfaction(exported(*seen).intervals)
+    assert np.isfinite(moved.values).all()
+    assert np.abs(moved.values - found.values).max() > 0.01
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("correlation", [0.0, 0.95])
 def test_intervals_hold_where_what_attracts_satisfies(correlation):
     """With one prior for all documents, .82 held under the correlation, and estimates were .2 off."""
-    log, satisfaction = users(0, correlation)
+    log, probabilities = users(0, correlation)
     model = DynamicBayesianNetwork(
         query_doc_pairs=PAIRS, positions=RANKS, fix_continuation=True, rngs=nnx.Rngs(0)
     )
@@ -91,9 +108,9 @@ def test_intervals_hold_where_what_attracts_satisfies(correlation):
     means = np.asarray(rows.means(rows.values))[1:, 0] + float(tower.baseline[...])
     deviations = np.asarray(rows.deviations(rows.values))[1:, 0]
     shown = counts.shown[1:] > 0
-    held = np.abs(logit(satisfaction) - means) < 1.96 * deviations
+    held = np.abs(logit(probabilities) - means) < 1.96 * deviations
     assert 0.92 < held[shown].mean() < 0.985
-    errors = np.abs(expit(means) - satisfaction)
+    errors = np.abs(expit(means) - probabilities)
     assert errors[shown].mean() < (0.1 if correlation else 0.2)
 
 
