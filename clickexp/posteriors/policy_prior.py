@@ -763,12 +763,21 @@ def in_units(values: Array, scale: float) -> tuple[Numbers, Numbers]:
     return numbers[:, 0] * scale, np.exp(2 * numbers[:, 1])
 
 
-def with_rows(model: Model, rows: Rows) -> Model:
-    """Returns a model with other rows of attraction, in a separate table."""
+def with_rows(model: Model, rows: Rows, role: str = "attraction") -> Model:
+    """Returns a model with other rows of attraction, or of another of `ROLES`, in a separate table."""
     changed = nnx.clone(model)
-    tower = cast(EmbeddingParameter, tower_of(changed, ROLES["attraction"]))
+    tower = cast(EmbeddingParameter, tower_of(changed, ROLES[role]))
     tower.table.set_value(rows)
     return changed
+
+
+def with_posteriors(rows: Rows, columns: Float[np.ndarray, "2 ids"]) -> Rows:
+    """Returns rows with other offsets and spreads."""
+
+    def changed(before: np.ndarray, part: slice) -> np.ndarray:
+        return np.column_stack([*columns[:, part], before[:, 2:]])
+
+    return rows.recomputed(changed)
 
 
 def learned_rows(tower: object) -> Rows | None:

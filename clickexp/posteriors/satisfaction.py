@@ -25,7 +25,6 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import scipy.optimize
-from flax import nnx
 from jaxtyping import Float, Integer
 from scipy.special import expit, logsumexp
 
@@ -33,7 +32,14 @@ from clickexp.data import Sessions
 from clickexp.models import DynamicBayesianNetwork, Model
 from clickexp.parameters import EmbeddingParameter, Rows, Table
 from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
-from clickexp.posteriors.policy_prior import Numbers, in_units, recombined, scale_of
+from clickexp.posteriors.policy_prior import (
+    Numbers,
+    in_units,
+    recombined,
+    scale_of,
+    with_posteriors,
+    with_rows,
+)
 from clickexp.posteriors.shape import NO_SHAPE, Known, Likelihood, with_probability
 from clickexp.utils.rounding import ceil_div
 from clickexp.utils.sums import add_at
@@ -320,11 +326,5 @@ def _posteriors(
 
 def _with_columns(model: Model, columns: Float[np.ndarray, "2 ids"]) -> Model:
     """Returns a model with other offsets and spreads of satisfaction, in a separate table."""
-    changed = nnx.clone(model)
-    table = cast(Table, table_of_documents(tower_of(changed, ROLES["satisfaction"])))
-
-    def with_columns(before: np.ndarray, part: slice) -> np.ndarray:
-        return np.column_stack([*columns[:, part], before[:, 2:]])
-
-    table.set_value(table.get_value().recomputed(with_columns))
-    return changed
+    rows = cast(Rows, rows_of_satisfaction(model))
+    return with_rows(model, with_posteriors(rows, columns), "satisfaction")

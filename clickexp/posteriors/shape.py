@@ -48,6 +48,7 @@ from clickexp.posteriors.policy_prior import (
     learned_rows,
     recombined,
     scale_of,
+    with_posteriors,
     with_rows,
 )
 from clickexp.types import Array
@@ -343,11 +344,7 @@ class Shaped(NamedTuple):
 
     def _with(self, columns: Float[np.ndarray, "2 ids"]) -> Model:
         rows = cast(Rows, learned_rows(tower_of(self.model, ROLES["attraction"])))
-
-        def with_columns(before: np.ndarray, part: slice) -> np.ndarray:
-            return np.column_stack([*columns[:, part], before[:, 2:]])
-
-        return with_rows(self.model, rows.recomputed(with_columns))
+        return with_rows(self.model, with_posteriors(rows, columns))
 
 
 def has_shape(under: UnderPolicy) -> bool:
