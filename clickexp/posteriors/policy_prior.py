@@ -763,6 +763,26 @@ def in_units(values: Array, scale: float) -> tuple[Numbers, Numbers]:
     return numbers[:, 0] * scale, np.exp(2 * numbers[:, 1])
 
 
+def read_in_pass(values: Array, read_at: Array, scale: float) -> tuple[Numbers, ...]:
+    """Returns where a pass has read clicks of rows, and what these say; logits are less those of rows without offset.
+
+    Args:
+        values: Of rows, with the posteriors N(offset, variance) that Newton steps have found.
+        read_at: The same before.
+        scale: From `scale_of`.
+
+    Returns:
+        Means and deviations of the posteriors before, slopes of the log-likelihood, and its curvatures with the
+        opposite sign.
+    """
+    offsets, variances = in_units(values, scale)
+    before, variances_before = in_units(read_at, scale)
+    curvatures = 1 / variances - 1
+    slopes = offsets / variances - curvatures * before
+    deviations = np.sqrt(variances_before) / scale
+    return before / scale, deviations, slopes * scale, curvatures * scale**2
+
+
 def with_rows(model: Model, rows: Rows, role: str = "attraction") -> Model:
     """Returns a model with other rows of attraction, or of another of `ROLES`, in a separate table."""
     changed = nnx.clone(model)

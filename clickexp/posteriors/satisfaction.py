@@ -35,6 +35,7 @@ from clickexp.posteriors.documents import ROLES, table_of_documents, tower_of
 from clickexp.posteriors.policy_prior import (
     Numbers,
     in_units,
+    read_in_pass,
     recombined,
     scale_of,
     with_posteriors,
@@ -184,14 +185,11 @@ class _Satisfaction(NamedTuple):
 
     def likelihood(self, ids: Integer[np.ndarray, " documents"]) -> Likelihood:
         """Returns that of -y of documents."""
-        offsets, variances = in_units(np.asarray(self.rows.values)[ids], self.scale)
-        before, variances_before = in_units(self.read_at[ids], self.scale)
-        curvatures = 1 / variances - 1
-        slopes = offsets / variances - curvatures * before
+        values = np.asarray(self.rows.values)[ids]
+        before, deviations, slopes, _ = read_in_pass(values, self.read_at[ids], self.scale)
         followed, last = (each[ids].astype(np.float64) for each in self.clicks)
-        deviations = np.sqrt(variances_before) / self.scale
-        nodes = -(self.level + before / self.scale) + deviations * np.array([[-1.0], [1.0]])
-        wanted = followed * np.mean(expit(-nodes), axis=0) + slopes * self.scale
+        nodes = -(self.level + before) + deviations * np.array([[-1.0], [1.0]])
+        wanted = followed * np.mean(expit(-nodes), axis=0) + slopes
         return Likelihood(followed, last, _examination(nodes, wanted / last))
 
     def normal(

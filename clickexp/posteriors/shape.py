@@ -46,6 +46,7 @@ from clickexp.posteriors.policy_prior import (
     UnderPolicy,
     in_units,
     learned_rows,
+    read_in_pass,
     recombined,
     scale_of,
     with_posteriors,
@@ -505,31 +506,18 @@ class _Logits(NamedTuple):
         middles, changed = recombined(offsets, variances, means, spreads)
         location = self._location(ids)
         return Known(
-            self._likelihood(ids, location, offsets, variances),
+            self._likelihood(ids, location),
             prior_means=location + means / self.scale,
             prior_deviations=np.sqrt(spreads) / self.scale,
             means=location + middles / self.scale,
             deviations=np.sqrt(changed) / self.scale,
         )
 
-    def _likelihood(
-        self,
-        ids: Integer[np.ndarray, " documents"],
-        location: Numbers,
-        offsets: Numbers,
-        variances: Numbers,
-    ) -> Likelihood:
-        """Returns what clicks of documents say, of posteriors N(offset, variance) that Newton steps have found."""
-        before, variances_before = in_units(self.read_at[ids], self.scale)
-        curvatures = 1 / variances - 1
-        slopes = offsets / variances - curvatures * before
-        return Likelihood.matching(
-            self.clicks[ids].astype(np.float64),
-            location + before / self.scale,
-            np.sqrt(variances_before) / self.scale,
-            slopes * self.scale,
-            curvatures * self.scale**2,
-        )
+    def _likelihood(self, ids: Integer[np.ndarray, " documents"], location: Numbers) -> Likelihood:
+        """Returns what clicks of documents say, of the posteriors that Newton steps have found."""
+        values = np.asarray(self.under.rows.values)[ids]
+        before, *read = read_in_pass(values, self.read_at[ids], self.scale)
+        return Likelihood.matching(self.clicks[ids].astype(np.float64), location + before, *read)
 
     def offsets(self, ids: Integer[np.ndarray, " documents"], logits: Numbers) -> Numbers:
         """Returns what a table has of logits."""
