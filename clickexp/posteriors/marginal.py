@@ -58,11 +58,13 @@ from clickexp.posteriors.policy_prior import (
 )
 from clickexp.posteriors.refitted import ClicksOfDocuments, PriorByRank, Refitted, refitted
 from clickexp.posteriors.shared import SharedPosterior
+from clickexp.posteriors.smoothing import Moments, smoothed
 from clickexp.posteriors.towers import (
     LEAST_PRECISION,
     Numbers,
     Sums,
     Tower,
+    logits_of,
     names_of_positions,
     tower_of_examination,
 )
@@ -274,6 +276,8 @@ def improve_examination(
     if len(documents.means) < len(sums.start) + _numbers_of_prior(documents):
         return None  # some directions have no information
     found, covariance = maximum(documents, sums, earlier)
+    if prior is None:  # the curves of earlier logs are smooth
+        found, covariance = _smoothed(tower, cells, clicks[cells], found, covariance)
     # processors of several hosts round differently
     found = np.array(hosts.broadcast(found.tolist()))
     slopes = tower.move(cells, found, clicks[cells])
@@ -286,6 +290,33 @@ def improve_examination(
     return_freed_memory()
     attraction.table.set_value(rows)
     return SharedPosterior(tower.names(cells), covariance * np.outer(slopes, slopes))
+
+
+def _smoothed(
+    tower: Tower,
+    cells: Integer[np.ndarray, " cells"],
+    clicks: Float[np.ndarray, " cells"],
+    found: Numbers,
+    covariance: Matrix,
+) -> tuple[Numbers, Matrix]:
+    """Returns numbers of a tower and their covariance, where rates are points of smooth curves over positions.
+
+    Args:
+        tower: Of examination.
+        cells: That sessions show.
+        clicks: Of these.
+        found: Logits of rates, where a tower has curves.
+        covariance: Of these.
+    """
+    points = tower.points(cells)
+    if points is None:
+        return found, covariance
+    slopes = expit(-found)
+    of_clicks = Moments(log_expit(found), covariance * np.outer(slopes, slopes))
+    smooth = smoothed(points, of_clicks, clicks)
+    found = logits_of(smooth.mean)
+    slopes = expit(-found)
+    return found, smooth.covariance / np.outer(slopes, slopes)
 
 
 def _refitted(log: "_Log", posteriors: "_Posteriors", rows: Rows) -> Rows:

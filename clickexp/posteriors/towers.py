@@ -21,6 +21,7 @@ from clickexp.parameters.layouts import CellParameter, LayoutParameter
 from clickexp.parameters.table import Prior
 from clickexp.posteriors.click_rates import ClickRates, Mixtures, Products
 from clickexp.posteriors.shared import MOST_SHARED
+from clickexp.posteriors.smoothing import Points
 from clickexp.training.earlier import SharedPrior
 
 _PRECISION_OF_LOGITS = 0.1
@@ -120,6 +121,10 @@ class Tower(abc.ABC):
     def names(self, cells: Places) -> tuple[str, ...]:
         """Returns how posteriors call the numbers of `sums`."""
 
+    def points(self, cells: Places) -> Points | None:
+        """Returns what the rates of some cells are as points of smooth curves; None where they are left as they are."""
+        return None
+
     @abc.abstractmethod
     def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
         """Sets the numbers of some cells to those with the largest likelihood.
@@ -168,6 +173,10 @@ class _OfPositions(Tower):
     def names(self, cells: Places) -> tuple[str, ...]:
         return names_of_positions(cells)
 
+    def points(self, cells: Places) -> Points | None:
+        last = cells % self.radix  # a curve goes on from the last click
+        return Points(cells // self.radix - last, last)
+
     def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
         moved = _scaled(found, self.logits()[cells], clicks)
         _set(self.shared, cells, moved)
@@ -202,7 +211,12 @@ def _scaled(
     """
     logs = log_expit(found)
     shift = np.average(log_expit(before) - logs, weights=clicks)
-    logs += min(shift, log_expit(_LARGEST_LOGIT) - logs.max())
+    return logits_of(logs + shift)
+
+
+def logits_of(logs: Numbers) -> Numbers:
+    """Returns logits of rates with these logarithms; where one is above 1, all are lower by its factor."""
+    logs = logs - max(logs.max() - log_expit(_LARGEST_LOGIT), 0.0)
     return logs - np.log(-np.expm1(logs))
 
 
@@ -329,6 +343,9 @@ class _OfTrust(_OfPositions):
             *names_of_positions(cells, "true_positive"),
             *names_of_positions(cells, "false_positive"),
         )
+
+    def points(self, cells: Places) -> None:
+        return None  # errors of both rates go together farther than a search tells
 
     def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
         for tower, numbers in zip((self.shared, self.false), np.split(found, 2), strict=True):

@@ -19,7 +19,7 @@ from clickexp.experiment import result
 from clickexp.experiment.result import find_queries, refine_shared
 from clickexp.models import PositionBasedModel, TrustBiasModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameterConfig
-from clickexp.posteriors import marginal
+from clickexp.posteriors import marginal, smoothing
 from clickexp.posteriors.intervals import propensity
 from clickexp.posteriors.marginal import (
     Documents,
@@ -40,6 +40,8 @@ RANKS, QUERIES, CANDIDATES = 4, 150, 8
 PAIRS = QUERIES * CANDIDATES
 BY_RANK = np.array([0.0, 0.9, 0.6, 0.4, 0.25])
 AFTER_CLICKS = 0.7
+ROUGH = np.array([3.0])
+"""Of tau: what tells of tau is no sum over logs or documents."""
 """Factor of the examination of UBM below a click."""
 
 
@@ -550,7 +552,38 @@ def test_updates_of_trust_bias_stay_as_training_leaves_them():
     assert improve_examination(model, log, queries, prior=prior) is None
 
 
+def test_curves_of_a_browsing_model_go_on_from_the_last_click():
+    truth, log = log_of(np.random.default_rng(4), UserBrowsingModel, 1000)
+    tower = tower_of_examination(fitted(UserBrowsingModel, truth, log))
+    shown = log.column("clicks").shape[1]
+    positions, last = (each.ravel() for each in np.indices((shown + 1, shown)))
+    possible = last < positions
+    cells = (positions * tower.radix + last)[possible]
+
+    points = tower.points(cells)
+
+    assert points.positions.tolist() == (positions - last)[possible].tolist()
+    assert points.curves.tolist() == last[possible].tolist()
+
+
+def test_smooth_curves_are_nearer_the_truth(monkeypatch):
+    """Over logs of few lists, of users whose examination falls by a power of the position: four tell little of tau."""
+    by_rank = np.array([0.0, *0.9 * np.arange(1.0, RANKS + 1) ** -1.2])
+    monkeypatch.setitem(globals(), "BY_RANK", by_rank)
+    errors = {"smooth": [], "rough": []}
+    for seed in range(6):
+        truth, log = log_of(np.random.default_rng(seed), PositionBasedModel, 3000, noise=100.0)
+        for name, tau in (("smooth", np.geomspace(0.01, 3.0, 14)), ("rough", ROUGH)):
+            monkeypatch.setattr(smoothing, "_TAU", tau)
+            model = fitted(PositionBasedModel, truth, log)
+            ratios, _ = of_ratios(model, improved(model, log), [*range(1, RANKS + 1)])
+            errors[name].append(np.abs(ratios - np.log(by_rank[2:] / by_rank[1])))
+
+    assert np.mean(errors["smooth"]) < 0.95 * np.mean(errors["rough"])
+
+
 def test_some_documents_represent_many(monkeypatch):
+    monkeypatch.setattr(smoothing, "_TAU", ROUGH)
     truth, log = log_of(np.random.default_rng(4), PositionBasedModel)
     whole, part = (fitted(PositionBasedModel, truth, log) for _ in range(2))
     of_whole = improved(whole, log)
@@ -575,8 +608,9 @@ def test_other_models_stay():
     assert improved(few, log) is None
 
 
-def test_earlier_logs_count_as_their_clicks_would():
+def test_earlier_logs_count_as_their_clicks_would(monkeypatch):
     """Two halves of a log in random order, one after the other, tell as much of examination as the whole."""
+    monkeypatch.setattr(smoothing, "_TAU", ROUGH)
     truth, log = log_of(np.random.default_rng(7), PositionBasedModel, noise=100.0)
     half = log.count // 2
     parts = log.slice(0, half), log.slice(half, log.count)
