@@ -102,6 +102,11 @@ class EmbeddingParameter(PosteriorParameter):
             nnx.Param(jax.random.normal(rngs.params(), (dim,)) / dim**0.5) if dim > 1 else None
         )
 
+    @property
+    def level(self) -> float:
+        """What is added to the logits of all rows: the baseline, or 0 where there is none."""
+        return 0.0 if self.baseline is None else float(self.baseline[...])
+
     def posterior(self, batch: Batch) -> tuple[Logits, Logits | None]:
         """Returns mean and variance of the logit of each id; None for the variance where rows are numbers."""
         ids = row_ids(batch, self.config.use_feature)

@@ -271,9 +271,9 @@ def _logits(tower: Parameter) -> Logits:
     """Returns the number of each row, or the mean of its posterior."""
     if isinstance(tower, GlobalParameter | PositionParameter):
         return np.asarray(tower.weight[...], np.float64).ravel()
-    rows, baseline = _rows(tower), cast(EmbeddingParameter, tower).baseline
+    rows = _rows(tower)
     means = np.asarray(rows.means(rows.values)[:, 0], np.float64)
-    return means if baseline is None else means + float(baseline[...])
+    return means + cast(EmbeddingParameter, tower).level
 
 
 def _means_of_prior(tower: Parameter) -> Logits:

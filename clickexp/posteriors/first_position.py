@@ -8,14 +8,14 @@ the mean of the prior, and this follows all documents.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float, Integer
 from scipy.special import expit
 
 from clickexp.models import Model, TrustBiasModel
-from clickexp.parameters import PositionParameter, Rows
+from clickexp.parameters import EmbeddingParameter, PositionParameter, Rows
 from clickexp.posteriors.intervals import towers
 from clickexp.posteriors.policy_prior import UnderPolicy, scale_of
 from clickexp.posteriors.shared import SharedPosterior
@@ -65,8 +65,7 @@ class FirstPosition(NamedTuple):
         # attraction has no scale where documents do not differ
         if not of_true > of_false:
             return None
-        baseline = getattr(model.attraction, "baseline", None)
-        level = 0.0 if baseline is None else float(baseline[...])
+        level = cast(EmbeddingParameter, model.attraction).level
         return cls(true, false, (of_true, of_false), level, under)
 
     def moves(

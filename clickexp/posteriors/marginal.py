@@ -252,9 +252,8 @@ def improve_examination(
     if parts is None or not parts.tower.may_move(prior, len(parts.rows.values)):
         return None
     tower, attraction = parts.tower, parts.attraction
-    baseline = 0.0 if attraction.baseline is None else float(attraction.baseline[...])
     log = _Log(tower.view(train), tower)
-    posteriors = _Posteriors.of(parts.rows, baseline)
+    posteriors = _Posteriors.of(parts.rows, attraction.level)
     documents = _documents(log, posteriors, queries, impressions, parts.rows)
     if documents is None:
         return None

@@ -49,7 +49,7 @@ from clickexp.utils.sums import add_at
 
 LEAST_FOR_POLICY_PRIOR = 200
 """Documents of the training log below which the learned prior holds for all."""
-_SAMPLE = 200_000
+_SAMPLE = 100_000
 """Documents that the prior is fitted to; of more, as many by chance."""
 _FEW = 8
 """Lists of a query whose shares and ranks count half as those of many lists and half as those of few."""

@@ -250,7 +250,7 @@ def along_attraction(
     rows = cast(Rows, rows_of_satisfaction(probabilities))
     tower = cast(EmbeddingParameter, tower_of(probabilities, ROLES["satisfaction"]))
     without_offset = np.zeros((1, rows.values.shape[1]), np.float32)
-    level = float(rows.means(without_offset)[0, 0]) + _baseline(tower)
+    level = float(rows.means(without_offset)[0, 0]) + tower.level
     known = _Satisfaction(rows, read_at, Clicks.of(train, len(rows.values)), level, scale_of(rows))
     attraction = _Attraction.of(intervals)
     clicked = np.flatnonzero(known.is_clicked(slice(None)))
@@ -279,17 +279,13 @@ class _Attraction(NamedTuple):
     @classmethod
     def of(cls, model: Model) -> "_Attraction":
         tower = cast(EmbeddingParameter, tower_of(model, ROLES["attraction"]))
-        return cls(cast(Table, tower.table).get_value(), _baseline(tower))
+        return cls(cast(Table, tower.table).get_value(), tower.level)
 
     def logits(self, ids: Integer[np.ndarray, " documents"]) -> tuple[Numbers, Numbers]:
         """Returns means and variances of the logits of documents."""
         values = np.asarray(self.rows.values)[ids]
         means = np.asarray(self.rows.means(values), np.float64)[:, 0] + self.baseline
         return means, np.asarray(self.rows.deviations(values), np.float64)[:, 0] ** 2
-
-
-def _baseline(tower: EmbeddingParameter) -> float:
-    return 0.0 if tower.baseline is None else float(tower.baseline[...])
 
 
 def _fitted(

@@ -455,8 +455,7 @@ class _Logits(NamedTuple):
         rows, shown = np.asarray(under.rows.values)[ids], under.shown.some(ids)
         priors = recombination.priors(rows, scale, shown)
         tower = cast(EmbeddingParameter, tower_of(under.model, ROLES["attraction"]))
-        baseline = 0.0 if tower.baseline is None else float(tower.baseline[...])
-        return cls(under, priors, clicks, read_at, scale, baseline)
+        return cls(under, priors, clicks, read_at, scale, tower.level)
 
     def normal(self) -> Float[np.ndarray, "2 ids"]:
         """Returns offsets and spreads of all documents under the normal priors."""

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import users
@@ -21,6 +22,7 @@ from clickexp.data import Sessions
 from clickexp.models import ClickModel
 from clickexp.parameters import EmbeddingParameter, EmbeddingParameterConfig
 from clickexp.parameters.base import Parameter
+from clickexp.posteriors import marginal
 from clickexp.posteriors.continuation import improve_continuation
 from clickexp.posteriors.exported import exported
 from clickexp.posteriors.intervals import shared_intervals
@@ -113,6 +115,12 @@ def maximum_a_posteriori(log: SimulatedLog, seed: int) -> Fitted:
 def posterior(log: SimulatedLog, seed: int) -> Fitted:
     """The default: mean and spread per row, and a learned prior per table."""
     return gradient(log, seed)
+
+
+def apart(log: SimulatedLog, seed: int) -> Fitted:
+    """The default, but for examination that is as clicks tell of each position by itself."""
+    with mock.patch.object(marginal, "smoothed", lambda points, of_clicks, clicks: of_clicks):
+        return posterior(log, seed)
 
 
 def expectation_maximisation(
@@ -221,6 +229,7 @@ METHODS: dict[str, Method] = {
     "click-rate": click_rate,
     "map": maximum_a_posteriori,
     "posterior": posterior,
+    "apart": apart,
     "em": expectation_maximisation,
     **{
         f"em {counts:g}+{counts:g}": functools.partial(expectation_maximisation, counts=counts)

@@ -218,6 +218,7 @@ def designs(args: argparse.Namespace) -> Iterator[Design]:
                 family=args.family,
                 correlation=args.correlation,
                 power=power,
+                curve=args.curve,
             )
 
 
@@ -255,10 +256,10 @@ def print_results(lines: Sequence[dict]) -> None:
     for line in lines:
         if line["figures"] is not None:
             title = tuple(
-                line[name] for name in ("user", "policy", "skew", "family", "correlation")
+                line[name] for name in ("user", "policy", "skew", "family", "correlation", "curve")
             )
             tables[title][line["impressions"], line["method"]].append(line["figures"])
-    for (user, policy, skew, family, correlation), rows in tables.items():
+    for (user, policy, skew, family, correlation, curve), rows in tables.items():
         names = [
             name
             for name in FORMATS
@@ -270,7 +271,7 @@ def print_results(lines: Sequence[dict]) -> None:
             cells.append((label, str(len(group)), *(_mean(name, group) for name in names)))
         print_table(
             f"{user}, policy {policy}, query popularity 1 / rank^{skew:g}, attraction {family}, "
-            f"correlation {correlation:g}",
+            f"correlation {correlation:g}, curve {curve}",
             ("impressions, method", "logs", *names),
             cells,
         )
@@ -307,6 +308,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--correlation", type=float, default=0.0, help="of satisfaction with attraction, of DBN"
+    )
+    parser.add_argument(
+        "--curve", choices=users.CURVES, default="power", help="of examination by rank, of PBM"
     )
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument(

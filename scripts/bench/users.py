@@ -67,6 +67,15 @@ SHARED: dict[str, dict[str, np.ndarray]] = {
 }
 """Probabilities that all pairs share: [positions], for UBM [r - 1, r'], for CCM [t_1, t_2, t_3], for DBN [g]."""
 
+CURVES = {
+    "power": SHARED["PBM"]["examination"],
+    "factor": 0.8 ** (_RANK - 1),
+    "sum": 0.6 * 0.5 ** (_RANK - 1) + 0.4 * _RANK**-0.3,
+    "fold": np.where(_RANK <= 5, 1.0, 0.4) * 0.95 ** (_RANK - 1),
+    "rough": np.array([1.0, 0.9, 0.8, 0.35, 0.3, 0.28, 0.13, 0.2, 0.15, 0.1]),
+}
+"""Examination of PBM: that of SHARED, and others."""
+
 POWERS = 1.0, 2.0, 0.5, 1.5, 0.7
 """To which these are raised, by the number of the truth: what is right for one may be chance."""
 
@@ -111,6 +120,7 @@ class Design:
         family: One of FAMILIES.
         correlation: Of the logits of satisfaction and attraction.
         power: To which the probabilities of SHARED are raised.
+        curve: One of CURVES, of PBM.
     """
 
     user: str
@@ -122,6 +132,7 @@ class Design:
     family: str = "normal"
     correlation: float = 0.0
     power: float = 1.0
+    curve: str = "power"
 
     @property
     def pairs(self) -> int:
@@ -155,7 +166,8 @@ def simulate(design: Design, seed: int) -> SimulatedLog:
         own = math.sqrt(1 - design.correlation**2)
         satisfaction = own * rng.normal(0, 1, rows)
         satisfaction += design.correlation * _standardised(attraction, design.family)
-    shared = {role: values**design.power for role, values in SHARED[design.user].items()}
+    of_user = {"examination": CURVES[design.curve]} if design.user == "PBM" else SHARED[design.user]
+    shared = {role: values**design.power for role, values in of_user.items()}
     truth = Parameters(shared, attraction, satisfaction)
     sizes = design.sessions, math.ceil(design.sessions / 4), TEST_SESSIONS
     parts = []

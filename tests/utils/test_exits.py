@@ -70,6 +70,36 @@ print("goes on")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "x: stopped\n")
 
 
+TRACED = """
+            sys.meta_path.remove(self)
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                traceback.print_exc()
+"""
+
+
+def interrupted_in_import(command, words, package, interrupt, folder):
+    """Runs a command which is interrupted where it imports a package."""
+    code = f"""
+import signal, sys, traceback
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "{package}":
+            {interrupt}
+sys.meta_path.insert(0, Interrupting())
+from clickexp.cli.{command} import main
+sys.argv[1:] = {words}
+main()
+"""
+    run = [sys.executable, "-c", code]
+    return subprocess.run(run, capture_output=True, text=True, timeout=60, cwd=folder)
+
+
+def name_of(command):
+    return "clickexp" if command == "main" else f"clickexp-{command}"
+
+
 @pytest.mark.parametrize(
     "command, words, package",
     [
@@ -84,22 +114,11 @@ def test_an_interrupt_while_a_command_imports_ends_it_in_one_line(
     command, words, package, tmp_path
 ):
     """Imports take the first second of a command, and modules of commands none of it."""
-    code = f"""
-import signal, sys
-class Interrupting:
-    def find_spec(self, name, *_):
-        if name == "{package}":
-            signal.raise_signal(signal.SIGINT)
-sys.meta_path.insert(0, Interrupting())
-from clickexp.cli.{command} import main
-sys.argv[1:] = {words}
-main()
-"""
-    run = [sys.executable, "-c", code]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = interrupted_in_import(
+        command, words, package, "signal.raise_signal(signal.SIGINT)", tmp_path
+    )
     (line,) = done.stderr.splitlines()
-    name = "clickexp" if command == "main" else f"clickexp-{command}"
-    assert done.returncode == 130 and line.startswith(f"{name}: stopped")
+    assert done.returncode == 130 and line.startswith(f"{name_of(command)}: stopped")
 
 
 @pytest.mark.parametrize(
@@ -115,26 +134,11 @@ def test_an_interrupt_in_the_import_of_compiled_code_ends_the_command_in_one_lin
     command, words, package, tmp_path
 ):
     """Such code prints the trace, and makes an ImportError of it, for which JAX does without the package."""
-    code = f"""
-import signal, sys, traceback
-class Interrupting:
-    def find_spec(self, name, *_):
-        if name == "{package}":
-            sys.meta_path.remove(self)
-            try:
-                signal.raise_signal(signal.SIGINT)
-            except KeyboardInterrupt:
-                traceback.print_exc()
-sys.meta_path.insert(0, Interrupting())
-from clickexp.cli.{command} import main
-sys.argv[1:] = {words}
-main()
-"""
-    run = [sys.executable, "-c", code]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    name = "clickexp" if command == "main" else f"clickexp-{command}"
+    done = interrupted_in_import(command, words, package, TRACED, tmp_path)
     (line,) = done.stderr.splitlines()
-    assert done.returncode == 130 and line.startswith((f"{name}: stopped", f"{name}: interrupted"))
+    assert done.returncode == 130 and line.startswith(
+        (f"{name_of(command)}: stopped", f"{name_of(command)}: interrupted")
+    )
     assert not (tmp_path / "outputs").exists()
 
 

@@ -27,8 +27,11 @@ _FORMS = (
     "dates and times with an offset from UTC",
     "dates without a time of day",
 )
+_EDGES = np.concatenate([EDGES[:2] / 60, EDGES])
+"""First and last times of each unit."""
 _UNITS = (
     "",
+    "minutes since 1970, or days such as 20140301",
     "seconds since 1970",
     "milliseconds since 1970",
     "microseconds since 1970",
@@ -161,7 +164,7 @@ class TimeCheck:
                 forms[forms == 3] = 2
             self._forms.check(forms, times, location, lengths)
         values = numbers.cast(pl.Float64).fill_null(0).to_numpy()
-        places = np.searchsorted(EDGES, values, side="right")
+        places = np.searchsorted(_EDGES, values, side="right")
         units = np.where(places % 2 == 1, places // 2 + 1, 0)
         self._unknown_unit |= bool(((units == 0) & (values != 0)).any())
         if not self._unknown_unit:

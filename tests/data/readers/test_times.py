@@ -22,6 +22,7 @@ UTC = [f"{time}+00:00" for time in NAIVE]
 WALL = [datetime.datetime.fromisoformat(time) for time in NAIVE]
 ZONED = [time.replace(tzinfo=datetime.UTC) for time in WALL]
 KINDS = {
+    "minutes": SECONDS / 60,
     "seconds": SECONDS,
     "milliseconds": SECONDS * 1000,
     "microseconds": SECONDS.astype(int) * 10**6,
