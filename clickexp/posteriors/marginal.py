@@ -58,7 +58,7 @@ from clickexp.posteriors.policy_prior import (
 )
 from clickexp.posteriors.refitted import ClicksOfDocuments, PriorByRank, Refitted, refitted
 from clickexp.posteriors.shared import SharedPosterior
-from clickexp.posteriors.smoothing import Moments, smoothed
+from clickexp.posteriors.smoothing import Moments, Points, smoothed
 from clickexp.posteriors.towers import (
     LEAST_PRECISION,
     Numbers,
@@ -259,6 +259,8 @@ def improve_examination(
         return None
     before = tower.logits()
     earlier = Earlier.of(prior, len(before))
+    # else curves of earlier logs are smooth, and would be so twice
+    is_first = not earlier.information.any()
     clicks = documents.clicks.sum(axis=0)
     shown = clicks + documents.skips.sum(axis=0)
     if shown.sum() < tower.least_impressions * len(documents.means):
@@ -275,10 +277,11 @@ def improve_examination(
     if len(documents.means) < len(sums.start) + _numbers_of_prior(documents):
         return None  # some directions have no information
     found, covariance = maximum(documents, sums, earlier)
-    if prior is None:  # the curves of earlier logs are smooth
-        found, covariance = _smoothed(tower, cells, clicks[cells], found, covariance)
+    points = tower.points(cells) if is_first else None
+    if points is not None:
+        found, covariance = _smoothed(points, found, covariance)
     # processors of several hosts round differently
-    found = np.array(hosts.broadcast(found.tolist()))
+    found, covariance = map(np.array, hosts.broadcast((found.tolist(), covariance.tolist())))
     slopes = tower.move(cells, found, clicks[cells])
     return_freed_memory()
     if tower.refits:
@@ -292,27 +295,18 @@ def improve_examination(
 
 
 def _smoothed(
-    tower: Tower,
-    cells: Integer[np.ndarray, " cells"],
-    clicks: Float[np.ndarray, " cells"],
-    found: Numbers,
-    covariance: Matrix,
-) -> tuple[Numbers, Matrix]:
-    """Returns numbers of a tower and their covariance, where rates are points of smooth curves over positions.
+    points: Points, found: Numbers, covariance: Matrix
+) -> tuple[Numbers, Float[np.ndarray, "numbers numbers"]]:
+    """Returns logits of rates and their covariance, where rates are points of smooth curves over positions.
 
     Args:
-        tower: Of examination.
-        cells: That sessions show.
-        clicks: Of these.
-        found: Logits of rates, where a tower has curves.
+        points: Of the curves.
+        found: Logits, as clicks tell of each by itself.
         covariance: Of these.
     """
-    points = tower.points(cells)
-    if points is None:
-        return found, covariance
     slopes = expit(-found)
     of_clicks = Moments(log_expit(found), covariance * np.outer(slopes, slopes))
-    smooth = smoothed(points, of_clicks, clicks)
+    smooth = smoothed(points, of_clicks)
     found = logits_of(smooth.mean)
     slopes = expit(-found)
     return found, smooth.covariance / np.outer(slopes, slopes)

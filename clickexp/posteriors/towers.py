@@ -345,7 +345,7 @@ class _OfTrust(_OfPositions):
         )
 
     def points(self, cells: Places) -> None:
-        return None  # errors of both rates go together farther than a search tells
+        return None  # their covariance is too small, and would make smooth curves too sure
 
     def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
         for tower, numbers in zip((self.shared, self.false), np.split(found, 2), strict=True):

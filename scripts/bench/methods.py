@@ -119,7 +119,7 @@ def posterior(log: SimulatedLog, seed: int) -> Fitted:
 
 def apart(log: SimulatedLog, seed: int) -> Fitted:
     """The default, but for examination that is as clicks tell of each position by itself."""
-    with mock.patch.object(marginal, "smoothed", lambda points, of_clicks, clicks: of_clicks):
+    with mock.patch.object(marginal, "smoothed", lambda points, of_clicks: of_clicks):
         return posterior(log, seed)
 
 

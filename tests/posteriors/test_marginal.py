@@ -19,7 +19,7 @@ from clickexp.experiment import result
 from clickexp.experiment.result import find_queries, refine_shared
 from clickexp.models import PositionBasedModel, TrustBiasModel, UserBrowsingModel
 from clickexp.parameters import EmbeddingParameterConfig
-from clickexp.posteriors import marginal, smoothing
+from clickexp.posteriors import marginal
 from clickexp.posteriors.intervals import propensity
 from clickexp.posteriors.marginal import (
     Documents,
@@ -31,6 +31,7 @@ from clickexp.posteriors.marginal import (
 )
 from clickexp.posteriors.policy_prior import lists_of_queries
 from clickexp.posteriors.shared import SharedPosterior, shared_posterior
+from clickexp.posteriors.smoothing import smoothed
 from clickexp.posteriors.towers import Sums, tower_of_examination
 from clickexp.training import Trainer
 from clickexp.updates.shared import combined, prior_of
@@ -40,8 +41,6 @@ RANKS, QUERIES, CANDIDATES = 4, 150, 8
 PAIRS = QUERIES * CANDIDATES
 BY_RANK = np.array([0.0, 0.9, 0.6, 0.4, 0.25])
 AFTER_CLICKS = 0.7
-ROUGH = np.array([3.0])
-"""Of tau: what tells of tau is no sum over logs or documents."""
 """Factor of the examination of UBM below a click."""
 
 
@@ -566,24 +565,45 @@ def test_curves_of_a_browsing_model_go_on_from_the_last_click():
     assert points.curves.tolist() == last[possible].tolist()
 
 
+def as_clicks_tell(points, of_clicks):
+    """Stands for smooth curves, whose prior counts once, however many documents and logs there are."""
+    return of_clicks
+
+
 def test_smooth_curves_are_nearer_the_truth(monkeypatch):
-    """Over logs of few lists, of users whose examination falls by a power of the position: four tell little of tau."""
-    by_rank = np.array([0.0, *0.9 * np.arange(1.0, RANKS + 1) ** -1.2])
+    """Over logs of few lists with eight positions."""
+    by_rank = np.array([0.0, *0.9 * np.arange(1.0, 9.0) ** -1.2])
+    monkeypatch.setitem(globals(), "RANKS", 8)
     monkeypatch.setitem(globals(), "BY_RANK", by_rank)
-    errors = {"smooth": [], "rough": []}
+    errors = {smoothed: [], as_clicks_tell: []}
     for seed in range(6):
         truth, log = log_of(np.random.default_rng(seed), PositionBasedModel, 3000, noise=100.0)
-        for name, tau in (("smooth", np.geomspace(0.01, 3.0, 14)), ("rough", ROUGH)):
-            monkeypatch.setattr(smoothing, "_TAU", tau)
+        for function, found in errors.items():
+            monkeypatch.setattr(marginal, "smoothed", function)
             model = fitted(PositionBasedModel, truth, log)
             ratios, _ = of_ratios(model, improved(model, log), [*range(1, RANKS + 1)])
-            errors[name].append(np.abs(ratios - np.log(by_rank[2:] / by_rank[1])))
+            found.append(np.abs(ratios - np.log(by_rank[2:] / by_rank[1])))
 
-    assert np.mean(errors["smooth"]) < 0.95 * np.mean(errors["rough"])
+    assert np.mean(errors[smoothed]) < 0.9 * np.mean(errors[as_clicks_tell])
+
+
+@pytest.mark.parametrize("positions", [[2, 1, 3, 4], [1, 1, 2, 2]])
+def test_positions_may_descend_and_repeat(positions):
+    """The distance from the position of the last click is below 1 there."""
+    truth, log = log_of(np.random.default_rng(4), UserBrowsingModel)
+    columns = {name: log.column(name) for name in ("query_doc_ids", "clicks")}
+    shown = np.broadcast_to(np.array(positions, np.int32), columns["clicks"].shape)
+    log = Sessions.from_arrays(**columns, positions=shown, query_doc_pairs=PAIRS)
+    model = fitted(UserBrowsingModel, truth, log)
+
+    posterior = improved(model, log)
+
+    assert np.isfinite(posterior.covariance).all()
+    assert np.isfinite(np.asarray(model.examination.weight[...])).all()
 
 
 def test_some_documents_represent_many(monkeypatch):
-    monkeypatch.setattr(smoothing, "_TAU", ROUGH)
+    monkeypatch.setattr(marginal, "smoothed", as_clicks_tell)
     truth, log = log_of(np.random.default_rng(4), PositionBasedModel)
     whole, part = (fitted(PositionBasedModel, truth, log) for _ in range(2))
     of_whole = improved(whole, log)
@@ -610,7 +630,7 @@ def test_other_models_stay():
 
 def test_earlier_logs_count_as_their_clicks_would(monkeypatch):
     """Two halves of a log in random order, one after the other, tell as much of examination as the whole."""
-    monkeypatch.setattr(smoothing, "_TAU", ROUGH)
+    monkeypatch.setattr(marginal, "smoothed", as_clicks_tell)
     truth, log = log_of(np.random.default_rng(7), PositionBasedModel, noise=100.0)
     half = log.count // 2
     parts = log.slice(0, half), log.slice(half, log.count)
