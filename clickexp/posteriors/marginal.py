@@ -24,6 +24,8 @@ P(click) of trust bias is t_c s(z) + f_c (1 - s(z)) in place of e_c s(z). Clicks
 which t and f take up, so that documents may move far: their posteriors and the prior that training has learned are
 fitted again under the new t and f (`posteriors/refitted.py`).
 
+Of PBM and UBM, examination then is as smooth over positions as the log shows (`clickexp.posteriors.smoothing`).
+
 Where the log goes on from earlier ones, p(z) has their factor exp(h z - S z^2 / 2), the site of the row of the
 document, and the logarithms of e_c, or the numbers of layouts, have the normal prior that these logs give.
 """
@@ -229,9 +231,9 @@ def improve_examination(
     impressions: Real[np.ndarray, " rows"] | None = None,
     prior: SharedPrior | None = None,
 ) -> SharedPosterior | None:
-    """Moves examination of a fitted model to the largest marginal likelihood.
+    """Moves examination of a fitted model to the largest marginal likelihood, and to smooth curves over positions.
 
-    Clicks leave its scale open: the geometric mean over clicks stays. The means of posteriors of documents follow, so
+    Curves are smooth where no earlier log tells of examination, for a prior would count twice. Clicks leave its scale open: the geometric mean over clicks stays. The means of posteriors of documents follow, so
     that the loss stays near its optimum; the prior that training has learned stays. In the trust-bias model both are
     fitted again. It moves where no earlier log is known, and where it has a million documents at most, with four
     impressions each on average.
@@ -246,7 +248,7 @@ def improve_examination(
         prior: What earlier logs say of shared parameters, differences between layouts included; None for nothing.
 
     Returns:
-        What these sessions say of examination; None where it stays as it is.
+        What these sessions say of examination, and that its curves are smooth; None where it stays as it is.
     """
     parts = _Parts.of(model)
     if parts is None or not parts.tower.may_move(prior, len(parts.rows.values)):

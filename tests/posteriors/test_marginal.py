@@ -570,6 +570,17 @@ def as_clicks_tell(points, of_clicks):
     return of_clicks
 
 
+def test_layouts_and_trust_bias_have_no_curves():
+    """The numbers of layouts are no rates, and errors of trust bias are larger than a search tells."""
+    sizes = dict(positions=RANKS, query_doc_pairs=PAIRS, columns={"device": 2})
+    layouts = PositionBasedModel.with_layouts({}, ["device"])
+    for model in (
+        PositionBasedModel(**sizes, **layouts, rngs=nnx.Rngs(0)),
+        TrustBiasModel(positions=RANKS, query_doc_pairs=PAIRS, rngs=nnx.Rngs(0)),
+    ):
+        assert tower_of_examination(model).points(np.arange(1, RANKS + 1)) is None
+
+
 def test_smooth_curves_are_nearer_the_truth(monkeypatch):
     """Over logs of few lists with eight positions."""
     by_rank = np.array([0.0, *0.9 * np.arange(1.0, 9.0) ** -1.2])
@@ -641,6 +652,7 @@ def test_earlier_logs_count_as_their_clicks_would(monkeypatch):
     impressions = np.bincount(log.column("query_doc_ids").ravel(), minlength=PAIRS + 1)
     give_sites(second, parts[0])
     prior = prior_of(first, of_first, 1.0)
+    monkeypatch.setattr(marginal, "smoothed", None)  # curves of earlier logs are not smoothed twice
     own = improve_examination(second, parts[1], queries, impressions, prior)
     both = combined(second, own, prior)
     places = [both.names.index(name) for name in of_whole.names]
