@@ -42,7 +42,7 @@ class Points(NamedTuple):
     """Points of curves.
 
     Attributes:
-        positions: From 1; those of others are in no curve.
+        positions: From 1, or distances; points at others are in no curve.
         curves: Labels, alike for points of one curve.
     """
 

@@ -174,8 +174,11 @@ class _OfPositions(Tower):
         return names_of_positions(cells)
 
     def points(self, cells: Places) -> Points | None:
-        last = cells % self.radix  # a curve goes on from the last click
-        return Points(cells // self.radix - last, last)
+        positions, last = np.divmod(cells, self.radix)
+        if self.radix == 1:
+            return Points(positions, last)
+        # where a page ends its first view, examination leaps at a position, whatever was clicked last
+        return Points(np.where(last > 0, positions - last, 0), positions)
 
     def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
         moved = _scaled(found, self.logits()[cells], clicks)

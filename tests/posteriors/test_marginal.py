@@ -551,7 +551,7 @@ def test_updates_of_trust_bias_stay_as_training_leaves_them():
     assert improve_examination(model, log, queries, prior=prior) is None
 
 
-def test_curves_of_a_browsing_model_go_on_from_the_last_click():
+def test_curves_of_a_browsing_model_are_of_a_position_by_the_distance_from_the_last_click():
     truth, log = log_of(np.random.default_rng(4), UserBrowsingModel, 1000)
     tower = tower_of_examination(fitted(UserBrowsingModel, truth, log))
     shown = log.column("clicks").shape[1]
@@ -561,8 +561,11 @@ def test_curves_of_a_browsing_model_go_on_from_the_last_click():
 
     points = tower.points(cells)
 
-    assert points.positions.tolist() == (positions - last)[possible].tolist()
-    assert points.curves.tolist() == last[possible].tolist()
+    assert points.curves.tolist() == positions[possible].tolist()
+    distances = np.where(
+        last > 0, positions - last, 0
+    )  # those without a click above are in no curve
+    assert points.positions.tolist() == distances[possible].tolist()
 
 
 def as_clicks_tell(points, of_clicks):
