@@ -233,10 +233,11 @@ def improve_examination(
 ) -> SharedPosterior | None:
     """Moves examination of a fitted model to the largest marginal likelihood, and to smooth curves over positions.
 
-    Curves are smooth where no earlier log tells of examination, for a prior would count twice. Clicks leave its scale open: the geometric mean over clicks stays. The means of posteriors of documents follow, so
-    that the loss stays near its optimum; the prior that training has learned stays. In the trust-bias model both are
-    fitted again. It moves where no earlier log is known, and where it has a million documents at most, with four
-    impressions each on average.
+    Curves are smooth where no earlier log tells of examination: its own are, and their prior would count twice. Clicks
+    leave the scale of examination open: the geometric mean over clicks stays. The means of posteriors of documents
+    follow, so that the loss stays near its optimum; the prior that training has learned stays. In the trust-bias model
+    both are fitted again. It moves where no earlier log is known, and where it has a million documents at most, with
+    four impressions each on average.
 
     Args:
         model: PBM or UBM with a number per position, or per position and last click, and differences between layouts
