@@ -31,8 +31,6 @@ _MOST_BENDS = 200
 """With which a draw takes some hundredths of a second; more are left as clicks tell of them."""
 _MOST_VARIANCE = 1.0
 """Of a bend, as clicks tell of it; of more, its prior would tell what clicks leave open."""
-_ROUNDING = 1e-9
-"""Share of variances that keeps roots of covariances real."""
 
 Numbers = Float[np.ndarray, " points"]
 OfBends = Float[np.ndarray, " bends"]
@@ -119,7 +117,7 @@ class _Line(NamedTuple):
     Attributes:
         across: C D'.
         covariance: D C D'.
-        root: A root of it.
+        root: Its symmetric root.
         seen: D y.
     """
 
@@ -133,8 +131,9 @@ class _Line(NamedTuple):
         """Returns that of some bends."""
         across = of_clicks.covariance @ bends.T
         covariance = bends @ across
-        # rounding would change signs of eigenvectors, and with these what is drawn
-        root = np.linalg.cholesky(covariance + _ROUNDING * np.diag(np.diag(covariance)))
+        values, vectors = np.linalg.eigh(covariance)
+        # the symmetric root, since rounding changes signs of vectors, and would change what is drawn
+        root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
         return cls(across, covariance, root, bends @ of_clicks.mean)
 
     def evidence(self, spreads: OfBends) -> Float[np.ndarray, " tau"]:

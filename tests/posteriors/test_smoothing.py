@@ -127,19 +127,20 @@ def test_more_bends_than_can_be_drawn_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("curve", "most"),
+    ("curve", "most", "least"),
     [
-        pytest.param(lambda r: -0.7 * np.log(r), 0.9, id="power"),
-        pytest.param(lambda r: -0.15 * r, 0.9, id="one factor"),
-        pytest.param(lambda r: np.log(0.6 * 0.5**r + 0.4 * r**-0.3), 0.9, id="neither"),
-        pytest.param(lambda r: 0.8 * (r == 1) - 0.4 * np.log(r), 0.9, id="first result"),
-        pytest.param(lambda r: -1.1 * (r > len(r) // 2) - 0.05 * r, 1.0, id="jump"),
+        pytest.param(lambda r: -0.7 * np.log(r), 0.9, 0.85, id="power"),
+        pytest.param(lambda r: -0.15 * r, 0.9, 0.85, id="one factor"),
+        pytest.param(lambda r: np.log(0.6 * 0.5**r + 0.4 * r**-0.3), 0.9, 0.85, id="neither"),
+        pytest.param(lambda r: 0.8 * (r == 1) - 0.4 * np.log(r), 0.9, 0.85, id="first result"),
+        pytest.param(lambda r: -1.1 * (r > len(r) // 2) - 0.05 * r, 1.0, 0.7, id="jump"),
     ],
 )
 @pytest.mark.parametrize(("size", "deviation"), [(8, 0.05), (20, 0.15)])
 def test_curves_are_nearer_and_intervals_hold_at_each_position(
-    curve, most: float, size: int, deviation: float
+    curve, most: float, least: float, size: int, deviation: float
 ) -> None:
+    """Beside a jump that clicks hardly show, intervals hold less: normal bends, without leaps, leave .53."""
     truth, ratios = curve(np.arange(1.0, size + 1)), RATIOS[size]
     before, after, holds = [], [], []
     for seed in range(40):
@@ -153,4 +154,4 @@ def test_curves_are_nearer_and_intervals_hold_at_each_position(
 
     assert np.sqrt(np.mean(after) / np.mean(before)) < most
     assert np.mean(holds) > 0.92
-    assert np.mean(holds, axis=0).min() > 0.8
+    assert np.mean(holds, axis=0).min() > least
