@@ -315,7 +315,7 @@ def calibration(groups: Sequence[Group], axes: Axes) -> None:
     counts.set(xlim=axes.get_xlim(), yscale="log", ylim=(1.01, None))
     counts.set_title("Documents per bin", fontsize="small", loc="left", pad=2)
     counts.tick_params(labelbottom=False, labelsize="x-small")
-    counts.yaxis.set_major_locator(LogLocator(numticks=3))
+    counts.yaxis.set_major_locator(LogLocator(numticks=2))  # as many as there is room for
     counts.minorticks_off()
 
 
