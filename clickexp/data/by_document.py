@@ -18,6 +18,7 @@ class ByDocument(NamedTuple):
         shown: Impressions by id, or of each of `ids`.
         clicks: Those clicked.
         log_ranks: Sums of the logarithms of ranks, counted from 1 within the list.
+        ranks: Sums of the ranks.
         squares: Sum over all impressions of the squares of these logarithms.
         ids: Those shown, in ascending order, where the largest id is above the number of impressions.
     """
@@ -25,6 +26,7 @@ class ByDocument(NamedTuple):
     shown: Int[np.ndarray, " ids"]
     clicks: Int[np.ndarray, " ids"]
     log_ranks: Float[np.ndarray, " ids"]
+    ranks: Float[np.ndarray, " ids"]
     squares: Float[np.ndarray, ""]
     ids: Integer[np.ndarray, " ids"] | None = None
 
@@ -43,19 +45,23 @@ class ByDocument(NamedTuple):
         if self.ids is None and len(self.shown) == rows:
             return self
         place = slice(len(self.shown)) if self.ids is None else self.ids
-        columns = self.shown, self.clicks, self.log_ranks
-        dense = [np.zeros(rows, values.dtype) for values in columns]
-        for by_id, values in zip(dense, columns, strict=True):
-            by_id[place] = values
-        return self._replace(shown=dense[0], clicks=dense[1], log_ranks=dense[2], ids=None)
+
+        def by_id(values: np.ndarray) -> np.ndarray:
+            dense = np.zeros(rows, values.dtype)
+            dense[place] = values
+            return dense
+
+        names = "shown", "clicks", "log_ranks", "ranks"
+        return self._replace(**{name: by_id(getattr(self, name)) for name in names}, ids=None)
 
 
 def _counted(sessions: Sessions) -> Counts:
     ids = _ids_of_rows(sessions)
     rows = sessions.query_doc_pairs + 1 if ids is None else len(ids)
-    clicks, sums = np.zeros(rows, np.int32), np.zeros((rows, 2))
-    of_rank = np.log(np.arange(1, sessions.ranks + 1))
-    vectors = np.stack([np.ones(len(of_rank)), of_rank], axis=1)
+    clicks, sums = np.zeros(rows, np.int32), np.zeros((rows, 3))
+    ranks = np.arange(1, sessions.ranks + 1)
+    of_rank = np.log(ranks)
+    vectors = np.stack([np.ones(len(ranks)), of_rank, ranks], axis=1)
     for chunk in sessions.chunks():
         at = chunk["query_doc_ids"]
         places = at if ids is None else np.searchsorted(ids, at)
@@ -64,8 +70,8 @@ def _counted(sessions: Sessions) -> Counts:
         ends = np.append(0, np.cumsum(np.count_nonzero(is_shown, axis=0)))
         add_runs_at(sums, by_rank, ends, vectors)
         add_at(clicks, places.ravel()[np.flatnonzero(chunk["clicks"])], 1)
-    shown, log_ranks = sums[:, 0].astype(np.int32), sums[:, 1].astype(np.float32)
-    counts = {"shown": shown, "clicks": clicks, "log_ranks": log_ranks}
+    counts = {"shown": sums[:, 0].astype(np.int32), "clicks": clicks}
+    counts |= {"log_ranks": sums[:, 1].astype(np.float32), "ranks": sums[:, 2].astype(np.float32)}
     counts["squares"] = np.array(sessions.by_length[1:] @ np.cumsum(of_rank**2))
     return counts if ids is None else counts | {"ids": ids}
 

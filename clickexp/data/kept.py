@@ -16,7 +16,7 @@ from clickexp.data.sessions import Sessions
 from clickexp.errors import DataError
 
 _KEY = "of"
-_VERSION = 1
+_VERSION = 2
 """Of the counts: a change of what they are is a new number."""
 
 Counts = dict[str, np.ndarray]

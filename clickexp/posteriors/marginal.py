@@ -32,33 +32,27 @@ document, and the logarithms of e_c, or the numbers of layouts, have the normal 
 
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Integer, Real
-from scipy.sparse import coo_array, csr_array
+from jaxtyping import Float, Integer, Real
+from scipy.sparse import csr_array
 from scipy.special import expit, log_expit
 
 from clickexp.data import Sessions
-from clickexp.data.by_document import ByDocument
 from clickexp.data.loader import ahead
-from clickexp.data.view import Chunk
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.parameters.table import Prior
 from clickexp.posteriors.click_rates import ClickRates
 from clickexp.posteriors.documents import ROLES, tower_of
-from clickexp.posteriors.policy_prior import (
-    Queries,
-    Shown,
-    learned_rows,
-    regressors,
-)
+from clickexp.posteriors.policy_prior import Queries, learned_rows
+from clickexp.posteriors.population import Documents, Log, Population, Posteriors, Sample
 from clickexp.posteriors.refitted import ClicksOfDocuments, PriorByRank, Refitted, refitted
+from clickexp.posteriors.regression import AllDocuments, Features, Regression
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.posteriors.smoothing import Moments, Points, smoothed
 from clickexp.posteriors.towers import (
@@ -71,21 +65,12 @@ from clickexp.posteriors.towers import (
     tower_of_examination,
 )
 from clickexp.training.earlier import SharedPrior
-from clickexp.types import Array
 from clickexp.utils import hosts
 from clickexp.utils.blocks import blocks
 from clickexp.utils.memory import return_freed_memory
-from clickexp.utils.sums import add_at
 
-_ENOUGH_DOCUMENTS, _MOST_DOCUMENTS, _MOST_IMPRESSIONS = 50_000, 250_000, 500_000
-"""Documents that are integrated out; of more, some that are spread evenly over the ids represent all. These have about
-as many impressions, unless they are fewer than enough or more than the most."""
-_GOLDEN = np.uint32(0x9E3779B9)
-"""Its multiples modulo 2^32 are spread evenly (Knuth 1973, "The art of computer programming", section 6.4)."""
 _LEAST_FOR_SHAPE = 50
 """Documents below which the shape of their prior is not known."""
-_ROWS = 1 << 16
-"""Rows that are computed in double precision at a time."""
 _DISTANCE = 0.8
 _NODES = _DISTANCE * np.arange(-6, 7)
 """In deviations of the posterior of a document, before they are shifted."""
@@ -93,8 +78,9 @@ _PRECISION_OF_SCALE = 1e4
 """Of the mean logarithm of examination, where it stays in the search."""
 _LARGEST_HELD = 0.9
 """Largest examination, where the mean stays."""
-_PRECISION_OF_BUMPS = 1.0
-"""Of the heights of bumps around 0."""
+_PRECISION_OF_SHAPE = 1.0
+"""Of the heights of bumps around 0, and of the slopes of t by ranks: in a fixed order, these and their logarithms tell
+the same."""
 _GRID_STEP, _LEAST_STEPS = 0.15, 40
 """Of the grid of logits where priors are summed, in deviations of all documents from their mean: a step, and how many
 there are on each side at least. The grid holds the nodes of all documents: a prior whose mass lies beyond it would seem
@@ -114,33 +100,7 @@ _KEPT = 100_000
 """Documents up to which what does not change with numbers is kept, in about 1,000 bytes each."""
 
 Matrix = Float[np.ndarray, "numbers numbers"]
-
-
-class Documents(NamedTuple):
-    """Clicks and skips of documents, and regressors of their logits.
-
-    Attributes:
-        clicks: Of each document in each cell.
-        skips: The same.
-        means: Of logits.
-        deviations: Of logits.
-        known: What t is a line in.
-        precisions: S of the sites of earlier logs; 0 for nothing.
-        tilts: h of the same.
-    """
-
-    clicks: csr_array
-    skips: csr_array
-    means: Float[np.ndarray, " documents"]
-    deviations: Float[np.ndarray, " documents"]
-    known: Float[np.ndarray, "documents regressors"]
-    precisions: Float[np.ndarray, " documents"]
-    tilts: Float[np.ndarray, " documents"]
-
-    def some(self, chosen: slice) -> "Documents":
-        """Returns some of them."""
-        clicks, skips, *others = (each[chosen] for each in self)
-        return Documents(cast(csr_array, clicks), cast(csr_array, skips), *cast(Any, others))
+Found = TypeVar("Found")
 
 
 class Evidence(NamedTuple):
@@ -255,11 +215,12 @@ def improve_examination(
     if parts is None or not parts.tower.may_move(prior, len(parts.rows.values)):
         return None
     tower, attraction = parts.tower, parts.attraction
-    log = _Log(tower.view(train), tower)
-    posteriors = _Posteriors.of(parts.rows, attraction.level)
-    documents = _documents(log, posteriors, queries, impressions, parts.rows)
-    if documents is None:
+    log = Log(tower.view(train), tower)
+    posteriors = Posteriors.of(parts.rows, attraction.level)
+    population = Population.of(log, posteriors, queries, impressions)
+    if len(population.ids) < _LEAST_FOR_SHAPE:
         return None
+    documents = population.documents(parts.rows)
     before = tower.logits()
     earlier = Earlier.of(prior, len(before))
     # else curves of earlier logs are smooth, and would be so twice
@@ -279,7 +240,8 @@ def improve_examination(
     sums = tower.sums(cells, prior)
     if len(documents.means) < len(sums.start) + _numbers_of_prior(documents):
         return None  # some directions have no information
-    found, covariance = maximum(documents, sums, earlier)
+    of_all = AllDocuments(population, cells) if population.is_sampled else None
+    found, covariance = maximum(documents, sums, earlier, of_all)
     points = tower.points(cells) if is_first else None
     if points is not None:
         found, covariance = _smoothed(points, found, covariance)
@@ -315,7 +277,7 @@ def _smoothed(
     return found, smooth.covariance / np.outer(slopes, slopes)
 
 
-def _refitted(log: "_Log", posteriors: "_Posteriors", rows: Rows) -> Rows:
+def _refitted(log: "Log", posteriors: "Posteriors", rows: Rows) -> Rows:
     """Returns rows with a prior and posteriors that are fitted to a log under the rates of its tower."""
     prior = cast(Prior, rows.prior)
     number = len(posteriors.x)
@@ -324,7 +286,7 @@ def _refitted(log: "_Log", posteriors: "_Posteriors", rows: Rows) -> Rows:
     numbers = np.concatenate([np.ravel(prior.mean), np.ravel(prior.slopes)]).astype(np.float64)
     numbers[0] += posteriors.baseline
     of_training = PriorByRank(numbers, float(np.exp(-prior.log_precision)))
-    counts = ClicksOfDocuments(*log.counts(_Sample.all(), chosen, number), some.x)
+    counts = ClicksOfDocuments(*log.counts(Sample.all(), chosen, number), some.x)
     before = Refitted(of_training, some.means, some.deviations)
     found = refitted(counts, log.tower.kind, log.tower.logits(), before)
     # as above
@@ -357,18 +319,22 @@ def _numbers_of_prior(documents: Documents) -> int:
 
 
 def maximum(
-    documents: Documents, sums: Sums, earlier: Earlier | None = None
+    documents: Documents,
+    sums: Sums,
+    earlier: Earlier | None = None,
+    of_all: AllDocuments | None = None,
 ) -> tuple[Numbers, Float[np.ndarray, "numbers numbers"]]:
     """Returns the numbers of examination at the largest marginal likelihood, and what documents say of them.
 
     By quasi-Newton steps (Nocedal 1980, "Updating quasi-Newton matrices with limited storage"), which begin with the
     information that is the sum of the squared scores of documents (Berndt et al. 1974, "Estimation and inference in
-    nonlinear structural models").
+    nonlinear structural models"). From the maximum of documents that represent others, a step leads to that of all.
 
     Args:
         documents: What is known of documents.
         sums: Logits of examination as sums of numbers.
         earlier: What earlier logs say of examination; None for nothing.
+        of_all: Those that the documents represent; None for themselves.
 
     Returns:
         The numbers, and the covariance of the estimate without what earlier logs say.
@@ -380,8 +346,14 @@ def maximum(
             point, _ = _search(likelihood.of_part(number), point, _LEAST_GAIN_OF_PART)
     point, evidence = _search(likelihood, point)
     count = len(sums.start)
+    if of_all is None:
+        covariance = np.linalg.inv(likelihood.own_information(evidence))
+        return point[:count], covariance[:count, :count]
+    evidence = likelihood.regressed(evidence, point, of_all)
+    gradient = likelihood.pull(point) - evidence.score
+    step = -np.linalg.solve(likelihood.information(evidence, point), gradient)
     covariance = np.linalg.inv(likelihood.own_information(evidence))
-    return point[:count], covariance[:count, :count]
+    return sums.stepped(point[:count], step[:count], covariance[:count, :count])
 
 
 def _search(
@@ -426,6 +398,25 @@ def _solved(
     for (step, change), share in zip(changes, reversed(shares), strict=True):
         solved = solved + step * (share - change @ solved / (step @ change))
     return solved
+
+
+class _Scores(NamedTuple):
+    """Of documents.
+
+    Attributes:
+        values: Their log-likelihood.
+        slopes: Its derivatives by numbers.
+    """
+
+    values: Float[np.ndarray, " documents"]
+    slopes: Float[np.ndarray, "documents numbers"]
+
+    def evidence(self) -> Evidence:
+        """Returns that of the documents, without priors of numbers."""
+        squares = np.zeros(2 * self.slopes.shape[1:])
+        for part in blocks(len(self.slopes), _BLOCK):
+            squares += self.slopes[part].T @ self.slopes[part]
+        return Evidence(-float(self.values.sum()), self.slopes.sum(axis=0), squares)
 
 
 class _Units(NamedTuple):
@@ -476,15 +467,15 @@ class _Block(NamedTuple):
         fixed = np.log(_DISTANCE * deviations) + sites
         return cls(clicks, documents.known, fixed, _basis(units.of(logits)))
 
-    def evidence(
+    def scores(
         self,
         logits: Float[np.ndarray, " rates"],
         slopes: Float[np.ndarray, "rates sums"],
         density: Numbers,
         tilt: Float[np.ndarray, " documents"],
         prior: Float[np.ndarray, "documents values"],
-    ) -> Evidence:
-        """Returns the evidence of the documents, without priors of numbers.
+    ) -> "_Scores":
+        """Returns the evidence of each document, without priors of numbers.
 
         Args:
             logits: Of rates.
@@ -501,11 +492,7 @@ class _Block(NamedTuple):
         expected = np.stack([np.sum(after * each, axis=1) for each in self.basis], axis=1)
         by_density = expected - prior[:, 1:]
         by_line = by_density[:, :1] * self.known
-        scores = np.concatenate([by_numbers, by_density, by_line], axis=1)
-        squares = np.zeros((scores.shape[1], scores.shape[1]))
-        for part in blocks(len(scores), _BLOCK):
-            squares += scores[part].T @ scores[part]
-        return Evidence(-float(values.sum()), scores.sum(axis=0), squares)
+        return _Scores(values, np.concatenate([by_numbers, by_density, by_line], axis=1))
 
 
 class MarginalLikelihood:
@@ -539,7 +526,9 @@ class MarginalLikelihood:
         self._centers = self.start.copy()
         self._centers[:count] = sums.centers
         self._of_others = np.full(len(self.start), LEAST_PRECISION)
-        self._of_others[count + 2 : self._ends[1]] = _PRECISION_OF_BUMPS
+        self._of_others[count + 2 : self._ends[1]] = _PRECISION_OF_SHAPE
+        of_ranks = slice(len(self.start) - documents.of_ranks, None)
+        self._centers[of_ranks], self._of_others[of_ranks] = 0.0, _PRECISION_OF_SHAPE
         self._precisions = np.diag(self._of_others)
         self._precisions[:count, :count] = sums.precisions
         self._read(documents, shifts)
@@ -610,19 +599,43 @@ class MarginalLikelihood:
 
     def __call__(self, point: Numbers) -> Evidence:
         """Returns the evidence at a point."""
+        found = [*self._by_block(point, lambda part, scores: scores.evidence())]
+        loss = self.held(point) + sum(of_block.loss for of_block in found)
+        score = np.sum([of_block.score for of_block in found], axis=0)
+        return Evidence(loss, score, np.sum([of_block.squares for of_block in found], axis=0))
+
+    def regressed(self, evidence: Evidence, point: Numbers, of_all: AllDocuments) -> Evidence:
+        """Returns the evidence at a point, with the score and the information of all documents.
+
+        Args:
+            evidence: That of the documents.
+            point: The point.
+            of_all: The documents that these represent.
+        """
+        logits = self._logits(point)
+        features = Features(self._sums.rates, logits, lambda z: _basis(self._units.of(z)))
+        pairs = self._by_block(
+            point, lambda part, scores: (scores.slopes, features.of(self._documents.some(part)))
+        )
+        regression = Regression.of(pairs, features.mean(of_all))
+        score, squares = regression.of_all(evidence.score, evidence.squares, of_all.share)
+        return Evidence(evidence.loss, score, squares)
+
+    def _by_block(
+        self, point: Numbers, function: Callable[[slice, _Scores], Found]
+    ) -> Iterator[Found]:
+        """Yields a function of some documents and their scores at a point, of blocks in turn."""
         _, density, line = np.split(point, self._ends)
         logits = self._logits(point)
         slopes, tilt = self._slopes(logits), self._documents.known @ line
         prior = self._prior(density, tilt)
 
-        def of(part: slice) -> Evidence:
-            return self._block(part).evidence(logits, slopes, density, tilt[part], prior[part])
+        def of(part: slice) -> Found:
+            scores = self._block(part).scores(logits, slopes, density, tilt[part], prior[part])
+            return function(part, scores)
 
         makers = (partial(of, part) for part in blocks(len(tilt), _EVALUATED))
-        found = [*ahead(makers, 2, "evidence", threads=2)]
-        loss = self.held(point) + sum(of_block.loss for of_block in found)
-        score = np.sum([of_block.score for of_block in found], axis=0)
-        return Evidence(loss, score, np.sum([of_block.squares for of_block in found], axis=0))
+        yield from ahead(makers, 2, "evidence", threads=2)
 
     def _prior(
         self, density: Numbers, tilt: Float[np.ndarray, " documents"]
@@ -688,183 +701,3 @@ def _normalised(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     total = weights.sum(axis=1, keepdims=True)
     weights /= total
     return (largest + np.log(total))[:, 0], weights
-
-
-class _Posteriors(NamedTuple):
-    """Posteriors of logits, by row, as a table has them: in double precision, large ones would take much memory.
-
-    Attributes:
-        offsets: Means of the logits less the baseline.
-        deviations: Of the logits.
-        x: Standardised mean log ranks; infinite where training shows none.
-        baseline: What is added to all offsets.
-    """
-
-    offsets: Float[np.ndarray, " rows"]
-    deviations: Float[np.ndarray, " rows"]
-    x: Float[np.ndarray, " rows"]
-    baseline: float
-
-    @classmethod
-    def of(cls, rows: Rows, baseline: float) -> "_Posteriors":
-        """Returns those of rows of one number, which are added to a baseline."""
-        offsets, deviations = map(np.asarray, _moments(rows))
-        return cls(offsets, deviations, np.asarray(rows.values)[:, rows.numbers], baseline)
-
-    def some(self, chosen: Integer[np.ndarray, " chosen"] | slice) -> "_Posteriors":
-        """Returns some rows in double precision."""
-        columns = self.offsets, self.deviations, self.x
-        offsets, deviations, x = (each[chosen].astype(np.float64) for each in columns)
-        return _Posteriors(offsets, deviations, x, self.baseline)
-
-    @property
-    def means(self) -> Float[np.ndarray, " rows"]:
-        """Means of the logits."""
-        return self.offsets + self.baseline
-
-
-@jax.jit
-def _moments(rows: Rows) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
-    return rows.means(rows.values)[:, 0], rows.deviations(rows.values)[:, 0]
-
-
-class _Log(NamedTuple):
-    """Training sessions, and the cells of their documents.
-
-    Attributes:
-        train: The sessions, as the tower takes them.
-        tower: Of examination.
-    """
-
-    train: Sessions
-    tower: Tower
-
-    def counts(
-        self, sample: "_Sample", chosen: Integer[np.ndarray, " documents"], rows: int
-    ) -> tuple[csr_array, csr_array]:
-        """Returns clicks and skips of the chosen rows, which are in a sample, by cell."""
-        place = np.full(rows, len(chosen), np.int32)  # others are counted behind the last
-        place[chosen] = np.arange(len(chosen))
-        shape = len(chosen) + 1, self.tower.size
-
-        def of(chunk: Chunk) -> tuple[csr_array, csr_array]:
-            is_sampled = sample.has(chunk["query_doc_ids"]) & chunk.shown
-            # of many documents, few lists show one of the sample
-            lists = np.flatnonzero(is_sampled) // is_sampled.shape[1]
-            lists = lists[np.diff(lists, prepend=-1) > 0]
-            some, is_sampled = chunk.some(lists), is_sampled[lists]
-            document = place[some["query_doc_ids"][is_sampled]]
-            ends = document, self.tower.cells_of(some)[is_sampled]
-            clicked = some["clicks"][is_sampled].astype(np.float64)
-            clicks, skips = (
-                coo_array((each, ends), shape).tocsr() for each in (clicked, 1 - clicked)
-            )
-            return clicks, skips
-
-        clicks, skips = csr_array(shape), csr_array(shape)
-        makers = (partial(of, chunk) for chunk in self.train.chunks())
-        for more_clicks, more_skips in ahead(makers, 2, "counts", threads=2):
-            clicks += more_clicks
-            skips += more_skips
-        for counted in (clicks, skips):
-            counted.eliminate_zeros()
-        return clicks[:-1], skips[:-1]
-
-    def moved(
-        self,
-        posteriors: _Posteriors,
-        examination: Float[np.ndarray, " cells"],
-        change: Float[np.ndarray, " cells"],
-    ) -> Float[np.ndarray, " rows"]:
-        """Returns by how much means of posteriors follow changes of the logarithm of examination, to first order."""
-        attraction = np.zeros(len(posteriors.x), np.float32)
-        crossed, slopes = np.zeros(len(attraction)), change * examination
-        for part in blocks(len(attraction), _ROWS):
-            attraction[part] = expit(posteriors.some(part).means)
-
-        def terms(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
-            """Documents skipped in some sessions, and derivatives by attraction and a change of examination."""
-            # the logarithm of P(click) is a sum, whose terms do not meet
-            skipped = np.flatnonzero(chunk.shown & ~chunk["clicks"].astype(bool))
-            # clip: numpy would check all numbers first
-            ids = chunk["query_doc_ids"].ravel().take(skipped, mode="clip")
-            cells = self.tower.cells_of(chunk).ravel().take(skipped, mode="clip")
-            skip = examination.take(cells, mode="clip")
-            skip *= attraction.take(ids, mode="clip")
-            np.subtract(1, skip, out=skip)
-            skip *= skip
-            return ids, slopes.take(cells, mode="clip") / skip
-
-        makers = (partial(terms, chunk) for chunk in self.train.chunks())
-        for ids, values in ahead(makers, 2, "moved", threads=2):
-            add_at(crossed, ids, values)
-        for part in blocks(len(crossed), _ROWS):
-            by_logits = attraction[part] * (1 - attraction[part])
-            change_of_means = -by_logits * posteriors.some(part).deviations ** 2 * crossed[part]
-            attraction[part] = change_of_means  # in its place, to spare memory
-        return attraction
-
-
-class _Sample(NamedTuple):
-    """Some of all documents, by their ids alone.
-
-    Attributes:
-        largest: Hash of an id.
-    """
-
-    largest: np.uint32
-
-    @classmethod
-    def of(cls, shown: Real[np.ndarray, " documents"]) -> "_Sample":
-        """Returns one of documents, given how many lists show each."""
-        number = _MOST_IMPRESSIONS * len(shown) / shown.sum()
-        share = np.clip(number, _ENOUGH_DOCUMENTS, _MOST_DOCUMENTS) / len(shown)
-        return cls(np.uint32(min(share, 1.0) * (2**32 - 1)))
-
-    @classmethod
-    def all(cls) -> "_Sample":
-        """Returns that of all documents."""
-        return cls(np.uint32(2**32 - 1))
-
-    def has(self, ids: Integer[np.ndarray, " *shape"]) -> Bool[np.ndarray, " *shape"]:
-        """Returns which ids are in the sample."""
-        return ids.astype(np.uint32) * _GOLDEN <= self.largest
-
-
-def _documents(
-    log: _Log,
-    posteriors: _Posteriors,
-    queries: Queries,
-    impressions: Real[np.ndarray, " rows"] | None,
-    rows: Rows,
-) -> Documents | None:
-    """Returns what a log shows of documents; None of few."""
-    number, shown_here = len(posteriors.x), impressions
-    if shown_here is None or rows.has_sites:  # those of earlier logs are among the impressions
-        shown_here = ByDocument.of(log.train).dense(number).shown
-    chosen = np.flatnonzero(np.isfinite(posteriors.x) & (shown_here > 0))
-    if len(chosen) < _LEAST_FOR_SHAPE:
-        return None
-    sample = _Sample.of(shown_here[chosen])
-    chosen = chosen[sample.has(chosen)]
-    clicks, skips = log.counts(sample, chosen, number)
-    of_log = clicks.sum(axis=1) + skips.sum(axis=1)
-    of_all = np.asarray(of_log if impressions is None else impressions[chosen], np.float64)
-    of_chosen = posteriors.some(chosen)
-    lists = np.maximum(queries.lists[chosen], of_all)
-    shown = Shown(of_all, lists, of_chosen.x, queries.labels[chosen])
-    known = regressors(shown).T
-    sites = _sites(rows, chosen, posteriors.baseline)
-    return Documents(clicks, skips, of_chosen.means, of_chosen.deviations, known, *sites)
-
-
-def _sites(
-    rows: Rows, chosen: Integer[np.ndarray, " documents"], baseline: float
-) -> tuple[Float[np.ndarray, " documents"], Float[np.ndarray, " documents"]]:
-    """Returns S and h of what earlier logs say of logits, which rows hold without the baseline."""
-    shape = len(chosen), 1
-    precisions, tilts = (
-        np.broadcast_to(np.asarray(each, np.float64), shape)[:, 0]
-        for each in rows.site(np.asarray(rows.values)[chosen])
-    )
-    return precisions, tilts + precisions * baseline

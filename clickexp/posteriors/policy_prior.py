@@ -53,6 +53,8 @@ _SAMPLE = 100_000
 """Documents that the prior is fitted to; of more, as many by chance."""
 _FEW = 8
 """Lists of a query whose shares and ranks count half as those of many lists and half as those of few."""
+OF_RANKS = 4
+"""Numbers of `regressors_by_ranks`."""
 _BOUNDS = (-5.0, 3.0), (-4.0, 7.0), (-9.0, 3.0), *[(-9.0, 9.0)] * 8
 """Of log constant, log of_few, log per_query, mean, and a to g.
 
@@ -161,6 +163,11 @@ def _scarcity(shown: Shown) -> Numbers:
     return 1 / (shown.impressions + 2)
 
 
+def mean_quantile(shown: Shown) -> float:
+    """Returns the mean of l over documents, before it is centered."""
+    return float(_quantiles(shown).mean())
+
+
 def _quantiles(shown: Shown) -> Numbers:
     """Returns l, before it is centered."""
     return 1.7 * ndtri((shown.impressions + 0.5) / (shown.lists + 1))
@@ -178,6 +185,21 @@ def regressors(shown: Shown, center: float | None = None) -> Float[np.ndarray, "
     many = shown.lists / (shown.lists + _FEW)
     lines = [many * of_shares, many * x, (1 - many) * of_shares, (1 - many) * x]
     return np.stack([*lines, of_shares**2, of_shares * x, x**2])
+
+
+def regressors_by_ranks(
+    shown: Shown, center: float, ranks: Numbers
+) -> Float[np.ndarray, "4 documents"]:
+    """Returns the terms that a parabola in l, x and the mean rank has beside those of `regressors`.
+
+    Neither a mean rank nor that of its logarithm has all that a policy tells of a document.
+
+    Args:
+        shown: What the log shows of documents.
+        center: Of l.
+        ranks: Mean ranks, from any center and in any unit.
+    """
+    return np.stack([ranks, ranks**2, ranks * shown.x, ranks * (_quantiles(shown) - center)])
 
 
 def _lines(shown: Shown, center: float) -> Float[np.ndarray, "8 documents"]:
@@ -230,7 +252,7 @@ def fit(offsets: Numbers, variances: Numbers, shown: Shown, of_chance: float) ->
 
     log_chance = float(np.clip(np.log(max(of_chance, 1e-9)), *_BOUNDS[1]))
     precisions, tilts = evidence_of(offsets, variances)
-    center = float(_quantiles(shown).mean())
+    center = mean_quantile(shown)
     lines = _lines(shown, center)
     query, scarcity = np.unique(shown.query, return_inverse=True)[1], _scarcity(shown)
 

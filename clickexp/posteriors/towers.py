@@ -50,6 +50,7 @@ class Sums(NamedTuple):
         own: Precisions without earlier logs, and without those around what training has found: it has seen the same
             clicks.
         rates: What clicks are of these logits.
+        in_logs: Whether a number is the logit of an examination, of which logarithms tell, up to one scale of all.
     """
 
     design: Float[np.ndarray, "cells numbers"]
@@ -58,13 +59,27 @@ class Sums(NamedTuple):
     precisions: Float[np.ndarray, "numbers numbers"]
     own: Numbers
     rates: type[ClickRates] = Products
+    in_logs: bool = False
 
     @classmethod
     def of_cells(cls, logits: Float[np.ndarray, " cells"]) -> "Sums":
         """Returns those of cells with a number each."""
         design = np.eye(len(logits))
         own = np.full(len(logits), LEAST_PRECISION)
-        return cls(design, logits, logits, _PRECISION_OF_LOGITS * design, own)
+        return cls(design, logits, logits, _PRECISION_OF_LOGITS * design, own, in_logs=True)
+
+    def stepped(
+        self, numbers: Numbers, step: Numbers, covariance: Float[np.ndarray, "numbers numbers"]
+    ) -> tuple[Numbers, Float[np.ndarray, "numbers numbers"]]:
+        """Returns numbers after a step, and their covariance, which is known where the step begins.
+
+        Steps of logits near 1 are no lines in logarithms, and clicks hardly tell how far the scale moves.
+        """
+        if not self.in_logs:
+            return numbers + step, covariance
+        found = logits_of(log_expit(numbers) + expit(-numbers) * step)
+        slopes = expit(-numbers) / expit(-found)
+        return found, covariance * np.outer(slopes, slopes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,7 +354,9 @@ class _OfTrust(_OfPositions):
         return np.concatenate([cells, self.size + cells])
 
     def sums(self, cells: Places, prior: SharedPrior | None) -> Sums:
-        return Sums.of_cells(self.logits()[self.rates(cells)])._replace(rates=self.kind)
+        return Sums.of_cells(self.logits()[self.rates(cells)])._replace(
+            rates=self.kind, in_logs=False
+        )
 
     def names(self, cells: Places) -> tuple[str, ...]:
         return (

@@ -45,10 +45,11 @@ def expected(sessions, largest):
     """By id, of full arrays."""
     ids, clicks = sessions.column("query_doc_ids"), sessions.column("clicks")
     shown = np.arange(RANKS) < sessions.column("lengths")[:, None]
-    log_ranks = np.log(np.broadcast_to(np.arange(1.0, RANKS + 1), ids.shape))
+    ranks = np.broadcast_to(np.arange(1.0, RANKS + 1), ids.shape)
+    log_ranks = np.log(ranks)
     by_id = [
         np.bincount(ids[shown], weights[shown], largest + 1)
-        for weights in (np.ones(ids.shape), clicks, log_ranks)
+        for weights in (np.ones(ids.shape), clicks, log_ranks, ranks)
     ]
     return *by_id, np.sum(log_ranks[shown] ** 2)
 
