@@ -17,14 +17,16 @@ given ranks is
 
 The density g of all documents is the exponential of a parabola and five bumps (Efron 2016, "Empirical Bayes
 deconvolution estimates"), and t is the parabola of `clickexp.posteriors.policy_prior` in the mean log rank of the
-document and the share of lists that show it. Training knows normal densities, and no shares: what these leave out of
-the order of lists biases examination.
+document, its mean rank and the share of lists that show it. Training knows normal densities, and no shares: what these
+leave out of the order of lists biases examination.
 
 P(click) of trust bias is t_c s(z) + f_c (1 - s(z)) in place of e_c s(z). Clicks hardly tell an affine change of s(z),
 which t and f take up, so that documents may move far: their posteriors and the prior that training has learned are
 fitted again under the new t and f (`posteriors/refitted.py`).
 
-Of PBM and UBM, examination then is as smooth over positions as the log shows (`clickexp.posteriors.smoothing`).
+Of very many documents, some are integrated out, and regression tells what the others add
+(`clickexp.posteriors.regression`). Of PBM and UBM, examination then is as smooth over positions as the log shows
+(`clickexp.posteriors.smoothing`).
 
 Where the log goes on from earlier ones, p(z) has their factor exp(h z - S z^2 / 2), the site of the row of the
 document, and the logarithms of e_c, or the numbers of layouts, have the normal prior that these logs give.
