@@ -279,7 +279,7 @@ def _smoothed(
     return found, smooth.covariance / np.outer(slopes, slopes)
 
 
-def _refitted(log: "Log", posteriors: "Posteriors", rows: Rows) -> Rows:
+def _refitted(log: Log, posteriors: Posteriors, rows: Rows) -> Rows:
     """Returns rows with a prior and posteriors that are fitted to a log under the rates of its tower."""
     prior = cast(Prior, rows.prior)
     number = len(posteriors.x)

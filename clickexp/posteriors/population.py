@@ -4,7 +4,7 @@ Of very many, some that are spread evenly over the ids represent all.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from clickexp.parameters import Rows
 from clickexp.posteriors.policy_prior import (
     OF_RANKS,
     Queries,
-    Shown,
+    ShownByRow,
     mean_quantile,
     regressors,
     regressors_by_ranks,
@@ -260,8 +260,7 @@ class Population:
     Attributes:
         log: The training sessions.
         posteriors: Of all rows.
-        queries: Of all rows, in these and in earlier logs.
-        impressions: How many of all lists show each row.
+        shown: What these and earlier logs show of all rows.
         ranks: How far the mean rank of each row is from that of all impressions, over this mean. Those of few lists are
             drawn to 0.
         ids: Rows of the documents.
@@ -270,8 +269,7 @@ class Population:
 
     log: Log
     posteriors: Posteriors
-    queries: Queries
-    impressions: Real[np.ndarray, " rows"]
+    shown: ShownByRow
     ranks: Float[np.ndarray, " rows"]
     ids: Integer[np.ndarray, " documents"]
     sample: Sample
@@ -296,7 +294,8 @@ class Population:
         impressions = here.shown if impressions is None else impressions
         ids = np.flatnonzero(np.isfinite(posteriors.x) & (here.shown > 0))
         sample = Sample.of(here.shown[ids])
-        return cls(log, posteriors, queries, impressions, _ranks(here, impressions), ids, sample)
+        shown = ShownByRow(impressions, posteriors.x, queries.lists, queries.labels)
+        return cls(log, posteriors, shown, _ranks(here, impressions), ids, sample)
 
     def documents(self, rows: Rows) -> Documents:
         """Returns what the log shows of those in the sample, whose sites rows of attraction hold."""
@@ -317,22 +316,21 @@ class Population:
         """Rows of those in the sample."""
         return self.ids[self.sample.has(self.ids)]
 
+    def parts(self) -> Iterator[Integer[np.ndarray, " documents"]]:
+        """Yields rows of the documents, some at a time."""
+        yield from (self.ids[part] for part in blocks(len(self.ids), _ROWS))
+
     def known(
         self, ids: Integer[np.ndarray, " documents"]
     ) -> Float[np.ndarray, "documents regressors"]:
         """Returns regressors of the logits of some documents."""
-        shown, ranks = self._shown(ids), self.ranks[ids]
+        shown, ranks = self.shown.some(ids), self.ranks[ids]
         by_ranks = regressors_by_ranks(shown, self._center, ranks)
         return np.concatenate([regressors(shown, self._center), by_ranks]).T
 
     @cached_property
     def _center(self) -> float:
-        return mean_quantile(self._shown(self.sampled))
-
-    def _shown(self, ids: Integer[np.ndarray, " documents"]) -> Shown:
-        impressions = np.asarray(self.impressions[ids], np.float64)
-        lists = np.maximum(self.queries.lists[ids], impressions)
-        return Shown(impressions, lists, self.posteriors.some(ids).x, self.queries.labels[ids])
+        return mean_quantile(self.shown.some(self.sampled))
 
 
 def _ranks(here: ByDocument, impressions: Real[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:

@@ -21,15 +21,11 @@ from scipy.sparse import csr_array, hstack
 from clickexp.posteriors.click_rates import ClickRates
 from clickexp.posteriors.population import Documents, Population
 from clickexp.posteriors.towers import Places
-from clickexp.utils.blocks import blocks
 
 _LEAST_INFORMATION = 1e-3
 """Of directions that clicks leave open."""
 _LEAST_SHARE = 1e-10
 """Of the variance of features, in directions that explain anything."""
-
-_ROWS = 1 << 16
-"""Documents whose features are computed at a time."""
 
 Numbers = Float[np.ndarray, " numbers"]
 Matrix = Float[np.ndarray, "numbers numbers"]
@@ -83,7 +79,7 @@ class Features(NamedTuple):
         of_rows = np.sum(
             [
                 self._of_rows(population.posteriors.some(ids).means, population.known(ids)).sum(0)
-                for ids in (population.ids[part] for part in blocks(len(population.ids), _ROWS))
+                for ids in population.parts()
             ],
             axis=0,
         )
