@@ -33,12 +33,10 @@ document, and the logarithms of e_c, or the numbers of layouts, have the normal 
 """
 
 import copy
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer, Real
 from scipy.sparse import csr_array
@@ -48,12 +46,11 @@ from clickexp.data import Sessions
 from clickexp.data.loader import ahead
 from clickexp.models import Model
 from clickexp.parameters import EmbeddingParameter, Rows
-from clickexp.parameters.table import Prior
 from clickexp.posteriors.click_rates import ClickRates
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import Queries, learned_rows
-from clickexp.posteriors.population import Documents, Log, Population, Posteriors, Sample
-from clickexp.posteriors.refitted import ClicksOfDocuments, PriorByRank, Refitted, refitted
+from clickexp.posteriors.population import Documents, Log, Population, Posteriors
+from clickexp.posteriors.refitted import refitted_rows
 from clickexp.posteriors.regression import AllDocuments, Features, Regression
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.posteriors.smoothing import Moments, Points, smoothed
@@ -64,6 +61,7 @@ from clickexp.posteriors.towers import (
     Tower,
     logits_of,
     names_of_positions,
+    scaled,
     tower_of_examination,
 )
 from clickexp.training.earlier import SharedPrior
@@ -183,7 +181,7 @@ class _Parts(NamedTuple):
 def has_marginal_likelihood(model: Model) -> bool:
     """Whether updates move examination of a model to its largest marginal likelihood."""
     parts = _Parts.of(model)
-    return parts is not None and not parts.tower.refits
+    return parts is not None and parts.tower.has_updates
 
 
 def improve_examination(
@@ -214,15 +212,18 @@ def improve_examination(
         What these sessions say of examination, and that its curves are smooth; None where it stays as it is.
     """
     parts = _Parts.of(model)
-    if parts is None or not parts.tower.may_move(prior, len(parts.rows.values)):
+    if parts is None:
         return None
-    tower, attraction = parts.tower, parts.attraction
+    tower, attraction, rows = parts
+    goes_on = prior is not None or rows.has_sites
+    if not tower.may_move(prior, goes_on):
+        return None
     log = Log(tower.view(train), tower)
-    posteriors = Posteriors.of(parts.rows, attraction.level)
+    posteriors = Posteriors.of(rows, attraction.level)
     population = Population.of(log, posteriors, queries, impressions)
     if len(population.ids) < _LEAST_FOR_SHAPE:
         return None
-    documents = population.documents(parts.rows)
+    documents = population.documents(rows)
     before = tower.logits()
     earlier = Earlier.of(prior, len(before))
     # else curves of earlier logs are smooth, and would be so twice
@@ -235,8 +236,7 @@ def improve_examination(
     documents = documents._replace(
         clicks=documents.clicks[:, cells], skips=documents.skips[:, cells]
     )
-    rates = tower.rates(cells)
-    earlier = earlier.some(rates)
+    earlier = earlier.some(tower.rates(cells))
     if tower.holds_scale:
         earlier = earlier.with_mean(log_expit(before)[cells], clicks[cells])
     sums = tower.sums(cells, prior)
@@ -249,16 +249,15 @@ def improve_examination(
         found, covariance = _smoothed(points, found, covariance)
     # processors of several hosts round differently
     found, covariance = map(np.array, hosts.broadcast((found.tolist(), covariance.tolist())))
-    slopes = tower.move(cells, found, clicks[cells])
+    numbers = scaled(found, before[cells], clicks[cells]) if tower.has_scale else found
+    tower.move(cells, numbers)
     return_freed_memory()
-    if tower.refits:
-        rows = _refitted(log, posteriors, parts.rows)
-    else:
-        change = log_expit(tower.logits()) - log_expit(before)
-        rows = _with_means_moved(parts.rows, log.moved(posteriors, expit(before), change))
+    attraction.table.set_value(refitted_rows(population, documents, rows, cells, goes_on))
     return_freed_memory()
-    attraction.table.set_value(rows)
-    return SharedPosterior(tower.names(cells), covariance * np.outer(slopes, slopes))
+    if tower.has_scale:  # covariances of logarithms of examination stay
+        slopes = expit(-found) / expit(-tower.logits()[cells])
+        covariance = covariance * np.outer(slopes, slopes)
+    return SharedPosterior(tower.names(cells), covariance)
 
 
 def _smoothed(
@@ -277,42 +276,6 @@ def _smoothed(
     found = logits_of(smooth.mean)
     slopes = expit(-found)
     return found, smooth.covariance / np.outer(slopes, slopes)
-
-
-def _refitted(log: Log, posteriors: Posteriors, rows: Rows) -> Rows:
-    """Returns rows with a prior and posteriors that are fitted to a log under the rates of its tower."""
-    prior = cast(Prior, rows.prior)
-    number = len(posteriors.x)
-    chosen = np.flatnonzero(np.isfinite(posteriors.x))
-    some = posteriors.some(chosen)
-    numbers = np.concatenate([np.ravel(prior.mean), np.ravel(prior.slopes)]).astype(np.float64)
-    numbers[0] += posteriors.baseline
-    of_training = PriorByRank(numbers, float(np.exp(-prior.log_precision)))
-    counts = ClicksOfDocuments(*log.counts(Sample.all(), chosen, number), some.x)
-    before = Refitted(of_training, some.means, some.deviations)
-    found = refitted(counts, log.tower.kind, log.tower.logits(), before)
-    # as above
-    *line, variance = hosts.broadcast([*found.prior.line.tolist(), found.prior.variance])
-    learned = PriorByRank(np.array(line), variance)
-    values = np.array(rows.values)
-    values[chosen, 0] = found.means - learned.means(some.x)
-    values[chosen, 1] = np.log(found.deviations) - np.log(variance) / 2
-    prior = dataclasses.replace(
-        prior,
-        mean=jnp.float32(learned.line[:1] - posteriors.baseline),
-        slopes=jnp.float32(learned.line[1:, None]),
-        log_precision=jnp.float32(-np.log(variance)),
-    )
-    return dataclasses.replace(rows, values=jnp.asarray(values), prior=prior)
-
-
-def _with_means_moved(rows: Rows, offsets: Float[np.ndarray, " rows"]) -> Rows:
-    def moved(block: np.ndarray, part: slice) -> np.ndarray:
-        block = np.array(block)
-        block[:, 0] += np.float32(offsets[part])
-        return block
-
-    return rows.recomputed(moved)
 
 
 def _numbers_of_prior(documents: Documents) -> int:

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Integer, Real
 from scipy.sparse import coo_array, csr_array
-from scipy.special import expit
 
 from clickexp.data import Sessions
 from clickexp.data.by_document import ByDocument
@@ -30,7 +29,6 @@ from clickexp.posteriors.policy_prior import (
 from clickexp.posteriors.towers import Places, Tower
 from clickexp.types import Array
 from clickexp.utils.blocks import blocks
-from clickexp.utils.sums import add_at
 
 _ENOUGH_DOCUMENTS, _MOST_DOCUMENTS, _MOST_IMPRESSIONS = 50_000, 250_000, 500_000
 """Documents that are integrated out; of more, some that are spread evenly over the ids represent all. These have about
@@ -51,7 +49,7 @@ class Documents(NamedTuple):
         skips: The same.
         means: Of logits.
         deviations: Of logits.
-        known: What t is a line in.
+        known: Regressors of the logits: what t is a line in.
         precisions: S of the sites of earlier logs; 0 for nothing.
         tilts: h of the same.
         of_ranks: How many of the last numbers in `known` are of mean ranks.
@@ -66,7 +64,7 @@ class Documents(NamedTuple):
     tilts: Float[np.ndarray, " documents"]
     of_ranks: int = 0
 
-    def some(self, chosen: slice) -> "Documents":
+    def some(self, chosen: slice | np.ndarray) -> "Documents":
         """Returns some of them."""
         arrays = {name: getattr(self, name)[chosen] for name in self._fields if name != "of_ranks"}
         return self._replace(**arrays)
@@ -181,40 +179,6 @@ class Log(NamedTuple):
         makers = (partial(of, chunk) for chunk in self.train.chunks())
         return np.sum([*ahead(makers, 2, "totals", threads=2)], axis=0)
 
-    def moved(
-        self,
-        posteriors: Posteriors,
-        examination: Float[np.ndarray, " cells"],
-        change: Float[np.ndarray, " cells"],
-    ) -> Float[np.ndarray, " rows"]:
-        """Returns by how much means of posteriors follow changes of the logarithm of examination, to first order."""
-        attraction = np.zeros(len(posteriors.x), np.float32)
-        crossed, slopes = np.zeros(len(attraction)), change * examination
-        for part in blocks(len(attraction), _ROWS):
-            attraction[part] = expit(posteriors.some(part).means)
-
-        def terms(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
-            """Documents skipped in some sessions, and derivatives by attraction and a change of examination."""
-            # the logarithm of P(click) is a sum, whose terms do not meet
-            skipped = np.flatnonzero(chunk.shown & ~chunk["clicks"].astype(bool))
-            # clip: numpy would check all numbers first
-            ids = chunk["query_doc_ids"].ravel().take(skipped, mode="clip")
-            cells = self.tower.cells_of(chunk).ravel().take(skipped, mode="clip")
-            skip = examination.take(cells, mode="clip")
-            skip *= attraction.take(ids, mode="clip")
-            np.subtract(1, skip, out=skip)
-            skip *= skip
-            return ids, slopes.take(cells, mode="clip") / skip
-
-        makers = (partial(terms, chunk) for chunk in self.train.chunks())
-        for ids, values in ahead(makers, 2, "moved", threads=2):
-            add_at(crossed, ids, values)
-        for part in blocks(len(crossed), _ROWS):
-            by_logits = attraction[part] * (1 - attraction[part])
-            change_of_means = -by_logits * posteriors.some(part).deviations ** 2 * crossed[part]
-            attraction[part] = change_of_means  # in its place, to spare memory
-        return attraction
-
 
 def _by_impression(
     has_one: Bool[np.ndarray, " impressions"],
@@ -302,9 +266,24 @@ class Population:
         ids = self.sampled
         clicks, skips = self.log.counts(self.sample, ids, len(self.posteriors.x))
         of_ids, known = self.posteriors.some(ids), self.known(ids)
-        sites = _sites(rows, ids, self.posteriors.baseline)
+        sites = self.sites(rows, ids)
         means, deviations = of_ids.means, of_ids.deviations
         return Documents(clicks, skips, means, deviations, known, *sites, OF_RANKS)
+
+    def counts(self) -> tuple[csr_array, csr_array]:
+        """Returns clicks and skips of all documents by cell."""
+        return self.log.counts(Sample.all(), self.ids, len(self.posteriors.x))
+
+    def sites(
+        self, rows: Rows, ids: Integer[np.ndarray, " documents"]
+    ) -> tuple[Float[np.ndarray, " documents"], Float[np.ndarray, " documents"]]:
+        """Returns S and h of what earlier logs say of logits, which rows hold without the baseline."""
+        shape = len(ids), 1
+        precisions, tilts = (
+            np.broadcast_to(np.asarray(each, np.float64), shape)[:, 0]
+            for each in rows.site(np.asarray(rows.values)[ids])
+        )
+        return precisions, tilts + precisions * self.posteriors.baseline
 
     @property
     def is_sampled(self) -> bool:
@@ -337,15 +316,3 @@ def _ranks(here: ByDocument, impressions: Real[np.ndarray, " rows"]) -> Float[np
     """Returns how far ranks of rows are from their mean, given how many lists of these and earlier logs show each."""
     average = here.ranks.sum() / here.shown.sum()
     return (here.ranks - average * here.shown) / (impressions + _FEW) / average
-
-
-def _sites(
-    rows: Rows, chosen: Integer[np.ndarray, " documents"], baseline: float
-) -> tuple[Float[np.ndarray, " documents"], Float[np.ndarray, " documents"]]:
-    """Returns S and h of what earlier logs say of logits, which rows hold without the baseline."""
-    shape = len(chosen), 1
-    precisions, tilts = (
-        np.broadcast_to(np.asarray(each, np.float64), shape)[:, 0]
-        for each in rows.site(np.asarray(rows.values)[chosen])
-    )
-    return precisions, tilts + precisions * baseline

@@ -32,8 +32,6 @@ Of small logs, training leaves examination far from where it would end: more tha
 LEAST_PRECISION = 1e-3
 """Of numbers that nothing else holds."""
 _LARGEST_LOGIT = 14.0
-_MOST_REFITTED = 1_000_000
-"""Rows of documents that are fitted again, in some 1,000 bytes each."""
 
 Numbers = Float[np.ndarray, " numbers"]
 Places = Integer[np.ndarray, " places"]
@@ -94,17 +92,19 @@ class Tower(abc.ABC):
     shared: PositionParameter
     radix: int
     holds_scale: ClassVar[bool] = False
-    """Whether a search has to leave the geometric mean of examination, since `move` does."""
+    """Whether a search has to leave the geometric mean of examination."""
+    has_scale: ClassVar[bool] = False
+    """Whether a search leaves the scale of examination open, which is found with the prior of documents."""
+    has_updates: ClassVar[bool] = True
+    """Whether it moves where logs go on."""
     kind: ClassVar[type[ClickRates]] = Products
     """What clicks are of the rates of cells."""
-    refits: ClassVar[bool] = False
-    """Whether documents are fitted again where it has moved; the means of others follow to first order."""
     least_impressions: ClassVar[float] = 0.0
     """Per document, below which it stays."""
 
-    def may_move(self, prior: SharedPrior | None, rows: int) -> bool:
-        """Whether there is a search, by what earlier logs say, None for nothing, and the number of documents."""
-        return True
+    def may_move(self, prior: SharedPrior | None, goes_on: bool) -> bool:
+        """Whether there is a search, by what earlier logs say, None for nothing, and whether there are any."""
+        return self.has_updates or not goes_on
 
     @property
     @abc.abstractmethod
@@ -141,17 +141,8 @@ class Tower(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
-        """Sets the numbers of some cells to those with the largest likelihood.
-
-        Args:
-            cells: The cells.
-            found: The numbers.
-            clicks: Of these cells.
-
-        Returns:
-            The slopes of the numbers in those that were found.
-        """
+    def move(self, cells: Places, numbers: Numbers) -> None:
+        """Sets the numbers of some cells."""
 
     def cells_of(self, chunk: Chunk) -> Integer[np.ndarray, "session rank"]:
         """Returns the cells that a chunk of a view shows: positions, for UBM with the last click, `examination_idx`."""
@@ -171,6 +162,8 @@ class Tower(abc.ABC):
 
 class _OfPositions(Tower):
     """A number per cell."""
+
+    has_scale: ClassVar[bool] = True
 
     @property
     def size(self) -> int:
@@ -195,11 +188,8 @@ class _OfPositions(Tower):
         # where a page ends its first view, examination leaps at a position, whatever was clicked last
         return Points(np.where(last > 0, positions - last, 0), positions)
 
-    def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
-        moved = _scaled(found, self.logits()[cells], clicks)
-        _set(self.shared, cells, moved)
-        # so that those of logarithms of examination stay
-        return expit(-found) / expit(-moved)
+    def move(self, cells: Places, numbers: Numbers) -> None:
+        _set(self.shared, cells, numbers)
 
 
 def _set(tower: PositionParameter, cells: Places, numbers: Numbers) -> None:
@@ -213,7 +203,7 @@ def names_of_positions(cells: Places, role: str = "examination") -> tuple[str, .
     return tuple(f"{role}/weight[{cell}]" for cell in cells)
 
 
-def _scaled(
+def scaled(
     found: Float[np.ndarray, " cells"],
     before: Float[np.ndarray, " cells"],
     clicks: Float[np.ndarray, " cells"],
@@ -253,8 +243,8 @@ class _OfLayouts(Tower):
     differences: CellParameter
     prior: Prior
 
-    def may_move(self, prior: SharedPrior | None, rows: int) -> bool:
-        return prior is not None or not self.differences.table.get_value().has_sites
+    def may_move(self, prior: SharedPrior | None, goes_on: bool) -> bool:
+        return prior is not None or not goes_on
 
     @property
     def size(self) -> int:
@@ -300,15 +290,14 @@ class _OfLayouts(Tower):
             *(f"examination/terms/differences/weight[{place}]" for place in differences),
         )
 
-    def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
+    def move(self, cells: Places, numbers: Numbers) -> None:
         shared, differences = map(np.unique, self._places(cells))
-        of_shared, of_differences = np.split(found, [len(shared)])
+        of_shared, of_differences = np.split(numbers, [len(shared)])
         _set(self.shared, shared, of_shared)
         rows = self.differences.table.get_value()
         offsets = np.float32(of_differences - self._mean)
         values = jnp.asarray(rows.values).at[differences, 0].set(offsets)
         self.differences.table.set_value(dataclasses.replace(rows, values=values))
-        return np.ones(len(found))
 
     @property
     def _mean(self) -> float:
@@ -336,16 +325,14 @@ class _OfTrust(_OfPositions):
 
     false: PositionParameter
     kind: ClassVar[type[ClickRates]] = Mixtures
-    refits: ClassVar[bool] = True
+    has_scale: ClassVar[bool] = False
+    has_updates: ClassVar[bool] = False
     least_impressions: ClassVar[float] = 4.0
     """Clicks hardly tell the level of rates.
 
     With two, in random order, slopes were 68% wrong, where training leaves 11%; with five they are 10.5% wrong for
     11.2%.
     """
-
-    def may_move(self, prior: SharedPrior | None, rows: int) -> bool:
-        return prior is None and rows <= _MOST_REFITTED
 
     def logits(self) -> Float[np.ndarray, " rates"]:
         return np.asarray([self.shared.weight[...], self.false.weight[...]], np.float64).ravel()
@@ -367,10 +354,9 @@ class _OfTrust(_OfPositions):
     def points(self, cells: Places) -> None:
         return None  # their covariance is too small, and would make smooth curves too sure
 
-    def move(self, cells: Places, found: Numbers, clicks: Float[np.ndarray, " cells"]) -> Numbers:
-        for tower, numbers in zip((self.shared, self.false), np.split(found, 2), strict=True):
-            _set(tower, cells, numbers)
-        return np.ones(len(found))
+    def move(self, cells: Places, numbers: Numbers) -> None:
+        for tower, of_tower in zip((self.shared, self.false), np.split(numbers, 2), strict=True):
+            _set(tower, cells, of_tower)
 
 
 _FEATURES: dict[type[Model], str] = {
