@@ -21,8 +21,8 @@ document, its mean rank and the share of lists that show it. Training knows norm
 leave out of the order of lists biases examination.
 
 P(click) of trust bias is t_c s(z) + f_c (1 - s(z)) in place of e_c s(z). Clicks hardly tell an affine change of s(z),
-which t and f take up, so that documents may move far: their posteriors and the prior that training has learned are
-fitted again under the new t and f (`posteriors/refitted.py`).
+which t and f take up, or of PBM and UBM a factor of s(z), so that documents may move far. Posteriors and the prior that
+training has learned are fitted again under what is found (`posteriors/refitted.py`).
 
 Of very many documents, some are integrated out, and regression tells what the others add
 (`clickexp.posteriors.regression`). Of PBM and UBM, examination then is as smooth over positions as the log shows
@@ -49,9 +49,9 @@ from clickexp.parameters import EmbeddingParameter, Rows
 from clickexp.posteriors.click_rates import ClickRates
 from clickexp.posteriors.documents import ROLES, tower_of
 from clickexp.posteriors.policy_prior import Queries, learned_rows
-from clickexp.posteriors.population import Documents, Log, Population, Posteriors
+from clickexp.posteriors.population import Documents, Population
 from clickexp.posteriors.refitted import refitted_rows
-from clickexp.posteriors.regression import AllDocuments, Features, Regression
+from clickexp.posteriors.regression import Features, Regression
 from clickexp.posteriors.shared import SharedPosterior
 from clickexp.posteriors.smoothing import Moments, Points, smoothed
 from clickexp.posteriors.towers import (
@@ -193,11 +193,11 @@ def improve_examination(
 ) -> SharedPosterior | None:
     """Moves examination of a fitted model to the largest marginal likelihood, and to smooth curves over positions.
 
-    Curves are smooth where no earlier log tells of examination: its own are, and their prior would count twice. Clicks
-    leave the scale of examination open: the geometric mean over clicks stays. The means of posteriors of documents
-    follow, so that the loss stays near its optimum; the prior that training has learned stays. In the trust-bias model
-    both are fitted again. It moves where no earlier log is known, and where it has a million documents at most, with
-    four impressions each on average.
+    Curves are smooth where no earlier log tells of examination: its own are, and their prior would count twice. Then
+    posteriors of documents are fitted again, and where no earlier log is known, their prior. With it comes the scale of
+    examination, a factor of all positions, which only the shape of the prior tells: given ratios, it has the largest
+    likelihood under the normal prior. Where logs go on, and of layouts, the geometric mean over clicks stays. Rates of
+    the trust-bias model move where no earlier log is known, and where documents have four impressions on average.
 
     Args:
         model: PBM or UBM with a number per position, or per position and last click, and differences between layouts
@@ -218,31 +218,27 @@ def improve_examination(
     goes_on = prior is not None or rows.has_sites
     if not tower.may_move(prior, goes_on):
         return None
-    log = Log(tower.view(train), tower)
-    posteriors = Posteriors.of(rows, attraction.level)
-    population = Population.of(log, posteriors, queries, impressions)
+    population = Population.of(train, tower, rows, attraction.level, queries, impressions)
     if len(population.ids) < _LEAST_FOR_SHAPE:
         return None
-    documents = population.documents(rows)
     before = tower.logits()
     earlier = Earlier.of(prior, len(before))
     # else curves of earlier logs are smooth, and would be so twice
     is_first = not earlier.information.any()
+    documents = population.documents(population.sampled)
     clicks = documents.clicks.sum(axis=0)
     shown = clicks + documents.skips.sum(axis=0)
     if shown.sum() < tower.least_impressions * len(documents.means):
         return None
     cells = np.flatnonzero(shown + np.diag(earlier.information)[: tower.size])
-    documents = documents._replace(
-        clicks=documents.clicks[:, cells], skips=documents.skips[:, cells]
-    )
+    population, documents = population.in_cells(cells), documents.in_cells(cells)
     earlier = earlier.some(tower.rates(cells))
     if tower.holds_scale:
         earlier = earlier.with_mean(log_expit(before)[cells], clicks[cells])
     sums = tower.sums(cells, prior)
     if len(documents.means) < len(sums.start) + _numbers_of_prior(documents):
         return None  # some directions have no information
-    of_all = AllDocuments(population, cells) if population.is_sampled else None
+    of_all = population if population.is_sampled else None
     found, covariance = maximum(documents, sums, earlier, of_all)
     points = tower.points(cells) if is_first else None
     if points is not None:
@@ -252,7 +248,7 @@ def improve_examination(
     numbers = scaled(found, before[cells], clicks[cells]) if tower.has_scale else found
     tower.move(cells, numbers)
     return_freed_memory()
-    attraction.table.set_value(refitted_rows(population, documents, rows, cells, goes_on))
+    attraction.table.set_value(refitted_rows(population, cells, goes_on))
     return_freed_memory()
     if tower.has_scale:  # covariances of logarithms of examination stay
         slopes = expit(-found) / expit(-tower.logits()[cells])
@@ -287,7 +283,7 @@ def maximum(
     documents: Documents,
     sums: Sums,
     earlier: Earlier | None = None,
-    of_all: AllDocuments | None = None,
+    of_all: Population | None = None,
 ) -> tuple[Numbers, Float[np.ndarray, "numbers numbers"]]:
     """Returns the numbers of examination at the largest marginal likelihood, and what documents say of them.
 
@@ -569,7 +565,7 @@ class MarginalLikelihood:
         score = np.sum([of_block.score for of_block in found], axis=0)
         return Evidence(loss, score, np.sum([of_block.squares for of_block in found], axis=0))
 
-    def regressed(self, evidence: Evidence, point: Numbers, of_all: AllDocuments) -> Evidence:
+    def regressed(self, evidence: Evidence, point: Numbers, of_all: Population) -> Evidence:
         """Returns the evidence at a point, with the score and the information of all documents.
 
         Args:

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar, cast
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Integer
 from scipy.optimize import Bounds, minimize
 from scipy.special import expit, log_expit
 
@@ -43,6 +43,8 @@ _PRECISION_OF_SCALE = 0.1
 """Of the logit of the largest examination around that of training: of small logs, the shape of the prior is open."""
 _ENOUGH_DOCUMENTS = 50_000
 """Documents whose prior and scale represent those of all."""
+_LARGEST_START, _LARGEST_LOGIT = 4.0, 7.0
+"""Of examination where a search for its scale begins, .98, and where it may end, .999."""
 _EVALUATED = 1 << 12
 """Documents that a thread evaluates at a time."""
 
@@ -74,49 +76,45 @@ class Learned(NamedTuple):
     rates: Rates
 
 
-def refitted_rows(
-    population: Population, documents: Documents, rows: Rows, cells: Places, goes_on: bool
-) -> Rows:
+def refitted_rows(population: Population, cells: Places, goes_on: bool) -> Rows:
     """Returns rows whose posteriors are fitted to a log under the rates of its tower.
 
     Where the log does not go on from earlier ones, the prior and the scale of examination are fitted, too, and the
     tower gets this scale.
 
     Args:
-        population: The log, and posteriors near these.
-        documents: Of the population, in the sample.
-        rows: Those of the posteriors.
-        cells: Of documents.
+        population: Documents of the log, and posteriors near these.
+        cells: Those of the population.
         goes_on: Whether rows have sites of earlier logs.
     """
-    tower, posteriors = population.log.tower, population.posteriors
-    shared = Learned(_prior_of(rows, posteriors.baseline), tower.logits()[tower.rates(cells)])
+    tower, rows, baseline = population.tower, population.rows, population.posteriors.baseline
+    shared = Learned(_prior_of(rows, baseline), tower.logits()[tower.rates(cells)])
     if not goes_on:
-        shared = _learned(population, documents, shared)
+        shared = _learned(population, shared)
         if tower.has_scale:
             tower.move(cells, shared.rates)
-        rows = dataclasses.replace(rows, prior=_as_of_rows(shared.prior, posteriors.baseline))
-    ids, clicks, skips = population.ids, documents.clicks, documents.skips
-    if population.is_sampled:
-        clicks, skips = (each[:, cells] for each in population.counts())
+        rows = dataclasses.replace(rows, prior=_as_of_rows(shared.prior, baseline))
 
     def changed(values: np.ndarray, part: slice) -> np.ndarray:
-        places = slice(*np.searchsorted(ids, (part.start, part.stop)))
-        chosen = ids[places]
-        if not len(chosen):
+        places = slice(*np.searchsorted(population.ids, (part.start, part.stop)))
+        if places.start == places.stop:
             return values
-        near = posteriors.some(chosen)
-        sites = population.sites(rows, chosen)
-        known = _regressors(near.x)
-        some = Documents(clicks[places], skips[places], near.means, near.deviations, known, *sites)
-        found = refitted(some, tower.kind, shared)
-        values = values.copy()
-        values[chosen - part.start, 0] = found.means - known @ shared.prior.line
-        spreads = np.log(found.deviations) - np.log(shared.prior.variance) / 2
-        values[chosen - part.start, 1] = spreads
+        documents = _by_rank(population, places)
+        found = refitted(documents, tower.kind, shared)
+        values, at = values.copy(), population.ids[places] - part.start
+        values[at, 0] = found.means - documents.known @ shared.prior.line
+        values[at, 1] = np.log(found.deviations) - np.log(shared.prior.variance) / 2
         return values
 
     return rows.recomputed(changed)
+
+
+def _by_rank(
+    population: Population, places: Integer[np.ndarray, " documents"] | slice
+) -> Documents:
+    """Returns documents with regressors 1, x and x^2 - 1."""
+    x = population.posteriors.some(population.ids[places]).x
+    return population.documents(places)._replace(known=_regressors(x), of_ranks=0)
 
 
 def _prior_of(rows: Rows, baseline: float) -> PriorByRank:
@@ -135,12 +133,11 @@ def _as_of_rows(prior: PriorByRank, baseline: float) -> Prior:
     )
 
 
-def _learned(population: Population, documents: Documents, before: Learned) -> Learned:
-    """Returns what documents of a sample share, near what training has learned."""
-    tower, x = population.log.tower, population.posteriors.some(population.sampled).x
-    documents = documents._replace(known=_regressors(x))
-    number = ceil_div(len(x), _ENOUGH_DOCUMENTS)
-    found = learned(documents.some(slice(None, None, number)), tower.kind, before, tower.has_scale)
+def _learned(population: Population, before: Learned) -> Learned:
+    """Returns what documents share, near what training has learned."""
+    tower, number = population.tower, ceil_div(len(population.sampled), _ENOUGH_DOCUMENTS)
+    documents = _by_rank(population, population.sampled[::number])
+    found = learned(documents, tower.kind, before, tower.has_scale)
     # processors of several hosts round differently
     line, variance, rates = hosts.broadcast(
         (found.prior.line.tolist(), found.prior.variance, found.rates.tolist())
@@ -160,12 +157,13 @@ def learned(
         has_scale: Whether a factor of all rates is to be found, too.
     """
     line, variance = before.prior
-    numbers = np.array([*line, np.log(variance), before.rates.max()])
-    search = _Search(before.rates, has_scale)
+    search = _Search(before.rates, min(before.rates.max(), _LARGEST_START), has_scale)
+    numbers = np.array([*line, np.log(variance), search.largest])
     for _ in range(_ROUNDS):
         loss = partial(search.loss, _MarginalLikelihood(documents, kind))
         limits = np.full((2, 5), [[-np.inf], [np.inf]])
         limits[:, 3] = numbers[3] + np.log([_FALL, _RISE])
+        limits[1, 4] = _LARGEST_LOGIT
         found = minimize(loss, numbers, jac=True, method="L-BFGS-B", bounds=Bounds(*limits)).x
         change, numbers = np.abs(found - numbers).max(), found
         shared = search.at(numbers)
@@ -180,10 +178,12 @@ class _Search(NamedTuple):
 
     Attributes:
         rates: Logits, before.
+        largest: The largest of them, where the search begins.
         has_scale: Whether a factor of them is to be found, too.
     """
 
     rates: Rates
+    largest: float
     has_scale: bool
 
     def at(self, point: Float[np.ndarray, "5"]) -> Learned:
@@ -199,7 +199,7 @@ class _Search(NamedTuple):
     ) -> tuple[float, Float[np.ndarray, "5"]]:
         """Returns the negative logarithm of a likelihood, per document, and its gradient."""
         value, by_prior, by_scale = likelihood(self.at(point), self.has_scale)
-        away = point[4] - self.rates.max()
+        away = point[4] - self.largest
         value -= _PRECISION_OF_SCALE * away**2 / 2
         by_largest = by_scale * expit(-point[4]) - _PRECISION_OF_SCALE * away
         number = likelihood.number

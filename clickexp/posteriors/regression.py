@@ -16,11 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solve_triangular
-from scipy.sparse import csr_array, hstack
 
 from clickexp.posteriors.click_rates import ClickRates
 from clickexp.posteriors.population import Documents, Population
-from clickexp.posteriors.towers import Places
 
 _LEAST_INFORMATION = 1e-3
 """Of directions that clicks leave open."""
@@ -30,23 +28,6 @@ _LEAST_SHARE = 1e-10
 Numbers = Float[np.ndarray, " numbers"]
 Matrix = Float[np.ndarray, "numbers numbers"]
 OfDocuments = Float[np.ndarray, " documents"]
-
-
-class AllDocuments(NamedTuple):
-    """Documents that some of them represent.
-
-    Attributes:
-        population: The documents.
-        cells: Where they are shown.
-    """
-
-    population: Population
-    cells: Places
-
-    @property
-    def share(self) -> float:
-        """Of all documents that are in the sample."""
-        return len(self.population.sampled) / len(self.population.ids)
 
 
 class Features(NamedTuple):
@@ -67,34 +48,18 @@ class Features(NamedTuple):
 
     def of(self, documents: Documents) -> Float[np.ndarray, "documents features"]:
         """Returns those of documents."""
-        of_clicks = self._of_clicks(documents.clicks, documents.skips, documents.means)
-        return np.concatenate(
-            [of_clicks.toarray(), self._of_rows(documents.means, documents.known)], axis=1
-        )
-
-    def mean(self, of_all: AllDocuments) -> Float[np.ndarray, " features"]:
-        """Returns the mean over all documents."""
-        population, cells = of_all
-        of_clicks = population.log.total(population.posteriors, cells, self._of_clicks)
-        of_rows = np.sum(
-            [
-                self._of_rows(population.posteriors.some(ids).means, population.known(ids)).sum(0)
-                for ids in population.parts()
-            ],
-            axis=0,
-        )
-        return np.concatenate([of_clicks, of_rows]) / len(population.ids)
-
-    def _of_clicks(self, clicks: csr_array, skips: csr_array, means: OfDocuments) -> csr_array:
+        clicks, skips, means, *_ = documents
         rates = self.rates(clicks, skips, means[:, None])
         slopes = rates.slopes(self.logits, np.ones((len(means), 1)))
-        return csr_array(hstack([clicks, slopes]))
+        basis, known = self.basis(means).T, documents.known
+        return np.concatenate(
+            [clicks.toarray(), slopes.toarray(), basis, known, known * basis[:, :1]], axis=1
+        )
 
-    def _of_rows(
-        self, means: OfDocuments, known: Float[np.ndarray, "documents regressors"]
-    ) -> Float[np.ndarray, "documents features"]:
-        basis = self.basis(means).T
-        return np.concatenate([basis, known, known * basis[:, :1]], axis=1)
+    def mean(self, population: Population) -> Float[np.ndarray, " features"]:
+        """Returns the mean over all documents."""
+        total = np.sum([self.of(some).sum(axis=0) for some in population.parts()], axis=0)
+        return total / len(population.ids)
 
 
 class Regression(NamedTuple):

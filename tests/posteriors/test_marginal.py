@@ -356,7 +356,7 @@ def test_the_scale_is_near_the_truth_wherever_training_ends(factor):
         query_doc_ids=ids.astype(np.int32), clicks=clicks, query_doc_pairs=PAIRS
     )
     found = []
-    for start in (0.7, 1.05 / factor):
+    for start in (0.7, 1.1 / factor):
         model = fitted(PositionBasedModel, attraction, log)
         model.examination.weight[1:] = jnp.float32(logit(start * factor * BY_RANK[1:]))
         improved(model, log)
@@ -381,6 +381,8 @@ def test_ratios_are_right_where_the_mean_over_clicks_would_put_examination_above
     model = fitted(PositionBasedModel, truth, log)
     examined = BY_RANK[1:] * [1.1, 1.3, 1.3, 1.3]
     model.examination.weight[1:] = jnp.float32(logit(examined))
+    # the scale is then that of training
+    give_sites(model, log_of(np.random.default_rng(4), PositionBasedModel, 500)[1])
     cells = [*range(1, RANKS + 1)]
     ratios, deviations = of_ratios(model, improved(model, log), cells)
     away = ratios - np.log(BY_RANK[2:] / BY_RANK[1])

@@ -7,8 +7,8 @@ from scipy.special import expit
 from clickexp.models import PositionBasedModel, TrustBiasModel, UserBrowsingModel
 from clickexp.posteriors import population
 from clickexp.posteriors.policy_prior import lists_of_queries
-from clickexp.posteriors.population import Log, Population, Posteriors, Sample
-from clickexp.posteriors.regression import AllDocuments, Features, Regression
+from clickexp.posteriors.population import Population, sampled
+from clickexp.posteriors.regression import Features, Regression
 from clickexp.posteriors.towers import tower_of_examination
 from clickexp.utils.progress import no_report
 from tests.examined_logs import (
@@ -83,26 +83,24 @@ def population_of(kind):
     }[kind]()
     model = fitted(kind, truth, log, **layouts)
     tower, rows = tower_of_examination(model), model.attraction.table.get_value()
-    posteriors = Posteriors.of(rows, model.attraction.level)
     queries = lists_of_queries(log, PAIRS + 1, no_report)
-    return Population.of(Log(tower.view(log), tower), posteriors, queries, None), rows
+    return Population.of(log, tower, rows, model.attraction.level, queries, None), log
 
 
 @pytest.mark.parametrize("kind", [PositionBasedModel, UserBrowsingModel, TrustBiasModel])
-def test_sums_over_a_log_are_those_over_documents(kind, monkeypatch):
-    """Which come from counts by document; layouts are among those of UBM."""
+def test_sums_over_all_documents_are_those_over_parts(kind, monkeypatch):
+    """Layouts are among those of UBM."""
     monkeypatch.setattr(population, "_ROWS", 100)
-    of_log, rows = population_of(kind)
-    tower, documents = of_log.log.tower, of_log.documents(rows)
+    of_log, log = population_of(kind)
+    tower, documents = of_log.tower, of_log.documents(of_log.sampled)
     assert not of_log.is_sampled and len(documents.means) == len(of_log.ids) < PAIRS
     cells = np.unique((documents.clicks + documents.skips).tocoo().col)
-    documents = documents._replace(
-        clicks=documents.clicks[:, cells], skips=documents.skips[:, cells]
-    )
+    of_log, documents = of_log.in_cells(cells), documents.in_cells(cells)
+    assert documents.clicks.sum() == np.count_nonzero(log.column("clicks"))
     logits = tower.logits()[tower.rates(cells)]
     features = Features(tower.kind, logits, lambda z: np.stack([z, z**2]))
     by_document = features.of(documents)
-    mean = features.mean(AllDocuments(of_log, cells))
+    mean = features.mean(of_log)
     np.testing.assert_allclose(mean, by_document.mean(axis=0), rtol=1e-6, atol=1e-8)
     # the derivative of the log-likelihood by the logarithm of the last rate, where logits are their means
     step, clicks, skips = 1e-5 * (np.arange(len(logits)) == len(logits) - 1), *documents[:2]
@@ -125,13 +123,13 @@ def test_sums_over_a_log_are_those_over_documents(kind, monkeypatch):
 )
 def test_documents_that_few_lists_show_are_more(documents, shown, taken):
     """They say less each, and take as long."""
-    sample = Sample.of(np.full(documents, shown))
-    assert np.count_nonzero(sample.has(np.arange(documents))) == pytest.approx(taken, rel=1e-3)
+    chosen = sampled(np.arange(documents), np.full(documents, shown))
+    assert len(chosen) == pytest.approx(taken, rel=1e-3)
 
 
 def test_mean_ranks_are_from_their_mean_over_impressions():
-    of_log, _ = population_of(PositionBasedModel)
-    ids = of_log.log.train.column("query_doc_ids")
+    of_log, log = population_of(PositionBasedModel)
+    ids = log.column("query_doc_ids")
     ranks = np.broadcast_to(np.arange(1, ids.shape[1] + 1), ids.shape)
     for document in of_log.ids[::100]:
         shown = ranks[ids == document]
