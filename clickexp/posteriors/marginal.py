@@ -225,13 +225,13 @@ def improve_examination(
     earlier = Earlier.of(prior, len(before))
     # else curves of earlier logs are smooth, and would be so twice
     is_first = not earlier.information.any()
-    documents = population.documents(population.sampled)
-    clicks = documents.clicks.sum(axis=0)
-    shown = clicks + documents.skips.sum(axis=0)
-    if shown.sum() < tower.least_impressions * len(documents.means):
+    clicks, skips = population.in_all()
+    shown = clicks + skips
+    if shown.sum() < tower.least_impressions * len(population.ids):
         return None
     cells = np.flatnonzero(shown + np.diag(earlier.information)[: tower.size])
-    population, documents = population.in_cells(cells), documents.in_cells(cells)
+    population = population.in_cells(cells)
+    documents = population.under_policy(population.sampled)
     earlier = earlier.some(tower.rates(cells))
     if tower.holds_scale:
         earlier = earlier.with_mean(log_expit(before)[cells], clicks[cells])
@@ -245,12 +245,12 @@ def improve_examination(
         found, covariance = _smoothed(points, found, covariance)
     # processors of several hosts round differently
     found, covariance = map(np.array, hosts.broadcast((found.tolist(), covariance.tolist())))
-    numbers = scaled(found, before[cells], clicks[cells]) if tower.has_scale else found
+    numbers = scaled(found, before[cells], clicks[cells]) if tower.learns_scale else found
     tower.move(cells, numbers)
     return_freed_memory()
     attraction.table.set_value(refitted_rows(population, cells, goes_on))
     return_freed_memory()
-    if tower.has_scale:  # covariances of logarithms of examination stay
+    if tower.learns_scale:  # covariances of logarithms of examination stay
         slopes = expit(-found) / expit(-tower.logits()[cells])
         covariance = covariance * np.outer(slopes, slopes)
     return SharedPosterior(tower.names(cells), covariance)

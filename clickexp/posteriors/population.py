@@ -123,26 +123,50 @@ def _counts(
         ids: The rows.
         rows: How many there are in all.
     """
-    place = np.full(rows, len(ids), np.int32)  # others are counted behind the last
+    place, shape = np.full(rows, -1, np.int32), (len(ids), tower.size)
     place[ids] = np.arange(len(ids))
-    shape = len(ids) + 1, tower.size
 
     def of(chunk: Chunk) -> tuple[csr_array, csr_array]:
-        is_shown = chunk.shown
-        ends = place[chunk["query_doc_ids"][is_shown]], tower.cells_of(chunk)[is_shown]
-        clicked = chunk["clicks"][is_shown].astype(bool)
+        document = np.where(chunk.shown, place[chunk["query_doc_ids"]], -1)
+        is_used = document >= 0
+        document, cell = document[is_used], tower.cells_of(chunk)[is_used]
+        clicked = chunk["clicks"][is_used].astype(bool)
         clicks, skips = (
-            coo_array((np.ones(int(each.sum())), tuple(end[each] for end in ends)), shape).tocsr()
-            for each in (clicked, ~clicked)
+            coo_array((np.ones(len(of_all[0]), np.int32), of_all), shape).tocsr()
+            for of_all in ((document[some], cell[some]) for some in (clicked, ~clicked))
         )
         return clicks, skips
 
-    clicks, skips = csr_array(shape), csr_array(shape)
     makers = (partial(of, chunk) for chunk in train.chunks())
+    clicks, skips = _Sum(shape), _Sum(shape)
     for more_clicks, more_skips in ahead(makers, 2, "counts", threads=2):
-        clicks += more_clicks
-        skips += more_skips
-    return clicks[:-1], skips[:-1]
+        clicks.add(more_clicks)
+        skips.add(more_skips)
+    return clicks.value(), skips.value()
+
+
+class _Sum:
+    """A sum of sparse matrices, of which small ones come together first.
+
+    Args:
+        shape: Of each.
+    """
+
+    def __init__(self, shape: tuple[int, int]):
+        self._parts = [csr_array(shape, dtype=np.int32)]
+
+    def add(self, more: csr_array) -> None:
+        """Adds a matrix."""
+        while self._parts and self._parts[-1].nnz <= more.nnz:
+            more = self._parts.pop() + more
+        self._parts.append(more)
+
+    def value(self) -> csr_array:
+        """Returns the sum, and forgets its parts."""
+        value = self._parts.pop()
+        while self._parts:
+            value = self._parts.pop() + value
+        return value
 
 
 def sampled(
@@ -227,9 +251,20 @@ class Population:
         )
 
     def in_cells(self, cells: Places) -> "Population":
-        """Returns that of impressions in some cells."""
-        clicks, skips = self.clicks[:, cells], self.skips[:, cells]
+        """Returns that in some cells, which have all impressions."""
+        column = np.zeros(self.clicks.shape[1], np.int32)
+        column[cells] = np.arange(len(cells))
+        shape = len(self.ids), len(cells)
+        clicks, skips = (
+            csr_array((each.data, column[each.indices], each.indptr), shape)
+            for each in (self.clicks, self.skips)
+        )
         return dataclasses.replace(self, clicks=clicks, skips=skips)
+
+    def in_all(self) -> tuple[Float[np.ndarray, " cells"], Float[np.ndarray, " cells"]]:
+        """Returns clicks and skips of all documents by cell."""
+        clicks, skips = (each.sum(axis=0, dtype=np.float64) for each in (self.clicks, self.skips))
+        return clicks, skips
 
     @property
     def is_sampled(self) -> bool:
@@ -241,34 +276,45 @@ class Population:
         """Of all documents that are in the sample."""
         return len(self.sampled) / len(self.ids)
 
-    def documents(self, places: Integer[np.ndarray, " documents"] | slice) -> Documents:
-        """Returns what the log shows of those at some places, and rows of earlier ones."""
+    def documents(
+        self,
+        places: Integer[np.ndarray, " documents"] | slice,
+        known: Float[np.ndarray, "documents regressors"],
+        of_ranks: int = 0,
+    ) -> Documents:
+        """Returns what the log shows of documents, and rows of earlier ones.
+
+        Args:
+            places: Theirs.
+            known: Regressors of their logits.
+            of_ranks: How many of the last of these are of mean ranks.
+        """
         ids = self.ids[places]
+        clicks, skips = (each[places].astype(np.float64) for each in (self.clicks, self.skips))
         of_ids = self.posteriors.some(ids)
+        precisions, tilts = (each[ids].astype(np.float64) for each in self._sites)
+        tilts = tilts + precisions * of_ids.baseline
         return Documents(
-            self.clicks[places],
-            self.skips[places],
-            of_ids.means,
-            of_ids.deviations,
-            self._known(ids),
-            *self._sites(ids),
-            OF_RANKS,
+            clicks, skips, of_ids.means, of_ids.deviations, known, precisions, tilts, of_ranks
         )
+
+    def under_policy(self, places: Integer[np.ndarray, " documents"] | slice) -> Documents:
+        """Returns documents with regressors by what lists show of them."""
+        return self.documents(places, self._known(self.ids[places]), OF_RANKS)
 
     def parts(self) -> Iterator[Documents]:
-        """Yields all documents, some at a time."""
-        yield from (self.documents(part) for part in blocks(len(self.ids), _ROWS))
+        """Yields all documents as `under_policy` does, some at a time."""
+        yield from (self.under_policy(part) for part in blocks(len(self.ids), _ROWS))
 
-    def _sites(
-        self, ids: Integer[np.ndarray, " documents"]
-    ) -> tuple[Float[np.ndarray, " documents"], Float[np.ndarray, " documents"]]:
-        """Returns S and h of what earlier logs say of logits, which rows hold without the baseline."""
-        shape = len(ids), 1
+    @cached_property
+    def _sites(self) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
+        """S and h of what earlier logs say of logits, which rows hold without the baseline."""
+        shape = len(self.rows.values), 1
         precisions, tilts = (
-            np.broadcast_to(np.asarray(each, np.float64), shape)[:, 0]
-            for each in self.rows.site(np.asarray(self.rows.values)[ids])
+            np.broadcast_to(np.asarray(each), shape)[:, 0]
+            for each in self.rows.site(self.rows.values)
         )
-        return precisions, tilts + precisions * self.posteriors.baseline
+        return precisions, tilts
 
     def _known(
         self, ids: Integer[np.ndarray, " documents"]

@@ -3,12 +3,11 @@
 The prior of a logit is N(b_0 + b_1 x + b_2 (x^2 - 1), V), as a table has it (`clickexp.parameters.table.Prior`). Its
 numbers have the largest marginal likelihood, by sums over nodes and quasi-Newton steps (Byrd et al. 1995, "A limited
 memory algorithm for bound constrained optimization"). So has the scale of examination, which a factor of attraction
-takes up: only the shape of the prior tells it. Where earlier logs tell of documents, the posterior has their factor
-exp(h z - S z^2 / 2), the site of the row.
+takes up: only the shape of the prior tells it, so that it is right where logits are normal, given x. Where earlier logs
+tell of documents, the posterior has their factor exp(h z - S z^2 / 2), the site of the row.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
@@ -21,28 +20,21 @@ from scipy.special import expit, log_expit
 from clickexp.data.loader import ahead
 from clickexp.parameters import Rows
 from clickexp.parameters.table import Prior
-from clickexp.posteriors.click_rates import ClickRates, Nodes, Rates
+from clickexp.posteriors.click_rates import ClickRates, Rates
 from clickexp.posteriors.population import Documents, Population
 from clickexp.posteriors.towers import Places, logits_of
 from clickexp.utils import hosts
 from clickexp.utils.blocks import blocks
-from clickexp.utils.rounding import ceil_div
 
 _DISTANCE = 0.8
 _NODES = _DISTANCE * np.arange(-7, 8)
 """In deviations of posteriors from the mean, where these were before."""
-_ROUNDS = 6
-"""How often nodes follow posteriors, at most."""
-_FALL, _RISE = 1 / 3, 4.0
-"""Of the variance of the prior in a round: a narrow one would lie between nodes."""
-_SETTLED = 0.01
-"""Change of the numbers of a prior in the last round."""
 _FARTHEST, _LARGEST_FACTOR = 0.5, 0.2
-"""Of posteriors in the last round: moves of means, in deviations, and of logarithms of deviations."""
-_PRECISION_OF_SCALE = 0.1
+"""Of posteriors, where nodes need not follow: moves of means, in deviations, and of logarithms of deviations."""
+_ROUNDS, _GROWTH = 20, 4.0
+"""How often nodes follow at most, and how much wider or closer they come at a time."""
+_PRECISION_OF_LARGEST = 0.1
 """Of the logit of the largest examination around that of training: of small logs, the shape of the prior is open."""
-_ENOUGH_DOCUMENTS = 50_000
-"""Documents whose prior and scale represent those of all."""
 _LARGEST_START, _LARGEST_LOGIT = 4.0, 7.0
 """Of examination where a search for its scale begins, .98, and where it may end, .999."""
 _EVALUATED = 1 << 12
@@ -64,7 +56,7 @@ class PriorByRank(NamedTuple):
     variance: float
 
 
-class Learned(NamedTuple):
+class Shared(NamedTuple):
     """What all documents share.
 
     Attributes:
@@ -88,10 +80,16 @@ def refitted_rows(population: Population, cells: Places, goes_on: bool) -> Rows:
         goes_on: Whether rows have sites of earlier logs.
     """
     tower, rows, baseline = population.tower, population.rows, population.posteriors.baseline
-    shared = Learned(_prior_of(rows, baseline), tower.logits()[tower.rates(cells)])
+    shared = Shared(_prior_of(rows, baseline), tower.logits()[tower.rates(cells)])
     if not goes_on:
-        shared = _learned(population, shared)
-        if tower.has_scale:
+        documents = _by_rank(population, population.sampled)
+        shared = most_likely(documents, tower.kind, shared, tower.learns_scale)
+        # processors of several hosts round differently
+        line, variance, rates = hosts.broadcast(
+            (shared.prior.line.tolist(), shared.prior.variance, shared.rates.tolist())
+        )
+        shared = Shared(PriorByRank(np.array(line), variance), np.array(rates))
+        if tower.learns_scale:
             tower.move(cells, shared.rates)
         rows = dataclasses.replace(rows, prior=_as_of_rows(shared.prior, baseline))
 
@@ -99,10 +97,9 @@ def refitted_rows(population: Population, cells: Places, goes_on: bool) -> Rows:
         places = slice(*np.searchsorted(population.ids, (part.start, part.stop)))
         if places.start == places.stop:
             return values
-        documents = _by_rank(population, places)
-        found = refitted(documents, tower.kind, shared)
+        found = with_posteriors(_by_rank(population, places), tower.kind, shared)
         values, at = values.copy(), population.ids[places] - part.start
-        values[at, 0] = found.means - documents.known @ shared.prior.line
+        values[at, 0] = found.means - found.known @ shared.prior.line
         values[at, 1] = np.log(found.deviations) - np.log(shared.prior.variance) / 2
         return values
 
@@ -114,7 +111,7 @@ def _by_rank(
 ) -> Documents:
     """Returns documents with regressors 1, x and x^2 - 1."""
     x = population.posteriors.some(population.ids[places]).x
-    return population.documents(places)._replace(known=_regressors(x), of_ranks=0)
+    return population.documents(places, np.stack([np.ones(len(x)), x, x**2 - 1], axis=1))
 
 
 def _prior_of(rows: Rows, baseline: float) -> PriorByRank:
@@ -133,80 +130,70 @@ def _as_of_rows(prior: PriorByRank, baseline: float) -> Prior:
     )
 
 
-def _learned(population: Population, before: Learned) -> Learned:
-    """Returns what documents share, near what training has learned."""
-    tower, number = population.tower, ceil_div(len(population.sampled), _ENOUGH_DOCUMENTS)
-    documents = _by_rank(population, population.sampled[::number])
-    found = learned(documents, tower.kind, before, tower.has_scale)
-    # processors of several hosts round differently
-    line, variance, rates = hosts.broadcast(
-        (found.prior.line.tolist(), found.prior.variance, found.rates.tolist())
-    )
-    return Learned(PriorByRank(np.array(line), variance), np.array(rates))
-
-
-def learned(
-    documents: Documents, kind: type[ClickRates], before: Learned, has_scale: bool
-) -> Learned:
+def most_likely(
+    documents: Documents, kind: type[ClickRates], before: Shared, learns_scale: bool
+) -> Shared:
     """Returns the most likely prior, and rates with the most likely scale.
 
     Args:
         documents: Their clicks and skips, posteriors near theirs, and regressors 1, x and x^2 - 1.
         kind: What clicks are of rates.
         before: Near this.
-        has_scale: Whether a factor of all rates is to be found, too.
+        learns_scale: Whether a factor of all rates is to be found, too.
     """
+    search = _Search(documents, kind, before.rates, learns_scale)
     line, variance = before.prior
-    search = _Search(before.rates, min(before.rates.max(), _LARGEST_START), has_scale)
-    numbers = np.array([*line, np.log(variance), search.largest])
-    for _ in range(_ROUNDS):
-        loss = partial(search.loss, _MarginalLikelihood(documents, kind))
-        limits = np.full((2, 5), [[-np.inf], [np.inf]])
-        limits[:, 3] = numbers[3] + np.log([_FALL, _RISE])
-        limits[1, 4] = _LARGEST_LOGIT
-        found = minimize(loss, numbers, jac=True, method="L-BFGS-B", bounds=Bounds(*limits)).x
-        change, numbers = np.abs(found - numbers).max(), found
-        shared = search.at(numbers)
-        if change < _SETTLED:
-            break
-        documents = refitted(documents, kind, shared)
-    return shared
+    start = np.array([*line, np.log(variance), search.largest])
+    limits = np.full((2, 5), [[-np.inf], [np.inf]])
+    limits[1, 4] = _LARGEST_LOGIT
+    bounds = Bounds(*limits)
+    return search.at(minimize(search.loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
 
 
-class _Search(NamedTuple):
+class _Search:
     """Of the line of a prior, the logarithm of its variance, and the logit of the largest rate.
 
-    Attributes:
+    Args:
+        documents: With posteriors near theirs.
+        kind: What clicks are of rates.
         rates: Logits, before.
-        largest: The largest of them, where the search begins.
-        has_scale: Whether a factor of them is to be found, too.
+        learns_scale: Whether a factor of them is to be found, too.
     """
 
-    rates: Rates
-    largest: float
-    has_scale: bool
+    def __init__(
+        self, documents: Documents, kind: type[ClickRates], rates: Rates, learns_scale: bool
+    ):
+        self._documents, self._kind = documents, kind
+        self._rates, self._learns_scale = rates, learns_scale
+        self.largest = min(float(rates.max()), _LARGEST_START)
+        self._first: float | None = None
 
-    def at(self, point: Float[np.ndarray, "5"]) -> Learned:
+    def at(self, point: Float[np.ndarray, "5"]) -> Shared:
         """Returns what the numbers are of."""
         prior = PriorByRank(point[:3], float(np.exp(point[3])))
-        if not self.has_scale:
-            return Learned(prior, self.rates)
-        logs = log_expit(self.rates)
-        return Learned(prior, logits_of(logs - logs.max() + log_expit(point[4])))
+        if not self._learns_scale:
+            return Shared(prior, self._rates)
+        logs = log_expit(self._rates)
+        return Shared(prior, logits_of(logs - logs.max() + log_expit(point[4])))
 
-    def loss(
-        self, likelihood: "_MarginalLikelihood", point: Float[np.ndarray, "5"]
-    ) -> tuple[float, Float[np.ndarray, "5"]]:
-        """Returns the negative logarithm of a likelihood, per document, and its gradient."""
-        value, by_prior, by_scale = likelihood(self.at(point), self.has_scale)
-        away = point[4] - self.largest
-        value -= _PRECISION_OF_SCALE * away**2 / 2
-        by_largest = by_scale * expit(-point[4]) - _PRECISION_OF_SCALE * away
-        number = likelihood.number
-        return -value / number, -np.array([*by_prior, by_largest]) / number
+    def loss(self, point: Float[np.ndarray, "5"]) -> tuple[float, Float[np.ndarray, "5"]]:
+        """Returns the negative logarithm of the likelihood, per document, less the first one, and its gradient."""
+        shared, known = self.at(point), self._documents.known
+        found = _marginals(self._documents, self._kind, shared, self._learns_scale)
+        self._documents = found.posteriors_of(self._documents)
+        line, variance = shared.prior
+        away = (found.means - known @ line) / variance
+        squares = away**2 * variance + found.deviations**2 / variance - 1
+        from_start = point[4] - self.largest
+        value = found.values.sum() - _PRECISION_OF_LARGEST * from_start**2 / 2
+        by_largest = found.slopes.sum() * expit(-point[4]) - _PRECISION_OF_LARGEST * from_start
+        gradient = np.array([*(away @ known), squares.sum() / 2, by_largest])
+        if self._first is None:
+            self._first = value
+        return (self._first - value) / len(known), -gradient / len(known)
 
 
-def refitted(documents: Documents, kind: type[ClickRates], shared: Learned) -> Documents:
+def with_posteriors(documents: Documents, kind: type[ClickRates], shared: Shared) -> Documents:
     """Returns documents with posteriors under a prior and rates.
 
     Args:
@@ -214,143 +201,93 @@ def refitted(documents: Documents, kind: type[ClickRates], shared: Learned) -> D
         kind: What clicks are of rates.
         shared: The prior and the rates.
     """
-
-    def of(part: slice) -> Moments:
-        some = documents.some(part)
-        near = Moments(some.means.copy(), some.deviations.copy())
-        left = np.arange(len(some.means))
-        for _ in range(_ROUNDS):
-            nodes = _DocumentsAtNodes.of(some, kind)
-            _, found, _ = nodes.posteriors(shared.prior, nodes.log_likelihood(shared.rates))
-            near.means[left], near.deviations[left] = found
-            unsettled = _is_unsettled(some, found)
-            if not unsettled.any():
-                break
-            left, some = left[unsettled], _around(some, found).some(unsettled)
-        return near
-
-    found = [*_by_block(len(documents.means), of)]
-    means, deviations = map(np.concatenate, zip(*found, strict=True))
-    return documents._replace(means=means, deviations=deviations)
+    return _marginals(documents, kind, shared, has_slopes=False).posteriors_of(documents)
 
 
-def _is_unsettled(near: Documents, found: "Moments") -> Bool[np.ndarray, " documents"]:
-    """Returns whether nodes around posteriors were too far from those found there."""
-    moves = np.abs(found.means - near.means) / near.deviations
-    factors = np.abs(np.log(found.deviations / near.deviations))
-    return ~((moves < _FARTHEST) & (factors < _LARGEST_FACTOR))
-
-
-def _around(near: Documents, found: "Moments") -> Documents:
-    """Returns documents whose nodes follow posteriors.
-
-    Those beyond all nodes lie at the last of these, and seem narrow.
-    """
-    is_beyond = np.abs(found.means - near.means) > _NODES.max() / 2 * near.deviations
-    deviations = np.where(is_beyond, near.deviations, found.deviations)
-    return near._replace(means=found.means, deviations=deviations)
-
-
-class Moments(NamedTuple):
-    """Of posteriors.
+class _Marginals(NamedTuple):
+    """Of documents.
 
     Attributes:
-        means: Their means.
-        deviations: Their standard deviations.
+        values: Their marginal log-likelihoods.
+        means: Of posteriors.
+        deviations: The same.
+        slopes: Of the values by a logarithm that all rates share; 0 where these are not known.
     """
 
+    values: OfDocuments
     means: OfDocuments
     deviations: OfDocuments
+    slopes: OfDocuments
+
+    def posteriors_of(self, documents: Documents) -> Documents:
+        """Returns the documents with these posteriors."""
+        return documents._replace(means=self.means, deviations=self.deviations)
 
 
-class _DocumentsAtNodes(NamedTuple):
-    """Some documents at the nodes of their logits.
+def _marginals(
+    documents: Documents, kind: type[ClickRates], shared: Shared, has_slopes: bool
+) -> _Marginals:
+    """Returns marginals by nodes that follow posteriors."""
 
-    Attributes:
-        clicks: Of the documents, and their skips.
-        logits: At nodes.
-        fixed: Logarithms of the distances of nodes times sites.
-        regressors: Of the mean of the prior.
+    def of(part: slice) -> _Marginals:
+        some = documents.some(part)
+        left, all_of_part = np.arange(len(some.means)), np.empty((4, len(some.means)))
+        for _ in range(_ROUNDS):
+            found = _at_nodes(some, kind, shared, has_slopes)
+            all_of_part[:, left] = found
+            is_far = _is_far(some, found)
+            if not is_far.any():
+                break
+            left, some = left[is_far], _followed(some, found).some(is_far)
+        return _Marginals(*all_of_part)
+
+    parts = (partial(of, part) for part in blocks(len(documents.means), _EVALUATED))
+    found = [*ahead(parts, 2, "posteriors", threads=2)]
+    return _Marginals(*map(np.concatenate, zip(*found, strict=True)))
+
+
+def _at_nodes(
+    documents: Documents, kind: type[ClickRates], shared: Shared, has_slopes: bool
+) -> _Marginals:
+    """Returns marginals by sums over nodes around posteriors."""
+    deviations = documents.deviations[:, None]
+    logits = documents.means[:, None] + deviations * _NODES
+    clicks = kind(documents.clicks, documents.skips, logits)
+    precisions, tilts = documents.precisions[:, None], documents.tilts[:, None]
+    line, variance = shared.prior
+    logs = np.log(_DISTANCE * deviations / np.sqrt(2 * np.pi * variance))
+    logs = logs + tilts * logits - precisions * logits**2 / 2
+    logs -= (logits - (documents.known @ line)[:, None]) ** 2 / (2 * variance)
+    logs += clicks.log_likelihood(shared.rates)
+    largest = logs.max(axis=1, keepdims=True)
+    weights = np.exp(logs - largest)
+    total = weights.sum(axis=1, keepdims=True)
+    weights /= total
+    means = np.sum(weights * logits, axis=1)
+    variances = np.sum(weights * (logits - means[:, None]) ** 2, axis=1)
+    slopes = np.zeros(len(means))
+    if has_slopes:
+        slopes = clicks.slopes(shared.rates, weights).sum(axis=1)
+    return _Marginals((largest + np.log(total))[:, 0], means, np.sqrt(variances), slopes)
+
+
+def _is_far(near: Documents, found: _Marginals) -> Bool[np.ndarray, " documents"]:
+    """Returns whether nodes lay far from posteriors."""
+    moves = np.abs(found.means - near.means)
+    ratios = found.deviations / near.deviations
+    return (
+        (moves > _FARTHEST * near.deviations)
+        | (ratios > np.exp(_LARGEST_FACTOR))
+        | (ratios < np.exp(-_LARGEST_FACTOR))
+    )
+
+
+def _followed(near: Documents, found: _Marginals) -> Documents:
+    """Returns documents whose nodes follow posteriors.
+
+    Those beyond all nodes lie at the last of these, and seem as narrow as those between two.
     """
-
-    clicks: ClickRates
-    logits: Nodes
-    fixed: Nodes
-    regressors: Float[np.ndarray, "documents 3"]
-
-    @classmethod
-    def of(cls, documents: Documents, kind: type[ClickRates]) -> "_DocumentsAtNodes":
-        """Returns documents with nodes around their posteriors."""
-        deviations = documents.deviations[:, None]
-        logits = documents.means[:, None] + deviations * _NODES
-        precisions, tilts = documents.precisions[:, None], documents.tilts[:, None]
-        sites = tilts * logits - precisions * logits**2 / 2
-        clicks = kind(documents.clicks, documents.skips, logits)
-        return cls(clicks, logits, np.log(_DISTANCE * deviations) + sites, documents.known)
-
-    def log_likelihood(self, rates: Rates) -> Nodes:
-        """Returns the log-likelihood of clicks and sites at nodes, with the logarithms of their distances."""
-        return self.fixed + self.clicks.log_likelihood(rates)
-
-    def posteriors(
-        self, prior: PriorByRank, log_likelihood: Nodes
-    ) -> tuple[OfDocuments, Moments, Nodes]:
-        """Returns marginal log-likelihoods of documents, moments of their posteriors, and weights of nodes."""
-        away = self.logits - (self.regressors @ prior.line)[:, None]
-        logs = log_likelihood - away**2 / (2 * prior.variance)
-        largest = logs.max(axis=1, keepdims=True)
-        weights = np.exp(logs - largest)
-        total = weights.sum(axis=1, keepdims=True)
-        weights /= total
-        values = (largest + np.log(total))[:, 0] - np.log(2 * np.pi * prior.variance) / 2
-        means = np.sum(weights * self.logits, axis=1)
-        variances = np.sum(weights * (self.logits - means[:, None]) ** 2, axis=1)
-        return values, Moments(means, np.sqrt(variances)), weights
-
-
-class _MarginalLikelihood:
-    """Its logarithm, at fixed nodes of documents."""
-
-    def __init__(self, documents: Documents, kind: type[ClickRates]):
-        self.number = len(documents.means)
-
-        def of(part: slice) -> _DocumentsAtNodes:
-            return _DocumentsAtNodes.of(documents.some(part), kind)
-
-        self._blocks = {part.start: of(part) for part in blocks(self.number, _EVALUATED)}
-        self._kept: dict[int, Nodes] = {}
-
-    def __call__(
-        self, shared: Learned, has_scale: bool
-    ) -> tuple[float, Float[np.ndarray, "4"], float]:
-        """Returns it with its derivatives by the line, by the log variance, and by a logarithm that all rates share.
-
-        Args:
-            shared: The prior and the rates, which without `has_scale` are those of the first call.
-            has_scale: Whether the last derivative is needed, which is 0 else.
-        """
-        prior, rates = shared
-
-        def of(part: slice) -> tuple[float, Float[np.ndarray, "4"], float]:
-            block = self._blocks[part.start]
-            if has_scale or part.start not in self._kept:
-                self._kept[part.start] = block.log_likelihood(rates)
-            values, found, weights = block.posteriors(prior, self._kept[part.start])
-            away = (found.means - block.regressors @ prior.line) / prior.variance
-            squares = away**2 * prior.variance + found.deviations**2 / prior.variance - 1
-            by_prior = np.array([*(away @ block.regressors), squares.sum() / 2])
-            by_scale = block.clicks.slopes(rates, weights).sum() if has_scale else 0.0
-            return values.sum(), by_prior, by_scale
-
-        values, by_prior, by_scale = zip(*_by_block(self.number, of), strict=True)
-        return sum(values), np.sum(by_prior, axis=0), sum(by_scale)
-
-
-def _by_block(number: int, function: Callable[[slice], Found]) -> Iterator[Found]:
-    """Yields a function of parts of so many documents in turn."""
-    makers = (partial(function, part) for part in blocks(number, _EVALUATED))
-    return ahead(makers, 2, "posteriors", threads=2)
-
-
-def _regressors(x: OfDocuments) -> Float[np.ndarray, "documents 3"]:
-    return np.stack([np.ones(len(x)), x, x**2 - 1], axis=1)
+    is_beyond = np.abs(found.means - near.means) > _NODES.max() / 2 * near.deviations
+    narrower = np.maximum(found.deviations, near.deviations / _GROWTH)
+    deviations = np.where(is_beyond, _GROWTH * near.deviations, narrower)
+    return near._replace(means=found.means, deviations=deviations)

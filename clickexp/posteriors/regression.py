@@ -1,7 +1,7 @@
 """What documents out of a sample tell of numbers that all share, by regression on the documents in it.
 
 The scores of documents are costly: each is an integral. Other numbers of a document, its features, explain nearly all
-of them, and their sums over all documents take one pass of the log. With scores s of n documents of N, their features f
+of them, and are cheap to sum over all documents. With scores s of n documents of N, their features f
 and the least-squares fit s = a + b f, the mean over all documents is estimated as (Cochran 1977, "Sampling techniques",
 chapter 7)
 

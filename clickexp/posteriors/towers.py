@@ -93,8 +93,8 @@ class Tower(abc.ABC):
     radix: int
     holds_scale: ClassVar[bool] = False
     """Whether a search has to leave the geometric mean of examination."""
-    has_scale: ClassVar[bool] = False
-    """Whether a search leaves the scale of examination open, which is found with the prior of documents."""
+    learns_scale: ClassVar[bool] = False
+    """Whether the scale of examination is found with the prior of documents, after the search."""
     has_updates: ClassVar[bool] = True
     """Whether it moves where logs go on."""
     kind: ClassVar[type[ClickRates]] = Products
@@ -163,7 +163,7 @@ class Tower(abc.ABC):
 class _OfPositions(Tower):
     """A number per cell."""
 
-    has_scale: ClassVar[bool] = True
+    learns_scale: ClassVar[bool] = True
 
     @property
     def size(self) -> int:
@@ -325,7 +325,7 @@ class _OfTrust(_OfPositions):
 
     false: PositionParameter
     kind: ClassVar[type[ClickRates]] = Mixtures
-    has_scale: ClassVar[bool] = False
+    learns_scale: ClassVar[bool] = False
     has_updates: ClassVar[bool] = False
     least_impressions: ClassVar[float] = 4.0
     """Clicks hardly tell the level of rates.

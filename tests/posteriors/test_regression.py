@@ -92,7 +92,7 @@ def test_sums_over_all_documents_are_those_over_parts(kind, monkeypatch):
     """Layouts are among those of UBM."""
     monkeypatch.setattr(population, "_ROWS", 100)
     of_log, log = population_of(kind)
-    tower, documents = of_log.tower, of_log.documents(of_log.sampled)
+    tower, documents = of_log.tower, of_log.under_policy(of_log.sampled)
     assert not of_log.is_sampled and len(documents.means) == len(of_log.ids) < PAIRS
     cells = np.unique((documents.clicks + documents.skips).tocoo().col)
     of_log, documents = of_log.in_cells(cells), documents.in_cells(cells)
