@@ -252,7 +252,7 @@ class Population:
 
     def in_cells(self, cells: Places) -> "Population":
         """Returns that in some cells, which have all impressions."""
-        column = np.zeros(self.clicks.shape[1], np.int32)
+        column = np.zeros(self.tower.size, np.int32)
         column[cells] = np.arange(len(cells))
         shape = len(self.ids), len(cells)
         clicks, skips = (

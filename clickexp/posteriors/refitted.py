@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar, cast
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Integer
-from scipy.optimize import Bounds, minimize
+from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 from clickexp.data.loader import ahead
@@ -144,9 +144,7 @@ def most_likely(
     search = _Search(documents, kind, before.rates, learns_scale)
     line, variance = before.prior
     start = np.array([*line, np.log(variance), search.largest])
-    limits = np.full((2, 5), [[-np.inf], [np.inf]])
-    limits[1, 4] = _LARGEST_LOGIT
-    bounds = Bounds(*limits)
+    bounds = [(None, None)] * 4 + [(None, _LARGEST_LOGIT)]
     return search.at(minimize(search.loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
 
 
