@@ -36,7 +36,7 @@ _ROUNDS, _GROWTH = 20, 4.0
 _PRECISION_OF_LARGEST = 0.1
 """Of the logit of the largest examination around that of training: of small logs, the shape of the prior is open."""
 _LARGEST_START, _LARGEST_LOGIT = 4.0, 7.0
-"""Of examination where a search for its scale begins, .98, and where it may end, .999."""
+"""Of examination where a search for its scale begins at most, .98, and where it ends at most, .999."""
 _EVALUATED = 1 << 12
 """Documents that a thread evaluates at a time."""
 
@@ -143,7 +143,7 @@ def most_likely(
     """
     search = _Search(documents, kind, before.rates, learns_scale)
     line, variance = before.prior
-    start = np.array([*line, np.log(variance), search.largest])
+    start = np.array([*line, np.log(variance), min(search.largest, _LARGEST_START)])
     bounds = [(None, None)] * 4 + [(None, _LARGEST_LOGIT)]
     return search.at(minimize(search.loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
 
@@ -163,7 +163,7 @@ class _Search:
     ):
         self._documents, self._kind = documents, kind
         self._rates, self._learns_scale = rates, learns_scale
-        self.largest = min(float(rates.max()), _LARGEST_START)
+        self.largest = min(float(rates.max()), _LARGEST_LOGIT)
         self._first: float | None = None
 
     def at(self, point: Float[np.ndarray, "5"]) -> Shared:
@@ -182,9 +182,9 @@ class _Search:
         line, variance = shared.prior
         away = (found.means - known @ line) / variance
         squares = away**2 * variance + found.deviations**2 / variance - 1
-        from_start = point[4] - self.largest
-        value = found.values.sum() - _PRECISION_OF_LARGEST * from_start**2 / 2
-        by_largest = found.slopes.sum() * expit(-point[4]) - _PRECISION_OF_LARGEST * from_start
+        moved = point[4] - self.largest
+        value = found.values.sum() - _PRECISION_OF_LARGEST * moved**2 / 2
+        by_largest = found.slopes.sum() * expit(-point[4]) - _PRECISION_OF_LARGEST * moved
         gradient = np.array([*(away @ known), squares.sum() / 2, by_largest])
         if self._first is None:
             self._first = value

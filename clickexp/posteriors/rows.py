@@ -25,6 +25,9 @@ _MOST_SESSIONS = 2_000_000
 """Of a log that is read once more; of larger ones, rows stay as training has left them."""
 _LONGEST_STEP = 1.0
 """Of a mean near its optimum, in standard deviations."""
+_FARTHEST = 4.0
+"""Of a mean anywhere, in deviations before, or logits where these are more: points of a posterior do not tell slopes
+farther off."""
 _LEAST_PRECISION = 0.25
 """Of a posterior, in units of the prior's."""
 _BLOCK = 1 << 16
@@ -73,7 +76,7 @@ def newton_refined(
         report: Receives how many sessions are read, and how many there are.
         devices: How many share the pass, or `all`.
         longest: Step of a mean, in standard deviations; infinite where rows are posteriors under another prior. Rows
-            in which the log has no slope then become their prior.
+            in which the log has no slope then become their prior, and others move by four deviations or logits at most.
     """
     if not tables or train.count > _MOST_SESSIONS:
         return model
@@ -232,9 +235,14 @@ def _refined(rows: Rows, sums: Array, longest: float) -> Rows:
         total = posterior_precision(curvature, precision + site)
         sd = total**-0.5
         steps = (gradient + precision * offsets + pull) / total
+        has_slope = (curvature != 0) | (gradient != 0)
+        before = np.exp(spreads - log_precision / 2)
+        limits = np.where(
+            has_slope, np.minimum(longest * sd, _FARTHEST * np.maximum(before, 1.0)), longest * sd
+        )
         # posteriors under another prior are replaced, whatever the log shows
-        is_read = (curvature != 0) | (gradient != 0) | math.isinf(longest)
-        offsets -= np.where(is_read, np.clip(steps, -longest * sd, longest * sd), 0.0)
+        is_read = has_slope | math.isinf(longest)
+        offsets -= np.where(is_read, np.clip(steps, -limits, limits), 0.0)
         spreads[is_read] = (np.log(sd) + log_precision / 2)[is_read]
         return block
 

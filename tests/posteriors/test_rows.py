@@ -63,6 +63,29 @@ def test_a_step_is_newtons_on_the_bound(longest):
     np.testing.assert_array_equal(model.ctr.table.get_value().values, before)
 
 
+def test_steps_from_far_off_lead_near_the_clicks():
+    """Far above its click rate a document has no curvature, so that a whole step would end as far below it."""
+    model, log = click_rates()
+    rows = model.ctr.table.get_value()
+    values = rows.values.at[2, :2].set(jnp.float32([12.0, np.log(0.5 * PRECISION**0.5)]))
+    model.ctr.table.set_value(dataclasses.replace(rows, values=values))
+    offset, sd = posterior(model.ctr.table)
+    offsets = [offset[2]]
+    for _ in range(20):
+        model = newton_refined(model, [model.ctr.table], log, longest=np.inf)
+        offset, after = posterior(model.ctr.table)
+        assert abs(offset[2] - offsets[-1]) < 4.001 * max(sd[2], 1.0)
+        offsets, sd = [*offsets, offset[2]], after
+    assert offsets[1] == pytest.approx(12 - 4, rel=1e-5)
+    center = prior_mean(np.asarray(values[2:3, 2])) + float(model.ctr.baseline[...])
+    grid = np.linspace(-15, 15, 3001)
+    logit = grid + center
+    logs = CLICKS[2] * logit - IMPRESSIONS[2] * np.logaddexp(0, logit) - PRECISION * grid**2 / 2
+    weights = np.exp(logs - logs.max())
+    mean = np.average(grid, weights=weights)
+    assert abs(offsets[-1] - mean) < 0.1 * np.sqrt(np.average((grid - mean) ** 2, weights=weights))
+
+
 def test_large_logs_and_other_tables_stay_as_they_are(monkeypatch):
     model, log = click_rates()
     assert newton_refined(model, [], log) is model
