@@ -37,6 +37,8 @@ _PRECISION_OF_LARGEST = 0.1
 """Of the logit of the largest examination around that of training: of small logs, the shape of the prior is open."""
 _LARGEST_START, _LARGEST_LOGIT = 4.0, 7.0
 """Of examination where a search for its scale begins at most, .98, and where it ends at most, .999."""
+_PRECISION = {"ftol": 1e-12, "gtol": 1e-8}
+"""Of the search, so that one process and several report alike."""
 _EVALUATED = 1 << 12
 """Documents that a thread evaluates at a time."""
 
@@ -145,7 +147,10 @@ def most_likely(
     line, variance = before.prior
     start = np.array([*line, np.log(variance), min(search.largest, _LARGEST_START)])
     bounds = [(None, None)] * 4 + [(None, _LARGEST_LOGIT)]
-    return search.at(minimize(search.loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x)
+    found = minimize(
+        search.loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_PRECISION
+    )
+    return search.at(found.x)
 
 
 class _Search:
