@@ -69,10 +69,6 @@ class Documents(NamedTuple):
         arrays = {name: getattr(self, name)[chosen] for name in self._fields if name != "of_ranks"}
         return self._replace(**arrays)
 
-    def in_cells(self, cells: Places) -> "Documents":
-        """Returns what impressions in some cells show of them."""
-        return self._replace(clicks=self.clicks[:, cells], skips=self.skips[:, cells])
-
 
 class Posteriors(NamedTuple):
     """Posteriors of logits, by row, as a table has them: in double precision, large ones would take much memory.

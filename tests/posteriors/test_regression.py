@@ -95,7 +95,8 @@ def test_sums_over_all_documents_are_those_over_parts(kind, monkeypatch):
     tower, documents = of_log.tower, of_log.under_policy(of_log.sampled)
     assert not of_log.is_sampled and len(documents.means) == len(of_log.ids) < PAIRS
     cells = np.unique((documents.clicks + documents.skips).tocoo().col)
-    of_log, documents = of_log.in_cells(cells), documents.in_cells(cells)
+    of_log = of_log.in_cells(cells)
+    documents = of_log.under_policy(of_log.sampled)
     assert documents.clicks.sum() == np.count_nonzero(log.column("clicks"))
     logits = tower.logits()[tower.rates(cells)]
     features = Features(tower.kind, logits, lambda z: np.stack([z, z**2]))
